@@ -1,0 +1,1 @@
+//! The per-node daemon, and the library that applications link.

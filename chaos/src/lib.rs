@@ -1,0 +1,1 @@
+//! Drills on real clusters and the simulation campaign.

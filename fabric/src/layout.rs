@@ -1,0 +1,436 @@
+//! Where everything lies in a region, in bytes. Every region of a cluster has the same layout, so a peer computes any
+//! offset from the cluster's [`Limits`]; a region of another version is refused by its header.
+//!
+//! ```text
+//! 0      Header      who, which layout, doorbell, heartbeat word's home
+//! 512    lease page  sequence-locked lease, fence word on its own cache line
+//! 640    seats       seat 0 is the owner: death words, heartbeat, counters, flight recorder
+//! ..     histograms  of the owner
+//! ..     view        the newest decided view, sequence-locked
+//! ..     slots       one word each: the CAS engine's ring
+//! ..     values      [slot][proposer] encoded views
+//! ..     lanes       one datagram ring per sender
+//! ```
+
+use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use crate::{page, recorder};
+use core::fmt;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The first eight bytes of every region: `obol-mem`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"obol-mem");
+/// Changes whenever a reader of an older layout would misread.
+pub const VERSION: u32 = 1;
+
+/// Coordinators (acceptors, proposers) a cluster can have.
+pub const PROPOSERS_MAX: usize = 7;
+/// Death words of a seat: one for each coordinator, then one for any other watcher.
+pub const DEATH_WORDS: usize = 16;
+
+/// The head of a region.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// The owner's member kind.
+    pub kind: u32,
+    /// The region's length.
+    pub bytes: u64,
+    /// The cluster's limits, from which all offsets follow.
+    pub limits: Limits,
+    /// The owner's incarnation; 0 before it has joined.
+    pub incarnation: u64,
+    /// Multicast groups of the owner, see [`crate::Group::bit`].
+    pub groups: u32,
+    /// The region's number.
+    pub region: u32,
+    /// Spare, zero.
+    pub spare: [u64; 7],
+    /// Counts rings; the owner's futex.
+    pub doorbell: u32,
+    /// 1 while the owner sleeps, so that a ring needs a wake-up call.
+    pub sleeping: u32,
+    /// Spare, zero; keeps the doorbell alone on its cache line.
+    pub spare_line: [u64; 7],
+}
+
+/// A seat's fixed part.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Seat {
+    /// A `SeatState` of the backend.
+    pub state: u64,
+    /// Counts occupants.
+    pub generation: u32,
+    /// The occupant's process id.
+    pub pid: u32,
+    /// Start time of that process in clock ticks since boot, as in `/proc/PID/stat`: tells a reused pid.
+    pub started: u64,
+    /// The occupant's incarnation, 0 if it is not a member.
+    pub incarnation: u64,
+    /// Token of the occupant's join.
+    pub token: u64,
+    /// What the occupant asks of the owner; a futex in its low half.
+    pub request: u64,
+    /// What the owner answers; a futex in its low half.
+    pub status: u64,
+    /// Advanced by the occupant as long as it runs.
+    pub heartbeat: u64,
+    /// Advanced by the application when it makes progress (opt-in).
+    pub progress: u64,
+    /// The occupant's name, see `Name::to_words`.
+    pub name: [u64; 3],
+    /// Spare, zero.
+    pub spare: [u64; 4],
+    /// Robust futexes: the low half holds the occupant's thread id until the kernel marks its owner dead.
+    pub deaths: [u64; DEATH_WORDS],
+}
+
+/// The fixed part of the view area; the encoded view follows.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ViewHead {
+    /// Odd while the view is being written.
+    pub sequence: u64,
+    /// The view's id plus one; 0 before there is one.
+    pub id_plus_one: u64,
+    /// Its length in bytes.
+    pub len: u64,
+    /// Spare, zero.
+    pub spare: u64,
+}
+
+/// The fixed part of a lane: a ring from one sender to the region's owner.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Lane {
+    /// The sender: its region in the high half, its generation in the low half; 0 if the lane is free.
+    pub owner: u64,
+    /// Datagrams ever put in.
+    pub head: u64,
+    /// Datagrams lost because the lane was full.
+    pub lost: u64,
+    /// Keeps the consumer's word on its own cache line.
+    pub spare: [u64; 5],
+    /// Datagrams ever taken out.
+    pub tail: u64,
+    /// Spare, zero.
+    pub spare_tail: [u64; 7],
+}
+
+/// Bytes before a datagram in a lane: its length.
+pub const DATAGRAM_HEAD_BYTES: usize = 8;
+
+const _: () = assert!(size_of::<Header>() == 192 && size_of::<Seat>() == 256);
+const _: () = assert!(size_of::<ViewHead>() == 32 && size_of::<Lane>() == 128);
+const _: () = assert!(core::mem::offset_of!(Header, doorbell) == 128);
+
+const PAGE_AT: usize = 512;
+const SEATS_AT: usize = PAGE_AT + page::WORDS * 8;
+
+/// How much of everything a cluster has. Part of a profile, the same for all processes of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Limits {
+    /// Seats of a region, the owner's included.
+    pub seats: u32,
+    /// Slots of the ring.
+    pub slots: u32,
+    /// Coordinators, at most [`PROPOSERS_MAX`].
+    pub proposers: u32,
+    /// Bytes of one encoded view; a multiple of 64.
+    pub value_bytes: u32,
+    /// Senders that a region can hear.
+    pub lanes: u32,
+    /// Datagrams that wait in a lane before more are lost.
+    pub lane_slots: u32,
+    /// Largest datagram in bytes; a multiple of 64.
+    pub datagram_bytes: u32,
+    /// Events that a seat's flight recorder keeps.
+    pub recorder_events: u32,
+}
+
+/// A limit that is out of its bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitError {
+    /// Which.
+    pub name: &'static str,
+    /// The value given.
+    pub value: u32,
+    /// The smallest and the largest that work.
+    pub bounds: (u32, u32),
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (low, high) = self.bounds;
+        write!(f, "limits.{} is {}, but must lie in {low}..={high}", self.name, self.value)?;
+        if self.name.ends_with("bytes") {
+            write!(f, " and be a multiple of 64")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for LimitError {}
+
+impl Limits {
+    /// Bounds of each limit: `(name, smallest, largest)`, in the order of the fields.
+    pub const BOUNDS: [(&'static str, u32, u32); 8] = [
+        ("seats", 1, 256),
+        ("slots", 4, 1024),
+        ("proposers", 1, PROPOSERS_MAX as u32),
+        ("value_bytes", 512, 1 << 20),
+        ("lanes", 4, 4096),
+        ("lane_slots", 2, 1024),
+        ("datagram_bytes", 512, crate::contract::DATAGRAM_BYTES_MAX as u32),
+        ("recorder_events", 16, 1 << 20),
+    ];
+
+    const fn values(&self) -> [u32; 8] {
+        [
+            self.seats,
+            self.slots,
+            self.proposers,
+            self.value_bytes,
+            self.lanes,
+            self.lane_slots,
+            self.datagram_bytes,
+            self.recorder_events,
+        ]
+    }
+}
+
+/// Offsets in a region, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Layout {
+    limits: Limits,
+    histograms: usize,
+    view: usize,
+    slots: usize,
+    values: usize,
+    lanes: usize,
+    bytes: usize,
+}
+
+const fn align(n: usize) -> usize {
+    n.div_ceil(64) * 64
+}
+
+impl Layout {
+    /// The layout for these limits, or the first limit that is out of bounds.
+    pub fn new(limits: Limits) -> Result<Self, LimitError> {
+        for ((name, low, high), value) in Limits::BOUNDS.into_iter().zip(limits.values()) {
+            let fits =
+                (low..=high).contains(&value) && (!name.ends_with("bytes") || value.is_multiple_of(64));
+            if !fits {
+                return Err(LimitError { name, value, bounds: (low, high) });
+            }
+        }
+        let n = |x: u32| x as usize;
+        let histograms = SEATS_AT + n(limits.seats) * Self::seat_bytes(&limits);
+        let view = align(histograms + Histogram::ALL.len() * HISTOGRAM_WORDS * 8);
+        let slots = align(view + size_of::<ViewHead>() + n(limits.value_bytes));
+        let values = align(slots + n(limits.slots) * 8);
+        let lanes = align(values + n(limits.slots) * n(limits.proposers) * n(limits.value_bytes));
+        let bytes = lanes + n(limits.lanes) * Self::lane_bytes(&limits);
+        if bytes > u32::MAX as usize {
+            return Err(LimitError {
+                name: "value_bytes",
+                value: limits.value_bytes,
+                bounds: (512, 1 << 16),
+            });
+        }
+        Ok(Self { limits, histograms, view, slots, values, lanes, bytes })
+    }
+
+    const fn seat_bytes(limits: &Limits) -> usize {
+        align(size_of::<Seat>() + COUNTER_WORDS * 8 + recorder::words(limits.recorder_events as usize) * 8)
+    }
+
+    const fn lane_bytes(limits: &Limits) -> usize {
+        let slot = DATAGRAM_HEAD_BYTES + limits.datagram_bytes as usize;
+        align(size_of::<Lane>() + limits.lane_slots as usize * slot)
+    }
+
+    /// The limits that this layout follows.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Bytes of a region.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The lease page.
+    #[must_use]
+    pub const fn page(&self) -> u32 {
+        PAGE_AT as u32
+    }
+
+    /// The fence word.
+    #[must_use]
+    pub const fn fence(&self) -> u32 {
+        (PAGE_AT + page::FENCE * 8) as u32
+    }
+
+    /// A seat's fixed part.
+    #[must_use]
+    pub fn seat(&self, seat: u16) -> u32 {
+        assert!(u32::from(seat) < self.limits.seats, "seat {seat} of {}", self.limits.seats);
+        (SEATS_AT + usize::from(seat) * Self::seat_bytes(&self.limits)) as u32
+    }
+
+    /// A seat's heartbeat word.
+    #[must_use]
+    pub fn heartbeat(&self, seat: u16) -> u32 {
+        self.seat(seat) + core::mem::offset_of!(Seat, heartbeat) as u32
+    }
+
+    /// A seat's counters.
+    #[must_use]
+    pub fn counters(&self, seat: u16) -> u32 {
+        self.seat(seat) + size_of::<Seat>() as u32
+    }
+
+    /// A seat's flight recorder.
+    #[must_use]
+    pub fn recorder(&self, seat: u16) -> u32 {
+        self.counters(seat) + (COUNTER_WORDS * 8) as u32
+    }
+
+    /// Bytes of a flight recorder.
+    #[must_use]
+    pub const fn recorder_bytes(&self) -> usize {
+        recorder::words(self.limits.recorder_events as usize) * 8
+    }
+
+    /// One of the owner's histograms.
+    #[must_use]
+    pub const fn histogram(&self, which: Histogram) -> u32 {
+        (self.histograms + which as usize * HISTOGRAM_WORDS * 8) as u32
+    }
+
+    /// The view area's head; the encoded view follows it.
+    #[must_use]
+    pub const fn view(&self) -> u32 {
+        self.view as u32
+    }
+
+    /// Bytes of the view area, head included.
+    #[must_use]
+    pub const fn view_bytes(&self) -> u32 {
+        size_of::<ViewHead>() as u32 + self.limits.value_bytes
+    }
+
+    /// The word of the slot that decides view `id`.
+    #[must_use]
+    pub const fn slot(&self, id: u64) -> u32 {
+        self.slots as u32 + (id % self.limits.slots as u64) as u32 * 8
+    }
+
+    /// Where proposer `proposer` (from 1) puts its value for slot `id`.
+    #[must_use]
+    pub fn value(&self, id: u64, proposer: u16) -> u32 {
+        assert!(
+            proposer >= 1 && u32::from(proposer) <= self.limits.proposers,
+            "proposer {proposer} of {}",
+            self.limits.proposers
+        );
+        let slot = (id % u64::from(self.limits.slots)) as u32;
+        let index = slot * self.limits.proposers + u32::from(proposer) - 1;
+        self.values as u32 + index * self.limits.value_bytes
+    }
+
+    /// A lane's fixed part; its datagrams follow.
+    #[must_use]
+    pub fn lane(&self, lane: u32) -> u32 {
+        assert!(lane < self.limits.lanes, "lane {lane} of {}", self.limits.lanes);
+        (self.lanes + lane as usize * Self::lane_bytes(&self.limits)) as u32
+    }
+
+    /// Where datagram number `n` lies in a lane: its length word, then its bytes.
+    #[must_use]
+    pub fn datagram(&self, lane: u32, n: u64) -> u32 {
+        let slot = DATAGRAM_HEAD_BYTES as u32 + self.limits.datagram_bytes;
+        let index = (n % u64::from(self.limits.lane_slots)) as u32;
+        self.lane(lane) + size_of::<Lane>() as u32 + index * slot
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    const LIMITS: Limits = Limits {
+        seats: 9,
+        slots: 8,
+        proposers: 3,
+        value_bytes: 4096,
+        lanes: 32,
+        lane_slots: 8,
+        datagram_bytes: 4096,
+        recorder_events: 256,
+    };
+
+    #[test]
+    fn the_layout_of_version_1_does_not_move() {
+        assert_eq!(VERSION, 1);
+        assert_eq!(offset_of!(Header, limits), 24);
+        assert_eq!(offset_of!(Header, incarnation), 56);
+        assert_eq!(offset_of!(Header, groups), 64);
+        assert_eq!(offset_of!(Header, sleeping), 132);
+        assert_eq!(offset_of!(Seat, generation), 8);
+        assert_eq!(offset_of!(Seat, heartbeat), 56);
+        assert_eq!(offset_of!(Seat, name), 72);
+        assert_eq!(offset_of!(Seat, deaths), 128);
+        assert_eq!(offset_of!(Lane, tail), 64);
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        assert_eq!((layout.page(), layout.fence(), layout.seat(0)), (512, 576, 640));
+        assert_eq!(layout.seat(1) - layout.seat(0), 9024);
+    }
+
+    #[test]
+    fn no_two_parts_overlap() {
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        let mut parts = vec![(0, 192), (layout.page(), 128), (layout.view(), layout.view_bytes())];
+        for seat in 0..9 {
+            parts.push((layout.seat(seat), 256));
+            parts.push((layout.counters(seat), 512));
+            parts.push((layout.recorder(seat), layout.recorder_bytes() as u32));
+        }
+        for &h in Histogram::ALL {
+            parts.push((layout.histogram(h), (HISTOGRAM_WORDS * 8) as u32));
+        }
+        for id in 0..8 {
+            parts.push((layout.slot(id), 8));
+            parts.extend((1..=3).map(|p| (layout.value(id, p), 4096)));
+        }
+        for lane in 0..32 {
+            parts.push((layout.lane(lane), 128));
+            parts.extend((0..8).map(|n| (layout.datagram(lane, n), 4096 + 8)));
+        }
+        parts.sort_unstable();
+        for pair in parts.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0, "{pair:?}");
+            assert!(pair[1].0 % 8 == 0, "{pair:?}");
+        }
+        let last = parts.last().expect("there are parts");
+        assert!((last.0 + last.1) as usize <= layout.bytes());
+    }
+
+    #[test]
+    fn a_limit_out_of_bounds_is_named() {
+        let refused = Layout::new(Limits { proposers: 8, ..LIMITS }).expect_err("8 proposers");
+        assert_eq!(refused.to_string(), "limits.proposers is 8, but must lie in 1..=7");
+        let refused = Layout::new(Limits { value_bytes: 1000, ..LIMITS }).expect_err("no multiple of 64");
+        assert_eq!(refused.name, "value_bytes");
+    }
+}

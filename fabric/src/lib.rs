@@ -1,0 +1,26 @@
+//! One process's access to the cluster's memory, messages and time.
+//!
+//! The names are RDMA's: a *region* is memory that peers read, write and compare-and-swap without the owner's
+//! help; a *link* is a reliable FIFO connection to one peer; a *completion* tells how a posted operation ended; a
+//! *group* is a multicast group whose datagrams may be lost, repeated or reordered.
+//!
+//! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`] and knows no backend. Two backends
+//! live here: [`sim`], a deterministic cluster in virtual time, and [`shm`], real processes on one host that map each
+//! other's regions from `/dev/shm`. All `unsafe` of the workspace is in this crate.
+
+pub mod contract;
+pub mod layout;
+pub mod memory;
+pub mod metrics;
+pub mod page;
+pub mod recorder;
+pub mod shm;
+pub mod sim;
+pub mod types;
+
+pub use contract::{
+    Completion, Event, Evidence, Fabric, Group, LinkError, Machine, Remote, SeatRequest, SeatStatus, Token,
+};
+pub use layout::{Layout, Limits};
+pub use page::Page;
+pub use types::{Address, Incarnation, Instant, Name, Nanos, ViewId};

@@ -1,0 +1,67 @@
+//! Regions as atomic words: how bytes get in and out without a data race. Torn copies are possible and must be checked
+//! by whoever reads them, as with RDMA.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// A relaxed load.
+#[must_use]
+pub fn relaxed(word: &AtomicU64) -> u64 {
+    word.load(Ordering::Relaxed)
+}
+
+/// The words that `[offset, offset + len)` touches, or `None` if it is misaligned or out of bounds.
+#[must_use]
+pub fn span(words: &[AtomicU64], offset: u32, len: usize) -> Option<&[AtomicU64]> {
+    let offset = offset as usize;
+    if !offset.is_multiple_of(8) {
+        return None;
+    }
+    words.get(offset / 8..offset.checked_add(len)?.checked_add(7)? / 8)
+}
+
+/// Copies bytes out, word by word. `from` must hold at least `out.len()` bytes.
+pub fn copy_out(from: &[AtomicU64], out: &mut [u8]) {
+    for (chunk, word) in out.chunks_mut(8).zip(from) {
+        chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Copies bytes in, word by word; a last part word is filled up with zeros.
+pub fn copy_in(to: &[AtomicU64], bytes: &[u8]) {
+    for (chunk, word) in bytes.chunks(8).zip(to) {
+        let mut raw = [0; 8];
+        raw[..chunk.len()].copy_from_slice(chunk);
+        word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+    }
+}
+
+/// Zeroed words.
+#[must_use]
+pub fn zeroed(bytes: usize) -> Box<[AtomicU64]> {
+    (0..bytes.div_ceil(8)).map(|_| AtomicU64::new(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive_the_way_in_and_out() {
+        let words = zeroed(64);
+        let text = b"a text that is no multiple of eight";
+        copy_in(span(&words, 8, text.len()).expect("in bounds"), text);
+        let mut out = vec![0; text.len()];
+        copy_out(span(&words, 8, text.len()).expect("in bounds"), &mut out);
+        assert_eq!(out, text);
+    }
+
+    #[test]
+    fn what_lies_outside_is_refused() {
+        let words = zeroed(64);
+        assert!(span(&words, 4, 8).is_none());
+        assert!(span(&words, 64, 1).is_none());
+        assert!(span(&words, 0, 65).is_none());
+        assert!(span(&words, u32::MAX - 7, usize::MAX).is_none());
+        assert!(span(&words, 56, 8).is_some());
+    }
+}

@@ -1,0 +1,150 @@
+//! The lease page: what `active` reads, on this host or by a one-sided READ.
+//!
+//! The holder writes it under a sequence lock. The fence word beside it is never written by the holder: coordinators
+//! raise it by CAS and nobody lowers it. A page is active on view `M` iff it holds `M`, `start <= now < end`, and
+//! `fence <= M`, all read afresh inside the call (uKharon, Algorithm 2, and fencing).
+
+use crate::types::{Instant, ViewId};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+/// A lease as its holder knows it. The default holds nothing: it ends before it starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Page {
+    /// The leased view.
+    pub view: ViewId,
+    /// The first view of its run of compatible views.
+    pub base: ViewId,
+    /// From when on it may be used.
+    pub start: Instant,
+    /// From when on it may not.
+    pub end: Instant,
+}
+
+impl Page {
+    /// Whether the lease, fenced at `fence`, makes `view` active at `now`.
+    #[must_use]
+    pub const fn is_active(&self, view: ViewId, fence: ViewId, now: Instant) -> bool {
+        self.view.0 == view.0 && self.start.0 <= now.0 && now.0 < self.end.0 && fence.0 <= view.0
+    }
+}
+
+/// Words of a page in a region: sequence, view, base, start, end, and spare ones up to the fence's cache line.
+pub const WORDS: usize = 16;
+/// The word that counts publications, odd while one is under way.
+const SEQUENCE: usize = 0;
+const VIEW: usize = 1;
+const BASE: usize = 2;
+const START: usize = 3;
+const END: usize = 4;
+/// The fence word, alone on its cache line.
+pub const FENCE: usize = 8;
+/// The word whose low half attached programs wait on; it changes with every view and every start.
+pub const CHANGED: usize = 5;
+
+/// A reader gives up after so many torn reads: the writer died, or is stopped, in the middle of a publication.
+const TORN_READS_MAX: u32 = 64;
+
+/// Publishes a page. Only the holder may call this, from one thread.
+pub fn publish(words: &[AtomicU64; WORDS], page: &Page) {
+    let sequence = words[SEQUENCE].load(Ordering::Relaxed) | 1;
+    words[SEQUENCE].store(sequence, Ordering::Relaxed);
+    fence(Ordering::Release);
+    words[VIEW].store(page.view.0, Ordering::Relaxed);
+    words[BASE].store(page.base.0, Ordering::Relaxed);
+    words[START].store(page.start.0, Ordering::Relaxed);
+    words[END].store(page.end.0, Ordering::Relaxed);
+    words[SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
+}
+
+/// Reads the page whole, or `None` if its holder stopped in the middle of a publication.
+#[inline]
+#[must_use]
+pub fn load(words: &[AtomicU64; WORDS]) -> Option<Page> {
+    for _ in 0..TORN_READS_MAX {
+        let before = words[SEQUENCE].load(Ordering::Acquire);
+        let page = Page {
+            view: ViewId(words[VIEW].load(Ordering::Relaxed)),
+            base: ViewId(words[BASE].load(Ordering::Relaxed)),
+            start: Instant(words[START].load(Ordering::Relaxed)),
+            end: Instant(words[END].load(Ordering::Relaxed)),
+        };
+        fence(Ordering::Acquire);
+        if before & 1 == 0 && words[SEQUENCE].load(Ordering::Relaxed) == before {
+            return Some(page);
+        }
+        core::hint::spin_loop();
+    }
+    None
+}
+
+/// The fence now.
+#[inline]
+#[must_use]
+pub fn fenced(words: &[AtomicU64; WORDS]) -> ViewId {
+    ViewId(words[FENCE].load(Ordering::Acquire))
+}
+
+/// Whether `view` is active: one seqlock read, one fence read, one clock read.
+///
+/// uKharon, Algorithm 2, line 9, with the fence. `now` must read the clock when it is called.
+#[inline]
+#[must_use]
+pub fn active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce() -> Instant) -> bool {
+    match load(words) {
+        Some(page) if page.view == view => page.is_active(view, fenced(words), now()),
+        _ => false,
+    }
+}
+
+/// The word that changes when attached programs should look again, as a 32-bit futex.
+#[must_use]
+pub fn changed(words: &[AtomicU64; WORDS]) -> &AtomicU32 {
+    crate::shm::futex::low_half(&words[CHANGED])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words() -> [AtomicU64; WORDS] {
+        core::array::from_fn(|_| AtomicU64::new(0))
+    }
+
+    const PAGE: Page = Page { view: ViewId(7), base: ViewId(5), start: Instant(100), end: Instant(200) };
+
+    #[test]
+    fn a_page_is_active_from_its_start_until_its_end() {
+        let words = words();
+        publish(&words, &PAGE);
+        let at = |t| active(&words, ViewId(7), || Instant(t));
+        assert_eq!([at(99), at(100), at(199), at(200)], [false, true, true, false]);
+        assert!(!active(&words, ViewId(6), || Instant(150)));
+    }
+
+    #[test]
+    fn a_fence_above_the_view_ends_it_at_once() {
+        let words = words();
+        publish(&words, &PAGE);
+        words[FENCE].store(7, Ordering::Release);
+        assert!(active(&words, ViewId(7), || Instant(150)));
+        words[FENCE].store(8, Ordering::Release);
+        assert!(!active(&words, ViewId(7), || Instant(150)));
+        publish(&words, &PAGE);
+        assert_eq!(fenced(&words), ViewId(8), "a publication leaves the fence alone");
+    }
+
+    #[test]
+    fn a_holder_that_died_while_it_published_is_not_active_and_blocks_nobody() {
+        let words = words();
+        publish(&words, &PAGE);
+        words[SEQUENCE].fetch_add(1, Ordering::Relaxed);
+        assert!(!active(&words, ViewId(7), || Instant(150)));
+        publish(&words, &PAGE);
+        assert!(active(&words, ViewId(7), || Instant(150)), "its successor repairs the page");
+    }
+
+    #[test]
+    fn an_empty_page_is_never_active() {
+        assert!(!active(&words(), ViewId(0), || Instant(0)));
+    }
+}

@@ -1,0 +1,154 @@
+//! The flight recorder: a ring of fixed-size events in each seat, stamped by the writer's monotonic clock and readable
+//! by one-sided READs while the writer runs, is frozen, or is dead.
+
+use crate::metrics::named;
+use crate::types::Instant;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+named! {
+    /// What happened. The meaning of `a` and `b` of a [`Record`] is given with each.
+    Kind {
+        /// The process came up; `a` = generation.
+        Started = "started",
+        /// A death notice; `a` = accused incarnation, `b` = accuser's incarnation.
+        Notice = "notice",
+        /// The leader proposed view `a`.
+        Propose = "propose",
+        /// The leader decided view `a`; `b` = 1 if the value was adopted.
+        Decide = "decide",
+        /// View `a` became the newest known; `b` = 1 if it came by a snapshot jump.
+        ViewReceived = "view_received",
+        /// All holders of views below base `a` are cleared; `b` = how many by a fence.
+        Fenced = "fenced",
+        /// CLEAR for base `a` was sent or taken.
+        Clear = "clear",
+        /// View `a` became active.
+        Active = "active",
+        /// The lease on view `a` ended without a successor.
+        LeaseLost = "lease_lost",
+        /// This process began to lead; `a` = newest view that it knows.
+        Takeover = "takeover",
+        /// This process became incarnation `a`.
+        Joined = "joined",
+        /// This process was excluded; `a` = its incarnation, `b` = the view.
+        Excluded = "excluded",
+        /// A suspicion by this process of incarnation `a`.
+        Suspect = "suspect",
+        /// A suspicion of incarnation `a` was wrong: it moves again.
+        Retract = "retract",
+        /// A proposal for view `a` was aborted.
+        Abort = "abort",
+        /// The application's first success in view `a`.
+        Service = "service",
+    }
+}
+
+/// One event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Record {
+    /// What happened.
+    pub kind: Kind,
+    /// The detector's level for notices and suspicions, otherwise 0.
+    pub level: u8,
+    /// First value.
+    pub a: u64,
+    /// Second value.
+    pub b: u64,
+}
+
+impl Record {
+    /// An event without a level.
+    #[must_use]
+    pub const fn new(kind: Kind, a: u64, b: u64) -> Self {
+        Self { kind, level: 0, a, b }
+    }
+}
+
+/// An event with its number and time, as a reader gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamped {
+    /// Counts all events of this recorder from 0; a gap tells that the ring ran over.
+    pub number: u64,
+    /// On the writer's clock.
+    pub at: Instant,
+    /// The event.
+    pub record: Record,
+}
+
+/// Words before the first event: the number of events ever written, and padding.
+pub const HEAD_WORDS: usize = 8;
+/// Words of one event: time, kind and level, `a`, `b`.
+pub const EVENT_WORDS: usize = 4;
+
+/// Words of a recorder of so many events.
+#[must_use]
+pub const fn words(events: usize) -> usize {
+    HEAD_WORDS + events * EVENT_WORDS
+}
+
+/// Writes an event. Only the seat's occupant may call this, from one thread.
+pub fn write(words: &[AtomicU64], at: Instant, record: Record) {
+    let capacity = (words.len() - HEAD_WORDS) / EVENT_WORDS;
+    let number = words[0].load(Ordering::Relaxed);
+    let first = HEAD_WORDS + (number % capacity as u64) as usize * EVENT_WORDS;
+    // The event's time is void while its words change, so that a reader never pairs two events.
+    words[first].store(0, Ordering::Relaxed);
+    fence(Ordering::Release);
+    words[first + 1].store(record.kind as u64 | u64::from(record.level) << 16, Ordering::Relaxed);
+    words[first + 2].store(record.a, Ordering::Relaxed);
+    words[first + 3].store(record.b, Ordering::Relaxed);
+    words[first].store(at.0, Ordering::Release);
+    words[0].store(number + 1, Ordering::Release);
+}
+
+/// Reads the events from number `from` on that are still in the ring, oldest first. An event that is being
+/// overwritten is left out.
+#[must_use]
+pub fn read(words: &[AtomicU64], from: u64) -> Vec<Stamped> {
+    let capacity = ((words.len() - HEAD_WORDS) / EVENT_WORDS) as u64;
+    let end = words[0].load(Ordering::Acquire);
+    let mut events = Vec::new();
+    for number in from.max(end.saturating_sub(capacity))..end {
+        let first = HEAD_WORDS + (number % capacity) as usize * EVENT_WORDS;
+        let at = words[first].load(Ordering::Acquire);
+        let [head, a, b] = [1, 2, 3].map(|i| words[first + i].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let overwritten = words[0].load(Ordering::Relaxed) >= number + capacity;
+        if at == 0 || overwritten || words[first].load(Ordering::Relaxed) != at {
+            continue;
+        }
+        let Some(&kind) = Kind::ALL.get((head & 0xffff) as usize) else { continue };
+        let record = Record { kind, level: (head >> 16) as u8, a, b };
+        events.push(Stamped { number, at: Instant(at), record });
+    }
+    events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::zeroed;
+
+    #[test]
+    fn the_ring_keeps_the_newest_events_in_order() {
+        let ring = zeroed(words(4) * 8);
+        for n in 0..6 {
+            write(&ring, Instant(100 + n), Record { kind: Kind::Decide, level: 2, a: n, b: 1 });
+        }
+        let numbers: Vec<u64> = read(&ring, 0).iter().map(|e| e.number).collect();
+        // The slot of event 2 is the next to be overwritten, so a reader can not trust it.
+        assert_eq!(numbers, [3, 4, 5]);
+        let last = read(&ring, 5);
+        assert_eq!(last.len(), 1);
+        assert_eq!((last[0].at, last[0].record.a, last[0].record.level), (Instant(105), 5, 2));
+        assert!(read(&ring, 6).is_empty());
+    }
+
+    #[test]
+    fn an_event_of_a_later_version_is_left_out() {
+        let ring = zeroed(words(4) * 8);
+        write(&ring, Instant(1), Record::new(Kind::Started, 0, 0));
+        ring[HEAD_WORDS + 1].store(0xfff0, Ordering::Relaxed);
+        assert!(read(&ring, 0).is_empty());
+    }
+}

@@ -1,0 +1,1 @@
+//! A deterministic cluster in virtual time.

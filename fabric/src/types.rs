@@ -1,0 +1,330 @@
+//! The vocabulary that every layer shares: time, identities, addresses. Every number carries its unit in its type.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub};
+
+/// A span of time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nanos(pub u64);
+
+impl Nanos {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// Longer than any deployment runs (584 years).
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// `n` microseconds.
+    #[must_use]
+    pub const fn from_micros(n: u64) -> Self {
+        Self(n.saturating_mul(1_000))
+    }
+
+    /// `n` milliseconds.
+    #[must_use]
+    pub const fn from_millis(n: u64) -> Self {
+        Self(n.saturating_mul(1_000_000))
+    }
+
+    /// `n` seconds.
+    #[must_use]
+    pub const fn from_secs(n: u64) -> Self {
+        Self(n.saturating_mul(1_000_000_000))
+    }
+
+    /// The span in microseconds, with fractions.
+    #[must_use]
+    pub fn as_micros_f64(self) -> f64 {
+        self.0 as f64 / 1_000.0
+    }
+
+    /// The span as the standard library's type.
+    #[must_use]
+    pub const fn to_std(self) -> core::time::Duration {
+        core::time::Duration::from_nanos(self.0)
+    }
+
+    /// The sum, or [`Nanos::MAX`].
+    #[must_use]
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The difference, or zero.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// The span times `n`, or [`Nanos::MAX`].
+    #[must_use]
+    pub const fn saturating_mul(self, n: u64) -> Self {
+        Self(self.0.saturating_mul(n))
+    }
+}
+
+/// Three significant figures with the unit that suits the size: `950ns`, `23.0us`, `1.50ms`, `2.00s`.
+impl fmt::Display for Nanos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            n if n < 1_000 => return f.pad(&format!("{n}ns")),
+            n if n < 1_000_000 => (n as f64 / 1e3, "us"),
+            n if n < 1_000_000_000 => (n as f64 / 1e6, "ms"),
+            n => (n as f64 / 1e9, "s"),
+        };
+        let digits = if value < 9.995 {
+            2
+        } else if value < 99.95 {
+            1
+        } else {
+            0
+        };
+        f.pad(&format!("{value:.digits$}{unit}"))
+    }
+}
+
+/// A point on one process's monotonic clock, in nanoseconds. Never compare instants of two hosts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    /// Before everything.
+    pub const ZERO: Self = Self(0);
+    /// After everything: a deadline that never comes.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Nanos> for Instant {
+    type Output = Self;
+    /// Saturates at [`Instant::NEVER`].
+    fn add(self, span: Nanos) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
+impl AddAssign<Nanos> for Instant {
+    fn add_assign(&mut self, span: Nanos) {
+        *self = *self + span;
+    }
+}
+
+impl Sub<Nanos> for Instant {
+    type Output = Self;
+    /// Saturates at [`Instant::ZERO`].
+    fn sub(self, span: Nanos) -> Self {
+        Self(self.0.saturating_sub(span.0))
+    }
+}
+
+/// The number of a view (a membership). Slot `k` decides view `k`; ids have no gaps. (uKharon, section 3.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ViewId(pub u64);
+
+impl ViewId {
+    /// The view that every cluster starts with.
+    pub const GENESIS: Self = Self(0);
+
+    /// The view that follows this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for ViewId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// One life of one process in the cluster. Given out by the coordinators, never reused; zero is nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Incarnation(pub u64);
+
+impl Incarnation {
+    /// No incarnation: a process that has not joined yet.
+    pub const NONE: Self = Self(0);
+}
+
+impl fmt::Display for Incarnation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// Where a process is reached: a region and a seat in it.
+///
+/// The owner of a region sits in seat 0; programs that are attached to it sit in the others. `generation` tells apart
+/// two processes that used the same seat one after the other, so an operation on a predecessor never hits its
+/// successor. `host` and `port` are zero on fabrics that stay within one host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// IPv6 (or mapped IPv4) address of the host.
+    pub host: u128,
+    /// Port of the host's connection manager.
+    pub port: u16,
+    /// Seat in the region; 0 is the owner.
+    pub seat: u16,
+    /// The region's number in the cluster.
+    pub region: u32,
+    /// Which occupant of the seat is meant; 0 is whoever holds it (acceptor memory outlives its process).
+    pub generation: u32,
+}
+
+impl Address {
+    /// The address of the region's owner, whoever holds it now.
+    #[must_use]
+    pub const fn region(region: u32) -> Self {
+        Self { host: 0, port: 0, seat: 0, region, generation: 0 }
+    }
+
+    /// The same region, seat 0, any occupant.
+    #[must_use]
+    pub const fn owner(self) -> Self {
+        Self { seat: 0, generation: 0, ..self }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host != 0 {
+            write!(f, "{}:{}/", std::net::Ipv6Addr::from(self.host), self.port)?;
+        }
+        write!(f, "r{}", self.region)?;
+        if self.seat != 0 {
+            write!(f, ".{}", self.seat)?;
+        }
+        if self.generation != 0 {
+            write!(f, "g{}", self.generation)?;
+        }
+        Ok(())
+    }
+}
+
+/// The longest name of a process or a cluster, in bytes.
+pub const NAME_BYTES_MAX: usize = 23;
+
+/// A process's or cluster's name: 1 to 23 bytes of `a-z A-Z 0-9 . _ -`, starting with a letter or digit.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Name {
+    len: u8,
+    bytes: [u8; NAME_BYTES_MAX],
+}
+
+/// Why a text is not a [`Name`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// Empty, or longer than [`NAME_BYTES_MAX`] bytes.
+    Length(usize),
+    /// A character that is not allowed, at this byte.
+    Character(usize),
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(n) => write!(f, "a name has 1 to {NAME_BYTES_MAX} bytes, this one has {n}"),
+            Self::Character(at) => {
+                write!(
+                    f,
+                    "a name is made of a-z A-Z 0-9 . _ - and starts with a letter or digit; byte {at} is not"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for NameError {}
+
+impl Name {
+    /// Checks and takes a text.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        if text.is_empty() || text.len() > NAME_BYTES_MAX {
+            return Err(NameError::Length(text.len()));
+        }
+        for (at, byte) in text.bytes().enumerate() {
+            if !(byte.is_ascii_alphanumeric() || at > 0 && matches!(byte, b'.' | b'_' | b'-')) {
+                return Err(NameError::Character(at));
+            }
+        }
+        let mut bytes = [0; NAME_BYTES_MAX];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(Self { len: text.len() as u8, bytes })
+    }
+
+    /// The name as text; empty for `Name::default()`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..usize::from(self.len)]).unwrap_or("")
+    }
+
+    /// The name in the form that regions hold: length byte first.
+    #[must_use]
+    pub fn to_words(self) -> [u64; 3] {
+        let mut raw = [0u8; 24];
+        raw[0] = self.len;
+        raw[1..].copy_from_slice(&self.bytes);
+        core::array::from_fn(|i| u64::from_le_bytes(raw[i * 8..i * 8 + 8].try_into().unwrap_or([0; 8])))
+    }
+
+    /// The reverse of [`Name::to_words`]; `None` for anything that is not a valid name.
+    #[must_use]
+    pub fn from_words(words: [u64; 3]) -> Option<Self> {
+        let mut raw = [0u8; 24];
+        for (chunk, word) in raw.chunks_exact_mut(8).zip(words) {
+            chunk.copy_from_slice(&word.to_le_bytes());
+        }
+        let len = usize::from(raw[0]);
+        Self::new(core::str::from_utf8(raw.get(1..=len)?).ok()?).ok()
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl core::str::FromStr for Name {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        Self::new(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_shows_three_figures_and_its_unit() {
+        let shown = |n| Nanos(n).to_string();
+        assert_eq!(shown(950), "950ns");
+        assert_eq!(shown(23_000), "23.0us");
+        assert_eq!(shown(9_996), "10.0us");
+        assert_eq!(shown(1_500_000), "1.50ms");
+        assert_eq!(shown(2_000_000_000), "2.00s");
+    }
+
+    #[test]
+    fn names_are_checked_and_survive_a_region() {
+        let name = Name::new("app-2").expect("valid");
+        assert_eq!(Name::from_words(name.to_words()), Some(name));
+        assert_eq!(Name::new(""), Err(NameError::Length(0)));
+        assert_eq!(Name::new("-x"), Err(NameError::Character(0)));
+        assert_eq!(Name::new("a/b"), Err(NameError::Character(1)));
+        assert_eq!(Name::from_words([u64::MAX; 3]), None);
+        assert_eq!(Name::from_words([0; 3]), None);
+    }
+}

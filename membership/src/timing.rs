@@ -1,0 +1,38 @@
+//! The constants of the protocol. A profile gives them; nothing in this crate hard-codes a duration.
+
+use obol_fabric::Nanos;
+
+/// Durations and counts that the machines follow. All processes of a cluster use the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Timing {
+    /// How long a lease lasts from the post of its READs. (uKharon 6.2, delta.)
+    pub lease: Nanos,
+    /// Pause between a renewal and the next.
+    pub renew_every: Nanos,
+    /// A renewal without a majority of answers for so long has failed and is posted again.
+    pub renew_timeout: Nanos,
+    /// How far any clock's rate may be off, in parts per million.
+    pub drift_ppm: u32,
+    /// Whether leases are fenced. Without it every failover waits for leases to run out, as in the paper.
+    pub fencing: bool,
+    /// Every process advances its heartbeat at least so often.
+    pub heartbeat_every: Nanos,
+    /// Pause between two READs of a successor's heartbeat, from the completion of the first.
+    pub heartbeat_period: Nanos,
+    /// So many READs in a row that find the same value make a suspicion; at least 2.
+    pub heartbeat_confirm: u32,
+    /// A coordinator that does not lead tells of a death only after so long: the leader mostly knows by itself.
+    pub notice_after: Nanos,
+    /// A notice is repeated so often until a view excludes the accused.
+    pub notice_every: Nanos,
+    /// A join or leave without an answer is repeated so often.
+    pub join_every: Nanos,
+    /// A restarted coordinator that no leader admits for so long leads by itself.
+    pub standby: Nanos,
+    /// Coordinators look so often for decided views that they missed.
+    pub poll_every: Nanos,
+    /// Contending leaders pause at random, up to this.
+    pub backoff_max: Nanos,
+    /// After so long without news from a majority, a process first fetches the newest view before it trusts a slot.
+    pub resync_after: Nanos,
+}

@@ -1,0 +1,1 @@
+//! Every constant of a deployment, read from TOML and checked.
