@@ -1,5 +1,47 @@
-//! Views, the CAS engine, detectors, leases and fencing as plain state machines.
+//! The membership core: views, the CAS engine, detectors, leases and fencing as plain state machines.
+//!
+//! Two machines make a cluster: [`Coordinator`] decides views and clears leases, [`Member`] runs beside applications,
+//! renews the lease that their `active` check reads, and speaks for the programs that are attached to it. Both take
+//! events and the clock and give posts to a [`Fabric`](obol_fabric::Fabric); they own no socket, thread or clock, so
+//! the model checker explores, and the simulator drives, the very code that ships.
+//!
+//! Bring a fabric, a [`Config`], and for each coordinator its number. What this crate does not care about: where the
+//! processes run, how they are started, and who looks at them.
 
+pub mod clearing;
+pub mod coordinator;
+pub mod detector;
+pub mod engine;
+pub mod lease;
+pub mod log;
+pub mod member;
+pub mod mutants;
+pub mod notices;
+pub mod poll;
+pub mod rng;
+pub mod sealed;
 pub mod timing;
+pub mod tokens;
+pub mod view;
+pub mod ward;
+pub mod wire;
+pub mod word;
 
+pub use coordinator::Coordinator;
+pub use member::Member;
+pub use mutants::{Mutant, Plant};
 pub use timing::Timing;
+pub use view::{Change, Kind, Level, View};
+
+use obol_fabric::Layout;
+
+/// What every machine of a cluster is built with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// Durations and counts.
+    pub timing: Timing,
+    /// Where things lie in a region.
+    pub layout: Layout,
+    /// The planted bug, in builds that can have one.
+    pub plant: Plant,
+}

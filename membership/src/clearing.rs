@@ -1,0 +1,232 @@
+//! Ending leases without waiting for them: the leader raises the fence of every page that may still hold a lease on an
+//! older view, and sends CLEAR when every holder is clear.
+//!
+//! A holder is clear when (1) a CAS put its fence at or above the new base, or found it there; (2) every process that
+//! can read its page is proved dead; or (3) the wait has run on the leader's own clock since the leader learned that
+//! the successor of the holder's last view was decided. Everything not known is waited for. The rules are argued in
+//! `docs/design/leases.md`.
+
+use crate::Config;
+use crate::lease::lengthened;
+use crate::log::Log;
+use crate::mutants::Mutant;
+use crate::tokens::{self, Part};
+use crate::view::{Kind, View};
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Remote, ViewId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// By what a holder was cleared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    /// Not yet; its fence is thought to stand at this view.
+    Outstanding(ViewId),
+    /// Its fence can not be reached; only a proof or the wait clears it.
+    Unreachable,
+    Fenced,
+    Proved,
+    Waited,
+}
+
+/// A page that may hold a lease on a view below the base.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Holder {
+    incarnation: Incarnation,
+    page: Address,
+    /// Every process that can read the page, the holder included.
+    readers: BTreeSet<Incarnation>,
+    state: State,
+    /// When its wait has run.
+    over: Instant,
+}
+
+impl Holder {
+    const fn is_clear(&self) -> bool {
+        matches!(self.state, State::Fenced | State::Proved | State::Waited)
+    }
+}
+
+/// The clearing of all views below one base.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Clearing {
+    base: ViewId,
+    began: Instant,
+    holders: Vec<Holder>,
+    /// When even holders that the log does not tell of are over; set if the log has a gap.
+    blind_until: Option<Instant>,
+    round: u32,
+}
+
+impl Clearing {
+    /// Begins to clear all views in `[cleared, base)`, where `base` is the newest view's; `cleared` is the latest base
+    /// whose CLEAR is known or recorded.
+    pub fn begin<F: Fabric>(
+        log: &Log,
+        cleared: ViewId,
+        proofs: &BTreeSet<Incarnation>,
+        config: &Config,
+        round: u32,
+        now: Instant,
+        fabric: &mut F,
+    ) -> Self {
+        let newest = log.newest();
+        let (base, view) = (newest.view.base, &newest.view);
+        let wait = lengthened(view.wait, config.timing.drift_ppm);
+        let learned_base = log.get(base).map_or(newest.learned, |entry| entry.learned);
+        let from = if config.plant.has(Mutant::ForgetOlderHolders) { ViewId(base.0 - 1) } else { cleared };
+        let mut clearing = Self { base, began: now, holders: Vec::new(), blind_until: None, round };
+        match log.range(from, base) {
+            None => clearing.blind_until = Some(learned_base + wait),
+            Some(entries) => {
+                let mut holders = BTreeMap::new();
+                for entry in entries {
+                    collect(&entry.view, &mut holders);
+                }
+                for (incarnation, (page, readers, last)) in holders {
+                    let since = log.get(last.next()).map_or(learned_base, |entry| entry.learned);
+                    let since =
+                        if config.plant.has(Mutant::TimerFromProposal) { since - view.lease } else { since };
+                    let state = State::Outstanding(ViewId::GENESIS);
+                    clearing.holders.push(Holder { incarnation, page, readers, state, over: since + wait });
+                }
+            }
+        }
+        for at in 0..clearing.holders.len() {
+            if config.timing.fencing {
+                clearing.raise(at, ViewId::GENESIS, config, fabric);
+            }
+            clearing.prove(at, proofs, config, fabric);
+        }
+        clearing
+    }
+
+    /// The base whose predecessors are cleared.
+    #[must_use]
+    pub const fn base(&self) -> ViewId {
+        self.base
+    }
+
+    /// When it began.
+    #[must_use]
+    pub const fn began(&self) -> Instant {
+        self.began
+    }
+
+    /// Holders that were cleared by a fence.
+    #[must_use]
+    pub fn fenced(&self) -> usize {
+        self.holders.iter().filter(|h| h.state == State::Fenced).count()
+    }
+
+    /// Whether CLEAR may be sent.
+    #[must_use]
+    pub fn is_done(&self, now: Instant, config: &Config) -> bool {
+        if config.plant.has(Mutant::ClearOnMajority) && self.holders.len() > 1 {
+            return self.holders.iter().filter(|h| h.is_clear()).count() * 2 > self.holders.len();
+        }
+        self.blind_until.is_none_or(|until| until <= now) && self.holders.iter().all(Holder::is_clear)
+    }
+
+    /// When a wait runs out next.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        let outstanding = self.holders.iter().filter(|h| !h.is_clear()).map(|h| h.over);
+        outstanding.chain(self.blind_until).min().unwrap_or(Instant::NEVER)
+    }
+
+    fn raise<F: Fabric>(&self, at: usize, guess: ViewId, config: &Config, fabric: &mut F) {
+        let fence = Remote { at: self.holders[at].page, offset: config.layout.fence() };
+        let token = tokens::pack(Part::Fence, at as u16, self.round);
+        if config.plant.has(Mutant::FenceByWrite) {
+            fabric.write(fence, &self.base.0.to_le_bytes(), token);
+        } else {
+            fabric.cas(fence, guess.0, self.base.0, token);
+        }
+    }
+
+    /// Takes the completion of a fence.
+    pub fn complete<F: Fabric>(
+        &mut self,
+        peer: u16,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        config: &Config,
+        fabric: &mut F,
+    ) {
+        let at = usize::from(peer);
+        if round != self.round {
+            return;
+        }
+        let Some(holder) = self.holders.get_mut(at) else { return };
+        let State::Outstanding(guess) = holder.state else { return };
+        match *result {
+            Ok(Completion::Swapped(found)) if found == guess.0 || found >= self.base.0 => {
+                holder.state = State::Fenced;
+                fabric.count(Counter::FencesRaised, 1);
+            }
+            Ok(Completion::Swapped(_)) if config.plant.has(Mutant::FailedFenceIsAck) => {
+                holder.state = State::Fenced;
+            }
+            Ok(Completion::Swapped(found)) => {
+                holder.state = State::Outstanding(ViewId(found));
+                self.raise(at, ViewId(found), config, fabric);
+            }
+            Ok(Completion::Written) => holder.state = State::Fenced,
+            Ok(Completion::Read(_)) | Err(_) => holder.state = State::Unreachable,
+        }
+    }
+
+    /// Takes news of a death.
+    pub fn proved<F: Fabric>(&mut self, proofs: &BTreeSet<Incarnation>, config: &Config, fabric: &mut F) {
+        for at in 0..self.holders.len() {
+            self.prove(at, proofs, config, fabric);
+        }
+    }
+
+    fn prove<F: Fabric>(
+        &mut self,
+        at: usize,
+        proofs: &BTreeSet<Incarnation>,
+        config: &Config,
+        fabric: &mut F,
+    ) {
+        let holder = &mut self.holders[at];
+        if holder.is_clear() {
+            return;
+        }
+        let dead = if config.plant.has(Mutant::ForgetReaders) {
+            proofs.contains(&holder.incarnation)
+        } else {
+            holder.readers.is_subset(proofs)
+        };
+        if dead {
+            holder.state = State::Proved;
+            fabric.count(Counter::ClearedByProof, 1);
+        }
+    }
+
+    /// Lets waits run out.
+    pub fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        for holder in &mut self.holders {
+            if !holder.is_clear() && holder.over <= now {
+                holder.state = State::Waited;
+                fabric.count(Counter::ClearedByWait, 1);
+            }
+        }
+    }
+}
+
+/// Adds a view's holders: their pages, all their readers so far, and the last view that names them.
+fn collect(view: &View, holders: &mut BTreeMap<Incarnation, (Address, BTreeSet<Incarnation>, ViewId)>) {
+    for member in view.members.iter().filter(|m| m.is_holder()) {
+        let entry =
+            holders.entry(member.incarnation).or_insert_with(|| (member.address, BTreeSet::new(), view.id));
+        entry.1.insert(member.incarnation);
+        entry.2 = view.id;
+    }
+    for app in view.of_kind(Kind::App) {
+        if let Some(entry) = holders.get_mut(&app.host) {
+            entry.1.insert(app.incarnation);
+        }
+    }
+}

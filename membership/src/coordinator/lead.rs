@@ -1,0 +1,227 @@
+//! The leader's part of a coordinator: take over, propose, decide, announce, clear.
+
+use super::{Accusation, Coordinator, Standing, Told};
+use crate::clearing::Clearing;
+use crate::engine::{Abort, Outcome, Phase};
+use crate::mutants::Mutant;
+use crate::view::{Change, View};
+use crate::wire::Message;
+use obol_fabric::metrics::{Counter, Histogram};
+use obol_fabric::recorder::{Kind as Event_, Record};
+use obol_fabric::{Fabric, Group, Instant, ViewId};
+use std::sync::Arc;
+
+impl Coordinator {
+    fn should_lead(&self, now: Instant) -> bool {
+        match self.standing {
+            Standing::Member(_) => self.leader().is_some_and(|m| m.proposer == self.me) && self.booted,
+            Standing::Standby { alone, .. } => self.booted && alone <= now,
+        }
+    }
+
+    pub(super) fn retry_deadline(&self) -> Instant {
+        let idle = self.leading && self.engine.phase() == Phase::Idle;
+        if idle { self.retry } else { Instant::NEVER }
+    }
+
+    /// Does whatever the present state asks of this coordinator. Called after every event.
+    pub(super) fn drive<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let lead = self.should_lead(now);
+        if lead && !self.leading {
+            self.take_over(now, fabric);
+        }
+        self.leading = lead;
+        if !lead {
+            self.clearing = None;
+            return;
+        }
+        if self.engine.phase() == Phase::Idle && self.retry <= now {
+            let outcome = self.engine.prepare(fabric);
+            self.outcome(outcome, now, fabric);
+        }
+        if self.engine.phase() == Phase::Prepared(false) && self.has_work() {
+            self.propose(now, fabric);
+        }
+        self.clear(now, fabric);
+    }
+
+    /// uKharon 5.3.1: the old leader has most likely prepared the next slot; expecting its word saves a round trip.
+    fn take_over<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let view = Arc::clone(self.view());
+        fabric.record(Record::new(Event_::Takeover, view.id.0, 0));
+        fabric.count(Counter::Takeovers, 1);
+        let predecessor = view
+            .of_kind(crate::Kind::Coordinator)
+            .filter(|m| m.proposer != self.me)
+            .map(|m| m.proposer)
+            .min();
+        self.engine.open(view.id.next(), &view.acceptors, predecessor);
+        self.aborts = 0;
+        self.retry = now;
+        if let Standing::Standby { token, as_of, .. } = self.standing {
+            let newcomer = self.newcomer(token, fabric);
+            let own = fabric.address();
+            // Refusals can not happen: the token is new, and a coordinator has no host.
+            let _ = self.requests.join(newcomer, as_of, own, self.log.newest(), &self.config);
+        }
+        // Everything since the last CLEAR that was heard is outstanding. (Protocol, section 5.)
+        if self.config.plant.has(Mutant::TrustTakeover) {
+            self.cleared = view.base;
+            fabric.multicast(Group::Everyone, &Message::Clear(view.base).encode());
+        } else if self.cleared < view.base {
+            self.begin_clearing(now, fabric);
+        }
+    }
+
+    fn has_work(&self) -> bool {
+        !self.suspects.is_empty() || !self.requests.is_empty()
+    }
+
+    /// The view that this leader wants next.
+    fn wanted(&self) -> View {
+        let view = self.view();
+        let remove = self
+            .suspects
+            .iter()
+            .map(|(&accused, &Accusation { accuser, level })| Change::Failed { accused, accuser, level })
+            .collect();
+        view.successor(&self.requests.edit(remove, view, &self.config), self.cleared, self.config.plant)
+    }
+
+    fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let next = self.wanted();
+        fabric.record(Record::new(Event_::Propose, next.id.0, 0));
+        self.proposed = now;
+        if self.config.plant.has(Mutant::FenceUndecided) {
+            self.fence_early(next.id, fabric);
+        }
+        let outcome = self.engine.accept(next.seal(), fabric);
+        self.outcome(outcome, now, fabric);
+    }
+
+    /// Takes what the CAS engine told.
+    pub(super) fn outcome<F: Fabric>(&mut self, told: Told, now: Instant, fabric: &mut F) {
+        match told {
+            None | Some(Outcome::Prepared) => {}
+            Some(Outcome::Adopted) => {
+                fabric.count(Counter::Adoptions, 1);
+                self.proposed = now;
+                let own = if self.config.plant.has(Mutant::AnnounceOwnValue) {
+                    self.wanted().seal()
+                } else {
+                    Arc::from([])
+                };
+                let outcome = self.engine.accept(own, fabric);
+                self.outcome(outcome, now, fabric);
+            }
+            Some(Outcome::Decided { value, adopted }) => self.decided(&value, adopted, now, fabric),
+            Some(Outcome::Aborted(reason)) => self.aborted(reason, now, fabric),
+        }
+    }
+
+    fn decided<F: Fabric>(&mut self, sealed: &Arc<[u8]>, adopted: bool, now: Instant, fabric: &mut F) {
+        let slot = self.engine.slot();
+        let Some(view) = View::unseal(sealed).filter(|view| view.id == slot) else {
+            // Adopted bytes passed their checksum and are yet no view: a coordinator of another version wrote them.
+            self.aborted(Abort::Unreadable, now, fabric);
+            return;
+        };
+        fabric.record(Record::new(Event_::Decide, slot.0, u64::from(adopted)));
+        fabric.count(Counter::Decisions, 1);
+        fabric.observe(Histogram::Decide, now.since(self.proposed));
+        for change in &view.changes {
+            let counter = match change {
+                Change::Joined(_) => Counter::Joins,
+                Change::Left(_) => Counter::Leaves,
+                Change::Failed { .. } => Counter::Failures,
+                Change::Lease | Change::Settled => continue,
+            };
+            fabric.count(counter, 1);
+        }
+        let view = Arc::new(view);
+        let incompatible = view.base == view.id;
+        let announcement = self.announcement(&view, sealed);
+        fabric.multicast(Group::Everyone, &announcement);
+        self.install(Arc::clone(&view), sealed, now, fabric);
+        if incompatible {
+            self.begin_clearing(now, fabric);
+        }
+    }
+
+    /// The datagram that announces a view: the view itself if it fits.
+    pub(super) fn announcement(&self, view: &View, sealed: &[u8]) -> Vec<u8> {
+        let whole = Message::View(sealed).encode();
+        if whole.len() <= self.config.layout.limits().datagram_bytes as usize {
+            return whole;
+        }
+        Message::Decided(view.id).encode()
+    }
+
+    fn aborted<F: Fabric>(&mut self, reason: Abort, now: Instant, fabric: &mut F) {
+        fabric.record(Record {
+            kind: Event_::Abort,
+            level: reason as u8,
+            a: self.engine.slot().0,
+            b: u64::from(self.aborts),
+        });
+        fabric.count(Counter::Aborts, 1);
+        self.aborts += 1;
+        // The prediction is right now, so one retry at once; after that somebody else is about, or nobody answers.
+        let pause = match reason {
+            Abort::Mispredicted if self.aborts <= 2 => obol_fabric::Nanos::ZERO,
+            Abort::Behind => {
+                self.contact = Instant::ZERO;
+                self.poll_due = now;
+                self.config.timing.backoff_max
+            }
+            _ => {
+                let limit = self.config.timing.backoff_max;
+                let half = obol_fabric::Nanos(limit.0 / 2);
+                obol_fabric::Nanos(half.0 / 2 + self.rng.below(half).0)
+            }
+        };
+        self.retry = now + pause;
+        if self.config.plant.has(Mutant::NoRetry) {
+            self.retry = Instant::NEVER;
+        }
+        if reason == Abort::NoMajority || reason == Abort::Contended {
+            // Whoever decided meanwhile should be heard before the next attempt.
+            self.poll_due = self.poll_due.min(now + pause);
+        }
+    }
+
+    fn begin_clearing<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.clearing_round = self.clearing_round.wrapping_add(1);
+        let (log, cleared, round) = (&self.log, self.cleared, self.clearing_round);
+        let clearing = Clearing::begin(log, cleared, &self.proofs, &self.config, round, now, fabric);
+        self.clearing = Some(clearing);
+    }
+
+    /// Sends CLEAR once every holder of an older lease is clear.
+    fn clear<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let Some(clearing) = &self.clearing else { return };
+        let base = clearing.base();
+        if base != self.view().base {
+            self.clearing = None;
+            return;
+        }
+        if !clearing.is_done(now, &self.config) {
+            return;
+        }
+        fabric.record(Record::new(Event_::Fenced, base.0, clearing.fenced() as u64));
+        fabric.observe(Histogram::Clear, now.since(clearing.began()));
+        self.clearing = None;
+        self.cleared = self.cleared.max(base);
+        fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
+        fabric.record(Record::new(Event_::Clear, base.0, 0));
+        fabric.count(Counter::ClearsSent, 1);
+    }
+
+    /// The planted bug: holders are fenced before the view is decided.
+    fn fence_early<F: Fabric>(&self, base: ViewId, fabric: &mut F) {
+        for holder in self.view().members.iter().filter(|m| m.is_holder()) {
+            let fence = obol_fabric::Remote { at: holder.address, offset: self.config.layout.fence() };
+            fabric.cas(fence, self.view().base.0, base.0, obol_fabric::Token(0));
+        }
+    }
+}

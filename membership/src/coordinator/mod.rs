@@ -1,0 +1,498 @@
+//! A coordinator: acceptor by its memory, proposer and, while it is the live coordinator with the lowest number, the
+//! leader. It decides views, announces them, ends older leases, and admits newcomers.
+//!
+//! uKharon, sections 3 and 5. A leader always has one slot prepared, so a change is decided in one round trip; a new
+//! leader expects its predecessor's prepared slot and takes it over in one more. The acceptor has no code: it is memory.
+
+mod lead;
+mod requests;
+
+use crate::Config;
+use crate::clearing::Clearing;
+use crate::detector::{Detector, Verdict};
+use crate::engine::{Engine, Outcome};
+use crate::log::Log;
+use crate::notices::Notices;
+use crate::poll::{Found, Poll};
+use crate::rng::Rng;
+use crate::tokens::{self, Part};
+use crate::view::{Kind, Level, Member, Newcomer, View};
+use crate::wire::{Message, Refusal};
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::{Kind as Event_, Record};
+use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
+use requests::Requests;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Whether the process is a member.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Standing {
+    /// A member of the newest known view.
+    Member(Incarnation),
+    /// Restarted or excluded: asks a leader to admit it, and leads by itself if none answers until `alone`.
+    Standby { token: u64, as_of: ViewId, due: Instant, alone: Instant },
+}
+
+/// Who says that a member is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Accusation {
+    accuser: Incarnation,
+    level: Level,
+}
+
+/// The machine of a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Coordinator {
+    config: Config,
+    me: u16,
+    name: Name,
+    rng: Rng,
+    standing: Standing,
+    log: Log,
+    suspects: BTreeMap<Incarnation, Accusation>,
+    /// Members that are proved dead, as long as some view that may hold a lease names them.
+    proofs: BTreeSet<Incarnation>,
+    requests: Requests,
+    /// The latest base whose CLEAR was sent or heard.
+    cleared: ViewId,
+    clearing: Option<Clearing>,
+    clearing_round: u32,
+    engine: Engine,
+    leading: bool,
+    /// When an aborted attempt is tried again.
+    retry: Instant,
+    aborts: u32,
+    proposed: Instant,
+    poll: Poll,
+    poll_due: Instant,
+    contact: Instant,
+    detector: Detector,
+    notices: Notices,
+    watched: BTreeSet<Address>,
+    booted: bool,
+}
+
+impl Coordinator {
+    /// Coordinator number `me` (from 1). `genesis` is the cluster's first view, the same for all of them; `seed` must
+    /// differ between processes and lives.
+    #[must_use]
+    pub fn new(config: Config, me: u16, genesis: Arc<View>, seed: u64) -> Self {
+        let own = genesis.members.iter().find(|m| m.proposer == me);
+        Self {
+            config,
+            me,
+            name: own.map(|m| m.name).unwrap_or_default(),
+            rng: Rng::new(seed),
+            standing: Standing::Member(own.map(|m| m.incarnation).unwrap_or_default()),
+            cleared: genesis.cleared,
+            log: Log::new(genesis, Instant::ZERO),
+            suspects: BTreeMap::new(),
+            proofs: BTreeSet::new(),
+            requests: Requests::default(),
+            clearing: None,
+            clearing_round: 0,
+            engine: Engine::new(me, config.layout, config.plant),
+            leading: false,
+            retry: Instant::ZERO,
+            aborts: 0,
+            proposed: Instant::ZERO,
+            poll: Poll::new(),
+            poll_due: Instant::ZERO,
+            contact: Instant::ZERO,
+            detector: Detector::default(),
+            notices: Notices::default(),
+            watched: BTreeSet::new(),
+            booted: false,
+        }
+    }
+
+    /// The newest view that this process knows to be decided.
+    #[must_use]
+    pub fn view(&self) -> &Arc<View> {
+        &self.log.newest().view
+    }
+
+    /// Whether this process thinks that it leads.
+    #[must_use]
+    pub const fn is_leading(&self) -> bool {
+        self.leading
+    }
+
+    /// The own incarnation while this process is a member.
+    #[must_use]
+    pub const fn incarnation(&self) -> Option<Incarnation> {
+        match self.standing {
+            Standing::Member(who) => Some(who),
+            Standing::Standby { .. } => None,
+        }
+    }
+
+    /// The coordinator of the newest view with the lowest number that is not suspected; the own incarnation is not.
+    fn leader(&self) -> Option<&Member> {
+        let me = self.incarnation();
+        self.view()
+            .of_kind(Kind::Coordinator)
+            .filter(|m| Some(m.incarnation) == me || !self.suspects.contains_key(&m.incarnation))
+            .min_by_key(|m| m.proposer)
+    }
+
+    fn stand_by(&mut self, now: Instant) {
+        self.standing = Standing::Standby {
+            token: self.rng.token(),
+            as_of: self.view().id,
+            due: now,
+            alone: now + self.config.timing.standby,
+        };
+    }
+
+    fn newcomer<F: Fabric>(&self, token: u64, fabric: &F) -> Newcomer {
+        Newcomer {
+            kind: Kind::Coordinator,
+            name: self.name,
+            address: fabric.address(),
+            host: Incarnation::NONE,
+            token,
+            proposer: self.me,
+        }
+    }
+
+    /// Learns that a view is decided, whoever decided it.
+    fn install<F: Fabric>(&mut self, view: Arc<View>, sealed: &[u8], now: Instant, fabric: &mut F) {
+        if view.id <= self.view().id {
+            return;
+        }
+        let jump = view.id != self.view().id.next();
+        fabric.record(Record::new(Event_::ViewReceived, view.id.0, u64::from(jump)));
+        fabric.count(if jump { Counter::ViewJumps } else { Counter::ViewsInstalled }, 1);
+        fabric.publish_view(view.id, sealed);
+        self.contact = now;
+        self.cleared = self.cleared.max(view.cleared);
+        self.log.push(Arc::clone(&view), now);
+        self.suspects.retain(|who, _| view.member(*who).is_some());
+        self.requests.settle(&view, fabric);
+        self.notices.settle(&view);
+        self.forget_proofs();
+        match self.standing {
+            Standing::Member(who) if view.member(who).is_none() => {
+                fabric.record(Record::new(Event_::Excluded, who.0, view.id.0));
+                fabric.count(Counter::Exclusions, 1);
+                fabric.publish_incarnation(Incarnation::NONE);
+                self.stand_by(now);
+            }
+            Standing::Standby { token, .. } => {
+                if let Some(member) = view.by_token(token) {
+                    self.standing = Standing::Member(member.incarnation);
+                    fabric.publish_incarnation(member.incarnation);
+                    fabric.record(Record::new(Event_::Joined, member.incarnation.0, view.id.0));
+                } else if view.departed.iter().any(|d| d.token == token) {
+                    self.stand_by(now);
+                }
+            }
+            Standing::Member(_) => {}
+        }
+        self.follow(&view, now, fabric);
+        if self.engine.slot() <= view.id {
+            self.engine.open(view.id.next(), &view.acceptors, None);
+            self.aborts = 0;
+            self.retry = now;
+        }
+    }
+
+    /// Watches exactly the members of a view.
+    fn follow<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        let own = fabric.address();
+        let wanted: BTreeSet<Address> =
+            view.members.iter().map(|m| m.address).filter(|a| a.owner() != own.owner()).collect();
+        for gone in self.watched.difference(&wanted) {
+            fabric.unwatch(*gone);
+        }
+        for new in wanted.difference(&self.watched) {
+            fabric.watch(*new);
+        }
+        self.watched = wanted;
+        match self.incarnation() {
+            Some(who) => self.detector.follow(view, who, &self.config, now),
+            None => self.detector.clear(),
+        }
+    }
+
+    /// Proofs are of use while a view that is not cleared names the dead.
+    fn forget_proofs(&mut self) {
+        let Some(entries) = self.log.range(self.cleared, ViewId(u64::MAX)) else { return };
+        let named: BTreeSet<Incarnation> =
+            entries.flat_map(|e| e.view.members.iter().map(|m| m.incarnation)).collect();
+        self.proofs.retain(|who| named.contains(who));
+    }
+
+    /// Somebody died, or may have.
+    fn accuse<F: Fabric>(
+        &mut self,
+        accused: Incarnation,
+        by: Accusation,
+        evidence: Evidence,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        let proof = evidence == Evidence::Proof || self.config.plant.has(crate::Mutant::SuspicionIsProof);
+        if proof && self.proofs.insert(accused) {
+            if let Some(clearing) = &mut self.clearing {
+                clearing.proved(&self.proofs, &self.config, fabric);
+            }
+        }
+        if self.view().member(accused).is_none() || Some(accused) == self.incarnation() {
+            return;
+        }
+        if self.suspects.insert(accused, by).is_none() {
+            let record =
+                Record { kind: Event_::Notice, level: by.level as u8, a: accused.0, b: by.accuser.0 };
+            fabric.record(record);
+        }
+        let due = now + self.config.timing.notice_after;
+        self.notices.raise(accused, by.level, evidence, due);
+    }
+
+    fn accuse_address<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
+        // A member that was removed already may still be one whose page has to be cleared.
+        let newest = self.log.newest().view.id;
+        let from = self.cleared.0.max(newest.0.saturating_sub(crate::log::LOG_VIEWS_MAX as u64 - 1));
+        let accused: Vec<Incarnation> = (from..=newest.0)
+            .filter_map(|id| self.log.get(ViewId(id)))
+            .flat_map(|entry| entry.view.members.iter())
+            .filter(|m| m.address == who)
+            .map(|m| m.incarnation)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let by = Accusation { accuser: self.incarnation().unwrap_or_default(), level: Level::Deadbeat };
+        for accused in accused {
+            self.accuse(accused, by, evidence, now, fabric);
+        }
+    }
+
+    fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
+        fabric.count(Counter::DatagramsReceived, 1);
+        match Message::decode(bytes) {
+            Ok(Message::View(sealed)) => match View::unseal(sealed) {
+                Some(view) if view.id == self.view().id.next() => {
+                    self.install(Arc::new(view), sealed, now, fabric);
+                }
+                Some(view) if view.id > self.view().id => self.ask(now, fabric),
+                Some(_) => {}
+                None => fabric.count(Counter::DatagramsRefused, 1),
+            },
+            Ok(Message::Decided(id)) => {
+                if id > self.view().id {
+                    self.ask(now, fabric);
+                }
+            }
+            Ok(Message::Clear(base)) => {
+                self.cleared = self.cleared.max(base);
+                if self.clearing.as_ref().is_some_and(|c| c.base() <= base) {
+                    self.clearing = None;
+                }
+            }
+            Ok(Message::Notice { accuser, accused, level, evidence }) => {
+                fabric.count(Counter::NoticesReceived, 1);
+                self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
+            }
+            Ok(Message::Join { newcomer, as_of }) => {
+                let leads = self.leading;
+                let answer = self.requests.join(newcomer, as_of, from, self.log.newest(), &self.config);
+                if let Some(reply) = answer.filter(|_| leads) {
+                    fabric.send(from, &Message::JoinReply { token: newcomer.token, outcome: reply }.encode());
+                }
+            }
+            Ok(Message::Leave(who)) => self.requests.leave(who, &self.log.newest().view),
+            Ok(Message::Nudge(slot)) => self.nudged(slot, from, fabric),
+            Ok(Message::SetLease(lease)) => self.requests.set_lease(lease),
+            Ok(Message::JoinReply { token, outcome: Err(refusal) }) => {
+                if matches!(self.standing, Standing::Standby { token: mine, .. } if mine == token)
+                    && refusal != Refusal::Full
+                {
+                    self.stand_by(now);
+                }
+            }
+            Ok(Message::JoinReply { .. }) => {}
+            Err(_) => fabric.count(Counter::DatagramsRefused, 1),
+        }
+    }
+
+    /// Somebody found a slot that is not settled, or missed that it is.
+    fn nudged<F: Fabric>(&mut self, slot: ViewId, from: Address, fabric: &mut F) {
+        if let Some(entry) = self.log.get(slot) {
+            if self.leading {
+                let sealed = entry.view.seal();
+                fabric.send(from, &self.announcement(&entry.view, &sealed));
+            }
+        } else if slot == self.view().id.next() {
+            self.requests.settle_slot();
+        }
+    }
+
+    /// Looks for decided views that were missed.
+    fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.poll_due = now + self.config.timing.poll_every;
+        let view = Arc::clone(self.view());
+        if now.since(self.contact) > self.config.timing.resync_after {
+            self.poll.snapshot(&view, &self.config, now, fabric);
+        } else if !self.poll.is_busy() {
+            self.poll.ask(&view, &self.config, now, fabric);
+        }
+    }
+
+    fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
+        match found {
+            Found::Empty { .. } | Found::NothingNewer => self.contact = now,
+            Found::Next(view) | Found::Newer(view) => {
+                fabric.count(Counter::ViewsFetched, 1);
+                let sealed = view.seal();
+                self.install(view, &sealed, now, fabric);
+                // There may be more.
+                self.poll_due = now;
+            }
+            Found::Undecided(slot) => {
+                self.contact = now;
+                if slot == self.view().id.next() {
+                    self.requests.settle_slot();
+                }
+            }
+            Found::Failed => {}
+        }
+    }
+}
+
+impl Machine for Coordinator {
+    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let generation = fabric.address().generation;
+        fabric.record(Record::new(Event_::Started, u64::from(generation), 0));
+        let genesis = Arc::clone(self.view());
+        fabric.publish_view(genesis.id, &genesis.seal());
+        self.contact = now;
+        self.poll_due = now + self.config.timing.poll_every;
+        if generation > 1 {
+            // A later life: the incarnation of the first view was somebody else's.
+            self.stand_by(now);
+        }
+        fabric.publish_incarnation(self.incarnation().unwrap_or_default());
+        self.follow(&genesis, now, fabric);
+        self.engine.open(genesis.id.next(), &genesis.acceptors, None);
+        self.poll.snapshot(&genesis, &self.config, now, fabric);
+    }
+
+    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
+        match event {
+            Event::Completion { token, result } => {
+                if result.is_err() {
+                    fabric.count(Counter::LinkErrors, 1);
+                }
+                let Some((part, peer, round)) = tokens::unpack(token) else { return };
+                match part {
+                    Part::EngineCas | Part::EngineWrite | Part::EngineRead => {
+                        let outcome = self.engine.complete(part, peer, round, &result, fabric);
+                        self.outcome(outcome, now, fabric);
+                    }
+                    Part::PollWord | Part::PollValue | Part::PollView => {
+                        let found = self.poll.complete(part, peer, round, &result, &self.config, fabric);
+                        if let Some(found) = found {
+                            self.booted = true;
+                            self.found(found, now, fabric);
+                        }
+                    }
+                    Part::Fence => {
+                        if let Some(clearing) = &mut self.clearing {
+                            clearing.complete(peer, round, &result, &self.config, fabric);
+                        }
+                    }
+                    Part::Heartbeat => {
+                        let accuser = self.incarnation().unwrap_or_default();
+                        match self.detector.complete(peer, round, &result, &self.config, now) {
+                            Some(Verdict::Suspect(who, level)) => {
+                                fabric.count(Counter::HeartbeatSuspicions, 1);
+                                fabric.record(Record {
+                                    kind: Event_::Suspect,
+                                    level: level as u8,
+                                    a: who.0,
+                                    b: 0,
+                                });
+                                let by = Accusation { accuser, level };
+                                self.accuse(who, by, Evidence::Suspicion, now, fabric);
+                            }
+                            Some(Verdict::Retract(who)) => {
+                                fabric.record(Record::new(Event_::Retract, who.0, 0));
+                                fabric.count(Counter::FalseSuspicions, 1);
+                                self.notices.retract(who);
+                            }
+                            None => {}
+                        }
+                    }
+                }
+            }
+            Event::Datagram { from, bytes } => self.datagram(from, bytes, now, fabric),
+            Event::Death { who, evidence } => self.accuse_address(who, evidence, now, fabric),
+            Event::Seat { .. } => {}
+        }
+        self.drive(now, fabric);
+    }
+
+    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if self.poll.is_busy() {
+            if self.poll.posted() + self.config.timing.renew_timeout <= now {
+                self.poll.cancel();
+                self.booted = true;
+            }
+        }
+        if self.poll_due <= now {
+            self.ask(now, fabric);
+        }
+        if let Standing::Standby { token, as_of, due, .. } = &mut self.standing
+            && *due <= now
+            && self.booted
+        {
+            *due = now + self.config.timing.join_every;
+            let (token, as_of) = (*token, *as_of);
+            let newcomer = self.newcomer(token, fabric);
+            let join = Message::Join { newcomer, as_of }.encode();
+            for acceptor in self.view().acceptors.clone() {
+                if acceptor.proposer != self.me {
+                    fabric.send(acceptor.address, &join);
+                }
+            }
+        }
+        let me = self.incarnation().unwrap_or_default();
+        self.detector.tick(&self.config, now, fabric);
+        let view = Arc::clone(self.view());
+        if self.leading {
+            // Nobody has to be told: the next view will.
+            self.notices.clear();
+        }
+        self.notices.tick(me, &view, &self.config, now, fabric);
+        if let Some(clearing) = &mut self.clearing {
+            clearing.tick(now, fabric);
+        }
+        self.drive(now, fabric);
+    }
+
+    fn deadline(&self) -> Instant {
+        let poll = if self.poll.is_busy() {
+            self.poll_due.min(self.poll.posted() + self.config.timing.renew_timeout)
+        } else {
+            self.poll_due
+        };
+        let standing = match self.standing {
+            Standing::Standby { due, alone, .. } if self.booted => {
+                due.min(if self.leading { due } else { alone })
+            }
+            Standing::Standby { .. } | Standing::Member(_) => Instant::NEVER,
+        };
+        let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
+        poll.min(standing)
+            .min(clearing)
+            .min(self.retry_deadline())
+            .min(self.detector.deadline())
+            .min(self.notices.deadline())
+    }
+}
+
+/// What [`Engine`] told, for the leader's part of the machine.
+type Told = Option<Outcome>;

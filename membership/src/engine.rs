@@ -1,0 +1,365 @@
+//! The CAS engine: abortable consensus on one slot at a time by one-sided compare-and-swap.
+//!
+//! uKharon, section 5 and appendix A, Algorithm 5, with three differences. A phase succeeds when a majority of its
+//! CASes succeeded, even if another one failed meanwhile, and aborts once that is impossible. An adopted value is read
+//! from an acceptor that accepted it and written into the own value area before it is proposed again, because an
+//! accepted index must always name bytes that the acceptor holds. The adopted value is what is decided and announced.
+//!
+//! Safety does not depend on the predictions: a wrong one costs an abort.
+
+use crate::mutants::{Mutant, Plant};
+use crate::sealed;
+use crate::tokens::{self, Part};
+use crate::view::Acceptor;
+use crate::word::{State, Word};
+use obol_fabric::{Completion, Fabric, Layout, LinkError, Remote, ViewId};
+use std::sync::Arc;
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The slot is prepared; nothing was accepted in it before, so any value may be proposed.
+    Prepared,
+    /// The slot is prepared and holds another proposer's value, which must be proposed: call [`Engine::accept`].
+    Adopted,
+    /// The slot is decided on this sealed value. `adopted` tells whether it is another proposer's.
+    Decided {
+        /// The decided value.
+        value: Arc<[u8]>,
+        /// Whether it was adopted.
+        adopted: bool,
+    },
+    /// The attempt failed; call [`Engine::prepare`] again, after a pause if another proposer is about.
+    Aborted(Abort),
+}
+
+/// Why an attempt failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Abort {
+    /// A prediction was wrong; it is right now.
+    Mispredicted,
+    /// Another proposer promised itself a higher number meanwhile.
+    Contended,
+    /// Too few acceptors can be reached.
+    NoMajority,
+    /// The value to adopt was being overwritten.
+    Unreadable,
+    /// The slot belongs to the past: its place in the ring was recycled.
+    Behind,
+    /// Proposal numbers of this slot are used up.
+    Exhausted,
+}
+
+/// Where an attempt is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Not begun, or aborted.
+    Idle,
+    /// Waiting for promises.
+    Preparing,
+    /// Reading the value to adopt from the acceptor in this row.
+    Reading(u8),
+    /// Prepared. `true`: with a value that was adopted.
+    Prepared(bool),
+    /// Waiting for acceptances.
+    Accepting,
+    /// Decided.
+    Decided,
+}
+
+/// How the last CAS at an acceptor ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Answer {
+    /// Not yet.
+    Pending,
+    /// It swapped.
+    Swapped,
+    /// It found another word.
+    Mismatch,
+    /// The link failed: nobody knows.
+    Lost,
+}
+
+/// What the proposer thinks of one acceptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Row {
+    acceptor: Acceptor,
+    /// The word that its slot holds if all posted CASes succeed.
+    predicted: Word,
+    /// What the last CAS expected.
+    expected: Word,
+    /// Number of the last CAS posted to it.
+    round: u32,
+    answer: Answer,
+}
+
+/// Proposal numbers of a slot end here: uKharon A.6, `2^16 - |P|`, with room for every proposer.
+pub const PROPOSAL_MAX: u16 = u16::MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
+
+/// One proposer's state. See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Engine {
+    layout: Layout,
+    plant: Plant,
+    me: u16,
+    slot: ViewId,
+    phase: Phase,
+    proposal: u16,
+    rows: Vec<Row>,
+    /// What is proposed or was adopted.
+    value: Arc<[u8]>,
+    adopted: bool,
+    round: u32,
+    /// Last known words of the ring's other slots, by slot and acceptor: predictions for the next lap.
+    ring: Vec<Vec<Word>>,
+}
+
+impl Engine {
+    /// The engine of proposer `me` (from 1), with no slot open.
+    #[must_use]
+    pub fn new(me: u16, layout: Layout, plant: Plant) -> Self {
+        Self {
+            layout,
+            plant,
+            me,
+            slot: ViewId::GENESIS,
+            phase: Phase::Decided,
+            proposal: 0,
+            rows: Vec::new(),
+            value: Arc::from([]),
+            adopted: false,
+            round: 0,
+            ring: vec![Vec::new(); layout.limits().slots as usize],
+        }
+    }
+
+    /// The slot that is open.
+    #[must_use]
+    pub const fn slot(&self) -> ViewId {
+        self.slot
+    }
+
+    /// Where the attempt is.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Turns to a slot. `prepared_by` is the proposer that is thought to have prepared it already.
+    pub fn open(&mut self, slot: ViewId, acceptors: &[Acceptor], prepared_by: Option<u16>) {
+        let index = |slot: ViewId| (slot.0 % u64::from(self.layout.limits().slots)) as usize;
+        let leaving = index(self.slot);
+        self.ring[leaving] = self.rows.iter().map(|row| row.predicted).collect();
+        let lap = &self.ring[index(slot)];
+        let guess = prepared_by
+            .filter(|&by| by != self.me)
+            .map(|by| Word::new(slot, State { min_proposal: by, ..State::default() }));
+        self.rows = acceptors
+            .iter()
+            .enumerate()
+            .map(|(at, &acceptor)| {
+                let predicted = guess.or_else(|| lap.get(at).copied()).unwrap_or_default();
+                Row { acceptor, predicted, expected: predicted, round: 0, answer: Answer::Pending }
+            })
+            .collect();
+        self.slot = slot;
+        self.phase = Phase::Idle;
+        self.proposal = self.me;
+        self.adopted = false;
+        self.value = Arc::from([]);
+    }
+
+    fn majority(&self) -> usize {
+        if self.plant.has(Mutant::HalfIsMajority) {
+            return (self.rows.len() / 2).max(1);
+        }
+        self.rows.len() / 2 + 1
+    }
+
+    fn state(&self, row: usize) -> State {
+        self.rows[row].predicted.state(self.slot).unwrap_or_default()
+    }
+
+    fn post_cas<F: Fabric>(&mut self, at: usize, desired: Word, fabric: &mut F) {
+        self.round = self.round.wrapping_add(1);
+        let row = &mut self.rows[at];
+        row.expected = row.predicted;
+        row.predicted = desired;
+        row.round = self.round;
+        row.answer = Answer::Pending;
+        let slot = Remote { at: row.acceptor.address, offset: self.layout.slot(self.slot.0) };
+        let token = tokens::pack(Part::EngineCas, at as u16, row.round);
+        fabric.cas(slot, row.expected.0, desired.0, token);
+    }
+
+    /// Asks for promises. Algorithm 5, lines 14 to 27.
+    pub fn prepare<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
+        if (0..self.rows.len()).any(|at| self.rows[at].predicted.state(self.slot).is_none()) {
+            return Some(self.abort(Abort::Behind));
+        }
+        let highest = (0..self.rows.len()).map(|at| self.state(at).min_proposal).max().unwrap_or(0);
+        let stride = self.layout.limits().proposers as u16;
+        while self.proposal <= highest {
+            if self.proposal > PROPOSAL_MAX - stride {
+                return Some(self.abort(Abort::Exhausted));
+            }
+            self.proposal += stride;
+        }
+        self.phase = Phase::Preparing;
+        for at in 0..self.rows.len() {
+            let promised = State { min_proposal: self.proposal, ..self.state(at) };
+            self.post_cas(at, Word::new(self.slot, promised), fabric);
+        }
+        None
+    }
+
+    /// Proposes a value on a prepared slot; an adopted value takes precedence. Algorithm 5, lines 29 to 42.
+    ///
+    /// The value is written first and the slot swapped after it on the same link, so an acceptor can not hold an
+    /// accepted index without holding its value.
+    pub fn accept<F: Fabric>(&mut self, own: Arc<[u8]>, fabric: &mut F) -> Option<Outcome> {
+        let Phase::Prepared(adopted) = self.phase else { return None };
+        self.adopted = adopted;
+        let value = if adopted { Arc::clone(&self.value) } else { Arc::clone(&own) };
+        let area = if self.plant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
+        let accepted =
+            State { min_proposal: self.proposal, accepted_proposal: self.proposal, accepted_value: self.me };
+        self.phase = Phase::Accepting;
+        for at in 0..self.rows.len() {
+            if self.rows[at].predicted.state(self.slot).is_none_or(|s| s.min_proposal > self.proposal) {
+                self.rows[at].answer = Answer::Mismatch;
+                continue;
+            }
+            let home =
+                Remote { at: self.rows[at].acceptor.address, offset: self.layout.value(area.0, self.me) };
+            let token = tokens::pack(Part::EngineWrite, at as u16, self.round);
+            if self.plant.has(Mutant::CasBeforeWrite) {
+                self.post_cas(at, Word::new(self.slot, accepted), fabric);
+                fabric.write(home, &padded(&value), token);
+                continue;
+            }
+            fabric.write(home, &padded(&value), token);
+            self.post_cas(at, Word::new(self.slot, accepted), fabric);
+        }
+        self.value = if self.plant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };
+        self.judge(fabric)
+    }
+
+    /// Takes the completion of one of the engine's operations.
+    pub fn complete<F: Fabric>(
+        &mut self,
+        part: Part,
+        peer: u16,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        fabric: &mut F,
+    ) -> Option<Outcome> {
+        let at = usize::from(peer);
+        match part {
+            Part::EngineCas => {
+                let row = self.rows.get_mut(at)?;
+                // An older CAS tells nothing: a later one on the same link will.
+                if row.round != round || row.answer != Answer::Pending {
+                    return None;
+                }
+                row.answer = match *result {
+                    Ok(Completion::Swapped(found)) if found == row.expected.0 => Answer::Swapped,
+                    Ok(Completion::Swapped(_)) if self.plant.has(Mutant::FailedCasIsAck) => Answer::Swapped,
+                    Ok(Completion::Swapped(found)) => {
+                        row.predicted = Word(found);
+                        Answer::Mismatch
+                    }
+                    _ => Answer::Lost,
+                };
+                self.judge(fabric)
+            }
+            Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
+                let read = match *result {
+                    Ok(Completion::Read(bytes)) => sealed::open_for(self.slot, bytes).ok(),
+                    _ => None,
+                };
+                let Some(whole) = read else { return Some(self.abort(Abort::Unreadable)) };
+                self.value = Arc::from(whole);
+                self.phase = Phase::Prepared(true);
+                Some(Outcome::Adopted)
+            }
+            _ => None,
+        }
+    }
+
+    /// Looks whether the current phase has its majority, or can not get one any more.
+    fn judge<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
+        if !matches!(self.phase, Phase::Preparing | Phase::Accepting) {
+            return None;
+        }
+        let count = |answer| self.rows.iter().filter(|row| row.answer == answer).count();
+        let (swapped, mismatch, lost) =
+            (count(Answer::Swapped), count(Answer::Mismatch), count(Answer::Lost));
+        if swapped >= self.majority() {
+            return if self.phase == Phase::Preparing { self.adopt(fabric) } else { Some(self.decided()) };
+        }
+        if self.rows.len() - mismatch - lost >= self.majority() {
+            return None;
+        }
+        let of_later = |row: &Row| row.predicted.state(self.slot).is_none();
+        let outbid = |row: &Row| {
+            row.predicted.state(self.slot).is_some_and(|state| state.min_proposal > self.proposal)
+        };
+        let reason = if self.rows.iter().any(of_later) {
+            Abort::Behind
+        } else if self.rows.iter().any(outbid) {
+            Abort::Contended
+        } else if mismatch > 0 {
+            Abort::Mispredicted
+        } else {
+            Abort::NoMajority
+        };
+        Some(self.abort(reason))
+    }
+
+    /// Prepared: takes over the accepted value with the highest number among the promises, if there is one.
+    fn adopt<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
+        let highest = (0..self.rows.len())
+            .filter(|&at| self.rows[at].answer == Answer::Swapped)
+            .map(|at| (self.rows[at].expected.state(self.slot).unwrap_or_default(), at))
+            .filter(|(state, _)| state.accepted_proposal != 0)
+            .max_by_key(|(state, _)| state.accepted_proposal);
+        let Some((state, at)) = highest.filter(|_| !self.plant.has(Mutant::SkipAdoption)) else {
+            self.phase = Phase::Prepared(false);
+            return Some(Outcome::Prepared);
+        };
+        if state.accepted_value == 0 || u32::from(state.accepted_value) > self.layout.limits().proposers {
+            return Some(self.abort(Abort::Unreadable));
+        }
+        self.phase = Phase::Reading(at as u8);
+        self.round = self.round.wrapping_add(1);
+        let area = if self.plant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
+        let home = Remote {
+            at: self.rows[at].acceptor.address,
+            offset: self.layout.value(area.0, state.accepted_value),
+        };
+        let token = tokens::pack(Part::EngineRead, at as u16, self.round);
+        fabric.read(home, self.layout.limits().value_bytes, token);
+        None
+    }
+
+    fn decided(&mut self) -> Outcome {
+        self.phase = Phase::Decided;
+        Outcome::Decided { value: Arc::clone(&self.value), adopted: self.adopted }
+    }
+
+    fn abort(&mut self, reason: Abort) -> Outcome {
+        self.phase = Phase::Idle;
+        Outcome::Aborted(reason)
+    }
+}
+
+/// WRITEs go in whole words.
+fn padded(value: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    if value.len().is_multiple_of(8) {
+        return value.into();
+    }
+    let mut bytes = value.to_vec();
+    bytes.resize(value.len().next_multiple_of(8), 0);
+    bytes.into()
+}

@@ -1,0 +1,157 @@
+//! A holder's lease: which view its page is on, from when and until when.
+//!
+//! uKharon, section 6.2, Algorithm 2, with the wait of every view whose lease may still run instead of the last one's,
+//! compatible views (6.3), and CLEAR, by which the coordinators say that the wait is over. The rules are load-bearing;
+//! `docs/design/leases.md` argues each.
+
+use crate::mutants::{Mutant, Plant};
+use crate::timing::Timing;
+use crate::view::View;
+use obol_fabric::{Instant, Nanos, Page, ViewId};
+
+/// Parts per million.
+const MILLION: u64 = 1_000_000;
+
+/// The longest that `lease` can last on a clock that runs slow by the bound, as a newcomer with a fast one measures it.
+#[must_use]
+pub fn lengthened(span: Nanos, drift_ppm: u32) -> Nanos {
+    Nanos(span.0.saturating_add(span.0.saturating_mul(u64::from(drift_ppm)).div_ceil(MILLION)))
+}
+
+/// The part of `lease` that may be used whatever the clock.
+#[must_use]
+pub fn shortened(span: Nanos, drift_ppm: u32) -> Nanos {
+    span.saturating_sub(Nanos(span.0.saturating_mul(u64::from(drift_ppm)).div_ceil(MILLION)))
+}
+
+/// What a holder knows of the newest decided view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Known {
+    view: ViewId,
+    base: ViewId,
+    wait: Nanos,
+    lease: Nanos,
+    /// When the holder learned that it is decided.
+    at: Instant,
+}
+
+/// The lease of one holder.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    page: Page,
+    known: Option<Known>,
+    /// The latest CLEAR taken.
+    clear: Option<ViewId>,
+    drift_ppm: u32,
+    plant: Plant,
+}
+
+/// How a renewal went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Renewed {
+    /// The first lease on this view.
+    First,
+    /// Before the lease had ended.
+    OnTime,
+    /// After it had.
+    Late,
+    /// For a view that is not the newest known: of no use.
+    Outdated,
+}
+
+impl Lease {
+    /// No lease.
+    #[must_use]
+    pub fn new(timing: &Timing, plant: Plant) -> Self {
+        Self { page: Page::default(), known: None, clear: None, drift_ppm: timing.drift_ppm, plant }
+    }
+
+    /// What the page must show.
+    #[must_use]
+    pub const fn page(&self) -> &Page {
+        &self.page
+    }
+
+    /// The latest CLEAR taken.
+    #[must_use]
+    pub const fn clear_known(&self) -> Option<ViewId> {
+        self.clear
+    }
+
+    /// Learns that `view` is decided. The running lease stays until READs for the new view succeed.
+    pub fn learn(&mut self, view: &View, now: Instant) {
+        let at = if self.plant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
+        self.known = Some(Known { view: view.id, base: view.base, wait: view.wait, lease: view.lease, at });
+    }
+
+    /// Forgets everything: the holder is no member any more.
+    pub fn drop_lease(&mut self) {
+        self.page = Page::default();
+        self.known = None;
+    }
+
+    /// The READs of the slot after `view`, posted at `posted`, found nothing accepted at a majority.
+    pub fn renewed(&mut self, view: ViewId, posted: Instant, now: Instant) -> Renewed {
+        let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
+        let from = if self.plant.has(Mutant::DateFromCompletion) { now } else { posted };
+        let end = from + shortened(known.lease, self.drift_ppm);
+        if self.page.view == view && self.page.end != Instant::ZERO {
+            let how = if now < self.page.end { Renewed::OnTime } else { Renewed::Late };
+            self.page.end = self.page.end.max(end);
+            return how;
+        }
+        let holds_run = self.page.end != Instant::ZERO && self.page.base == known.base
+            || self.plant.has(Mutant::InheritUnheld) && known.base != known.view;
+        let start = if holds_run {
+            self.page.start
+        } else if self.clear == Some(known.base) {
+            known.at
+        } else {
+            known.at + self.wait(&known)
+        };
+        let end = if self.plant.has(Mutant::EndFromStart) { start + known.lease } else { end };
+        let end = if holds_run { end.max(self.page.end) } else { end };
+        self.page = Page { view, base: known.base, start, end };
+        Renewed::First
+    }
+
+    fn wait(&self, known: &Known) -> Nanos {
+        if self.plant.has(Mutant::DropWait) {
+            return Nanos::ZERO;
+        }
+        let wait = lengthened(known.wait, self.drift_ppm);
+        if self.plant.has(Mutant::ShortWait) { Nanos(wait.0 - wait.0 / 20) } else { wait }
+    }
+
+    /// CLEAR(`base`): no lease on a view below `base` exists. Applies to a page of that base at once, to a later page
+    /// of that base when it comes, and to nothing else. True if the page may start earlier by it.
+    pub fn clear(&mut self, base: ViewId, now: Instant) -> bool {
+        if self.clear.is_none_or(|clear| clear < base) {
+            self.clear = Some(base);
+        }
+        let held = self.page.end != Instant::ZERO;
+        let applies = self.page.base == base || self.plant.has(Mutant::ClearAnyView);
+        if held && applies && now < self.page.start {
+            self.page.start = now;
+            return true;
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_on_a_slow_clock_ends_before_a_wait_on_a_fast_one() {
+        for drift in [0, 1, 200, 9_999] {
+            for lease in [1, 23_000, 20_000_000] {
+                let rate = |sign: f64| 1.0 + sign * f64::from(drift) / 1e6;
+                let longest = shortened(Nanos(lease), drift).0 as f64 / rate(-1.0);
+                let shortest = lengthened(Nanos(lease), drift).0 as f64 / rate(1.0);
+                assert!(longest <= shortest + 1e-6, "{lease}ns at {drift}ppm: {longest} > {shortest}");
+            }
+        }
+    }
+}

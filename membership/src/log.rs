@@ -1,0 +1,60 @@
+//! The last views that a coordinator saw, with the moment at which it learned of each: who may hold which lease.
+
+use crate::view::View;
+use obol_fabric::{Instant, ViewId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Views kept. A coordinator that must clear leases of older ones waits instead.
+pub const LOG_VIEWS_MAX: usize = 64;
+
+/// One view and when it was learned.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The view.
+    pub view: Arc<View>,
+    /// When this coordinator learned that it is decided.
+    pub learned: Instant,
+}
+
+/// Consecutive views, oldest first; never empty.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Log(VecDeque<Entry>);
+
+impl Log {
+    /// A log of one view.
+    #[must_use]
+    pub fn new(view: Arc<View>, learned: Instant) -> Self {
+        Self(VecDeque::from([Entry { view, learned }]))
+    }
+
+    /// The newest view.
+    #[must_use]
+    pub fn newest(&self) -> &Entry {
+        &self.0[self.0.len() - 1]
+    }
+
+    /// Adds a later view. After a gap, what came before is forgotten.
+    pub fn push(&mut self, view: Arc<View>, learned: Instant) {
+        if view.id != self.newest().view.id.next() {
+            self.0.clear();
+        } else if self.0.len() == LOG_VIEWS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(Entry { view, learned });
+    }
+
+    /// The view with this id, if it is kept.
+    #[must_use]
+    pub fn get(&self, id: ViewId) -> Option<&Entry> {
+        let first = self.0.front()?.view.id;
+        self.0.get(usize::try_from(id.0.checked_sub(first.0)?).ok()?)
+    }
+
+    /// The views in `[from, to)`, or `None` if one of them is not kept.
+    #[must_use]
+    pub fn range(&self, from: ViewId, to: ViewId) -> Option<impl Iterator<Item = &Entry>> {
+        self.get(from)?;
+        Some(self.0.iter().filter(move |e| from <= e.view.id && e.view.id < to))
+    }
+}

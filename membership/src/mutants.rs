@@ -1,0 +1,162 @@
+//! Planted bugs: each breaks one rule of the protocol, and the simulation campaign and the model checker must catch
+//! every one. The feature `mutants` is never on in a shipped build; without it a [`Plant`] is an empty type, every
+//! question to it is `false` at compile time, and no trace of a bug is left.
+
+macro_rules! mutants {
+    ($($row:literal { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ })+) => {
+        /// A bug that can be planted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Mutant { $($($(#[$doc])* $variant,)+)+ }
+
+        #[cfg(feature = "mutants")]
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$($(Self::$variant,)+)+];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $($(Self::$variant => $name,)+)+ }
+            }
+
+            /// The row of the table of invariants that it breaks.
+            #[must_use]
+            pub const fn row(self) -> u8 {
+                match self { $($(Self::$variant => $row,)+)+ }
+            }
+        }
+    };
+}
+
+mutants! {
+    1 {
+        /// A prepared proposer ignores values that acceptors have accepted.
+        SkipAdoption = "skip-adoption",
+        /// Half of the acceptors pass for a majority.
+        HalfIsMajority = "half-is-majority",
+        /// A CAS that found another value counts as a success.
+        FailedCasIsAck = "failed-cas-is-ack",
+        /// After adopting, the proposer announces its own value.
+        AnnounceOwnValue = "announce-own-value",
+    }
+    2 {
+        /// The slot is swapped before the value is written.
+        CasBeforeWrite = "cas-before-write",
+        /// All slots share one value area per proposer.
+        ReuseValueArea = "reuse-value-area",
+    }
+    3 {
+        /// A late multicast of an older view is installed.
+        AcceptLateView = "accept-late-view",
+    }
+    4 {
+        /// After a missed multicast the next view is installed without a word about the gap.
+        SkipSilently = "skip-silently",
+    }
+    5 {
+        /// A new view starts at once.
+        DropWait = "drop-wait",
+        /// The wait is a twentieth too short.
+        ShortWait = "short-wait",
+        /// The wait looks at the old and the new view only.
+        WaitOverNeighbours = "wait-over-neighbours",
+        /// The wait is the new view's lease.
+        WaitOfNewView = "wait-of-new-view",
+        /// A compatible view starts at once, though its holder never held its predecessor.
+        InheritUnheld = "inherit-unheld",
+        /// The wait runs from before the decision was learned.
+        WaitFromProposal = "wait-from-proposal",
+        /// A lease ends one duration after its start.
+        EndFromStart = "end-from-start",
+        /// Every view inherits its predecessor's start.
+        AllCompatible = "all-compatible",
+    }
+    6 {
+        /// A lease is dated from the completion of its READs.
+        DateFromCompletion = "date-from-completion",
+    }
+    7 {
+        /// A renewal is content with one acceptor.
+        MinorityRenewal = "minority-renewal",
+    }
+    10 {
+        /// CLEAR when a majority of holders is clear.
+        ClearOnMajority = "clear-on-majority",
+        /// Any suspicion counts as a proof of death.
+        SuspicionIsProof = "suspicion-is-proof",
+        /// The holder's death clears its page although an attached program can still read it.
+        ForgetReaders = "forget-readers",
+        /// Only holders of the last view are cleared.
+        ForgetOlderHolders = "forget-older-holders",
+        /// A new leader takes everything for cleared.
+        TrustTakeover = "trust-takeover",
+        /// The leader's timer runs from when it proposed.
+        TimerFromProposal = "timer-from-proposal",
+        /// A renewal puts the fence back.
+        RenewalLowersFence = "renewal-lowers-fence",
+        /// A CLEAR is applied to whatever view is held.
+        ClearAnyView = "clear-any-view",
+        /// The fence is raised by a WRITE that is not waited for.
+        FenceByWrite = "fence-by-write",
+        /// A fence CAS that found a lower value counts as a success.
+        FailedFenceIsAck = "failed-fence-is-ack",
+        /// `active` does not look at the fence.
+        IgnoreFence = "ignore-fence",
+        /// A holder that rejoins clears its fence while READs are outstanding.
+        ReinitialisePage = "reinitialise-page",
+    }
+    11 {
+        /// Nobody looks for views that a lost multicast announced.
+        NoPoll = "no-poll",
+    }
+    12 {
+        /// A repeated join is a new join.
+        ForgetJoins = "forget-joins",
+        /// An incarnation is given out twice.
+        ReuseIncarnation = "reuse-incarnation",
+    }
+    21 {
+        /// An aborted proposal is not tried again.
+        NoRetry = "no-retry",
+        /// Holders are fenced to a view that is only proposed.
+        FenceUndecided = "fence-undecided",
+    }
+}
+
+/// Which bug is planted in a machine, if any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Plant {
+    #[cfg(feature = "mutants")]
+    mutant: Option<Mutant>,
+}
+
+impl Plant {
+    /// No bug.
+    pub const NONE: Self = Self {
+        #[cfg(feature = "mutants")]
+        mutant: None,
+    };
+
+    /// This bug.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub const fn new(mutant: Mutant) -> Self {
+        Self { mutant: Some(mutant) }
+    }
+
+    /// Whether this bug is planted.
+    #[cfg(feature = "mutants")]
+    #[inline]
+    #[must_use]
+    pub fn has(self, mutant: Mutant) -> bool {
+        self.mutant == Some(mutant)
+    }
+
+    /// Whether this bug is planted: never.
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(self, _mutant: Mutant) -> bool {
+        false
+    }
+}

@@ -1,0 +1,82 @@
+//! Death notices that this process has to spread: repeated until a view excludes the accused, because multicast is
+//! lossy. The first goes by multicast, repetitions also go to each coordinator, so that a dead multicast tree does not
+//! keep a death a secret.
+
+use crate::Config;
+use crate::view::{Kind, Level, View};
+use crate::wire::Message;
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Evidence, Fabric, Group, Incarnation, Instant};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Notice {
+    accused: Incarnation,
+    level: Level,
+    evidence: Evidence,
+    due: Instant,
+    repeated: bool,
+}
+
+/// The notices of one process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Notices(Vec<Notice>);
+
+impl Notices {
+    /// Spreads a notice from `due` on. A proof replaces a suspicion and is spread anew.
+    pub fn raise(&mut self, accused: Incarnation, level: Level, evidence: Evidence, due: Instant) {
+        if let Some(known) = self.0.iter_mut().find(|n| n.accused == accused) {
+            if evidence > known.evidence {
+                known.evidence = evidence;
+                known.level = level;
+                known.due = known.due.min(due);
+            }
+            return;
+        }
+        self.0.push(Notice { accused, level, evidence, due, repeated: false });
+    }
+
+    /// Takes back a suspicion.
+    pub fn retract(&mut self, accused: Incarnation) {
+        self.0.retain(|n| n.accused != accused || n.evidence == Evidence::Proof);
+    }
+
+    /// Drops what this view has settled.
+    pub fn settle(&mut self, view: &View) {
+        self.0.retain(|n| view.member(n.accused).is_some());
+    }
+
+    /// Drops everything.
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// When something is to be sent.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.0.iter().map(|n| n.due).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Sends what is due.
+    pub fn tick<F: Fabric>(
+        &mut self,
+        accuser: Incarnation,
+        view: &View,
+        config: &Config,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        for notice in self.0.iter_mut().filter(|n| n.due <= now) {
+            let Notice { accused, level, evidence, .. } = *notice;
+            let bytes = Message::Notice { accuser, accused, level, evidence }.encode();
+            fabric.multicast(Group::Coordinators, &bytes);
+            if notice.repeated {
+                for coordinator in view.of_kind(Kind::Coordinator) {
+                    fabric.send(coordinator.address, &bytes);
+                }
+            }
+            fabric.count(Counter::NoticesSent, 1);
+            notice.repeated = true;
+            notice.due = now + config.timing.notice_every;
+        }
+    }
+}

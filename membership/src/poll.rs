@@ -1,0 +1,236 @@
+//! Reading slots: is the newest view that a process knows still the newest, and if not, what comes next?
+//!
+//! uKharon, Algorithm 6, with one difference. Where the paper's reader proposes what it found (line 8), ours asks the
+//! coordinators to settle the slot: so members need no right to CAS a slot, and proposal numbers stay the
+//! coordinators'. A value counts as decided when a majority of acceptors accepted it under the same number.
+
+use crate::Config;
+use crate::sealed;
+use crate::tokens::{self, Part};
+use crate::view::View;
+use crate::word::{Lap, State, Word};
+use obol_fabric::layout::ViewHead;
+use obol_fabric::{Completion, Fabric, Instant, LinkError, Remote, ViewId};
+use std::sync::Arc;
+
+/// What a poll found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// A majority holds nothing accepted in the next slot: the view was the newest when the READs were posted.
+    Empty {
+        /// The view.
+        view: ViewId,
+        /// When the READs were posted.
+        posted: Instant,
+    },
+    /// The next view.
+    Next(Arc<View>),
+    /// A later view: the ones in between are out of reach, or nobody asked for them.
+    Newer(Arc<View>),
+    /// A snapshot round found no later view at a majority.
+    NothingNewer,
+    /// The next slot holds something that is not decided yet.
+    Undecided(ViewId),
+    /// No majority answered.
+    Failed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Idle,
+    /// Reading slot words; one answer for each acceptor.
+    Words(Vec<Option<Option<Word>>>),
+    /// Reading the value of a decided slot.
+    Value,
+    /// Reading the coordinators' newest views: answers so far, and the newest of them.
+    Views {
+        answered: u16,
+        failed: u16,
+        newest: Option<Arc<View>>,
+    },
+}
+
+/// One reader; at most one round of READs is out at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Poll {
+    stage: Stage,
+    round: u32,
+    posted: Instant,
+    /// The view whose successor is asked for, and its acceptors.
+    view: Option<Arc<View>>,
+}
+
+impl Default for Poll {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Poll {
+    /// A reader with nothing out.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { stage: Stage::Idle, round: 0, posted: Instant::ZERO, view: None }
+    }
+
+    /// Whether READs are out.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.stage != Stage::Idle
+    }
+
+    /// When the READs that are out were posted.
+    #[must_use]
+    pub const fn posted(&self) -> Instant {
+        self.posted
+    }
+
+    /// Asks whether `view` is the newest. Drops whatever is out.
+    pub fn ask<F: Fabric>(&mut self, view: &Arc<View>, config: &Config, now: Instant, fabric: &mut F) {
+        self.start(view, now);
+        self.stage = Stage::Words(vec![None; view.acceptors.len()]);
+        let offset = config.layout.slot(view.id.next().0);
+        for (at, acceptor) in view.acceptors.iter().enumerate() {
+            let token = tokens::pack(Part::PollWord, at as u16, self.round);
+            fabric.read(Remote { at: acceptor.address, offset }, 8, token);
+        }
+    }
+
+    /// Asks the coordinators of `view` for the newest view that they know. Drops whatever is out.
+    pub fn snapshot<F: Fabric>(&mut self, view: &Arc<View>, config: &Config, now: Instant, fabric: &mut F) {
+        self.start(view, now);
+        self.stage = Stage::Views { answered: 0, failed: 0, newest: None };
+        let from = config.layout.view();
+        for (at, acceptor) in view.acceptors.iter().enumerate() {
+            let token = tokens::pack(Part::PollView, at as u16, self.round);
+            fabric.read(Remote { at: acceptor.address, offset: from }, config.layout.view_bytes(), token);
+        }
+    }
+
+    fn start(&mut self, view: &Arc<View>, now: Instant) {
+        self.round = self.round.wrapping_add(1);
+        self.posted = now;
+        self.view = Some(Arc::clone(view));
+    }
+
+    /// Gives up what is out.
+    pub fn cancel(&mut self) {
+        self.round = self.round.wrapping_add(1);
+        self.stage = Stage::Idle;
+    }
+
+    /// Takes the completion of one of the poll's READs.
+    pub fn complete<F: Fabric>(
+        &mut self,
+        part: Part,
+        peer: u16,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        config: &Config,
+        fabric: &mut F,
+    ) -> Option<Found> {
+        if round != self.round {
+            return None;
+        }
+        let bytes = match *result {
+            Ok(Completion::Read(bytes)) => Some(bytes),
+            _ => None,
+        };
+        let found = match (part, &mut self.stage) {
+            (Part::PollWord, Stage::Words(words)) => {
+                let word = bytes.and_then(|b| b.try_into().ok()).map(|b| Word(u64::from_le_bytes(b)));
+                *words.get_mut(usize::from(peer))? = Some(word);
+                self.weigh(config, fabric)?
+            }
+            (Part::PollValue, Stage::Value) => self.value(bytes)?,
+            (Part::PollView, Stage::Views { answered, failed, newest }) => {
+                *answered += 1;
+                match bytes {
+                    None => *failed += 1,
+                    Some(bytes) => {
+                        let view = decode_view_area(bytes).map(Arc::new);
+                        if view.as_ref().map(|v| v.id) > newest.as_ref().map(|v| v.id) {
+                            *newest = view;
+                        }
+                    }
+                }
+                let asked = self.view.as_ref()?;
+                let (acceptors, good) = (asked.acceptors.len(), usize::from(*answered - *failed));
+                if good < asked.majority() {
+                    if acceptors - usize::from(*failed) >= asked.majority() {
+                        return None;
+                    }
+                    Found::Failed
+                } else {
+                    match newest.take() {
+                        Some(view) if view.id > asked.id => Found::Newer(view),
+                        _ => Found::NothingNewer,
+                    }
+                }
+            }
+            _ => return None,
+        };
+        self.cancel();
+        Some(found)
+    }
+
+    /// Judges the slot words that have come so far.
+    fn weigh<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
+        let Stage::Words(words) = &self.stage else { return None };
+        let view = Arc::clone(self.view.as_ref()?);
+        let slot = view.id.next();
+        let majority = if config.plant.has(crate::Mutant::MinorityRenewal) { 1 } else { view.majority() };
+        let answered = words.iter().flatten().count();
+        let good: Vec<(usize, Word)> =
+            words.iter().enumerate().filter_map(|(at, w)| Some((at, (*w)??))).collect();
+        if good.iter().any(|(_, word)| word.lap(slot) == Lap::Later) {
+            self.snapshot(&view, config, self.posted, fabric);
+            return None;
+        }
+        let accepted: Vec<(usize, State)> = good
+            .iter()
+            .filter_map(|&(at, word)| Some((at, word.state(slot)?)))
+            .filter(|(_, state)| state.accepted_proposal != 0)
+            .collect();
+        if accepted.is_empty() {
+            if good.len() >= majority {
+                return Some(Found::Empty { view: view.id, posted: self.posted });
+            }
+            return (answered == words.len()).then_some(Found::Failed);
+        }
+        for &(at, state) in &accepted {
+            let same = accepted.iter().filter(|(_, s)| {
+                (s.accepted_proposal, s.accepted_value) == (state.accepted_proposal, state.accepted_value)
+            });
+            let proposers = config.layout.limits().proposers;
+            if same.count() >= view.majority() && (1..=proposers).contains(&u32::from(state.accepted_value)) {
+                let area = if config.plant.has(crate::Mutant::ReuseValueArea) { ViewId(0) } else { slot };
+                let home = Remote {
+                    at: view.acceptors[at].address,
+                    offset: config.layout.value(area.0, state.accepted_value),
+                };
+                self.stage = Stage::Value;
+                let token = tokens::pack(Part::PollValue, at as u16, self.round);
+                fabric.read(home, config.layout.limits().value_bytes, token);
+                return None;
+            }
+        }
+        (answered == words.len()).then_some(Found::Undecided(slot))
+    }
+
+    fn value(&self, bytes: Option<&[u8]>) -> Option<Found> {
+        let slot = self.view.as_ref()?.id.next();
+        let view = bytes
+            .and_then(|bytes| sealed::open_for(slot, bytes).ok())
+            .and_then(View::unseal)
+            .filter(|view| view.id == slot);
+        // A value that can not be read whole is being recycled or rewritten: look again.
+        Some(view.map_or(Found::Undecided(slot), |view| Found::Next(Arc::new(view))))
+    }
+}
+
+/// The view in a region's view area, or `None` if there is none or it was torn.
+#[must_use]
+pub fn decode_view_area(bytes: &[u8]) -> Option<View> {
+    View::unseal(bytes.get(size_of::<ViewHead>()..)?)
+}

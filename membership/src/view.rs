@@ -1,0 +1,522 @@
+//! Views: who belongs to the cluster, under which leases, and what a successor inherits.
+//!
+//! A view is immutable once decided. Everything that safety needs besides the members is computed by the proposer and
+//! travels in the view, so that everybody uses the same values: `base`, `cleared`, `wait`.
+
+use crate::mutants::{Mutant, Plant};
+use crate::sealed;
+use obol_fabric::{Address, Incarnation, Name, Nanos, ViewId};
+use std::sync::Arc;
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Proposer and acceptor.
+    Coordinator = 1,
+    /// Runs the core on an app node; the lease page that its attached programs read is its own.
+    Agent = 2,
+    /// An application: embedded (its own page) or attached to an agent.
+    App = 3,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Coordinator, Self::Agent, Self::App];
+
+    /// The name that operators see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Coordinator => "coordinator",
+            Self::Agent => "agent",
+            Self::App => "app",
+        }
+    }
+
+    /// The kind with this number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u32 == number)
+    }
+}
+
+/// Which detector accused a member (protocol, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// The kernel told of the process's end.
+    Deadbeat = 1,
+    /// Its heartbeat stood still.
+    Heartbeat = 2,
+    /// Its host did not answer.
+    Timeout = 3,
+    /// It went with the agent that it was attached to.
+    Host = 4,
+    /// A later process took its place.
+    Replaced = 5,
+}
+
+impl Level {
+    /// All levels.
+    pub const ALL: [Self; 5] = [Self::Deadbeat, Self::Heartbeat, Self::Timeout, Self::Host, Self::Replaced];
+
+    /// The name that operators see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deadbeat => "deadbeat",
+            Self::Heartbeat => "heartbeat",
+            Self::Timeout => "timeout",
+            Self::Host => "host",
+            Self::Replaced => "replaced",
+        }
+    }
+
+    /// The level with this number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| *level as u8 == number)
+    }
+}
+
+/// One incarnation of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Its identity.
+    pub incarnation: Incarnation,
+    /// What it is.
+    pub kind: Kind,
+    /// What operators call it.
+    pub name: Name,
+    /// Where its memory is.
+    pub address: Address,
+    /// The agent that an attached app reads its lease from; [`Incarnation::NONE`] for everybody else.
+    pub host: Incarnation,
+    /// The token of its join.
+    pub token: u64,
+    /// A coordinator's number, from 1; 0 for everybody else.
+    pub proposer: u16,
+}
+
+impl Member {
+    /// Whether this member has a lease page of its own.
+    #[must_use]
+    pub fn is_holder(&self) -> bool {
+        match self.kind {
+            Kind::Coordinator => false,
+            Kind::Agent => true,
+            Kind::App => self.host == Incarnation::NONE,
+        }
+    }
+}
+
+/// An acceptor: where the slots of one coordinator lie. It outlives its process where memory does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Acceptor {
+    /// The coordinator's number, from 1.
+    pub proposer: u16,
+    /// Its region, whoever runs it.
+    pub address: Address,
+}
+
+/// A member that is gone, remembered so that a late copy of its join does not bring it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Departed {
+    /// The token of its join.
+    pub token: u64,
+    /// Who it was.
+    pub incarnation: Incarnation,
+    /// The first view without it.
+    pub at: ViewId,
+}
+
+/// Why a view differs from its predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// A new member.
+    Joined(Incarnation),
+    /// A member left by its own wish.
+    Left(Incarnation),
+    /// A member was removed.
+    Failed {
+        /// Who.
+        accused: Incarnation,
+        /// Who said so.
+        accuser: Incarnation,
+        /// By which detector.
+        level: Level,
+    },
+    /// The lease duration changed.
+    Lease,
+    /// Nothing: the slot had to be decided so that readers find it settled.
+    Settled,
+}
+
+/// A join with an `as_of` older than so many views is refused, and members that went are remembered for as long: so
+/// every late copy of a join is recognised.
+pub const JOIN_WINDOW: u64 = 32;
+
+/// A cluster membership: slot `id`'s decided value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// Its number; the slot that decided it.
+    pub id: ViewId,
+    /// The first view of its run of compatible views.
+    pub base: ViewId,
+    /// No lease on any view below this one exists any more.
+    pub cleared: ViewId,
+    /// The longest lease of all views in `[cleared, base)`: what a newcomer to this run waits, before clock drift.
+    pub wait: Nanos,
+    /// The longest lease of the views in `[base, id]`.
+    pub run_lease: Nanos,
+    /// How long a lease on this view lasts.
+    pub lease: Nanos,
+    /// The next incarnation to give out.
+    pub next_incarnation: Incarnation,
+    /// Who decides the next slot.
+    pub acceptors: Vec<Acceptor>,
+    /// The members, by incarnation.
+    pub members: Vec<Member>,
+    /// Members that went within the last [`JOIN_WINDOW`] views.
+    pub departed: Vec<Departed>,
+    /// What this view changed.
+    pub changes: Vec<Change>,
+}
+
+/// A newcomer as a leader admits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Newcomer {
+    /// See [`Member::kind`].
+    pub kind: Kind,
+    /// See [`Member::name`].
+    pub name: Name,
+    /// See [`Member::address`].
+    pub address: Address,
+    /// See [`Member::host`].
+    pub host: Incarnation,
+    /// See [`Member::token`].
+    pub token: u64,
+    /// See [`Member::proposer`].
+    pub proposer: u16,
+}
+
+/// What a leader wants of the next view.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Edit {
+    /// Members to remove, and why: [`Change::Left`] or [`Change::Failed`]. Unknown ones are ignored.
+    pub remove: Vec<Change>,
+    /// Newcomers, in the order of their incarnations.
+    pub admit: Vec<Newcomer>,
+    /// A new lease duration.
+    pub lease: Option<Nanos>,
+}
+
+impl View {
+    /// View 0: the coordinators, with incarnations 1 to n, and no lease before it.
+    #[must_use]
+    pub fn genesis(coordinators: &[(Name, Address)], lease: Nanos) -> Self {
+        let members: Vec<Member> = (1..)
+            .zip(coordinators)
+            .map(|(n, &(name, address))| Member {
+                incarnation: Incarnation(u64::from(n)),
+                kind: Kind::Coordinator,
+                name,
+                address,
+                host: Incarnation::NONE,
+                token: u64::from(n),
+                proposer: n,
+            })
+            .collect();
+        Self {
+            id: ViewId::GENESIS,
+            base: ViewId::GENESIS,
+            cleared: ViewId::GENESIS,
+            wait: Nanos::ZERO,
+            run_lease: lease,
+            lease,
+            next_incarnation: Incarnation(members.len() as u64 + 1),
+            acceptors: members
+                .iter()
+                .map(|m| Acceptor { proposer: m.proposer, address: m.address.owner() })
+                .collect(),
+            members,
+            departed: Vec::new(),
+            changes: Vec::new(),
+        }
+    }
+
+    /// The member with this incarnation.
+    #[must_use]
+    pub fn member(&self, incarnation: Incarnation) -> Option<&Member> {
+        let at = self.members.binary_search_by_key(&incarnation, |m| m.incarnation).ok()?;
+        self.members.get(at)
+    }
+
+    /// The member that joined with this token.
+    #[must_use]
+    pub fn by_token(&self, token: u64) -> Option<&Member> {
+        self.members.iter().find(|m| m.token == token)
+    }
+
+    /// The members of a kind.
+    pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |m| m.kind == kind)
+    }
+
+    /// More than half of the acceptors.
+    #[must_use]
+    pub fn majority(&self) -> usize {
+        self.acceptors.len() / 2 + 1
+    }
+
+    /// Whether a lease on the one is as good as a lease on the other: the same apps with the same lease pages.
+    /// Coordinators and lease durations may differ. (uKharon 6.3.)
+    #[must_use]
+    pub fn is_compatible(&self, other: &Self) -> bool {
+        let protected = |view: &Self| {
+            view.members
+                .iter()
+                .filter(|m| m.kind != Kind::Coordinator)
+                .map(|m| m.incarnation)
+                .collect::<Vec<_>>()
+        };
+        protected(self) == protected(other)
+    }
+
+    /// The view after this one. `cleared` is the latest base whose CLEAR the proposer knows.
+    ///
+    /// Apps of an agent that goes, go with it. An older member at a newcomer's seat goes, too. The wait covers every
+    /// view whose leases may still run, not just the last: a compatible view may have shortened the lease in between.
+    #[must_use]
+    pub fn successor(&self, edit: &Edit, cleared: ViewId, plant: Plant) -> Self {
+        let id = self.id.next();
+        let mut changes = Vec::new();
+        let mut members = self.members.clone();
+        let mut remove = |members: &mut Vec<Member>, change: Change, who: Incarnation| {
+            let Some(at) = members.iter().position(|m| m.incarnation == who) else { return };
+            members.remove(at);
+            changes.push(change);
+            members.retain(|m| {
+                if m.host != who {
+                    return true;
+                }
+                changes.push(match change {
+                    Change::Failed { accuser, .. } => {
+                        Change::Failed { accused: m.incarnation, accuser, level: Level::Host }
+                    }
+                    _ => Change::Left(m.incarnation),
+                });
+                false
+            });
+        };
+        for &change in &edit.remove {
+            if let Change::Left(who) | Change::Failed { accused: who, .. } = change {
+                remove(&mut members, change, who);
+            }
+        }
+        for new in &edit.admit {
+            let same_seat = |m: &&Member| {
+                Address { generation: 0, ..m.address } == Address { generation: 0, ..new.address }
+            };
+            if let Some(old) = members.iter().find(same_seat).map(|m| m.incarnation) {
+                let change = Change::Failed { accused: old, accuser: old, level: Level::Replaced };
+                remove(&mut members, change, old);
+            }
+        }
+        let mut next_incarnation = self.next_incarnation;
+        for &Newcomer { kind, name, address, host, token, proposer } in &edit.admit {
+            // An attached app needs its agent.
+            if host != Incarnation::NONE && !members.iter().any(|m| m.incarnation == host) {
+                continue;
+            }
+            let incarnation = next_incarnation;
+            if !(plant.has(Mutant::ReuseIncarnation) && kind == Kind::App) {
+                next_incarnation.0 += 1;
+            }
+            members.push(Member { incarnation, kind, name, address, host, token, proposer });
+            changes.push(Change::Joined(incarnation));
+        }
+        members.sort_by_key(|m| m.incarnation);
+        let lease = edit.lease.unwrap_or(self.lease);
+        if lease != self.lease {
+            changes.push(Change::Lease);
+        }
+        if changes.is_empty() {
+            changes.push(Change::Settled);
+        }
+        let mut departed: Vec<Departed> =
+            self.departed.iter().filter(|d| d.at.0 + JOIN_WINDOW >= id.0).copied().collect();
+        departed.extend(
+            self.members
+                .iter()
+                .filter(|m| !members.iter().any(|n| n.incarnation == m.incarnation))
+                .map(|m| Departed { token: m.token, incarnation: m.incarnation, at: id }),
+        );
+        let mut next = Self {
+            id,
+            base: self.base,
+            cleared: self.cleared.max(cleared.min(self.base)),
+            wait: self.wait,
+            run_lease: self.run_lease.max(lease),
+            lease,
+            next_incarnation,
+            acceptors: self.acceptors.clone(),
+            members,
+            departed,
+            changes,
+        };
+        if !self.is_compatible(&next) {
+            next.base = id;
+            next.run_lease = lease;
+            let run_only = next.cleared == self.base || plant.has(Mutant::WaitOverNeighbours);
+            next.wait = if run_only { self.run_lease } else { self.wait.max(self.run_lease) };
+            if plant.has(Mutant::WaitOverNeighbours) {
+                next.wait = self.lease.max(lease);
+            }
+            if plant.has(Mutant::WaitOfNewView) {
+                next.wait = lease;
+            }
+        }
+        if plant.has(Mutant::AllCompatible) {
+            next.base = self.base;
+        }
+        next
+    }
+
+    /// The encoded view in its envelope.
+    #[must_use]
+    pub fn seal(&self) -> Arc<[u8]> {
+        sealed::seal(self.id, &crate::wire::encode_view(self))
+    }
+
+    /// The view in an envelope; `None` if the bytes are not one.
+    #[must_use]
+    pub fn unseal(bytes: &[u8]) -> Option<Self> {
+        let (id, whole) = sealed::open(bytes).ok()?;
+        let view = crate::wire::decode_view(sealed::body(whole)).ok()?;
+        (view.id == id).then_some(view)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    fn genesis() -> View {
+        let c = |n| (name(&format!("coord-{n}")), Address::region(n));
+        View::genesis(&[c(1), c(2), c(3)], Nanos(100))
+    }
+
+    fn agent(n: u32) -> Newcomer {
+        Newcomer {
+            kind: Kind::Agent,
+            name: name(&format!("node-{n}")),
+            address: Address { region: 7 + n, generation: 1, ..Address::default() },
+            host: Incarnation::NONE,
+            token: 1000 + u64::from(n),
+            proposer: 0,
+        }
+    }
+
+    fn app(host: &Member, token: u64) -> Newcomer {
+        Newcomer {
+            kind: Kind::App,
+            name: name("app"),
+            address: Address { seat: 1, ..host.address },
+            host: host.incarnation,
+            token,
+            proposer: 0,
+        }
+    }
+
+    fn admit(view: &View, admit: Vec<Newcomer>) -> View {
+        view.successor(&Edit { admit, ..Edit::default() }, view.cleared, Plant::NONE)
+    }
+
+    fn fail(view: &View, accused: Incarnation) -> View {
+        let change = Change::Failed { accused, accuser: Incarnation(1), level: Level::Deadbeat };
+        view.successor(&Edit { remove: vec![change], ..Edit::default() }, view.cleared, Plant::NONE)
+    }
+
+    #[test]
+    fn incarnations_are_never_reused() {
+        let one = admit(&genesis(), vec![agent(1)]);
+        assert_eq!(one.members.last().map(|m| m.incarnation), Some(Incarnation(4)));
+        let two = fail(&one, Incarnation(4));
+        let three = admit(&two, vec![agent(1)]);
+        assert_eq!(three.members.last().map(|m| m.incarnation), Some(Incarnation(5)));
+    }
+
+    #[test]
+    fn apps_go_with_the_agent_that_they_are_attached_to() {
+        let one = admit(&genesis(), vec![agent(1)]);
+        let host = *one.members.last().expect("the agent");
+        let two = admit(&one, vec![app(&host, 7)]);
+        let three = fail(&two, host.incarnation);
+        assert_eq!(three.members.len(), 3);
+        assert_eq!(three.changes.len(), 2);
+        assert_eq!(three.departed.len(), 2);
+        assert!(admit(&three, vec![app(&host, 8)]).by_token(8).is_none(), "its agent is gone");
+    }
+
+    #[test]
+    fn a_later_process_takes_the_place_of_an_earlier_one() {
+        let one = admit(&genesis(), vec![agent(1)]);
+        let mut again = agent(1);
+        again.address.generation = 2;
+        again.token = 77;
+        let two = admit(&one, vec![again]);
+        assert!(two.by_token(1001).is_none() && two.by_token(77).is_some());
+    }
+
+    #[test]
+    fn a_view_without_other_apps_is_compatible() {
+        let one = admit(&genesis(), vec![agent(1)]);
+        assert_eq!(one.base, ViewId(1));
+        let two = fail(&one, Incarnation(2));
+        assert_eq!((two.id, two.base), (ViewId(2), ViewId(1)), "a coordinator's death disturbs no lease");
+        let three = fail(&two, Incarnation(4));
+        assert_eq!(three.base, ViewId(3));
+    }
+
+    #[test]
+    fn the_wait_covers_every_view_that_is_not_cleared() {
+        let lease = |view: &View, ns| {
+            view.successor(&Edit { lease: Some(Nanos(ns)), ..Edit::default() }, view.cleared, Plant::NONE)
+        };
+        let one = admit(&genesis(), vec![agent(1)]);
+        let long = lease(&one, 500);
+        let short = lease(&long, 50);
+        assert_eq!((short.base, short.lease, short.run_lease), (ViewId(1), Nanos(50), Nanos(500)));
+        let next = admit(&short, vec![agent(2)]);
+        assert_eq!((next.base, next.wait), (ViewId(4), Nanos(500)), "the long lease may still run");
+        let later = admit(&next, vec![agent(3)]);
+        assert_eq!(later.wait, Nanos(500), "nothing was cleared in between");
+        let change = Edit { admit: vec![agent(3)], ..Edit::default() };
+        let cleared = next.successor(&change, ViewId(4), Plant::NONE);
+        assert_eq!((cleared.wait, cleared.cleared), (Nanos(50), ViewId(4)));
+    }
+
+    #[test]
+    fn departed_members_are_remembered_for_the_window() {
+        let mut view = fail(&admit(&genesis(), vec![agent(1)]), Incarnation(4));
+        for _ in 0..JOIN_WINDOW {
+            assert_eq!(view.departed.len(), 1);
+            view = view.successor(&Edit::default(), view.cleared, Plant::NONE);
+        }
+        assert_eq!(view.changes, [Change::Settled]);
+        let view = view.successor(&Edit::default(), view.cleared, Plant::NONE);
+        assert!(view.departed.is_empty());
+    }
+
+    #[test]
+    fn a_sealed_view_opens_to_the_same() {
+        let view = admit(&genesis(), vec![agent(1), agent(2)]);
+        assert_eq!(View::unseal(&view.seal()), Some(view));
+    }
+}

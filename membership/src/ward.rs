@@ -1,0 +1,150 @@
+//! Programs that are attached to an agent: the agent asks for their membership, tells them how it stands, and reports
+//! their death.
+
+use crate::Config;
+use crate::view::{Kind, Newcomer, View};
+use crate::wire::Message;
+use obol_fabric::{Address, Fabric, Incarnation, Instant, Name, SeatRequest, SeatStatus, ViewId};
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Joining,
+    Member(Incarnation),
+    Leaving(Incarnation),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Ward {
+    seat: u16,
+    token: u64,
+    name: Name,
+    address: Address,
+    /// The newest view when the join was asked for; see [`crate::view::JOIN_WINDOW`].
+    as_of: ViewId,
+    phase: Phase,
+    due: Instant,
+}
+
+/// The programs in an agent's seats.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Wards(Vec<Ward>);
+
+impl Wards {
+    /// Takes a program's request; a repetition changes nothing.
+    pub fn ask<F: Fabric>(
+        &mut self,
+        seat: u16,
+        request: SeatRequest,
+        view: &View,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        match request {
+            SeatRequest::Join { name, token, address } => {
+                if self.0.iter().any(|w| w.token == token) {
+                    return;
+                }
+                self.0.retain(|w| w.seat != seat);
+                let as_of = view.id;
+                self.0.push(Ward { seat, token, name, address, as_of, phase: Phase::Joining, due: now });
+            }
+            SeatRequest::Leave => match self.0.iter_mut().find(|w| w.seat == seat) {
+                Some(ward) => {
+                    if let Phase::Member(who) = ward.phase {
+                        ward.phase = Phase::Leaving(who);
+                        ward.due = now;
+                    }
+                }
+                None => fabric.publish_seat(seat, SeatStatus::Left),
+            },
+        }
+    }
+
+    /// The member at this address.
+    #[must_use]
+    pub fn at(&self, address: Address) -> Option<Incarnation> {
+        self.0.iter().find(|w| w.address == address).and_then(|w| match w.phase {
+            Phase::Joining => None,
+            Phase::Member(who) | Phase::Leaving(who) => Some(who),
+        })
+    }
+
+    /// Compares the programs with a new view and tells them what has changed.
+    pub fn follow<F: Fabric>(&mut self, view: &View, fabric: &mut F) {
+        self.0.retain_mut(|ward| {
+            match ward.phase {
+                Phase::Joining => {
+                    if let Some(member) = view.by_token(ward.token) {
+                        ward.phase = Phase::Member(member.incarnation);
+                        ward.due = Instant::NEVER;
+                        fabric.watch(ward.address);
+                        fabric.publish_seat(ward.seat, SeatStatus::Member(member.incarnation));
+                        return true;
+                    }
+                    if !view.departed.iter().any(|d| d.token == ward.token) {
+                        return true;
+                    }
+                    fabric.publish_seat(ward.seat, SeatStatus::Excluded);
+                }
+                Phase::Member(who) | Phase::Leaving(who) if view.member(who).is_some() => return true,
+                Phase::Member(_) => {
+                    fabric.unwatch(ward.address);
+                    fabric.publish_seat(ward.seat, SeatStatus::Excluded);
+                }
+                Phase::Leaving(_) => {
+                    fabric.unwatch(ward.address);
+                    fabric.publish_seat(ward.seat, SeatStatus::Left);
+                }
+            }
+            false
+        });
+    }
+
+    /// A join was refused for good: the program has to ask again with a new token.
+    pub fn refused<F: Fabric>(&mut self, token: u64, fabric: &mut F) {
+        self.0.retain(|ward| {
+            let drop = ward.token == token && ward.phase == Phase::Joining;
+            if drop {
+                fabric.publish_seat(ward.seat, SeatStatus::Excluded);
+            }
+            !drop
+        });
+    }
+
+    /// When something is to be sent again.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.0.iter().map(|w| w.due).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Sends the requests that are due to every coordinator; `host` is the agent's incarnation.
+    pub fn tick<F: Fabric>(
+        &mut self,
+        host: Incarnation,
+        view: &View,
+        config: &Config,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        for ward in self.0.iter_mut().filter(|w| w.due <= now) {
+            ward.due = now + config.timing.join_every;
+            let message = match ward.phase {
+                Phase::Joining if host == Incarnation::NONE => continue,
+                Phase::Joining => {
+                    let Ward { name, address, token, .. } = *ward;
+                    let newcomer = Newcomer { kind: Kind::App, name, address, host, token, proposer: 0 };
+                    Message::Join { newcomer, as_of: ward.as_of }
+                }
+                Phase::Leaving(who) => Message::Leave(who),
+                Phase::Member(_) => {
+                    ward.due = Instant::NEVER;
+                    continue;
+                }
+            };
+            let bytes = message.encode();
+            for acceptor in &view.acceptors {
+                fabric.send(acceptor.address, &bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Bytes of views and datagrams: little-endian, length-prefixed, every count checked before it is believed.
+
+use crate::view::{Acceptor, Change, Departed, Kind, Level, Member, View};
+use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
+
+/// Members of one view. Bounds what a decoder allocates; a cluster's own limit is `Limits::value_bytes`.
+pub const MEMBERS_MAX: usize = 8192;
+
+/// Why bytes are not what they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// They end too early.
+    Short,
+    /// A count or a number is out of bounds.
+    OutOfBounds,
+    /// An unknown kind of message, member or change.
+    Unknown(u8),
+    /// Bytes are left over.
+    Trailing,
+}
+
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn u8(&mut self, v: u8) {
+        self.0.push(v);
+    }
+    fn u16(&mut self, v: u16) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    fn u32(&mut self, v: u32) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    fn u64(&mut self, v: u64) {
+        self.0.extend_from_slice(&v.to_le_bytes());
+    }
+    fn name(&mut self, name: Name) {
+        let text = name.as_str().as_bytes();
+        self.u8(text.len() as u8);
+        self.0.extend_from_slice(text);
+    }
+    /// Host and port only where there is one: most fabrics within a host have none.
+    fn address(&mut self, a: Address) {
+        let far = a.host != 0 || a.port != 0;
+        self.u8(u8::from(far));
+        if far {
+            self.0.extend_from_slice(&a.host.to_le_bytes());
+            self.u16(a.port);
+        }
+        self.u16(a.seat);
+        self.u32(a.region);
+        self.u32(a.generation);
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::Short)?;
+        self.0 = rest;
+        Ok(*head)
+    }
+    fn u8(&mut self) -> Result<u8, DecodeError> {
+        Ok(u8::from_le_bytes(self.array()?))
+    }
+    fn u16(&mut self) -> Result<u16, DecodeError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+    fn u32(&mut self) -> Result<u32, DecodeError> {
+        Ok(u32::from_le_bytes(self.array()?))
+    }
+    fn u64(&mut self) -> Result<u64, DecodeError> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+    fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
+        let n = usize::from(self.u16()?);
+        if n > max { Err(DecodeError::OutOfBounds) } else { Ok(n) }
+    }
+    fn name(&mut self) -> Result<Name, DecodeError> {
+        let len = usize::from(self.u8()?);
+        let text = self.0.get(..len).ok_or(DecodeError::Short)?;
+        self.0 = &self.0[len..];
+        core::str::from_utf8(text).ok().and_then(|t| Name::new(t).ok()).ok_or(DecodeError::OutOfBounds)
+    }
+    fn address(&mut self) -> Result<Address, DecodeError> {
+        let (host, port) = match self.u8()? {
+            0 => (0, 0),
+            1 => (u128::from_le_bytes(self.array()?), self.u16()?),
+            other => return Err(DecodeError::Unknown(other)),
+        };
+        Ok(Address { host, port, seat: self.u16()?, region: self.u32()?, generation: self.u32()? })
+    }
+    fn kind(&mut self) -> Result<Kind, DecodeError> {
+        let number = self.u8()?;
+        Kind::from_number(u32::from(number)).ok_or(DecodeError::Unknown(number))
+    }
+    fn level(&mut self) -> Result<Level, DecodeError> {
+        let number = self.u8()?;
+        Level::from_number(number).ok_or(DecodeError::Unknown(number))
+    }
+    fn end(&self) -> Result<(), DecodeError> {
+        if self.0.is_empty() { Ok(()) } else { Err(DecodeError::Trailing) }
+    }
+    fn rest(self) -> &'a [u8] {
+        self.0
+    }
+}
+
+fn write_member(w: &mut Writer, m: &Member) {
+    w.u64(m.incarnation.0);
+    w.u8(m.kind as u8);
+    w.name(m.name);
+    w.address(m.address);
+    w.u64(m.host.0);
+    w.u64(m.token);
+    w.u16(m.proposer);
+}
+
+fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
+    Ok(Member {
+        incarnation: Incarnation(r.u64()?),
+        kind: r.kind()?,
+        name: r.name()?,
+        address: r.address()?,
+        host: Incarnation(r.u64()?),
+        token: r.u64()?,
+        proposer: r.u16()?,
+    })
+}
+
+/// The body of a view.
+#[must_use]
+pub fn encode_view(view: &View) -> Vec<u8> {
+    let mut w = Writer(Vec::with_capacity(128 + view.members.len() * 64));
+    for number in [view.id.0, view.base.0, view.cleared.0, view.wait.0, view.run_lease.0, view.lease.0] {
+        w.u64(number);
+    }
+    w.u64(view.next_incarnation.0);
+    w.u16(view.acceptors.len() as u16);
+    for a in &view.acceptors {
+        w.u16(a.proposer);
+        w.address(a.address);
+    }
+    w.u16(view.members.len() as u16);
+    for m in &view.members {
+        write_member(&mut w, m);
+    }
+    w.u16(view.departed.len() as u16);
+    for d in &view.departed {
+        w.u64(d.token);
+        w.u64(d.incarnation.0);
+        w.u64(d.at.0);
+    }
+    w.u16(view.changes.len() as u16);
+    for change in &view.changes {
+        match *change {
+            Change::Joined(who) => {
+                w.u8(1);
+                w.u64(who.0);
+            }
+            Change::Left(who) => {
+                w.u8(2);
+                w.u64(who.0);
+            }
+            Change::Failed { accused, accuser, level } => {
+                w.u8(3);
+                w.u64(accused.0);
+                w.u64(accuser.0);
+                w.u8(level as u8);
+            }
+            Change::Lease => w.u8(4),
+            Change::Settled => w.u8(5),
+        }
+    }
+    w.0
+}
+
+/// The reverse of [`encode_view`].
+pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
+    let mut r = Reader(bytes);
+    let mut view = View {
+        id: ViewId(r.u64()?),
+        base: ViewId(r.u64()?),
+        cleared: ViewId(r.u64()?),
+        wait: Nanos(r.u64()?),
+        run_lease: Nanos(r.u64()?),
+        lease: Nanos(r.u64()?),
+        next_incarnation: Incarnation(r.u64()?),
+        acceptors: Vec::new(),
+        members: Vec::new(),
+        departed: Vec::new(),
+        changes: Vec::new(),
+    };
+    for _ in 0..r.count(obol_fabric::layout::PROPOSERS_MAX)? {
+        view.acceptors.push(Acceptor { proposer: r.u16()?, address: r.address()? });
+    }
+    for _ in 0..r.count(MEMBERS_MAX)? {
+        view.members.push(read_member(&mut r)?);
+    }
+    for _ in 0..r.count(MEMBERS_MAX)? {
+        view.departed.push(Departed {
+            token: r.u64()?,
+            incarnation: Incarnation(r.u64()?),
+            at: ViewId(r.u64()?),
+        });
+    }
+    for _ in 0..r.count(MEMBERS_MAX)? {
+        view.changes.push(match r.u8()? {
+            1 => Change::Joined(Incarnation(r.u64()?)),
+            2 => Change::Left(Incarnation(r.u64()?)),
+            3 => Change::Failed {
+                accused: Incarnation(r.u64()?),
+                accuser: Incarnation(r.u64()?),
+                level: r.level()?,
+            },
+            4 => Change::Lease,
+            5 => Change::Settled,
+            other => return Err(DecodeError::Unknown(other)),
+        });
+    }
+    r.end()?;
+    let sorted = view.members.windows(2).all(|m| m[0].incarnation <= m[1].incarnation);
+    if view.acceptors.is_empty() || view.base > view.id || view.cleared > view.base || !sorted {
+        return Err(DecodeError::OutOfBounds);
+    }
+    Ok(view)
+}
+
+/// What is wrong with a join that is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Refusal {
+    /// The view has no room for another member.
+    Full = 1,
+    /// The request is older than the cluster remembers: ask again with a new token.
+    Stale = 2,
+    /// This join was admitted once and the member has gone since.
+    Departed = 3,
+    /// The agent that the app is attached to is not a member.
+    NoHost = 4,
+}
+
+impl Refusal {
+    const ALL: [Self; 4] = [Self::Full, Self::Stale, Self::Departed, Self::NoHost];
+}
+
+/// A datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A decided view, sealed.
+    View(&'a [u8]),
+    /// Slot `0` is decided; the view is too large for a datagram: read it.
+    Decided(ViewId),
+    /// No lease on a view below this base exists.
+    Clear(ViewId),
+    /// Somebody died, or may have.
+    Notice {
+        /// Who says so.
+        accuser: Incarnation,
+        /// Who died.
+        accused: Incarnation,
+        /// By which detector.
+        level: Level,
+        /// How sure.
+        evidence: Evidence,
+    },
+    /// A request to become a member.
+    Join {
+        /// The newcomer; `token` tells a retry.
+        newcomer: crate::view::Newcomer,
+        /// The newest view that the sender knew when it drew the token.
+        as_of: ViewId,
+    },
+    /// The answer to a join.
+    JoinReply {
+        /// The token of the join.
+        token: u64,
+        /// The incarnation and the first view that has it, or why not.
+        outcome: Result<(Incarnation, ViewId), Refusal>,
+    },
+    /// A request to be removed.
+    Leave(Incarnation),
+    /// Slot `0` holds something that is not decided: please settle it.
+    Nudge(ViewId),
+    /// An operator's wish: another lease duration.
+    SetLease(Nanos),
+}
+
+impl<'a> Message<'a> {
+    /// The datagram's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut w = Writer(Vec::with_capacity(80));
+        match *self {
+            Self::View(sealed) => {
+                w.u8(1);
+                w.0.extend_from_slice(sealed);
+            }
+            Self::Decided(id) => {
+                w.u8(2);
+                w.u64(id.0);
+            }
+            Self::Clear(base) => {
+                w.u8(3);
+                w.u64(base.0);
+            }
+            Self::Notice { accuser, accused, level, evidence } => {
+                w.u8(4);
+                w.u64(accuser.0);
+                w.u64(accused.0);
+                w.u8(level as u8);
+                w.u8(u8::from(evidence == Evidence::Proof));
+            }
+            Self::Join { newcomer: n, as_of } => {
+                w.u8(5);
+                w.u64(as_of.0);
+                let member = Member {
+                    incarnation: Incarnation::NONE,
+                    kind: n.kind,
+                    name: n.name,
+                    address: n.address,
+                    host: n.host,
+                    token: n.token,
+                    proposer: n.proposer,
+                };
+                write_member(&mut w, &member);
+            }
+            Self::JoinReply { token, outcome } => {
+                w.u8(6);
+                w.u64(token);
+                match outcome {
+                    Ok((incarnation, view)) => {
+                        w.u8(0);
+                        w.u64(incarnation.0);
+                        w.u64(view.0);
+                    }
+                    Err(refusal) => w.u8(refusal as u8),
+                }
+            }
+            Self::Leave(who) => {
+                w.u8(7);
+                w.u64(who.0);
+            }
+            Self::Nudge(slot) => {
+                w.u8(8);
+                w.u64(slot.0);
+            }
+            Self::SetLease(lease) => {
+                w.u8(9);
+                w.u64(lease.0);
+            }
+        }
+        w.0
+    }
+
+    /// The reverse of [`Message::encode`]. A view's envelope is not opened here.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader(bytes);
+        let message = match r.u8()? {
+            1 => return Ok(Self::View(r.rest())),
+            2 => Self::Decided(ViewId(r.u64()?)),
+            3 => Self::Clear(ViewId(r.u64()?)),
+            4 => Self::Notice {
+                accuser: Incarnation(r.u64()?),
+                accused: Incarnation(r.u64()?),
+                level: r.level()?,
+                evidence: if r.u8()? == 0 { Evidence::Suspicion } else { Evidence::Proof },
+            },
+            5 => {
+                let as_of = ViewId(r.u64()?);
+                let Member { kind, name, address, host, token, proposer, .. } = read_member(&mut r)?;
+                let newcomer = crate::view::Newcomer { kind, name, address, host, token, proposer };
+                Self::Join { newcomer, as_of }
+            }
+            6 => {
+                let token = r.u64()?;
+                let outcome = match r.u8()? {
+                    0 => Ok((Incarnation(r.u64()?), ViewId(r.u64()?))),
+                    n => Err(Refusal::ALL
+                        .into_iter()
+                        .find(|x| *x as u8 == n)
+                        .ok_or(DecodeError::Unknown(n))?),
+                };
+                Self::JoinReply { token, outcome }
+            }
+            7 => Self::Leave(Incarnation(r.u64()?)),
+            8 => Self::Nudge(ViewId(r.u64()?)),
+            9 => Self::SetLease(Nanos(r.u64()?)),
+            other => return Err(DecodeError::Unknown(other)),
+        };
+        r.end()?;
+        Ok(message)
+    }
+}
