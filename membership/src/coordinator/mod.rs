@@ -235,11 +235,10 @@ impl Coordinator {
         fabric: &mut F,
     ) {
         let proof = evidence == Evidence::Proof || self.config.plant.has(crate::Mutant::SuspicionIsProof);
-        if proof && self.proofs.insert(accused) {
-            if let Some(clearing) = &mut self.clearing {
+        if proof && self.proofs.insert(accused)
+            && let Some(clearing) = &mut self.clearing {
                 clearing.proved(&self.proofs, &self.config, fabric);
             }
-        }
         if self.view().member(accused).is_none() || Some(accused) == self.incarnation() {
             return;
         }
@@ -436,12 +435,11 @@ impl Machine for Coordinator {
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.poll.is_busy() {
-            if self.poll.posted() + self.config.timing.renew_timeout <= now {
+        if self.poll.is_busy()
+            && self.poll.posted() + self.config.timing.renew_timeout <= now {
                 self.poll.cancel();
                 self.booted = true;
             }
-        }
         if self.poll_due <= now {
             self.ask(now, fabric);
         }
