@@ -394,12 +394,11 @@ impl Machine for Member {
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.poll.is_busy()
-            && self.poll.posted() + self.config.timing.renew_timeout <= now {
-                self.poll.cancel();
-                self.found(Found::Failed, now, fabric);
-                self.poll_due = now;
-            }
+        if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
+            self.poll.cancel();
+            self.found(Found::Failed, now, fabric);
+            self.poll_due = now;
+        }
         if !self.poll.is_busy() && self.poll_due <= now {
             if self.config.plant.has(Mutant::NoPoll) && self.incarnation().is_none() {
                 self.poll_due = now + self.config.timing.renew_every;

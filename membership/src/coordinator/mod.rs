@@ -235,10 +235,12 @@ impl Coordinator {
         fabric: &mut F,
     ) {
         let proof = evidence == Evidence::Proof || self.config.plant.has(crate::Mutant::SuspicionIsProof);
-        if proof && self.proofs.insert(accused)
-            && let Some(clearing) = &mut self.clearing {
-                clearing.proved(&self.proofs, &self.config, fabric);
-            }
+        if proof
+            && self.proofs.insert(accused)
+            && let Some(clearing) = &mut self.clearing
+        {
+            clearing.proved(&self.proofs, &self.config, fabric);
+        }
         if self.view().member(accused).is_none() || Some(accused) == self.incarnation() {
             return;
         }
@@ -435,11 +437,10 @@ impl Machine for Coordinator {
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.poll.is_busy()
-            && self.poll.posted() + self.config.timing.renew_timeout <= now {
-                self.poll.cancel();
-                self.booted = true;
-            }
+        if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
+            self.poll.cancel();
+            self.booted = true;
+        }
         if self.poll_due <= now {
             self.ask(now, fabric);
         }

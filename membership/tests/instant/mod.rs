@@ -1,0 +1,429 @@
+//! A cluster whose fabric does everything at once: no latency, no loss unless asked for. Time moves only from one
+//! deadline to the next. Good for statements about the machines that do not depend on interleavings.
+
+use obol_fabric::metrics::{Counter, Histogram};
+use obol_fabric::recorder::Record;
+use obol_fabric::*;
+use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub const TIMING: Timing = Timing {
+    lease: Nanos(1_000_000),
+    renew_every: Nanos(300_000),
+    renew_timeout: Nanos(300_000),
+    drift_ppm: 200,
+    fencing: true,
+    heartbeat_every: Nanos(100_000),
+    heartbeat_period: Nanos(500_000),
+    heartbeat_confirm: 3,
+    notice_after: Nanos(50_000),
+    notice_every: Nanos(200_000),
+    join_every: Nanos(500_000),
+    standby: Nanos(5_000_000),
+    poll_every: Nanos(1_000_000),
+    backoff_max: Nanos(100_000),
+    resync_after: Nanos(100_000_000),
+};
+
+pub const LIMITS: Limits = Limits {
+    seats: 4,
+    slots: 4,
+    proposers: 3,
+    value_bytes: 4096,
+    lanes: 4,
+    lane_slots: 2,
+    datagram_bytes: 4096,
+    recorder_events: 64,
+};
+
+#[derive(Clone)]
+pub enum Role {
+    Coordinator(Coordinator),
+    Member(Member),
+}
+
+pub enum Happening {
+    Completion(Token, Result<Vec<u8>, LinkError>, Done),
+    Datagram(Address, Vec<u8>),
+    Death(Address, Evidence),
+    Seat(u16, SeatRequest),
+}
+
+#[derive(Clone, Copy)]
+pub enum Done {
+    Read,
+    Written,
+    Swapped(u64),
+}
+
+pub struct Node {
+    pub address: Address,
+    pub role: Role,
+    pub memory: Arc<[AtomicU64]>,
+    pub alive: bool,
+    pub frozen: bool,
+    inbox: VecDeque<Happening>,
+    watches: Vec<Address>,
+    pub records: Vec<Record>,
+    pub counters: Vec<(Counter, u64)>,
+    pub seats: Vec<(u16, SeatStatus)>,
+}
+
+pub struct Cluster {
+    pub config: Config,
+    pub genesis: Arc<View>,
+    pub now: Instant,
+    pub nodes: Vec<Node>,
+    pub lose_multicast: bool,
+    /// Seats whose programs run: agent's region and seat.
+    pub programs: Vec<Address>,
+    seed: u64,
+}
+
+/// The posts of one step, carried out when the step is over.
+struct Posts<'a> {
+    address: Address,
+    layout: Layout,
+    memory: &'a [AtomicU64],
+    posts: Vec<Post>,
+    watches: &'a mut Vec<Address>,
+    records: &'a mut Vec<Record>,
+    counters: &'a mut Vec<(Counter, u64)>,
+    seats: &'a mut Vec<(u16, SeatStatus)>,
+}
+
+enum Post {
+    Read(Remote, u32, Token),
+    Write(Remote, Vec<u8>, Token),
+    Cas(Remote, u64, u64, Token),
+    Send(Address, Vec<u8>),
+    Multicast(Group, Vec<u8>),
+    Watch(Address),
+}
+
+impl Fabric for Posts<'_> {
+    fn address(&self) -> Address {
+        self.address
+    }
+    fn read(&mut self, from: Remote, len: u32, token: Token) {
+        self.posts.push(Post::Read(from, len, token));
+    }
+    fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.posts.push(Post::Write(to, bytes.to_vec(), token));
+    }
+    fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
+        self.posts.push(Post::Cas(at, expected, desired, token));
+    }
+    fn send(&mut self, to: Address, bytes: &[u8]) {
+        self.posts.push(Post::Send(to, bytes.to_vec()));
+    }
+    fn multicast(&mut self, group: Group, bytes: &[u8]) {
+        self.posts.push(Post::Multicast(group, bytes.to_vec()));
+    }
+    fn watch(&mut self, whom: Address) {
+        self.watches.push(whom);
+        self.posts.push(Post::Watch(whom));
+    }
+    fn unwatch(&mut self, whom: Address) {
+        self.watches.retain(|w| *w != whom);
+    }
+    fn publish_page(&mut self, page: &Page) {
+        let words = memory::span(self.memory, self.layout.page(), page::WORDS * 8).expect("a page");
+        page::publish(words.try_into().expect("a page"), page);
+    }
+    fn publish_view(&mut self, _: ViewId, bytes: &[u8]) {
+        let at = self.layout.view() + size_of::<layout::ViewHead>() as u32;
+        memory::copy_in(memory::span(self.memory, at, bytes.len()).expect("room for a view"), bytes);
+    }
+    fn publish_incarnation(&mut self, _: Incarnation) {}
+    fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
+        self.seats.push((seat, status));
+    }
+    fn record(&mut self, record: Record) {
+        self.records.push(record);
+    }
+    fn count(&mut self, counter: Counter, by: u64) {
+        self.counters.push((counter, by));
+    }
+    fn observe(&mut self, _: Histogram, _: Nanos) {}
+}
+
+impl Cluster {
+    pub fn new(coordinators: u32, plant: Plant) -> Self {
+        let layout = Layout::new(Limits { proposers: coordinators.max(3), ..LIMITS }).expect("in bounds");
+        let config = Config { timing: TIMING, layout, plant };
+        let of = |n: u32| {
+            (
+                Name::new(&format!("coord-{n}")).expect("a name"),
+                Address { generation: 1, ..Address::region(n) },
+            )
+        };
+        let seats: Vec<(Name, Address)> = (1..=coordinators).map(of).collect();
+        let genesis = Arc::new(View::genesis(&seats, TIMING.lease));
+        let mut cluster = Self {
+            config,
+            genesis,
+            now: Instant(1_000),
+            nodes: Vec::new(),
+            lose_multicast: false,
+            programs: Vec::new(),
+            seed: 1,
+        };
+        for n in 1..=coordinators {
+            let genesis = Arc::clone(&cluster.genesis);
+            let machine = Coordinator::new(config, n as u16, genesis, u64::from(n));
+            cluster.add(of(n).1, Role::Coordinator(machine), None);
+        }
+        cluster
+    }
+
+    fn add(&mut self, address: Address, role: Role, memory: Option<Arc<[AtomicU64]>>) -> usize {
+        let zeroed = || memory::zeroed(self.config.layout.bytes()).into();
+        self.nodes.push(Node {
+            address,
+            role,
+            memory: memory.unwrap_or_else(zeroed),
+            alive: true,
+            frozen: false,
+            inbox: VecDeque::new(),
+            watches: Vec::new(),
+            records: Vec::new(),
+            counters: Vec::new(),
+            seats: Vec::new(),
+        });
+        let at = self.nodes.len() - 1;
+        self.step(at, |role, now, fabric| match role {
+            Role::Coordinator(c) => c.start(now, fabric),
+            Role::Member(m) => m.start(now, fabric),
+        });
+        self.settle();
+        at
+    }
+
+    pub fn add_member(&mut self, kind: Kind, name: &str) -> usize {
+        self.seed += 1;
+        let address = Address { generation: 1, ..Address::region(100 + self.nodes.len() as u32) };
+        let name = Name::new(name).expect("a name");
+        let machine = Member::new(self.config, kind, name, Arc::clone(&self.genesis), self.seed * 7919);
+        self.add(address, Role::Member(machine), None)
+    }
+
+    pub fn restart_coordinator(&mut self, at: usize) {
+        assert!(!self.nodes[at].alive);
+        self.seed += 1;
+        let mut address = self.nodes[at].address;
+        address.generation += 1;
+        let genesis = Arc::clone(&self.genesis);
+        let machine = Coordinator::new(self.config, address.region as u16, genesis, self.seed * 104_729);
+        let old = self.nodes.remove(at);
+        let new = self.add(address, Role::Coordinator(machine), Some(old.memory));
+        let node = self.nodes.remove(new);
+        self.nodes.insert(at, node);
+    }
+
+    fn step(&mut self, at: usize, act: impl FnOnce(&mut Role, Instant, &mut Posts<'_>)) {
+        let now = self.now;
+        let layout = self.config.layout;
+        let node = &mut self.nodes[at];
+        let memory = Arc::clone(&node.memory);
+        let mut posts = Posts {
+            address: node.address,
+            layout,
+            memory: &memory,
+            posts: Vec::new(),
+            watches: &mut node.watches,
+            records: &mut node.records,
+            counters: &mut node.counters,
+            seats: &mut node.seats,
+        };
+        act(&mut node.role, now, &mut posts);
+        let posts = posts.posts;
+        for post in posts {
+            self.carry_out(at, post);
+        }
+    }
+
+    fn target(&self, at: Address) -> Result<usize, LinkError> {
+        let node = self.nodes.iter().position(|n| n.address.owner() == at.owner());
+        let node = node.ok_or(LinkError::PeerDead)?;
+        if !self.nodes[node].alive {
+            return Err(LinkError::PeerDead);
+        }
+        let same = at.seat != 0 || at.generation == 0 || at.generation == self.nodes[node].address.generation;
+        if same { Ok(node) } else { Err(LinkError::PeerReplaced) }
+    }
+
+    fn carry_out(&mut self, from: usize, post: Post) {
+        match post {
+            Post::Read(r, len, token) => {
+                let read = self.target(r.at).map(|to| {
+                    let mut out = vec![0; len as usize];
+                    let words = memory::span(&self.nodes[to].memory, r.offset, len as usize);
+                    memory::copy_out(words.expect("in bounds"), &mut out);
+                    out
+                });
+                self.nodes[from].inbox.push_back(Happening::Completion(token, read, Done::Read));
+            }
+            Post::Write(r, bytes, token) => {
+                let wrote = self.target(r.at).map(|to| {
+                    let words = memory::span(&self.nodes[to].memory, r.offset, bytes.len());
+                    memory::copy_in(words.expect("in bounds"), &bytes);
+                    Vec::new()
+                });
+                self.nodes[from].inbox.push_back(Happening::Completion(token, wrote, Done::Written));
+            }
+            Post::Cas(r, expected, desired, token) => {
+                let found = self.target(r.at).map(|to| {
+                    let word = &memory::span(&self.nodes[to].memory, r.offset, 8).expect("in bounds")[0];
+                    match word.compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire) {
+                        Ok(found) | Err(found) => found,
+                    }
+                });
+                let done = Done::Swapped(found.unwrap_or_default());
+                let result = found.map(|_| Vec::new());
+                self.nodes[from].inbox.push_back(Happening::Completion(token, result, done));
+            }
+            Post::Send(to, bytes) => {
+                if let Ok(to) = self.target(to.owner()) {
+                    let from = self.nodes[from].address;
+                    self.nodes[to].inbox.push_back(Happening::Datagram(from, bytes));
+                }
+            }
+            Post::Multicast(group, bytes) => {
+                if self.lose_multicast {
+                    return;
+                }
+                let sender = self.nodes[from].address;
+                for (at, node) in self.nodes.iter_mut().enumerate() {
+                    let hears = group == Group::Everyone || matches!(node.role, Role::Coordinator(_));
+                    if at != from && node.alive && hears {
+                        node.inbox.push_back(Happening::Datagram(sender, bytes.clone()));
+                    }
+                }
+            }
+            Post::Watch(whom) => {
+                let dead = whom.seat == 0 && self.target(whom).is_err();
+                if dead && self.nodes.iter().any(|n| n.address.owner() == whom.owner()) {
+                    self.nodes[from].inbox.push_back(Happening::Death(whom, Evidence::Suspicion));
+                }
+            }
+        }
+    }
+
+    /// Runs until nothing more happens at this instant.
+    pub fn settle(&mut self) {
+        for _ in 0..100_000 {
+            let busy = |n: &Node| n.alive && !n.frozen && !n.inbox.is_empty();
+            let Some(at) = self.nodes.iter().position(busy) else { return };
+            let happening = self.nodes[at].inbox.pop_front().expect("not empty");
+            self.step(at, |role, now, fabric| {
+                let event = match &happening {
+                    Happening::Completion(token, result, done) => Event::Completion {
+                        token: *token,
+                        result: match (result, done) {
+                            (Err(error), _) => Err(*error),
+                            (Ok(bytes), Done::Read) => Ok(Completion::Read(bytes)),
+                            (Ok(_), Done::Written) => Ok(Completion::Written),
+                            (Ok(_), Done::Swapped(found)) => Ok(Completion::Swapped(*found)),
+                        },
+                    },
+                    Happening::Datagram(from, bytes) => Event::Datagram { from: *from, bytes },
+                    Happening::Death(who, evidence) => Event::Death { who: *who, evidence: *evidence },
+                    Happening::Seat(seat, request) => Event::Seat { seat: *seat, request: *request },
+                };
+                match role {
+                    Role::Coordinator(c) => c.handle(now, event, fabric),
+                    Role::Member(m) => m.handle(now, event, fabric),
+                }
+            });
+        }
+        panic!("the cluster does not come to rest");
+    }
+
+    fn deadline(node: &Node) -> Instant {
+        match &node.role {
+            Role::Coordinator(c) => c.deadline(),
+            Role::Member(m) => m.deadline(),
+        }
+    }
+
+    /// Lets time pass, from deadline to deadline.
+    pub fn run(&mut self, span: Nanos) {
+        let end = self.now + span;
+        for _ in 0..1_000_000 {
+            self.settle();
+            for node in self.nodes.iter().filter(|n| n.alive && !n.frozen) {
+                let beat =
+                    &memory::span(&node.memory, self.config.layout.heartbeat(0), 8).expect("a word")[0];
+                beat.store(self.now.0, Ordering::Relaxed);
+            }
+            for program in &self.programs {
+                let node = self.nodes.iter().find(|n| n.address.region == program.region).expect("its agent");
+                let offset = self.config.layout.heartbeat(program.seat);
+                let beat = &memory::span(&node.memory, offset, 8).expect("a word")[0];
+                beat.store(self.now.0, Ordering::Relaxed);
+            }
+            let live = (0..self.nodes.len()).filter(|&at| self.nodes[at].alive && !self.nodes[at].frozen);
+            let next = live.min_by_key(|&at| Self::deadline(&self.nodes[at])).expect("somebody lives");
+            let due = Self::deadline(&self.nodes[next]);
+            if due > end {
+                self.now = end;
+                return;
+            }
+            self.now = self.now.max(due);
+            self.step(next, |role, now, fabric| match role {
+                Role::Coordinator(c) => c.tick(now, fabric),
+                Role::Member(m) => m.tick(now, fabric),
+            });
+        }
+        panic!("time does not pass: some deadline stays in the past");
+    }
+
+    pub fn kill(&mut self, at: usize) {
+        self.nodes[at].alive = false;
+        self.nodes[at].inbox.clear();
+        let dead = self.nodes[at].address;
+        self.report(dead, Evidence::Suspicion);
+        self.report(dead, Evidence::Proof);
+    }
+
+    pub fn report(&mut self, dead: Address, evidence: Evidence) {
+        self.programs.retain(|p| *p != dead);
+        for node in self.nodes.iter_mut().filter(|n| n.alive && n.watches.contains(&dead)) {
+            node.inbox.push_back(Happening::Death(dead, evidence));
+        }
+    }
+
+    pub fn seat(&mut self, at: usize, seat: u16, request: SeatRequest) {
+        self.nodes[at].inbox.push_back(Happening::Seat(seat, request));
+    }
+
+    pub fn view(&self, at: usize) -> &View {
+        match &self.nodes[at].role {
+            Role::Coordinator(c) => c.view(),
+            Role::Member(m) => m.view(),
+        }
+    }
+
+    pub fn incarnation(&self, at: usize) -> Option<Incarnation> {
+        match &self.nodes[at].role {
+            Role::Coordinator(c) => c.incarnation(),
+            Role::Member(m) => m.incarnation(),
+        }
+    }
+
+    pub fn is_leading(&self, at: usize) -> bool {
+        matches!(&self.nodes[at].role, Role::Coordinator(c) if c.is_leading())
+    }
+
+    pub fn is_active(&self, at: usize, view: ViewId) -> bool {
+        let words = memory::span(&self.nodes[at].memory, self.config.layout.page(), page::WORDS * 8);
+        page::active(words.expect("a page").try_into().expect("a page"), view, || self.now)
+    }
+
+    pub fn counted(&self, at: usize, counter: Counter) -> u64 {
+        self.nodes[at].counters.iter().filter(|(c, _)| *c == counter).map(|(_, n)| n).sum()
+    }
+}

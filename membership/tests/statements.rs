@@ -1,0 +1,240 @@
+//! What the machines do together when the fabric is kind: one statement a test.
+
+mod instant;
+
+use instant::{Cluster, TIMING};
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Address, Evidence, Name, Nanos, SeatRequest, SeatStatus, ViewId};
+use obol_membership::{Kind, Plant};
+
+/// Three coordinators (nodes 0 to 2) and so many agents after them, joined and active.
+fn cluster(agents: usize) -> Cluster {
+    let mut cluster = Cluster::new(3, Plant::NONE);
+    for n in 1..=agents {
+        cluster.add_member(Kind::Agent, &format!("node-{n}"));
+    }
+    cluster.run(Nanos::from_millis(5));
+    cluster
+}
+
+fn newest(cluster: &Cluster) -> ViewId {
+    let views = cluster.nodes.iter().enumerate().filter(|(_, n)| n.alive && !n.frozen);
+    let ids: Vec<ViewId> = views.map(|(at, _)| cluster.view(at).id).collect();
+    assert!(ids.windows(2).all(|pair| pair[0] == pair[1]), "they know different views: {ids:?}");
+    ids[0]
+}
+
+fn attach(cluster: &mut Cluster, agent: usize, seat: u16, token: u64) -> Address {
+    let address = Address { seat, generation: 1, ..cluster.nodes[agent].address };
+    let name = Name::new(&format!("app-{token}")).expect("a name");
+    cluster.programs.push(address);
+    cluster.seat(agent, seat, SeatRequest::Join { name, token, address });
+    cluster.run(Nanos::from_millis(2));
+    address
+}
+
+#[test]
+fn agents_join_and_hold_leases_on_one_view() {
+    let cluster = cluster(3);
+    let view = newest(&cluster);
+    assert_eq!(cluster.view(0).members.len(), 6);
+    assert!((3..6).all(|at| cluster.is_active(at, view)));
+    assert!(cluster.is_leading(0) && !cluster.is_leading(1) && !cluster.is_leading(2));
+}
+
+#[test]
+fn leases_are_renewed_in_time_and_nothing_else_happens() {
+    let mut cluster = cluster(2);
+    let view = newest(&cluster);
+    cluster.run(Nanos::from_millis(50));
+    assert_eq!(newest(&cluster), view);
+    for at in 3..5 {
+        assert!(cluster.counted(at, Counter::RenewalsOnTime) > 100);
+        assert_eq!(cluster.counted(at, Counter::RenewalsLate), 0);
+        assert_eq!(cluster.counted(at, Counter::RenewalsFailed), 0);
+    }
+}
+
+#[test]
+fn a_dead_agent_is_removed_and_the_survivors_are_active_at_once() {
+    let mut cluster = cluster(3);
+    let before = newest(&cluster);
+    cluster.kill(3);
+    cluster.settle();
+    let after = newest(&cluster);
+    assert_eq!(after, before.next());
+    assert!(cluster.is_active(4, after) && cluster.is_active(5, after), "no lease was waited for");
+    assert!(!cluster.is_active(4, before));
+}
+
+#[test]
+fn without_fencing_a_failover_takes_the_wait() {
+    let mut cluster = Cluster::new(3, Plant::NONE);
+    cluster.config.timing.fencing = false;
+    let mut cluster = {
+        let mut c = Cluster::new(3, Plant::NONE);
+        c.config = cluster.config;
+        for node in 0..3 {
+            c.nodes[node].alive = false;
+            c.restart_coordinator(node);
+        }
+        cluster.nodes.clear();
+        c
+    };
+    for n in 1..=2 {
+        cluster.add_member(Kind::Agent, &format!("node-{n}"));
+    }
+    cluster.run(Nanos::from_millis(30));
+    let before = newest(&cluster);
+    cluster.kill(3);
+    cluster.settle();
+    let after = newest(&cluster);
+    assert!(after > before && !cluster.is_active(4, after));
+    cluster.run(Nanos(TIMING.lease.0 - 10_000));
+    assert!(!cluster.is_active(4, after));
+    cluster.run(Nanos(20_000));
+    assert!(cluster.is_active(4, after));
+}
+
+#[test]
+fn an_attached_app_joins_dies_and_comes_back_as_somebody_else() {
+    let mut cluster = cluster(2);
+    let app = attach(&mut cluster, 3, 1, 71);
+    let first = cluster.view(0).by_token(71).expect("admitted").incarnation;
+    assert_eq!(cluster.nodes[3].seats, [(1, SeatStatus::Member(first))]);
+    let before = newest(&cluster);
+    cluster.report(app, Evidence::Suspicion);
+    cluster.settle();
+    let after = newest(&cluster);
+    assert_eq!(after, before.next());
+    assert!(cluster.view(4).member(first).is_none());
+    assert!(cluster.is_active(3, after) && cluster.is_active(4, after));
+    assert_eq!(cluster.nodes[3].seats.last(), Some(&(1, SeatStatus::Excluded)));
+    attach(&mut cluster, 3, 2, 73);
+    let second = cluster.view(0).by_token(73).expect("admitted").incarnation;
+    assert!(second > first);
+}
+
+#[test]
+fn an_app_leaves_gracefully() {
+    let mut cluster = cluster(1);
+    attach(&mut cluster, 3, 1, 71);
+    cluster.seat(3, 1, SeatRequest::Leave);
+    cluster.run(Nanos::from_millis(2));
+    assert!(cluster.view(0).by_token(71).is_none());
+    assert_eq!(cluster.nodes[3].seats.last(), Some(&(1, SeatStatus::Left)));
+    assert_eq!((cluster.counted(0, Counter::Leaves), cluster.counted(0, Counter::Failures)), (1, 0));
+}
+
+#[test]
+fn a_dead_leader_is_replaced_and_no_lease_is_disturbed() {
+    let mut cluster = cluster(2);
+    let before = newest(&cluster);
+    cluster.kill(0);
+    cluster.settle();
+    let after = newest(&cluster);
+    assert_eq!(after, before.next());
+    assert!(cluster.is_leading(1));
+    assert_eq!(cluster.view(1).base, before, "a view without other apps is compatible");
+    assert!(cluster.is_active(3, after) && cluster.is_active(4, after));
+    assert_eq!(cluster.counted(1, Counter::Aborts), 0, "the predecessor's prepared slot was predicted");
+}
+
+#[test]
+fn leader_and_app_on_one_cue() {
+    let mut cluster = cluster(3);
+    cluster.kill(0);
+    cluster.kill(3);
+    cluster.settle();
+    let view = newest(&cluster);
+    assert_eq!(cluster.view(1).members.len(), 4);
+    assert!(cluster.is_active(4, view) && cluster.is_active(5, view));
+}
+
+#[test]
+fn a_frozen_agent_is_excluded_and_never_acts_in_the_old_view() {
+    let mut cluster = cluster(2);
+    let before = newest(&cluster);
+    let old = cluster.incarnation(3).expect("a member");
+    cluster.nodes[3].frozen = true;
+    cluster.run(Nanos::from_millis(5));
+    let after = newest(&cluster);
+    assert!(cluster.view(4).member(old).is_none());
+    assert!(cluster.is_active(4, after));
+    assert!(!cluster.is_active(3, before), "its fence was raised while it slept");
+    cluster.nodes[3].frozen = false;
+    cluster.run(Nanos::from_millis(5));
+    let new = cluster.incarnation(3).expect("a member again");
+    assert!(new > old);
+    assert!(cluster.is_active(3, newest(&cluster)));
+    assert_eq!(cluster.counted(3, Counter::Exclusions), 1);
+}
+
+#[test]
+fn a_frozen_leader_is_replaced_and_comes_back() {
+    let mut cluster = cluster(2);
+    cluster.nodes[0].frozen = true;
+    cluster.run(Nanos::from_millis(5));
+    assert!(cluster.is_leading(1));
+    cluster.nodes[0].frozen = false;
+    cluster.run(Nanos::from_millis(10));
+    assert!(cluster.is_leading(0) && !cluster.is_leading(1));
+    assert_eq!(newest(&cluster), cluster.view(4).id);
+}
+
+#[test]
+fn with_every_multicast_lost_the_cluster_still_converges() {
+    let mut cluster = cluster(3);
+    cluster.lose_multicast = true;
+    let before = newest(&cluster);
+    cluster.kill(3);
+    cluster.run(Nanos::from_millis(10));
+    let after = newest(&cluster);
+    assert!(after > before);
+    assert!(cluster.is_active(4, after) && cluster.is_active(5, after));
+    cluster.add_member(Kind::App, "late");
+    cluster.run(Nanos::from_millis(10));
+    assert!(cluster.is_active(6, newest(&cluster)));
+}
+
+#[test]
+fn without_a_majority_all_leases_end_and_restarted_coordinators_go_on() {
+    let mut cluster = cluster(2);
+    let before = newest(&cluster);
+    cluster.kill(0);
+    cluster.kill(1);
+    cluster.run(Nanos::from_millis(5));
+    assert!(!cluster.is_active(3, before) && !cluster.is_active(4, before));
+    cluster.restart_coordinator(0);
+    cluster.restart_coordinator(1);
+    cluster.run(Nanos::from_millis(30));
+    let after = newest(&cluster);
+    assert_eq!(cluster.view(2).members.len(), 5);
+    assert!(cluster.is_active(3, after) && cluster.is_active(4, after));
+}
+
+#[test]
+fn a_cluster_whose_coordinators_all_died_goes_on() {
+    let mut cluster = cluster(1);
+    let before = newest(&cluster);
+    (0..3).for_each(|at| cluster.kill(at));
+    cluster.run(Nanos::from_millis(5));
+    (0..3).for_each(|at| cluster.restart_coordinator(at));
+    cluster.run(Nanos::from_millis(60));
+    let after = newest(&cluster);
+    assert!(after > before, "slots outlived their processes");
+    assert!((0..3).all(|at| cluster.incarnation(at).is_some_and(|who| who.0 > 3)));
+    assert!(cluster.is_active(3, after));
+}
+
+#[test]
+fn a_long_life_wraps_the_ring_many_times() {
+    let mut cluster = cluster(1);
+    for token in 0..40u64 {
+        attach(&mut cluster, 3, 1, 1000 + token);
+        cluster.seat(3, 1, SeatRequest::Leave);
+        cluster.run(Nanos::from_millis(1));
+    }
+    assert!(newest(&cluster).0 > 80);
+    assert_eq!(cluster.view(0).members.len(), 4);
+}

@@ -1,0 +1,143 @@
+//! Bytes from peers: what was encoded comes back, and nothing that arrives makes a decoder panic.
+
+use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
+use obol_membership::view::{Acceptor, Departed, Member, Newcomer};
+use obol_membership::wire::{Message, Refusal, decode_view, encode_view};
+use obol_membership::{Change, Kind, Level, View};
+use proptest::prelude::*;
+
+fn name() -> impl Strategy<Value = Name> {
+    "[a-zA-Z0-9][a-zA-Z0-9._-]{0,22}".prop_map(|text| Name::new(&text).expect("the pattern of names"))
+}
+
+fn address() -> impl Strategy<Value = Address> {
+    (any::<bool>(), any::<u128>(), any::<u16>(), any::<u16>(), any::<u32>(), any::<u32>()).prop_map(
+        |(far, host, port, seat, region, generation)| {
+            let (host, port) = if far { (host, port) } else { (0, 0) };
+            Address { host, port, seat, region, generation }
+        },
+    )
+}
+
+fn kind() -> impl Strategy<Value = Kind> {
+    proptest::sample::select(Kind::ALL.to_vec())
+}
+
+fn member() -> impl Strategy<Value = Member> {
+    (any::<u64>(), kind(), name(), address(), any::<u64>(), any::<u64>(), any::<u16>()).prop_map(
+        |(incarnation, kind, name, address, host, token, proposer)| Member {
+            incarnation: Incarnation(incarnation),
+            kind,
+            name,
+            address,
+            host: Incarnation(host),
+            token,
+            proposer,
+        },
+    )
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let level = proptest::sample::select(Level::ALL.to_vec());
+    prop_oneof![
+        any::<u64>().prop_map(|n| Change::Joined(Incarnation(n))),
+        any::<u64>().prop_map(|n| Change::Left(Incarnation(n))),
+        (any::<u64>(), any::<u64>(), level).prop_map(|(a, b, level)| Change::Failed {
+            accused: Incarnation(a),
+            accuser: Incarnation(b),
+            level
+        }),
+        Just(Change::Lease),
+        Just(Change::Settled),
+    ]
+}
+
+prop_compose! {
+    fn view()(
+        mut ids in proptest::array::uniform3(any::<u64>()),
+        spans in proptest::array::uniform3(any::<u64>()),
+        next in any::<u64>(),
+        acceptors in prop::collection::vec((any::<u16>(), address()), 1..7),
+        mut members in prop::collection::vec(member(), 0..20),
+        departed in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..10),
+        changes in prop::collection::vec(change(), 0..10),
+    ) -> View {
+        ids.sort_unstable();
+        members.sort_by_key(|m| m.incarnation);
+        View {
+            id: ViewId(ids[2]),
+            base: ViewId(ids[1]),
+            cleared: ViewId(ids[0]),
+            wait: Nanos(spans[0]),
+            run_lease: Nanos(spans[1]),
+            lease: Nanos(spans[2]),
+            next_incarnation: Incarnation(next),
+            acceptors: acceptors.into_iter().map(|(proposer, address)| Acceptor { proposer, address }).collect(),
+            members,
+            departed: departed
+                .into_iter()
+                .map(|(token, who, at)| Departed { token, incarnation: Incarnation(who), at: ViewId(at) })
+                .collect(),
+            changes,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_view_comes_back_as_it_was(view in view()) {
+        prop_assert_eq!(decode_view(&encode_view(&view)), Ok(view.clone()));
+        prop_assert_eq!(View::unseal(&view.seal()), Some(view));
+    }
+
+    #[test]
+    fn a_join_comes_back_as_it_was(m in member(), as_of in any::<u64>()) {
+        let Member { kind, name, address, host, token, proposer, .. } = m;
+        let newcomer = Newcomer { kind, name, address, host, token, proposer };
+        let join = Message::Join { newcomer, as_of: ViewId(as_of) };
+        let bytes = join.encode();
+        prop_assert_eq!(Message::decode(&bytes), Ok(join));
+    }
+
+    #[test]
+    fn nothing_that_arrives_makes_a_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = Message::decode(&bytes);
+        let _ = decode_view(&bytes);
+        let _ = View::unseal(&bytes);
+    }
+
+    #[test]
+    fn a_damaged_view_is_refused_or_is_a_view(view in view(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = encode_view(&view);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        if let Ok(other) = decode_view(&bytes) {
+            prop_assert_eq!(&encode_view(&other), &bytes);
+        }
+        bytes.truncate(at);
+        prop_assert!(decode_view(&bytes).is_err());
+    }
+}
+
+#[test]
+fn every_other_message_comes_back_as_it_was() {
+    let (accuser, accused) = (Incarnation(3), Incarnation(9));
+    let messages = [
+        Message::Decided(ViewId(7)),
+        Message::Clear(ViewId(7)),
+        Message::Notice { accuser, accused, level: Level::Heartbeat, evidence: Evidence::Proof },
+        Message::Notice { accuser, accused, level: Level::Deadbeat, evidence: Evidence::Suspicion },
+        Message::JoinReply { token: 5, outcome: Ok((accused, ViewId(8))) },
+        Message::JoinReply { token: 5, outcome: Err(Refusal::Full) },
+        Message::JoinReply { token: 5, outcome: Err(Refusal::NoHost) },
+        Message::Leave(accused),
+        Message::Nudge(ViewId(7)),
+        Message::SetLease(Nanos(20_000)),
+    ];
+    for message in messages {
+        assert_eq!(Message::decode(&message.encode()), Ok(message));
+        let mut longer = message.encode();
+        longer.push(0);
+        assert!(Message::decode(&longer).is_err(), "{message:?}");
+    }
+}
