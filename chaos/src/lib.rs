@@ -1,1 +1,4 @@
-//! Drills on real clusters and the simulation campaign.
+//! What operators do to clusters and see of them: observation by reading regions, drills with a verdict, and the
+//! simulation campaign. Nothing here takes part in the protocol.
+
+pub mod control;

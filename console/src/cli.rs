@@ -1,0 +1,262 @@
+//! The command line: one place that knows every command, option, default and help text.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Membership for microsecond clusters: leases, failovers and drills.
+///
+/// `obol up` starts a whole cluster of real processes on this host and shows it live. Every other command works on a
+/// cluster that runs; all of them read its memory without asking its processes.
+#[derive(Debug, Parser)]
+#[command(name = "obol", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Exit codes: 0 done or healthy, 1 degraded or failed, 2 unreachable or refused.\n\
+                        Environment: OBOL_CLUSTER sets the default of --cluster; NO_COLOR turns colours off.")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which cluster.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Place {
+    /// Name of the cluster; several can run side by side
+    #[arg(long, global = true, value_name = "NAME", default_value = "default", env = "OBOL_CLUSTER")]
+    pub(crate) cluster: obol_fabric::Name,
+    /// Directory that holds the clusters of this host [default: /dev/shm/obol-UID]
+    #[arg(long, global = true, value_name = "DIR", env = "OBOL_ROOT", hide_short_help = true)]
+    pub(crate) root: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a cluster on this host and show it live
+    #[command(after_help = "Ctrl-C ends the cluster and removes everything it left in /dev/shm.\n\
+        \nTry in another terminal:\n  obol status\n  obol kill app-2 && obol start app-2\n  obol drill app --count 300")]
+    Up(Up),
+    /// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable
+    Status(Json),
+    /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
+    Kill(Target),
+    /// Start a process of the cluster that is down
+    Start(Target),
+    /// End a cluster, and clean up what a crashed `up` left behind
+    Down,
+    /// Kill processes again and again and measure how long the survivors need
+    #[command(after_help = "Needs a cluster that was started by `obol up`, which starts the replacements.\n\
+        A drill is void, not failed, where its measurement can not be trusted.")]
+    Drill(Drill),
+    /// Measure this host's floor and the product in one run, and print their ratios
+    Bench(Bench),
+    /// Run whole clusters in virtual time under faults and check them against the invariants
+    #[command(subcommand)]
+    Sim(Sim),
+    /// Show and check profiles: every constant of a deployment
+    #[command(subcommand)]
+    Profile(ProfileCommand),
+    /// Print a shell completion script
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// A coordinator process (started by `up`)
+    #[command(hide = true)]
+    Coordinator {
+        /// The coordinator's number, from 1
+        #[arg(long)]
+        number: u16,
+    },
+    /// An agent process (started by `up`)
+    #[command(hide = true)]
+    Agent {
+        /// The node's name
+        #[arg(long)]
+        name: obol_fabric::Name,
+    },
+    /// A demo application attached to an agent (started by `up`)
+    #[command(hide = true)]
+    App {
+        /// The app's name
+        #[arg(long)]
+        name: obol_fabric::Name,
+        /// The agent that it attaches to
+        #[arg(long)]
+        node: obol_fabric::Name,
+    },
+    /// One process of the floor benchmark (started by `bench`)
+    #[command(hide = true)]
+    FloorRole {
+        /// What it plays
+        #[arg(long)]
+        role: u32,
+        /// The memory that it shares with the others
+        #[arg(long)]
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Coordinators (1 to 7; a majority must live)
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=7))]
+    pub(crate) coordinators: u16,
+    /// App nodes: an agent and a demo app attached to it, each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) apps: u16,
+    /// Profile: laptop, dedicated, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
+    pub(crate) profile: String,
+    /// Do not show the cluster; print one line when it is up
+    #[arg(long)]
+    pub(crate) headless: bool,
+    /// End by itself after this time, such as 20s or 5m
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    pub(crate) time: Option<Duration>,
+    /// Print events, and at the end a summary, as lines of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Json {
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// A process by name (app-2, node-1, coord-3) or by role (leader)
+    pub(crate) target: String,
+}
+
+/// Which processes a drill kills on one cue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DrillKind {
+    /// One app
+    App,
+    /// The leading coordinator
+    Leader,
+    /// Both at once
+    #[value(name = "app+leader")]
+    AppLeader,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Drill {
+    /// Which processes die
+    pub(crate) kind: DrillKind,
+    /// Repetitions; a p99 is claimed from 299 on
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+    /// Pause between repetitions
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    pub(crate) gap: Duration,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// Failovers, and failovers of the floor program
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
+    pub(crate) count: u32,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Sim {
+    /// Run many seeds; exit code 1 if an invariant is violated
+    Campaign {
+        /// How many seeds
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        seeds: u64,
+        /// The first seed
+        #[arg(long, value_name = "S", default_value_t = 1)]
+        seed: u64,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run one seed again and print what happened
+    Replay {
+        /// The seed
+        seed: u64,
+        /// Plant this bug (in a build with the feature `mutants`)
+        #[arg(long, value_name = "NAME")]
+        mutant: Option<String>,
+    },
+    /// Plant each bug and count the seeds until it is caught (in a build with the feature `mutants`)
+    Mutants {
+        /// Seeds that a bug may survive before the campaign has failed
+        #[arg(long, value_name = "N", default_value_t = 2000)]
+        budget: u64,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ProfileCommand {
+    /// List the built-in profiles
+    List,
+    /// Print a profile with every constant
+    Show {
+        /// Profile: laptop, dedicated, or a file
+        profile: String,
+    },
+    /// Check a profile file; every mistake is named with line and column
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Print what each constant means, its unit and bounds
+    Reference,
+}
+
+/// A time with its unit, at least a microsecond.
+fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let scale = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "" => return Err(format!("`{text}` has no unit; write {text}s or {text}ms")),
+        other => return Err(format!("`{other}` is no unit of time; use us, ms, s, m or h")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("`{text}` is no time; write 20s or 1.5m"))?;
+    let seconds = number * scale;
+    if !(1e-6..=1e6).contains(&seconds) {
+        return Err(format!("`{text}` is not between 1us and 277h"));
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn times_need_a_unit() {
+        assert_eq!(duration("20s"), Ok(Duration::from_secs(20)));
+        assert_eq!(duration("1.5ms"), Ok(Duration::from_micros(1500)));
+        assert!(duration("20").is_err_and(|e| e.contains("20s")));
+        assert!(duration("20d").is_err());
+        assert!(duration("0s").is_err());
+        assert!(duration("1e9s").is_err());
+    }
+}
