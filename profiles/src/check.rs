@@ -2,7 +2,8 @@
 
 use crate::Profile;
 use crate::duration::print;
-use obol_fabric::{Layout, Nanos};
+use obol_fabric::Layout;
+use obol_membership::lease::shortened;
 
 /// A rule.
 pub(crate) struct Rule {
@@ -47,10 +48,7 @@ pub(crate) static RULES: &[Rule] = &[
 
 fn renewals_too_slow(profile: &Profile) -> Option<String> {
     let timing = &profile.timing;
-    // One clock fast and another slow: twice the bound, rounded up.
-    let drift = 2 * u128::from(timing.lease.0) * u128::from(timing.drift_ppm);
-    let slack = Nanos(u64::try_from(drift.div_ceil(1_000_000)).unwrap_or(u64::MAX));
-    let usable = timing.lease.saturating_sub(slack);
+    let usable = shortened(timing.lease, timing.drift_ppm);
     let renewal = timing.renew_every.saturating_add(timing.renew_timeout);
     (renewal >= usable).then(|| format!("{} is not more than {}", print(usable), print(renewal)))
 }
