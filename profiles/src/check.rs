@@ -1,0 +1,75 @@
+//! Rules that bind several keys: each names its keys and says why they must not stand otherwise.
+
+use crate::Profile;
+use crate::duration::print;
+use obol_fabric::Layout;
+use obol_membership::lease::shortened;
+
+/// A rule.
+pub(crate) struct Rule {
+    /// The keys that it binds; the first takes the blame. The rule is asked only if all of them were read.
+    pub(crate) keys: &'static [&'static str],
+    /// The rule and its reason, a sentence without its full stop.
+    pub(crate) must: &'static str,
+    /// What the values make, if they break the rule.
+    pub(crate) broken: fn(&Profile) -> Option<String>,
+}
+
+/// All rules.
+pub(crate) static RULES: &[Rule] = &[
+    Rule {
+        keys: &["lease.duration", "lease.renew_every", "lease.renew_timeout", "lease.drift_ppm"],
+        must: "lease.duration less drift must be more than lease.renew_every + lease.renew_timeout, or one lost \
+               renewal ends the lease",
+        broken: renewals_too_slow,
+    },
+    Rule {
+        keys: &["heartbeat.every", "heartbeat.period"],
+        must: "heartbeat.every must be less than heartbeat.period, or a healthy process shows the same value twice \
+               and is suspected",
+        broken: heartbeats_too_slow,
+    },
+    Rule {
+        keys: &[
+            "limits.value_bytes",
+            "limits.seats",
+            "limits.slots",
+            "limits.proposers",
+            "limits.lanes",
+            "limits.lane_slots",
+            "limits.datagram_bytes",
+            "limits.recorder_events",
+        ],
+        must: "limits.value_bytes and all other limits together must keep a region below 4 GiB, because its offsets \
+               have 32 bits",
+        broken: region_too_large,
+    },
+];
+
+fn renewals_too_slow(profile: &Profile) -> Option<String> {
+    let timing = &profile.timing;
+    let usable = shortened(timing.lease, timing.drift_ppm);
+    let renewal = timing.renew_every.saturating_add(timing.renew_timeout);
+    (renewal >= usable).then(|| format!("{} is not more than {}", print(usable), print(renewal)))
+}
+
+fn heartbeats_too_slow(profile: &Profile) -> Option<String> {
+    let (every, period) = (profile.timing.heartbeat_every, profile.timing.heartbeat_period);
+    (every >= period).then(|| format!("{} is not less than {}", print(every), print(period)))
+}
+
+/// Each limit was checked by itself when it was read; what is left is their sum. The message names the products that
+/// weigh most, not the exact bytes: those are the layout's business.
+fn region_too_large(profile: &Profile) -> Option<String> {
+    let limits = &profile.limits;
+    let product = |factors: [u32; 3]| factors.into_iter().map(u64::from).product::<u64>();
+    Layout::new(*limits).err().map(|_| {
+        format!(
+            "slots * proposers * value_bytes = {}, lanes * lane_slots * datagram_bytes = {}, seats * recorder_events \
+             = {}",
+            product([limits.slots, limits.proposers, limits.value_bytes]),
+            product([limits.lanes, limits.lane_slots, limits.datagram_bytes]),
+            product([limits.seats, limits.recorder_events, 1]),
+        )
+    })
+}

@@ -1,0 +1,153 @@
+//! Durations as people write them: a number with its unit, `20ms`, `1.5s`. Exact in both directions: no floating
+//! point, so what is printed is read back as the same number of nanoseconds.
+
+use core::fmt;
+use obol_fabric::Nanos;
+
+/// Units and their length in nanoseconds, longest first.
+const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
+/// Why a text is not a duration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DurationError {
+    /// Does not begin with a plain decimal number.
+    Number(String),
+    /// A number and nothing else.
+    NoUnit(String),
+    /// A number and something that is no unit: the text, the unit.
+    Unit(String, String),
+    /// Has a part of a nanosecond.
+    TooFine(String),
+    /// Longer than 2^64 nanoseconds (584 years).
+    TooLong(String),
+}
+
+impl fmt::Display for DurationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(text) => {
+                write!(f, "{text:?} is no duration; write a number and a unit, as in \"20ms\"")
+            }
+            Self::NoUnit(text) => {
+                write!(f, "{text:?} has no unit; write ns, us, ms or s behind the number, as in \"20ms\"")
+            }
+            Self::Unit(text, unit) => {
+                write!(f, "{text:?} has the unknown unit {unit:?}; units are ns, us, ms and s")
+            }
+            Self::TooFine(text) => write!(f, "{text:?} is finer than a nanosecond"),
+            Self::TooLong(text) => write!(f, "{text:?} is longer than 584 years"),
+        }
+    }
+}
+
+impl std::error::Error for DurationError {}
+
+/// Reads `20ms`, `23us`, `1.5s`, `100ns`: digits, perhaps a point and digits, then the unit, without spaces.
+///
+/// ```
+/// use obol_fabric::Nanos;
+/// assert_eq!(obol_profiles::duration::parse("1.5ms"), Ok(Nanos(1_500_000)));
+/// ```
+pub fn parse(text: &str) -> Result<Nanos, DurationError> {
+    let quoted = || crate::error::shortened(text);
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) {
+        return Err(DurationError::Number(quoted()));
+    }
+    if unit.is_empty() {
+        return Err(DurationError::NoUnit(quoted()));
+    }
+    let Some((_, scale)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
+        return Err(DurationError::Unit(quoted(), crate::error::shortened(unit)));
+    };
+    let long = || DurationError::TooLong(quoted());
+    let whole = whole.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(long)?;
+    let mut rest = 0;
+    let mut place = scale;
+    for digit in fraction.trim_end_matches('0').bytes() {
+        if place < 10 {
+            return Err(DurationError::TooFine(quoted()));
+        }
+        place /= 10;
+        rest += u64::from(digit - b'0') * place;
+    }
+    whole.checked_add(rest).map(Nanos).ok_or_else(long)
+}
+
+/// Writes a span in the largest unit that it fills, exactly: `20ms`, `1.5s`, `0ns`.
+#[must_use]
+pub fn print(span: Nanos) -> String {
+    let (unit, scale) = UNITS.into_iter().find(|(_, scale)| span.0 >= *scale).unwrap_or(("ns", 1));
+    let (whole, mut rest) = (span.0 / scale, span.0 % scale);
+    let mut text = whole.to_string();
+    let mut place = scale;
+    while rest > 0 {
+        if place == scale {
+            text.push('.');
+        }
+        place /= 10;
+        text.push(char::from(b'0' + (rest / place) as u8));
+        rest %= place;
+    }
+    text + unit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn durations_are_read_exactly() {
+        for (text, nanos) in [
+            ("20ms", 20_000_000),
+            ("23us", 23_000),
+            ("1.5s", 1_500_000_000),
+            ("0.25ms", 250_000),
+            ("1.000us", 1_000),
+            ("7ns", 7),
+            ("0s", 0),
+            ("18446744073.709551615s", u64::MAX),
+        ] {
+            assert_eq!(parse(text), Ok(Nanos(nanos)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_write() {
+        let refused = |text| parse(text).expect_err(text).to_string();
+        assert_eq!(
+            refused("20"),
+            r#""20" has no unit; write ns, us, ms or s behind the number, as in "20ms""#
+        );
+        assert_eq!(refused("20 ms"), r#""20 ms" has the unknown unit " ms"; units are ns, us, ms and s"#);
+        assert_eq!(refused("2min"), r#""2min" has the unknown unit "min"; units are ns, us, ms and s"#);
+        let no_number = r#" is no duration; write a number and a unit, as in "20ms""#;
+        for text in ["", "ms", "-5ms", "+5ms", ".5s", "5.s", "1.2.3s", "1e3s"] {
+            if text == "1e3s" {
+                assert_eq!(refused(text), r#""1e3s" has the unknown unit "e3s"; units are ns, us, ms and s"#);
+            } else {
+                assert_eq!(refused(text), format!("{text:?}{no_number}"));
+            }
+        }
+        assert_eq!(refused("1.5ns"), r#""1.5ns" is finer than a nanosecond"#);
+        assert_eq!(refused("18446744073.709551616s"), r#""18446744073.709551616s" is longer than 584 years"#);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_back(n in prop_oneof![any::<u64>(), 0..5_000_000_000u64]) {
+            prop_assert_eq!(parse(&print(Nanos(n))), Ok(Nanos(n)));
+        }
+
+        #[test]
+        fn no_text_is_a_panic(text in "\\PC*|[0-9.]{0,30}[a-zµ ]{0,3}") {
+            if let Ok(span) = parse(&text) {
+                prop_assert_eq!(parse(&print(span)), Ok(span));
+            }
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What can be wrong with a profile, each with its place in the file and what to do next. A file is judged to its end:
+//! all its faults are told at once.
+
+use crate::duration::DurationError;
+use core::fmt;
+use obol_fabric::layout::LimitError;
+use obol_fabric::types::NameError;
+
+/// Why there is no profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProfileError {
+    /// No profile of that name is built in.
+    Unknown {
+        /// The name given.
+        name: String,
+        /// The built-in name that was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// The file can not be read.
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// What the operating system says, or that it is no text or too long.
+        reason: String,
+    },
+    /// The text was read and has faults.
+    Refused {
+        /// Where the text is from, as given to [`crate::Profile::parse`].
+        origin: String,
+        /// All faults, in the order of the file. Never empty.
+        problems: Vec<Problem>,
+    },
+}
+
+/// One fault and its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Line, from 1.
+    pub line: usize,
+    /// Column in characters, from 1.
+    pub column: usize,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// What is wrong. `key` is a full path such as `lease.duration`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Not TOML, in the words of its parser.
+    Syntax(String),
+    /// The profile follows a schema that this program does not know.
+    Schema {
+        /// The schema that it names.
+        found: String,
+        /// The schema that this program reads.
+        known: u32,
+    },
+    /// No such key.
+    UnknownKey {
+        /// As written.
+        key: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// No such table.
+    UnknownTable {
+        /// As written.
+        table: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// A key that must be there is not.
+    MissingKey {
+        /// Which.
+        key: &'static str,
+        /// What it wants to be.
+        wanted: String,
+    },
+    /// A table that must be there is not.
+    MissingTable(&'static str),
+    /// A value of another type.
+    WrongType {
+        /// Which key or table.
+        key: &'static str,
+        /// What is there.
+        found: String,
+        /// What must be there.
+        wanted: String,
+    },
+    /// A text that is no duration.
+    Duration(&'static str, DurationError),
+    /// A text that is no name.
+    Name(&'static str, NameError),
+    /// A text that is none of those that the key takes.
+    Choice {
+        /// Which key.
+        key: &'static str,
+        /// The value.
+        found: String,
+        /// What it takes.
+        options: Vec<&'static str>,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// A value that is too small or too large.
+    Bounds {
+        /// Which key.
+        key: &'static str,
+        /// The value.
+        found: String,
+        /// The smallest that works.
+        low: String,
+        /// The largest that works.
+        high: String,
+    },
+    /// A limit that the layout of a region does not allow.
+    Limit(LimitError),
+    /// A key that means nothing beside the value of another.
+    Inapplicable {
+        /// Which key.
+        key: &'static str,
+        /// The key that it depends on.
+        other: &'static str,
+        /// The value that the other key would need.
+        needed: &'static str,
+    },
+    /// Values that are fine each by itself and do not work together.
+    Conflict {
+        /// The rule that they break and its reason.
+        rule: &'static str,
+        /// What the values make.
+        found: String,
+    },
+}
+
+struct DidYouMean(Option<&'static str>);
+
+impl fmt::Display for DidYouMean {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |name| write!(f, "; did you mean {name}?"))
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(text) => write!(f, "syntax: {text}"),
+            Self::Schema { found, known } => write!(
+                f,
+                "schema is {found}, but this obol reads schema {known} only; take the obol that the profile was \
+                 written for, or rewrite it for schema {known}"
+            ),
+            Self::UnknownKey { key, nearest } => write!(f, "unknown key {key}{}", DidYouMean(*nearest)),
+            Self::UnknownTable { table, nearest: None } => write!(f, "unknown table [{table}]"),
+            Self::UnknownTable { table, nearest: Some(nearest) } => {
+                write!(f, "unknown table [{table}]; did you mean [{nearest}]?")
+            }
+            Self::MissingKey { key, wanted } => write!(f, "missing key {key}, {wanted}"),
+            Self::MissingTable(table) => write!(f, "missing table [{table}]"),
+            Self::WrongType { key, found, wanted } => write!(f, "{key} is {found}, but must be {wanted}"),
+            Self::Duration(key, error) => write!(f, "{key}: {error}"),
+            Self::Name(key, error) => write!(f, "{key}: {error}"),
+            Self::Choice { key, found, options, nearest } => write!(
+                f,
+                "{key} is {found:?}, but must be one of {}{}",
+                options.join(", "),
+                DidYouMean(*nearest)
+            ),
+            Self::Bounds { key, found, low, high } => {
+                write!(f, "{key} is {found}, but must lie in {low}..={high}")
+            }
+            Self::Limit(error) => error.fmt(f),
+            Self::Inapplicable { key, other, needed } => write!(
+                f,
+                "{key} means something only with {other} = {needed:?}; remove it, or change {other}"
+            ),
+            Self::Conflict { rule, found } => write!(f, "{rule}; here {found}"),
+        }
+    }
+}
+
+/// A line for each fault: `profiles/mine.toml:12:1: unknown key lease.durration; did you mean lease.duration?`
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, nearest } => write!(
+                f,
+                "no profile {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
+                nearest.map_or(".".to_owned(), |name| format!("; did you mean {name}?")),
+                crate::BUILTIN.join(", "),
+            ),
+            Self::Unreadable { path, reason } => write!(f, "{path}: {reason}"),
+            Self::Refused { origin, problems } => {
+                for (n, Problem { line, column, fault }) in problems.iter().enumerate() {
+                    let newline = if n > 0 { "\n" } else { "" };
+                    write!(f, "{newline}{origin}:{line}:{column}: {fault}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+/// Characters of a file that an error repeats.
+const QUOTE_CHARS_MAX: usize = 40;
+
+/// A piece of user text, short enough for an error.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(QUOTE_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// How far a misspelt name may be from the one that was meant.
+const DISTANCE_MAX: usize = 3;
+
+/// The candidate that is most like `given`, if one is near enough: at most [`DISTANCE_MAX`] slips, and fewer than
+/// half of the name, or any short name would be like any other.
+pub(crate) fn nearest(
+    given: &str,
+    candidates: impl IntoIterator<Item = &'static str>,
+) -> Option<&'static str> {
+    candidates
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(given, name), name))
+        .filter(|(distance, name)| *distance <= DISTANCE_MAX && distance * 2 < name.len())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}

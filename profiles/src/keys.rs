@@ -1,0 +1,369 @@
+//! The table of keys: the one place that knows what a profile can say. Reading, bounds, suggestions, the written form
+//! and the reference all follow from it; a new constant is a row here and a line in each built-in file.
+
+use crate::kind::{Choice, Kind};
+use crate::{Profile, Scheduling, WaitStrategy};
+use obol_fabric::{Limits, Nanos};
+use obol_membership::Timing;
+
+/// One key.
+#[derive(Debug)]
+pub(crate) struct Key {
+    /// Its table and name, such as `lease.duration`; the four of the top level have no table.
+    pub(crate) path: &'static str,
+    /// What it holds, within which bounds, and where that goes in a [`Profile`].
+    pub(crate) kind: Kind,
+    /// What it is and why it exists, in sentences.
+    pub(crate) doc: &'static str,
+}
+
+impl Key {
+    /// The table, or nothing for a key of the top level.
+    pub(crate) fn table(&self) -> Option<&'static str> {
+        self.path.split_once('.').map(|(table, _)| table)
+    }
+
+    /// The name within the table.
+    pub(crate) fn name(&self) -> &'static str {
+        self.path.split_once('.').map_or(self.path, |(_, name)| name)
+    }
+
+    /// The key whose value decides whether this one means anything, and the value that it needs.
+    pub(crate) fn condition(&self) -> Option<(&'static str, &'static str)> {
+        if self.kind.applies(&mut Profile::blank()) {
+            return None;
+        }
+        KEYS.iter().find_map(|other| {
+            let Kind::Choice(options) = &other.kind else { return None };
+            options.iter().find_map(|option| {
+                let mut profile = Profile::blank();
+                (option.take)(&mut profile);
+                self.kind.applies(&mut profile).then_some((other.path, option.name))
+            })
+        })
+    }
+}
+
+/// Tables in the order of [`KEYS`].
+pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
+    let mut last = None;
+    KEYS.iter().filter_map(Key::table).filter(move |table| last.replace(*table) != Some(*table))
+}
+
+const US: Nanos = Nanos::from_micros(1);
+const SECOND: Nanos = Nanos::from_secs(1);
+/// Longer spans are slips of a unit: the service is for clusters that notice a death in microseconds.
+const MINUTE: Nanos = Nanos::from_secs(60);
+
+const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
+    Key { path, kind, doc }
+}
+
+/// A duration of [`Timing`].
+const fn span(low: Nanos, high: Nanos, at: fn(&mut Timing) -> &mut Nanos) -> Kind {
+    Kind::Span { low, high, at }
+}
+
+const fn limit(unit: &'static str, at: fn(&mut Limits) -> &mut u32) -> Kind {
+    Kind::Limit { unit, at }
+}
+
+/// Every key, in the order of the written form. A key that depends on a choice comes after it.
+pub(crate) static KEYS: &[Key] = &[
+    key(
+        "schema",
+        Kind::Schema,
+        "Version of this file format. A profile of another version is refused, not guessed at.",
+    ),
+    key("name", Kind::Name(|p| &mut p.name), "What the profile is called in the console and in reports."),
+    key("description", Kind::Line(|p| &mut p.description), "For which machines it is meant."),
+    key(
+        "lease.duration",
+        span(US, MINUTE, |t| &mut t.lease),
+        "How long a lease lasts from the post of its READs (uKharon 6.2, delta). Longer outlasts longer pauses of the \
+         scheduler; without fencing it also delays every failover.",
+    ),
+    key(
+        "lease.renew_every",
+        span(US, MINUTE, |t| &mut t.renew_every),
+        "Pause between a renewal and the next. Shorter notices a newer view sooner and costs more READs.",
+    ),
+    key(
+        "lease.renew_timeout",
+        span(US, MINUTE, |t| &mut t.renew_timeout),
+        "A renewal without a majority of answers for so long has failed and is posted again.",
+    ),
+    key(
+        "lease.drift_ppm",
+        Kind::Number { unit: "ppm", low: 1, high: 10_000, at: |p| Some(&mut p.timing.drift_ppm) },
+        "How far any clock's rate may be off. Leases are shortened and waits lengthened by it; a clock that is worse \
+         makes leases unsafe. More than 1 % is a broken clock, and no clock is exact.",
+    ),
+    key(
+        "lease.fencing",
+        Kind::Flag(|p| &mut p.timing.fencing),
+        "Whether leases are fenced. Without it every failover waits for leases to run out, as in the paper.",
+    ),
+    key(
+        "heartbeat.every",
+        span(US, MINUTE, |t| &mut t.heartbeat_every),
+        "Every process advances its heartbeat at least so often.",
+    ),
+    key(
+        "heartbeat.period",
+        span(US, MINUTE, |t| &mut t.heartbeat_period),
+        "Pause between two READs of a successor's heartbeat, from the completion of the first.",
+    ),
+    key(
+        "heartbeat.confirm",
+        Kind::Number { unit: "READs", low: 2, high: 1000, at: |p| Some(&mut p.timing.heartbeat_confirm) },
+        "So many READs in a row that find the same value make a suspicion. Fewer than two can not show a standstill.",
+    ),
+    key(
+        "notice.after",
+        span(US, MINUTE, |t| &mut t.notice_after),
+        "A coordinator that does not lead tells of a death only after so long: the leader mostly knows by itself.",
+    ),
+    key(
+        "notice.every",
+        span(US, MINUTE, |t| &mut t.notice_every),
+        "A notice is repeated so often until a view excludes the accused, because datagrams may be lost.",
+    ),
+    key(
+        "coordinator.standby",
+        span(US, MINUTE, |t| &mut t.standby),
+        "A restarted coordinator that no leader admits for so long leads by itself.",
+    ),
+    key(
+        "coordinator.poll_every",
+        span(US, MINUTE, |t| &mut t.poll_every),
+        "Coordinators look so often for decided views that they missed, because multicast may be lost.",
+    ),
+    key(
+        "coordinator.backoff_max",
+        span(US, SECOND, |t| &mut t.backoff_max),
+        "Contending leaders pause at random, up to this, so that one of them gets through.",
+    ),
+    key(
+        "coordinator.resync_after",
+        span(US, MINUTE, |t| &mut t.resync_after),
+        "After so long without news from a majority, a process fetches the newest view before it trusts a slot: the \
+         ring may have come round.",
+    ),
+    key(
+        "coordinator.join_every",
+        span(US, MINUTE, |t| &mut t.join_every),
+        "A join or leave without an answer is repeated so often.",
+    ),
+    key(
+        "wait.strategy",
+        Kind::Choice(&[
+            Choice {
+                name: "spin",
+                is: |p| matches!(p.wait, WaitStrategy::Spin),
+                take: |p| p.wait = WaitStrategy::Spin,
+            },
+            Choice {
+                name: "hybrid",
+                is: |p| matches!(p.wait, WaitStrategy::Hybrid { .. }),
+                take: |p| p.wait = WaitStrategy::Hybrid { yield_for: Nanos::ZERO },
+            },
+            Choice {
+                name: "block",
+                is: |p| matches!(p.wait, WaitStrategy::Block),
+                take: |p| p.wait = WaitStrategy::Block,
+            },
+        ]),
+        "How a process waits for its next event: spin needs a core for each process; hybrid yields for a while, then \
+         blocks; block sleeps at once.",
+    ),
+    key(
+        "wait.yield_for",
+        Kind::SpanIf {
+            low: US,
+            high: SECOND,
+            at: |p| match &mut p.wait {
+                WaitStrategy::Hybrid { yield_for } => Some(yield_for),
+                WaitStrategy::Spin | WaitStrategy::Block => None,
+            },
+        },
+        "How long a hybrid wait yields before it blocks. Blocking costs a wake-up, yielding costs the others' time.",
+    ),
+    key(
+        "scheduling.policy",
+        Kind::Choice(&[
+            Choice {
+                name: "other",
+                is: |p| matches!(p.scheduling, Scheduling::Other),
+                take: |p| p.scheduling = Scheduling::Other,
+            },
+            Choice {
+                name: "fifo",
+                is: |p| matches!(p.scheduling, Scheduling::Fifo { .. }),
+                take: |p| p.scheduling = Scheduling::Fifo { priority: 0 },
+            },
+        ]),
+        "How the kernel schedules coordinators and agents: other as any program; fifo before any ordinary program, \
+         where the system allows it.",
+    ),
+    key(
+        "scheduling.priority",
+        Kind::Number {
+            unit: "SCHED_FIFO",
+            low: 1,
+            high: 99,
+            at: |p| match &mut p.scheduling {
+                Scheduling::Fifo { priority } => Some(priority),
+                Scheduling::Other => None,
+            },
+        },
+        "Real-time priority; the kernel's own threads mostly have 50.",
+    ),
+    key(
+        "limits.seats",
+        limit("seats", |l| &mut l.seats),
+        "Seats of a region: its owner and the attached programs.",
+    ),
+    key(
+        "limits.slots",
+        limit("slots", |l| &mut l.slots),
+        "Slots of the ring of decided views. A process that misses more views than this fetches the newest.",
+    ),
+    key(
+        "limits.proposers",
+        limit("coordinators", |l| &mut l.proposers),
+        "Coordinators that the cluster can have.",
+    ),
+    key(
+        "limits.value_bytes",
+        limit("bytes", |l| &mut l.value_bytes),
+        "Bytes of one encoded view: bounds the members.",
+    ),
+    key(
+        "limits.lanes",
+        limit("senders", |l| &mut l.lanes),
+        "Senders that a region can hear: its possible peers.",
+    ),
+    key(
+        "limits.lane_slots",
+        limit("datagrams", |l| &mut l.lane_slots),
+        "Datagrams that wait in a lane before more are lost (and counted).",
+    ),
+    key("limits.datagram_bytes", limit("bytes", |l| &mut l.datagram_bytes), "Largest datagram."),
+    key(
+        "limits.recorder_events",
+        limit("events", |l| &mut l.recorder_events),
+        "Events that a seat's flight recorder keeps for the time line of a failover.",
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::RULES;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_key_is_documented_once() {
+        let mut paths = BTreeSet::new();
+        for key in KEYS {
+            assert!(paths.insert(key.path), "{} is twice in the table", key.path);
+            assert!(key.doc.ends_with('.') && key.doc.len() > 10, "{}: {:?}", key.path, key.doc);
+            assert!(!key.doc.contains(['|', '\n']) && !key.doc.contains("  "), "{}: {:?}", key.path, key.doc);
+            assert!(!key.kind.wanted().is_empty());
+        }
+        assert_eq!(
+            tables().count(),
+            tables().collect::<BTreeSet<_>>().len(),
+            "a table's keys stand together"
+        );
+        for rule in RULES {
+            assert!(rule.keys.iter().all(|key| paths.contains(key)), "{}", rule.must);
+            assert!(rule.must.starts_with(rule.keys[0]), "{}", rule.must);
+        }
+    }
+
+    #[test]
+    fn a_dependent_key_comes_after_the_choice_that_it_depends_on() {
+        let mut seen = BTreeSet::new();
+        let mut dependent = Vec::new();
+        for key in KEYS {
+            if let Some((other, needed)) = key.condition() {
+                assert!(seen.contains(other), "{} is read before {other}", key.path);
+                dependent.push((key.path, other, needed));
+            }
+            seen.insert(key.path);
+        }
+        assert_eq!(
+            dependent,
+            [
+                ("wait.yield_for", "wait.strategy", "hybrid"),
+                ("scheduling.priority", "scheduling.policy", "fifo")
+            ]
+        );
+    }
+
+    /// A field without a key would keep its blank value.
+    #[test]
+    fn the_keys_fill_every_field() {
+        let mut other = Profile::blank();
+        for key in KEYS {
+            match &key.kind {
+                Kind::Flag(at) => *at(&mut other) = true,
+                Kind::Span { at, .. } => *at(&mut other.timing) = Nanos::MAX,
+                Kind::Number { at, .. } => {
+                    let _ = at(&mut other).map(|number| *number = u32::MAX);
+                }
+                Kind::Limit { at, .. } => *at(&mut other.limits) = u32::MAX,
+                _ => {}
+            }
+        }
+        // Exhaustive on purpose: a new field stops this from compiling until it is looked at.
+        let Timing {
+            lease,
+            renew_every,
+            renew_timeout,
+            drift_ppm,
+            fencing,
+            heartbeat_every,
+            heartbeat_period,
+            heartbeat_confirm,
+            notice_after,
+            notice_every,
+            join_every,
+            standby,
+            poll_every,
+            backoff_max,
+            resync_after,
+        } = other.timing;
+        let spans = [
+            lease,
+            renew_every,
+            renew_timeout,
+            heartbeat_every,
+            heartbeat_period,
+            notice_after,
+            notice_every,
+            join_every,
+            standby,
+            poll_every,
+            backoff_max,
+            resync_after,
+        ];
+        assert_eq!(spans, [Nanos::MAX; 12]);
+        assert_eq!((drift_ppm, heartbeat_confirm, fencing), (u32::MAX, u32::MAX, true));
+        let Limits {
+            seats,
+            slots,
+            proposers,
+            value_bytes,
+            lanes,
+            lane_slots,
+            datagram_bytes,
+            recorder_events,
+        } = other.limits;
+        let limits =
+            [seats, slots, proposers, value_bytes, lanes, lane_slots, datagram_bytes, recorder_events];
+        assert_eq!(limits, [u32::MAX; 8]);
+    }
+}

@@ -1,0 +1,249 @@
+//! The kinds of values: how each is read from TOML, bounded, written and described.
+
+use crate::Profile;
+use crate::duration;
+use crate::error::{Fault, nearest, shortened};
+use obol_fabric::layout::LimitError;
+use obol_fabric::types::NAME_BYTES_MAX;
+use obol_fabric::{Layout, Limits, Name, Nanos};
+use obol_membership::Timing;
+use toml::de::DeValue;
+
+/// The schema that this program reads and writes.
+pub const SCHEMA: u32 = 1;
+
+/// Characters of a description.
+const LINE_CHARS_MAX: usize = 200;
+
+/// What a key holds and where it goes in a profile.
+#[derive(Debug)]
+pub(crate) enum Kind {
+    /// [`SCHEMA`].
+    Schema,
+    /// A [`Name`].
+    Name(fn(&mut Profile) -> &mut Name),
+    /// A line of text.
+    Line(fn(&mut Profile) -> &mut String),
+    /// `true` or `false`.
+    Flag(fn(&mut Profile) -> &mut bool),
+    /// A duration of the protocol.
+    Span { low: Nanos, high: Nanos, at: fn(&mut Timing) -> &mut Nanos },
+    /// A duration that exists only beside some values of another key.
+    SpanIf { low: Nanos, high: Nanos, at: fn(&mut Profile) -> Option<&mut Nanos> },
+    /// A whole number, which may exist only beside some values of another key.
+    Number { unit: &'static str, low: u32, high: u32, at: fn(&mut Profile) -> Option<&mut u32> },
+    /// A limit, whose bounds [`Limits::BOUNDS`] and [`Layout::new`] know.
+    Limit { unit: &'static str, at: fn(&mut Limits) -> &mut u32 },
+    /// One of these words.
+    Choice(&'static [Choice]),
+}
+
+/// A word that a key takes.
+#[derive(Debug)]
+pub(crate) struct Choice {
+    pub(crate) name: &'static str,
+    /// Whether a profile says this.
+    pub(crate) is: fn(&Profile) -> bool,
+    /// Makes a profile say this.
+    pub(crate) take: fn(&mut Profile),
+}
+
+impl Kind {
+    /// Whether the value exists in this profile, as its choices stand.
+    pub(crate) fn applies(&self, profile: &mut Profile) -> bool {
+        match self {
+            Self::SpanIf { at, .. } => at(profile).is_some(),
+            Self::Number { at, .. } => at(profile).is_some(),
+            _ => true,
+        }
+    }
+
+    /// Checks a value and puts it into the profile, if it exists there.
+    pub(crate) fn read(
+        &self,
+        key: &'static str,
+        value: &DeValue<'_>,
+        profile: &mut Profile,
+    ) -> Result<(), Fault> {
+        let wrong_type = || Fault::WrongType { key, found: found(value), wanted: self.wanted() };
+        match self {
+            Self::Schema => {
+                let number = value.as_integer().ok_or_else(wrong_type)?;
+                if to_u32(value) != Some(SCHEMA) {
+                    return Err(Fault::Schema { found: shortened(&number.to_string()), known: SCHEMA });
+                }
+            }
+            Self::Name(at) => {
+                let text = value.as_str().ok_or_else(wrong_type)?;
+                *at(profile) = Name::new(text).map_err(|error| Fault::Name(key, error))?;
+            }
+            Self::Line(at) => {
+                let text = value.as_str().ok_or_else(wrong_type)?;
+                if text.is_empty()
+                    || text.chars().any(char::is_control)
+                    || text.chars().count() > LINE_CHARS_MAX
+                {
+                    let found = format!("{:?}", shortened(text));
+                    return Err(Fault::WrongType { key, found, wanted: self.wanted() });
+                }
+                text.clone_into(at(profile));
+            }
+            Self::Flag(at) => *at(profile) = value.as_bool().ok_or_else(wrong_type)?,
+            Self::Span { low, high, at } => {
+                *at(&mut profile.timing) =
+                    span(key, value, (*low, *high)).unwrap_or_else(|| Err(wrong_type()))?;
+            }
+            Self::SpanIf { low, high, at } => {
+                let span = span(key, value, (*low, *high)).unwrap_or_else(|| Err(wrong_type()))?;
+                if let Some(place) = at(profile) {
+                    *place = span;
+                }
+            }
+            Self::Number { low, high, at, .. } => {
+                let number = number(key, value, (*low, *high)).unwrap_or_else(|| Err(wrong_type()))?;
+                if let Some(place) = at(profile) {
+                    *place = number;
+                }
+            }
+            Self::Limit { at, .. } => {
+                let number = match to_u32(value) {
+                    Some(number) => number,
+                    None => number(key, value, bounds(*at)).unwrap_or_else(|| Err(wrong_type()))?,
+                };
+                check_limit(*at, number).map_err(Fault::Limit)?;
+                *at(&mut profile.limits) = number;
+            }
+            Self::Choice(options) => {
+                let text = value.as_str().ok_or_else(wrong_type)?;
+                let names = options.iter().map(|option| option.name);
+                let option =
+                    options.iter().find(|option| option.name == text).ok_or_else(|| Fault::Choice {
+                        key,
+                        found: shortened(text),
+                        options: names.clone().collect(),
+                        nearest: nearest(text, names.clone()),
+                    })?;
+                (option.take)(profile);
+            }
+        }
+        Ok(())
+    }
+
+    /// The value as TOML; nothing if it does not exist in this profile. (A profile to write to, because one accessor
+    /// serves both directions.)
+    pub(crate) fn write(&self, profile: &mut Profile) -> Option<String> {
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        match self {
+            Self::Schema => Some(SCHEMA.to_string()),
+            Self::Name(at) => Some(quoted(at(profile).as_str())),
+            Self::Line(at) => Some(quoted(at(profile))),
+            Self::Flag(at) => Some(at(profile).to_string()),
+            Self::Span { at, .. } => Some(quoted(&duration::print(*at(&mut profile.timing)))),
+            Self::SpanIf { at, .. } => at(profile).map(|span| quoted(&duration::print(*span))),
+            Self::Number { at, .. } => at(profile).map(|number| number.to_string()),
+            Self::Limit { at, .. } => Some(at(&mut profile.limits).to_string()),
+            Self::Choice(options) => {
+                options.iter().find(|option| (option.is)(profile)).map(|o| quoted(o.name))
+            }
+        }
+    }
+
+    /// Type, unit and bounds, as the end of "must be ..".
+    pub(crate) fn wanted(&self) -> String {
+        match self {
+            Self::Schema => format!("the number {SCHEMA}"),
+            Self::Name(_) => format!("a name of 1 to {NAME_BYTES_MAX} bytes"),
+            Self::Line(_) => format!("a line of 1 to {LINE_CHARS_MAX} characters"),
+            Self::Flag(_) => "true or false".to_owned(),
+            Self::Span { low, high, .. } | Self::SpanIf { low, high, .. } => {
+                format!("a duration from \"{}\" to \"{}\"", duration::print(*low), duration::print(*high))
+            }
+            Self::Number { unit, low, high, .. } => format!("a whole number from {low} to {high} ({unit})"),
+            Self::Limit { unit, at } => {
+                let (low, high) = bounds(*at);
+                let step = match step(*at, low) {
+                    1 => String::new(),
+                    step => format!(", a multiple of {step}"),
+                };
+                format!("a whole number from {low} to {high}{step} ({unit})")
+            }
+            Self::Choice(options) => {
+                let names: Vec<_> = options.iter().map(|option| format!("{:?}", option.name)).collect();
+                format!("one of {}", names.join(", "))
+            }
+        }
+    }
+}
+
+/// What a value is, for an error: its type, and itself if that is short.
+fn found(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("the string {:?}", shortened(text)),
+        DeValue::Integer(number) => format!("the integer {}", shortened(&number.to_string())),
+        DeValue::Float(number) => format!("the float {}", shortened(&number.to_string())),
+        DeValue::Boolean(flag) => format!("the boolean {flag}"),
+        DeValue::Datetime(_) => "a date or time".to_owned(),
+        DeValue::Array(_) => "an array".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+/// The same for a value where a table belongs.
+pub(crate) fn not_a_table(table: &'static str, value: &DeValue<'_>) -> Fault {
+    Fault::WrongType { key: table, found: found(value), wanted: format!("a table, [{table}]") }
+}
+
+/// The duration in a value; nothing if its type is another.
+fn span(key: &'static str, value: &DeValue<'_>, (low, high): (Nanos, Nanos)) -> Option<Result<Nanos, Fault>> {
+    let span = match duration::parse(value.as_str()?) {
+        Ok(span) => span,
+        Err(error) => return Some(Err(Fault::Duration(key, error))),
+    };
+    if (low..=high).contains(&span) {
+        return Some(Ok(span));
+    }
+    let [found, low, high] = [span, low, high].map(duration::print);
+    Some(Err(Fault::Bounds { key, found, low, high }))
+}
+
+/// The whole number in a value; nothing if its type is another.
+fn number(key: &'static str, value: &DeValue<'_>, (low, high): (u32, u32)) -> Option<Result<u32, Fault>> {
+    let written = value.as_integer()?;
+    let number = to_u32(value).filter(|number| (low..=high).contains(number));
+    Some(number.ok_or_else(|| Fault::Bounds {
+        key,
+        found: shortened(&written.to_string()),
+        low: low.to_string(),
+        high: high.to_string(),
+    }))
+}
+
+fn to_u32(value: &DeValue<'_>) -> Option<u32> {
+    let written = value.as_integer()?;
+    u32::from_str_radix(written.as_str(), written.radix()).ok()
+}
+
+/// The smallest limits that work.
+fn smallest() -> Limits {
+    let [seats, slots, proposers, value_bytes, lanes, lane_slots, datagram_bytes, recorder_events] =
+        Limits::BOUNDS.map(|(_, low, _)| low);
+    Limits { seats, slots, proposers, value_bytes, lanes, lane_slots, datagram_bytes, recorder_events }
+}
+
+/// Checks one limit by itself. [`Layout::new`] tells only of the first that is wrong; beside the smallest of all
+/// others, each can be told of.
+fn check_limit(at: fn(&mut Limits) -> &mut u32, value: u32) -> Result<Layout, LimitError> {
+    let mut limits = smallest();
+    *at(&mut limits) = value;
+    Layout::new(limits)
+}
+
+/// The bounds of one limit, from the error for a value that is never allowed.
+fn bounds(at: fn(&mut Limits) -> &mut u32) -> (u32, u32) {
+    check_limit(at, u32::MAX).err().map_or((0, u32::MAX), |error| error.bounds)
+}
+
+/// What a limit must be a multiple of: the next value above the lowest that the layout takes.
+fn step(at: fn(&mut Limits) -> &mut u32, low: u32) -> u32 {
+    (1..=4096).find(|step| check_limit(at, low + step).is_ok()).unwrap_or(1)
+}

@@ -1,0 +1,78 @@
+//! Where profiles come from: built into the program, or a file.
+
+use crate::error::{ProfileError, nearest};
+use crate::{Profile, read, write};
+use std::fs::File;
+use std::io::Read as _;
+
+/// The built-in profiles: name and text.
+pub(crate) static FILES: [(&str, &str); 2] =
+    [("laptop", include_str!("../laptop.toml")), ("dedicated", include_str!("../dedicated.toml"))];
+
+/// Names of the built-in profiles.
+pub static BUILTIN: [&str; FILES.len()] = {
+    let mut names = [""; FILES.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = FILES[n].0;
+        n += 1;
+    }
+    names
+};
+
+/// Bytes of a file; anything longer is no profile.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+impl Profile {
+    /// One of [`BUILTIN`].
+    pub fn builtin(name: &str) -> Result<Self, ProfileError> {
+        match FILES.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Self::parse(text, &format!("profiles/{name}.toml")),
+            None => Err(ProfileError::Unknown { name: name.to_owned(), nearest: nearest(name, BUILTIN) }),
+        }
+    }
+
+    /// Reads and checks TOML. `origin` says in errors where the text is from; nothing is opened. All faults are
+    /// told, not only the first.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
+        read::read(text, origin)
+    }
+
+    /// A built-in profile, or a file if `name_or_path` has a `/` or ends in `.toml`.
+    pub fn load(name_or_path: &str) -> Result<Self, ProfileError> {
+        if !name_or_path.contains('/') && !name_or_path.ends_with(".toml") {
+            return Self::builtin(name_or_path);
+        }
+        let unreadable = |reason: String| ProfileError::Unreadable { path: name_or_path.to_owned(), reason };
+        let file = File::open(name_or_path).map_err(|error| unreadable(error.to_string()))?;
+        let mut bytes = Vec::new();
+        file.take(FILE_BYTES_MAX + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|error| unreadable(error.to_string()))?;
+        if bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(unreadable(format!("is longer than {FILE_BYTES_MAX} bytes, so it is no profile")));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| unreadable(format!("is not text: {error}")))?;
+        Self::parse(&text, name_or_path)
+    }
+
+    /// The profile as TOML, each key with its meaning, unit and bounds. Read back, it is the same profile.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        write::to_toml(self)
+    }
+
+    /// All keys as a Markdown table: values of the built-in profiles, type, unit, bounds, meaning.
+    #[must_use]
+    pub fn reference() -> String {
+        write::reference()
+    }
+}
+
+/// `laptop`: works everywhere.
+impl Default for Profile {
+    fn default() -> Self {
+        Self::builtin(BUILTIN[0])
+            .expect("the built-in profiles are part of the program; a test reads them all")
+    }
+}

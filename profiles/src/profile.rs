@@ -1,0 +1,88 @@
+//! What a profile is once it is read: plain values with their units, ready for the machines and the fabric.
+
+use obol_fabric::{Limits, Name, Nanos};
+use obol_membership::Timing;
+
+/// Every constant of a deployment. Made by [`Profile::load`], [`Profile::parse`] or [`Profile::builtin`], which check
+/// it. All processes of a cluster use the same `timing` and `limits`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Profile {
+    /// What it is called.
+    pub name: Name,
+    /// For which machines it is meant, in one line.
+    pub description: String,
+    /// Durations and counts of the protocol.
+    pub timing: Timing,
+    /// How much of everything a region holds.
+    pub limits: Limits,
+    /// How a process waits for its next event.
+    pub wait: WaitStrategy,
+    /// How the kernel schedules coordinators and agents.
+    pub scheduling: Scheduling,
+}
+
+/// How a process waits for its next event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WaitStrategy {
+    /// Looks again and again, on a core of its own.
+    Spin,
+    /// Looks and yields for so long, then blocks on its doorbell.
+    Hybrid {
+        /// How long it yields before it blocks.
+        yield_for: Nanos,
+    },
+    /// Blocks at once on its doorbell.
+    Block,
+}
+
+/// How the kernel schedules coordinators and agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scheduling {
+    /// `SCHED_OTHER`: as any program.
+    Other,
+    /// `SCHED_FIFO`, where allowed: before any ordinary program.
+    Fifo {
+        /// The real-time priority, 1 to 99.
+        priority: u32,
+    },
+}
+
+impl Profile {
+    /// What reading starts from: every key overwrites its part, and a missing key is an error, so nothing of it is
+    /// ever seen.
+    pub(crate) fn blank() -> Self {
+        Self {
+            name: Name::default(),
+            description: String::new(),
+            timing: Timing {
+                lease: Nanos::ZERO,
+                renew_every: Nanos::ZERO,
+                renew_timeout: Nanos::ZERO,
+                drift_ppm: 0,
+                fencing: false,
+                heartbeat_every: Nanos::ZERO,
+                heartbeat_period: Nanos::ZERO,
+                heartbeat_confirm: 0,
+                notice_after: Nanos::ZERO,
+                notice_every: Nanos::ZERO,
+                join_every: Nanos::ZERO,
+                standby: Nanos::ZERO,
+                poll_every: Nanos::ZERO,
+                backoff_max: Nanos::ZERO,
+                resync_after: Nanos::ZERO,
+            },
+            limits: Limits {
+                seats: 0,
+                slots: 0,
+                proposers: 0,
+                value_bytes: 0,
+                lanes: 0,
+                lane_slots: 0,
+                datagram_bytes: 0,
+                recorder_events: 0,
+            },
+            wait: WaitStrategy::Spin,
+            scheduling: Scheduling::Other,
+        }
+    }
+}

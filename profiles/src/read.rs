@@ -1,0 +1,222 @@
+//! Reads a text into a profile, or into everything that is wrong with it.
+//!
+//! The parser recovers from syntax errors line by line, so the rest of such a file is judged as well, except what may
+//! only follow from the error: values up to the next table header, missing keys, and rules between keys.
+
+use crate::Profile;
+use crate::check::RULES;
+use crate::error::{Fault, Problem, ProfileError, nearest, shortened};
+use crate::keys::{KEYS, tables};
+use crate::kind::not_a_table;
+use std::collections::{BTreeMap, BTreeSet};
+use toml::Spanned;
+use toml::de::{DeString, DeTable, DeValue};
+
+/// Reads `text`; every fault is told with its line and column in `origin`.
+pub(crate) fn read(text: &str, origin: &str) -> Result<Profile, ProfileError> {
+    let (document, syntax) = DeTable::parse_recoverable(text);
+    let mut reader = Reader::default();
+    reader.sort(document.get_ref());
+    let future = reader.values();
+    if let Some(future) = future {
+        // Whatever else looks wrong may be right in that schema.
+        reader.faults = vec![future];
+    } else if syntax.is_empty() {
+        reader.missing();
+        reader.rules();
+    } else {
+        let shadows: Vec<_> =
+            syntax.iter().map(|error| shadow(text, error.span().map_or(0, |span| span.start))).collect();
+        reader.faults.retain(|(at, _)| !shadows.iter().any(|shadow| shadow.contains(at)));
+        reader.faults.extend(syntax.iter().map(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            (at, Fault::Syntax(error.message().replace('\n', ", ")))
+        }));
+    }
+    if reader.faults.is_empty() {
+        return Ok(reader.profile);
+    }
+    reader.faults.sort_by_key(|(at, _)| *at);
+    let problems = reader
+        .faults
+        .into_iter()
+        .map(|(at, fault)| {
+            let (line, column) = place(text, at);
+            Problem { line, column, fault }
+        })
+        .collect();
+    Err(ProfileError::Refused { origin: origin.to_owned(), problems })
+}
+
+/// Line and column of a byte, both from 1; columns count characters.
+fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+/// What a syntax error at this byte may have spoilt: from its line to the next table header.
+fn shadow(text: &str, at: usize) -> std::ops::Range<usize> {
+    let start = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
+    let rest = text.get(at..).unwrap_or("");
+    let lines = rest.match_indices('\n').map(|(newline, _)| newline + 1);
+    let next = lines.into_iter().find(|line| rest[*line..].trim_start_matches([' ', '\t']).starts_with('['));
+    start..next.map_or(usize::MAX, |line| at + line)
+}
+
+type Entry<'d, 'i> = (&'d Spanned<DeString<'i>>, &'d Spanned<DeValue<'i>>);
+
+struct Reader<'d, 'i> {
+    profile: Profile,
+    /// Faults and their bytes.
+    faults: Vec<(usize, Fault)>,
+    /// What the document says, by path.
+    entries: BTreeMap<&'static str, Entry<'d, 'i>>,
+    /// Where each table is.
+    tables: BTreeMap<&'static str, usize>,
+    /// Names that a suggestion has told of: not missing too.
+    suggested: BTreeSet<&'static str>,
+    /// Keys whose values are in the profile.
+    good: BTreeSet<&'static str>,
+}
+
+impl Default for Reader<'_, '_> {
+    fn default() -> Self {
+        Self {
+            profile: Profile::blank(),
+            faults: Vec::new(),
+            entries: BTreeMap::new(),
+            tables: BTreeMap::new(),
+            suggested: BTreeSet::new(),
+            good: BTreeSet::new(),
+        }
+    }
+}
+
+impl<'d, 'i> Reader<'d, 'i> {
+    fn fault(&mut self, at: usize, fault: Fault) {
+        self.faults.push((at, fault));
+    }
+
+    /// Sorts the document into known keys and unknown ones.
+    fn sort(&mut self, document: &'d DeTable<'i>) {
+        for (name, value) in document {
+            let at = name.span().start;
+            if let Some(table) = tables().find(|table| table == name.get_ref()) {
+                self.tables.insert(table, at);
+                match value.get_ref() {
+                    DeValue::Table(keys) => {
+                        keys.iter().for_each(|(name, value)| self.sort_one(Some(table), name, value));
+                    }
+                    other => {
+                        self.fault(value.span().start, not_a_table(table, other));
+                        self.suggested
+                            .extend(KEYS.iter().filter(|k| k.table() == Some(table)).map(|k| k.path));
+                    }
+                }
+            } else {
+                self.sort_one(None, name, value);
+            }
+        }
+    }
+
+    fn sort_one(
+        &mut self,
+        table: Option<&'static str>,
+        name: &'d Spanned<DeString<'i>>,
+        value: &'d Spanned<DeValue<'i>>,
+    ) {
+        let known = KEYS.iter().find(|key| key.table() == table && key.name() == name.get_ref());
+        if let Some(key) = known {
+            self.entries.insert(key.path, (name, value));
+            return;
+        }
+        let prefix = table.map_or(String::new(), |table| format!("{table}."));
+        let written = prefix + &bare(name.get_ref());
+        let is_table = match value.get_ref() {
+            DeValue::Table(_) => true,
+            DeValue::Array(items) => items.iter().any(|item| item.get_ref().is_table()),
+            _ => false,
+        };
+        let (nearest, fault) = if is_table {
+            let nearest = nearest(name.get_ref(), tables().filter(|_| table.is_none()));
+            (nearest, Fault::UnknownTable { table: written, nearest })
+        } else {
+            let nearest = nearest_key(table, name.get_ref());
+            (nearest, Fault::UnknownKey { key: written, nearest })
+        };
+        self.suggested.extend(nearest);
+        self.fault(name.span().start, fault);
+    }
+
+    /// Reads what is there. Returns the fault of a schema that this program does not know.
+    fn values(&mut self) -> Option<(usize, Fault)> {
+        for key in KEYS {
+            let Some(&(name, value)) = self.entries.get(key.path) else { continue };
+            if let Some((other, needed)) = key.condition()
+                && self.good.contains(other)
+                && !key.kind.applies(&mut self.profile)
+            {
+                self.fault(name.span().start, Fault::Inapplicable { key: key.path, other, needed });
+                continue;
+            }
+            match key.kind.read(key.path, value.get_ref(), &mut self.profile) {
+                Ok(()) => {
+                    self.good.insert(key.path);
+                }
+                Err(fault @ Fault::Schema { .. }) => return Some((value.span().start, fault)),
+                Err(fault) => self.fault(value.span().start, fault),
+            }
+        }
+        None
+    }
+
+    /// Tells of the keys that are not there: at the head of their table, or of the file.
+    fn missing(&mut self) {
+        for table in tables() {
+            if !self.tables.contains_key(table) && !self.suggested.contains(table) {
+                self.fault(0, Fault::MissingTable(table));
+            }
+        }
+        for key in KEYS {
+            let at = match key.table() {
+                None => 0,
+                Some(table) => match self.tables.get(table) {
+                    Some(at) => *at,
+                    None => continue,
+                },
+            };
+            let there = self.entries.contains_key(key.path) || self.suggested.contains(key.path);
+            if !there && key.kind.applies(&mut self.profile) {
+                self.fault(at, Fault::MissingKey { key: key.path, wanted: key.kind.wanted() });
+            }
+        }
+    }
+
+    /// Asks the rules whose keys are all good.
+    fn rules(&mut self) {
+        for rule in RULES {
+            let Some(blamed) = rule.keys.first().and_then(|key| self.entries.get(key)) else { continue };
+            if rule.keys.iter().all(|key| self.good.contains(key))
+                && let Some(found) = (rule.broken)(&self.profile)
+            {
+                self.fault(blamed.1.span().start, Fault::Conflict { rule: rule.must, found });
+            }
+        }
+    }
+}
+
+/// A key as TOML writes it: bare, or quoted if it holds anything unusual.
+fn bare(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let short = shortened(name);
+    if !name.is_empty() && name.chars().all(plain) { short } else { format!("{short:?}") }
+}
+
+/// The key that was probably meant: one with a similar name in the same table, or with the same name in another.
+fn nearest_key(table: Option<&'static str>, name: &str) -> Option<&'static str> {
+    let (same, others): (Vec<_>, Vec<_>) = KEYS.iter().partition(|key| key.table() == table);
+    let meant = nearest(name, same.iter().map(|key| key.name()));
+    let similar = same.iter().find(|key| Some(key.name()) == meant);
+    similar.or_else(|| others.iter().find(|key| key.name() == name)).map(|key| key.path)
+}

@@ -1,0 +1,60 @@
+//! The built-in profiles are what they promise, and the written form of a profile is the profile.
+
+use obol_fabric::{Layout, Nanos};
+use obol_profiles::{BUILTIN, Profile, ProfileError, Scheduling, WaitStrategy};
+
+#[test]
+fn every_built_in_profile_is_read_and_survives_its_written_form() {
+    for name in BUILTIN {
+        let profile = Profile::builtin(name).expect("it is built in");
+        assert_eq!(profile.name.as_str(), name);
+        assert_eq!(Profile::parse(&profile.to_toml(), "written").as_ref(), Ok(&profile));
+        assert_eq!(Profile::load(name), Ok(profile.clone()));
+        let path = format!("{}/{name}.toml", env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(Profile::load(&path), Ok(profile.clone()));
+        assert!(Layout::new(profile.limits).is_ok());
+    }
+    assert_eq!(Profile::default(), Profile::builtin("laptop").expect("it is built in"));
+}
+
+#[test]
+fn values_arrive_where_they_belong() {
+    let laptop = Profile::default();
+    assert_eq!(laptop.timing.lease, Nanos::from_millis(20));
+    assert_eq!(laptop.timing.renew_timeout, Nanos::from_millis(10));
+    assert_eq!(laptop.timing.heartbeat_period, Nanos::from_millis(100));
+    assert_eq!(laptop.timing.standby, Nanos::from_millis(200));
+    assert_eq!(laptop.timing.drift_ppm, 200);
+    assert!(laptop.timing.fencing);
+    assert_eq!(laptop.limits.lanes, 48);
+    assert_eq!(laptop.wait, WaitStrategy::Hybrid { yield_for: Nanos::from_micros(30) });
+    assert_eq!(laptop.scheduling, Scheduling::Other);
+    let dedicated = Profile::builtin("dedicated").expect("it is built in");
+    assert_eq!(dedicated.timing.renew_every, Nanos::from_micros(250));
+    assert_eq!(dedicated.wait, WaitStrategy::Block);
+    assert_eq!(dedicated.scheduling, Scheduling::Fifo { priority: 10 });
+    assert_eq!(dedicated.limits, laptop.limits);
+}
+
+#[test]
+fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
+    let refused = |name| Profile::load(name).expect_err(name).to_string();
+    assert_eq!(
+        refused("labtop"),
+        "no profile \"labtop\" is built in; did you mean laptop? Built in are laptop, dedicated; a path has a '/' or \
+         ends in .toml"
+    );
+    assert_eq!(
+        refused("x"),
+        "no profile \"x\" is built in. Built in are laptop, dedicated; a path has a '/' or ends in .toml"
+    );
+}
+
+#[test]
+fn a_file_that_can_not_be_read_is_named() {
+    let error = Profile::load("no/such.toml").expect_err("no such file");
+    assert!(matches!(&error, ProfileError::Unreadable { path, .. } if path == "no/such.toml"), "{error:?}");
+    assert!(error.to_string().starts_with("no/such.toml: "), "{error}");
+    let error = Profile::load("/dev/zero").expect_err("endless");
+    assert_eq!(error.to_string(), "/dev/zero: is longer than 1048576 bytes, so it is no profile");
+}
