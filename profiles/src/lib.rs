@@ -13,6 +13,7 @@
 //! reference ([`Profile::reference`]) follow from it. Nothing here acts on a profile: that is for the daemons.
 
 mod check;
+pub mod deployment;
 pub mod duration;
 mod error;
 mod keys;
@@ -22,6 +23,7 @@ mod profile;
 mod read;
 mod write;
 
+pub use deployment::{Deployment, DeploymentError};
 pub use error::{Fault, Problem, ProfileError};
 pub use kind::SCHEMA;
 pub use load::BUILTIN;

@@ -1,0 +1,180 @@
+//! What a cluster was started with, as its directory keeps it: every process of the cluster reads the same two files.
+
+use crate::{Profile, ProfileError};
+use obol_fabric::layout::LimitError;
+use obol_fabric::{Address, Layout, Name};
+use obol_membership::{Config, Plant, View};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
+
+/// The file with the numbers of processes.
+pub const DEPLOYMENT_FILE: &str = "deployment.toml";
+/// The file with the resolved profile.
+pub const PROFILE_FILE: &str = "profile.toml";
+/// Version of [`DEPLOYMENT_FILE`].
+pub const DEPLOYMENT_SCHEMA: u32 = 1;
+
+/// A cluster's make-up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deployment {
+    /// Coordinators, numbered from 1.
+    pub coordinators: u16,
+    /// App nodes that `up` started: an agent and an app each, numbered from 1.
+    pub apps: u16,
+    /// Every constant.
+    pub profile: Profile,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    schema: u32,
+    coordinators: u16,
+    apps: u16,
+}
+
+/// Why a cluster's files do not tell what it is made of.
+#[derive(Debug)]
+pub enum DeploymentError {
+    /// A file can not be read or written.
+    Io(PathBuf, io::Error),
+    /// A file makes no sense.
+    Malformed(PathBuf, String),
+    /// The profile makes no sense.
+    Profile(ProfileError),
+    /// More coordinators than the profile's limits allow.
+    Coordinators {
+        /// How many were asked for.
+        wanted: u16,
+        /// `limits.proposers`.
+        limit: u32,
+    },
+}
+
+impl fmt::Display for DeploymentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Malformed(path, why) => {
+                write!(
+                    f,
+                    "{}: {why}; if no process of the cluster runs, `obol down` removes it",
+                    path.display()
+                )
+            }
+            Self::Profile(error) => error.fmt(f),
+            Self::Coordinators { wanted, limit } => {
+                write!(
+                    f,
+                    "{wanted} coordinators, but the profile's limits.proposers is {limit}; at least one is needed"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for DeploymentError {}
+
+impl From<ProfileError> for DeploymentError {
+    fn from(error: ProfileError) -> Self {
+        Self::Profile(error)
+    }
+}
+
+impl Deployment {
+    /// Checks that the profile has room for the coordinators.
+    pub fn new(coordinators: u16, apps: u16, profile: Profile) -> Result<Self, DeploymentError> {
+        let limit = profile.limits.proposers;
+        if coordinators == 0 || u32::from(coordinators) > limit {
+            return Err(DeploymentError::Coordinators { wanted: coordinators, limit });
+        }
+        Ok(Self { coordinators, apps, profile })
+    }
+
+    /// Writes both files into a cluster's directory.
+    pub fn save(&self, dir: &Path) -> Result<(), DeploymentError> {
+        let file = File { schema: DEPLOYMENT_SCHEMA, coordinators: self.coordinators, apps: self.apps };
+        let text = toml::to_string(&file)
+            .map_err(|e| DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), e.to_string()))?;
+        for (name, text) in [(PROFILE_FILE, self.profile.to_toml()), (DEPLOYMENT_FILE, text)] {
+            let path = dir.join(name);
+            fs::write(&path, text).map_err(|e| DeploymentError::Io(path, e))?;
+        }
+        Ok(())
+    }
+
+    /// Reads both files of a cluster's directory.
+    pub fn load(dir: &Path) -> Result<Self, DeploymentError> {
+        let path = dir.join(DEPLOYMENT_FILE);
+        let text = fs::read_to_string(&path).map_err(|e| DeploymentError::Io(path.clone(), e))?;
+        let file: File =
+            toml::from_str(&text).map_err(|e| DeploymentError::Malformed(path.clone(), e.to_string()))?;
+        if file.schema != DEPLOYMENT_SCHEMA {
+            let why = format!("schema {} is not {DEPLOYMENT_SCHEMA}: another version of obol", file.schema);
+            return Err(DeploymentError::Malformed(path, why));
+        }
+        let path = dir.join(PROFILE_FILE);
+        let text = fs::read_to_string(&path).map_err(|e| DeploymentError::Io(path.clone(), e))?;
+        let profile = Profile::parse(&text, &path.display().to_string())?;
+        Self::new(file.coordinators, file.apps, profile)
+    }
+
+    /// Name and address of coordinator `number` in its first life: region `number`, generation 1.
+    #[must_use]
+    pub fn coordinator(number: u16) -> (Name, Address) {
+        let name = Name::new(&format!("coord-{number}")).unwrap_or_default();
+        (name, Address { generation: 1, ..Address::region(u32::from(number)) })
+    }
+
+    /// View 0.
+    #[must_use]
+    pub fn genesis(&self) -> View {
+        let coordinators: Vec<(Name, Address)> = (1..=self.coordinators).map(Self::coordinator).collect();
+        View::genesis(&coordinators, self.profile.timing.lease)
+    }
+
+    /// What the machines are built with.
+    pub fn config(&self) -> Result<Config, LimitError> {
+        Ok(Config {
+            timing: self.profile.timing,
+            layout: Layout::new(self.profile.limits)?,
+            plant: Plant::NONE,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_comes_back_from_its_directory() {
+        let dir = std::env::temp_dir().join(format!("obol-deployment-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a scratch directory");
+        let deployment = Deployment::new(5, 2, Profile::default()).expect("five coordinators fit");
+        deployment.save(&dir).expect("saved");
+        assert_eq!(Deployment::load(&dir).expect("loaded"), deployment);
+        fs::write(dir.join(DEPLOYMENT_FILE), "schema = 2\ncoordinators = 3\napps = 1\n").expect("written");
+        let refused = Deployment::load(&dir).expect_err("another schema").to_string();
+        assert!(refused.contains("schema 2 is not 1"), "{refused}");
+        fs::write(dir.join(DEPLOYMENT_FILE), "schema = 1\ncoordinatros = 3\n").expect("written");
+        let refused = Deployment::load(&dir).expect_err("a typo").to_string();
+        assert!(refused.contains("coordinatros"), "{refused}");
+        fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn coordinators_must_fit_the_profile() {
+        assert!(Deployment::new(0, 1, Profile::default()).is_err());
+        let refused = Deployment::new(8, 1, Profile::default()).expect_err("seven fit").to_string();
+        assert!(refused.contains("limits.proposers is 7"), "{refused}");
+    }
+
+    #[test]
+    fn the_first_view_names_the_coordinators() {
+        let deployment = Deployment::new(3, 1, Profile::default()).expect("three fit");
+        let names: Vec<String> = deployment.genesis().members.iter().map(|m| m.name.to_string()).collect();
+        assert_eq!(names, ["coord-1", "coord-2", "coord-3"]);
+    }
+}
