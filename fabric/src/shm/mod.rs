@@ -1,2 +1,37 @@
 //! Shared memory on one host: real processes that map each other's regions.
+//!
+//! A cluster is a directory of files ([`cluster`]): a table of who holds which region, and one file per region. A
+//! process joins as an [`Endpoint`], which owns a region and runs a machine, or as an [`Attachment`], which takes a
+//! seat in the region of its agent. Whatever another process may have written is checked before it is used.
+
+mod attach;
+mod cluster;
+mod death;
+mod endpoint;
+mod error;
+mod link;
+mod map;
+mod occupancy;
+mod process;
+mod reader;
+mod region;
+mod run;
+mod seats;
+mod table;
+#[cfg(test)]
+mod test;
+mod watch;
+
+pub mod clock;
 pub mod futex;
+pub mod lanes;
+
+pub use attach::Attachment;
+pub use cluster::{Cluster, RegionInfo, default_root};
+pub use endpoint::{Endpoint, Owner, Waker};
+pub use error::ShmError;
+pub use process::Process;
+pub use reader::{Reader, SeatInfo};
+pub use region::{Observed, Region};
+pub use run::Wait;
+pub use table::REGIONS;

@@ -1,0 +1,317 @@
+//! The program's side of a seat: it joins through the agent that owns the region, and reads the agent's lease page.
+//!
+//! A background thread stands for the program: its end is the program's death, and it advances the heartbeat, so a
+//! program whose threads are all stopped is seen to be frozen.
+
+use crate::contract::SeatStatus;
+use crate::layout::Seat;
+use crate::metrics::{self, COUNTER_WORDS, Counter};
+use crate::page::{self, Page};
+use crate::recorder::{self, Record};
+use crate::shm::cluster::Cluster;
+use crate::shm::error::ShmError;
+use crate::shm::occupancy::{Occupancy, Phase};
+use crate::shm::process::Process;
+use crate::shm::region::Region;
+use crate::shm::seats::{Answer, JOIN, LEAVE, Request};
+use crate::shm::{clock, death, futex};
+use crate::types::{Address, Incarnation, Name, Nanos, ViewId};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+/// Stack of the background thread; it calls nothing deep.
+const STACK_BYTES: usize = 64 << 10;
+/// A request that is not answered is repeated so often.
+const ASK_EVERY: Nanos = Nanos::from_millis(10);
+
+/// A program's seat in its agent's region. May be shared by the program's threads.
+#[derive(Debug)]
+pub struct Attachment {
+    region: Region,
+    address: Address,
+    me: Process,
+    stop: Arc<AtomicU32>,
+    thread: Option<JoinHandle<()>>,
+    /// The recorder has one writer at a time.
+    recording: Mutex<()>,
+}
+
+impl Attachment {
+    /// Takes a seat in the region of the live process of this name.
+    pub fn open_named(
+        cluster: &Cluster,
+        agent: Name,
+        name: Name,
+        heartbeat_every: Nanos,
+    ) -> Result<Self, ShmError> {
+        let regions = cluster.regions();
+        match regions.iter().find(|r| r.alive && r.name == agent) {
+            Some(region) => Self::open(cluster, region.number, name, heartbeat_every),
+            None => Err(no_agent(cluster, agent.to_string())),
+        }
+    }
+
+    /// Takes a seat in this region, whose owner must be alive.
+    pub fn open(cluster: &Cluster, agent: u32, name: Name, heartbeat_every: Nanos) -> Result<Self, ShmError> {
+        if !cluster.region_info(agent).is_some_and(|r| r.alive) {
+            return Err(no_agent(cluster, agent.to_string()));
+        }
+        let me = Process::current()
+            .map_err(|error| ShmError::Kernel { doing: "learn this process's start time", error })?;
+        let region = Region::open(cluster, agent)?;
+        if region.is_dead(0) {
+            return Err(no_agent(cluster, agent.to_string()));
+        }
+        let seats = region.layout().limits().seats;
+        let claimed = Occupancy::word(Phase::Claimed, me);
+        let seat = (1..seats as u16)
+            .find(|&seat| {
+                let state = region.seat_word(seat, offset_of!(Seat, state));
+                // Only the owner frees a seat: it knows whether the last occupant is still a member.
+                state.compare_exchange(Occupancy::FREE, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
+            .ok_or(ShmError::NoSeat { region: agent, seats: seats - 1 })?;
+        let generation = next_generation(region.generation(seat));
+        region.occupy(seat, generation, name, me);
+        region.clear(region.layout().counters(seat), COUNTER_WORDS * 8);
+        region.clear(region.layout().recorder(seat), region.layout().recorder_bytes());
+        let address = Address { seat, generation, ..Address::region(agent) };
+        let stop = Arc::new(AtomicU32::new(0));
+        match spawn(&region, seat, me, heartbeat_every, &stop) {
+            Ok(thread) => {
+                Ok(Self { region, address, me, stop, thread: Some(thread), recording: Mutex::new(()) })
+            }
+            Err(error) => {
+                region.seat_word(seat, offset_of!(Seat, state)).store(Occupancy::FREE, Ordering::Release);
+                Err(error)
+            }
+        }
+    }
+
+    /// Where this program sits.
+    #[must_use]
+    pub const fn address(&self) -> Address {
+        self.address
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.region.seat_word(self.address.seat, offset)
+    }
+
+    /// Asks the agent to make this program a member. `token` is the same for every retry of one join and another for
+    /// the next. The request is repeated until it is answered.
+    pub fn join(&self, token: u64) {
+        self.word(offset_of!(Seat, token)).store(token, Ordering::Relaxed);
+        self.ask(JOIN);
+    }
+
+    /// Asks the agent to remove this program, gracefully.
+    pub fn leave(&self) {
+        self.ask(LEAVE);
+    }
+
+    fn ask(&self, kind: u8) {
+        let word = self.word(offset_of!(Seat, request));
+        let before = Request::of(word.load(Ordering::Relaxed));
+        // Zero stands for "none answered yet".
+        let sequence = before.sequence.checked_add(1).unwrap_or(1);
+        word.store(Request { kind, sequence, rings: 0 }.word(), Ordering::Release);
+        self.region.ring();
+    }
+
+    fn answer(&self) -> &AtomicU32 {
+        futex::low_half(self.word(offset_of!(Seat, status)))
+    }
+
+    /// How the program stands: `None` before the agent has answered its last request.
+    #[must_use]
+    pub fn status(&self) -> Option<SeatStatus> {
+        self.stand(self.answer().load(Ordering::Acquire))
+    }
+
+    fn stand(&self, answer: u32) -> Option<SeatStatus> {
+        let mut answer = answer;
+        loop {
+            let incarnation = Incarnation(self.word(offset_of!(Seat, incarnation)).load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            let again = self.answer().load(Ordering::Acquire);
+            if again == answer {
+                let request = Request::of(self.word(offset_of!(Seat, request)).load(Ordering::Relaxed));
+                let answer = Answer::of(answer);
+                return answer.status(incarnation).filter(|_| answer.sequence == request.sequence);
+            }
+            answer = again;
+        }
+    }
+
+    /// Waits until the program stands otherwise than `last_seen`; tells how, also when the time is over.
+    pub fn wait_status(&self, last_seen: Option<SeatStatus>, timeout: Nanos) -> Option<SeatStatus> {
+        let until = clock::now() + timeout;
+        loop {
+            let answer = self.answer().load(Ordering::Acquire);
+            let status = self.stand(answer);
+            let left = until.since(clock::now());
+            if status != last_seen || left == Nanos::ZERO || !self.agent_lives() {
+                return status;
+            }
+            futex::wait(self.answer(), answer, Some(left.min(ASK_EVERY)));
+        }
+    }
+
+    /// Whether the agent that owns the region still runs. If not, the program must attach to another one.
+    #[must_use]
+    pub fn agent_lives(&self) -> bool {
+        !self.region.is_dead(0)
+    }
+
+    /// The lease page, for [`page::active`].
+    #[inline]
+    #[must_use]
+    pub fn page(&self) -> &[AtomicU64; page::WORDS] {
+        self.region.page()
+    }
+
+    /// The lease as it is now, `None` if the agent stopped in the middle of a publication.
+    #[must_use]
+    pub fn lease(&self) -> Option<Page> {
+        page::load(self.page())
+    }
+
+    /// Whether `view` is active now. uKharon, Algorithm 2, with the fence.
+    #[inline]
+    #[must_use]
+    pub fn active(&self, view: ViewId) -> bool {
+        page::active(self.page(), view, clock::now)
+    }
+
+    /// The newest decided view that the agent knows.
+    #[must_use]
+    pub fn view_bytes(&self) -> Option<(ViewId, Vec<u8>)> {
+        self.region.reader().view()
+    }
+
+    /// Counts changes of lease page and view; for [`Attachment::wait_changed`].
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        page::changed(self.page()).load(Ordering::Acquire)
+    }
+
+    /// Waits until page or view have changed since `last_seen`; tells the count, also when the time is over.
+    pub fn wait_changed(&self, last_seen: u32, timeout: Nanos) -> u32 {
+        let until = clock::now() + timeout;
+        let word = &self.page()[page::CHANGED];
+        loop {
+            // Dekker with `Region::announce`.
+            futex::high_half(word).store(1, Ordering::SeqCst);
+            let changes = futex::low_half(word).load(Ordering::SeqCst);
+            let left = until.since(clock::now());
+            if changes != last_seen || left == Nanos::ZERO {
+                return changes;
+            }
+            futex::wait(futex::low_half(word), last_seen, Some(left));
+        }
+    }
+
+    /// Adds an event to the seat's flight recorder, stamped now.
+    pub fn record(&self, record: Record) {
+        let layout = self.region.layout();
+        let words = self.region.part(layout.recorder(self.address.seat), layout.recorder_bytes());
+        let _one = self.recording.lock().unwrap_or_else(PoisonError::into_inner);
+        recorder::write(words, clock::now(), record);
+    }
+
+    /// Adds to one of the seat's counters. Any thread may.
+    pub fn count(&self, counter: Counter, by: u64) {
+        let words = self.region.part(self.region.layout().counters(self.address.seat), COUNTER_WORDS * 8);
+        if let Some(word) = words.get(counter as usize) {
+            word.fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells watchers that the application makes progress.
+    pub fn progress(&self) {
+        self.word(offset_of!(Seat, progress)).fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.stop.store(1, Ordering::Release);
+        futex::wake(&self.stop, 1);
+        if let Some(thread) = self.thread.take() {
+            // The thread's registration marks the death words when it ends.
+            let _ = thread.join();
+        }
+        let closed = Occupancy::word(Phase::Closed, self.me);
+        self.word(offset_of!(Seat, state)).store(closed, Ordering::Release);
+    }
+}
+
+fn no_agent(cluster: &Cluster, wanted: String) -> ShmError {
+    let existing = cluster.regions().iter().filter(|r| r.alive).map(|r| r.name).collect();
+    ShmError::NoSuchAgent { wanted, existing }
+}
+
+/// Counts occupants in the low half; the high half tells the region's file and stays.
+const fn next_generation(generation: u32) -> u32 {
+    let occupants = (generation as u16).wrapping_add(1);
+    generation & 0xffff_0000 | if occupants == 0 { 1 } else { occupants as u32 }
+}
+
+fn spawn(
+    region: &Region,
+    seat: u16,
+    me: Process,
+    heartbeat_every: Nanos,
+    stop: &Arc<AtomicU32>,
+) -> Result<JoinHandle<()>, ShmError> {
+    let (ready, registered) = mpsc::channel();
+    let (region, stop) = (region.clone(), stop.clone());
+    let stand = move || {
+        let registration = match death::register(&region, seat) {
+            Ok(registration) => registration,
+            Err(error) => return drop(ready.send(Err(error))),
+        };
+        let state = region.seat_word(seat, offset_of!(Seat, state));
+        state.store(Occupancy::word(Phase::Live, me), Ordering::Release);
+        if ready.send(Ok(())).is_ok() {
+            beat(&region, seat, heartbeat_every, &stop);
+        }
+        drop(registration);
+    };
+    let kernel = |error| ShmError::Kernel { doing: "start the attachment's thread", error };
+    let thread =
+        std::thread::Builder::new().name("obol-seat".to_owned()).stack_size(STACK_BYTES).spawn(stand);
+    let thread = thread.map_err(kernel)?;
+    match registered.recv() {
+        Ok(Ok(())) => Ok(thread),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(kernel(io::Error::other("it ended at once"))),
+    }
+}
+
+/// Advances the heartbeat and repeats a request that is not answered.
+fn beat(region: &Region, seat: u16, every: Nanos, stop: &AtomicU32) {
+    let word = |offset| region.seat_word(seat, offset);
+    let mut asked = clock::now();
+    while stop.load(Ordering::Acquire) == 0 {
+        metrics::add(word(offset_of!(Seat, heartbeat)), 1);
+        let request = word(offset_of!(Seat, request));
+        let found = request.load(Ordering::Relaxed);
+        let asks = Request::of(found);
+        let answer = Answer::of(futex::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
+        let now = clock::now();
+        if asks.kind != 0 && answer.sequence != asks.sequence && now.since(asked) >= ASK_EVERY {
+            asked = now;
+            let again = Request { rings: asks.rings.wrapping_add(1), ..asks };
+            // Another thread may ask something else meanwhile, which rings by itself.
+            if request.compare_exchange(found, again.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                region.ring();
+            }
+        }
+        futex::wait(stop, 0, Some(every));
+    }
+}

@@ -1,0 +1,327 @@
+//! A cluster is a directory `ROOT/NAME`: the file `table` and one file `region-N` per region.
+//!
+//! It is made by linking a finished table to its name, so it exists whole or not at all. Root and cluster directory
+//! belong to one user and are closed to all others.
+#![allow(unsafe_code)]
+
+use crate::layout::{Layout, Limits};
+use crate::shm::error::ShmError;
+use crate::shm::occupancy::Phase;
+use crate::shm::process::Process;
+use crate::shm::region::Observed;
+use crate::shm::table::{REGIONS, Table};
+use crate::types::{Incarnation, Name};
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Where the clusters of this user lie: `/dev/shm/obol-<uid>`.
+#[must_use]
+pub fn default_root() -> PathBuf {
+    PathBuf::from(format!("/dev/shm/obol-{}", uid()))
+}
+
+fn uid() -> u32 {
+    // SAFETY: the call has no arguments and can not fail.
+    unsafe { libc::geteuid() }
+}
+
+/// A cluster on this host. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    dir: PathBuf,
+    pub(crate) table: Arc<Table>,
+}
+
+/// A region as observers see it.
+#[derive(Clone, Debug)]
+pub struct RegionInfo {
+    /// Its number.
+    pub number: u32,
+    /// The owner's member kind.
+    pub kind: u32,
+    /// The owner's multicast groups.
+    pub groups: u32,
+    /// The owner's name.
+    pub name: Name,
+    /// Counts owners.
+    pub generation: u32,
+    /// The owner's process.
+    pub process: Process,
+    /// Whether the owner works: it has not let go and its process is not dead.
+    pub alive: bool,
+    /// The owner's incarnation, [`Incarnation::NONE`] before it has joined.
+    pub incarnation: Incarnation,
+}
+
+impl Cluster {
+    /// Makes a cluster.
+    pub fn create(root: &Path, name: Name, limits: Limits) -> Result<Self, ShmError> {
+        Layout::new(limits)?;
+        make_private(root)?;
+        let dir = root.join(name.as_str());
+        make_private(&dir)?;
+        let table = dir.join("table");
+        let draft = dir.join(format!("table.{}", std::process::id()));
+        let _ = fs::remove_file(&draft);
+        Table::create(&draft, name, limits, nonce())?;
+        let linked = fs::hard_link(&draft, &table);
+        let _ = fs::remove_file(&draft);
+        match linked {
+            Ok(()) => Self::open(root, name),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                let alive = Self::open(root, name)?.alive();
+                Err(if alive == 0 {
+                    ShmError::Stale { path: dir }
+                } else {
+                    ShmError::AlreadyExists { path: dir, alive }
+                })
+            }
+            Err(error) => Err(ShmError::io("create", table)(error)),
+        }
+    }
+
+    /// Opens a cluster that exists.
+    pub fn open(root: &Path, name: Name) -> Result<Self, ShmError> {
+        let dir = root.join(name.as_str());
+        for path in [root, &dir] {
+            match fs::symlink_metadata(path) {
+                Ok(_) => check_private(path)?,
+                Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
+                Err(error) => return Err(ShmError::io("look at", path)(error)),
+            }
+        }
+        let path = dir.join("table");
+        let table = match Table::open(&path) {
+            Err(ShmError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+                return Err(not_found(root, name));
+            }
+            table => table?,
+        };
+        if table.name() != name {
+            return Err(ShmError::Corrupt { path, fault: "names another cluster" });
+        }
+        Ok(Self { dir, table: Arc::new(table) })
+    }
+
+    /// The clusters of a root, in the order of their names. None if the root does not exist.
+    pub fn list(root: &Path) -> Result<Vec<Name>, ShmError> {
+        let entries = match fs::read_dir(root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(ShmError::io("list", root)(error)),
+        };
+        let mut names: Vec<Name> = entries
+            .filter_map(Result::ok)
+            .filter(|e| e.path().join("table").is_file())
+            .filter_map(|e| Name::new(e.file_name().to_str()?).ok())
+            .collect();
+        names.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+        Ok(names)
+    }
+
+    /// Removes a cluster's files, whatever state or version they are of. Processes that still run keep their
+    /// mappings, but nobody can join them any more: stop them first.
+    pub fn remove(root: &Path, name: Name) -> Result<(), ShmError> {
+        let dir = root.join(name.as_str());
+        match fs::symlink_metadata(&dir) {
+            Ok(_) => check_private(&dir)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
+            Err(error) => return Err(ShmError::io("look at", dir)(error)),
+        }
+        // The table goes first, so that nobody joins what is being removed.
+        let gone = |path: &Path| match fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(ShmError::io("remove", path)(error)),
+            _ => Ok(()),
+        };
+        gone(&dir.join("table"))?;
+        for entry in fs::read_dir(&dir).map_err(ShmError::io("list", &dir))?.filter_map(Result::ok) {
+            let file = entry.file_name();
+            let ours = file.to_str().is_some_and(|f| f.starts_with("region-") || f.starts_with("table."));
+            if ours {
+                gone(&entry.path())?;
+            }
+        }
+        fs::remove_dir(&dir).map_err(ShmError::io("remove", dir))
+    }
+
+    /// The cluster's name.
+    #[must_use]
+    pub fn name(&self) -> Name {
+        self.table.name()
+    }
+
+    /// Its directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where everything lies in its regions.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        self.table.layout()
+    }
+
+    /// Drawn when the cluster was made: tells it from an earlier or later one of the same name.
+    #[must_use]
+    pub fn nonce(&self) -> u64 {
+        self.table.nonce()
+    }
+
+    /// The regions that have or had an owner, dead ones included until their number is reused.
+    #[must_use]
+    pub fn regions(&self) -> Vec<RegionInfo> {
+        (1..REGIONS).filter_map(|n| self.region_info(n)).collect()
+    }
+
+    /// One region, `None` if it never had an owner.
+    #[must_use]
+    pub fn region_info(&self, number: u32) -> Option<RegionInfo> {
+        let entry = self.table.get(number)?;
+        let process = entry.occupancy.process;
+        let alive = entry.occupancy.phase == Phase::Live && !process.is_dead();
+        let incarnation = Observed::open(self, number)
+            .map_or(Incarnation::NONE, |region| Incarnation(region.reader().header().incarnation));
+        Some(RegionInfo {
+            number,
+            kind: entry.role.kind,
+            groups: entry.role.groups,
+            name: entry.role.name,
+            generation: entry.generation,
+            process,
+            alive,
+            incarnation,
+        })
+    }
+
+    /// The file of a region.
+    pub(crate) fn region_path(&self, number: u32) -> PathBuf {
+        self.dir.join(format!("region-{number}"))
+    }
+
+    /// How many processes work in it.
+    #[must_use]
+    pub fn alive(&self) -> usize {
+        let entries = (1..REGIONS).filter_map(|n| self.table.get(n));
+        entries.filter(|e| e.occupancy.phase == Phase::Live && !e.occupancy.process.is_dead()).count()
+    }
+}
+
+fn not_found(root: &Path, name: Name) -> ShmError {
+    ShmError::NotFound { name, root: root.into(), existing: Cluster::list(root).unwrap_or_default() }
+}
+
+fn make_private(dir: &Path) -> Result<(), ShmError> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(ShmError::io("create", dir)(error)),
+        _ => check_private(dir),
+    }
+}
+
+/// Refuses a directory that another user may have put there, or can reach into.
+fn check_private(dir: &Path) -> Result<(), ShmError> {
+    let meta = fs::symlink_metadata(dir).map_err(ShmError::io("look at", dir))?;
+    let fault = if meta.is_symlink() {
+        "is a symbolic link".to_owned()
+    } else if !meta.is_dir() {
+        "is not a directory".to_owned()
+    } else if meta.uid() != uid() {
+        format!("belongs to user {}, not to {}", meta.uid(), uid())
+    } else if meta.mode() & 0o077 != 0 {
+        format!("is open to other users (mode {:o}, not 700)", meta.mode() & 0o777)
+    } else {
+        return Ok(());
+    };
+    Err(ShmError::Unsafe { path: dir.into(), fault })
+}
+
+fn nonce() -> u64 {
+    let mut raw = [0u8; 8];
+    // SAFETY: `raw` is valid for eight bytes.
+    let n = unsafe { libc::getrandom(raw.as_mut_ptr().cast(), raw.len(), 0) };
+    if n == 8 { u64::from_le_bytes(raw) } else { crate::shm::clock::now().0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::test::{LIMITS, Root, name};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_cluster_is_made_listed_opened_and_removed() {
+        let root = Root::new();
+        assert!(Cluster::list(&root).expect("no root is no cluster").is_empty());
+        let made = Cluster::create(&root, name("alpha"), LIMITS).expect("made");
+        Cluster::create(&root, name("beta"), LIMITS).expect("made");
+        assert_eq!(Cluster::list(&root).expect("listed"), [name("alpha"), name("beta")]);
+        let opened = Cluster::open(&root, name("alpha")).expect("opened");
+        assert_eq!((opened.nonce(), opened.layout()), (made.nonce(), made.layout()));
+        assert!(opened.regions().is_empty());
+        Cluster::remove(&root, name("alpha")).expect("removed");
+        assert_eq!(Cluster::list(&root).expect("listed"), [name("beta")]);
+    }
+
+    #[test]
+    fn a_cluster_that_is_not_there_is_told_with_those_that_are() {
+        let root = Root::new();
+        Cluster::create(&root, name("alpha"), LIMITS).expect("made");
+        let refused = Cluster::open(&root, name("beta")).expect_err("not made").to_string();
+        assert!(
+            refused.starts_with("no cluster beta in") && refused.ends_with("there are: alpha"),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn a_left_over_cluster_is_stale() {
+        let root = Root::new();
+        Cluster::create(&root, name("alpha"), LIMITS).expect("made");
+        let refused = Cluster::create(&root, name("alpha"), LIMITS).expect_err("there already");
+        assert!(matches!(refused, ShmError::Stale { .. }), "{refused}");
+    }
+
+    #[test]
+    fn a_creation_that_died_half_way_is_no_cluster_and_does_not_hinder_the_next() {
+        let root = Root::new();
+        make_private(&root).expect("made");
+        make_private(&root.join("alpha")).expect("made");
+        fs::write(root.join("alpha/table.1"), b"half").expect("written");
+        assert!(matches!(Cluster::open(&root, name("alpha")), Err(ShmError::NotFound { .. })));
+        Cluster::create(&root, name("alpha"), LIMITS).expect("made");
+        Cluster::remove(&root, name("alpha")).expect("removed with the left-over");
+    }
+
+    #[test]
+    fn another_layout_version_is_refused() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("alpha"), LIMITS).expect("made");
+        let path = cluster.dir().join("table");
+        let mut raw = fs::read(&path).expect("read");
+        raw[8] += 1;
+        fs::write(&path, &raw).expect("written");
+        let refused = Cluster::open(&root, name("alpha")).expect_err("another version");
+        assert!(matches!(refused, ShmError::Version { found: 2, wanted: 1, .. }), "{refused}");
+        raw[0] = 0;
+        fs::write(&path, &raw).expect("written");
+        assert!(matches!(Cluster::open(&root, name("alpha")), Err(ShmError::Corrupt { .. })));
+        fs::write(&path, b"short").expect("written");
+        assert!(matches!(Cluster::open(&root, name("alpha")), Err(ShmError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_root_that_others_can_reach_or_that_is_a_link_is_refused() {
+        let root = Root::new();
+        make_private(&root).expect("made");
+        fs::set_permissions(&*root, fs::Permissions::from_mode(0o750)).expect("opened up");
+        let refused = Cluster::create(&root, name("alpha"), LIMITS).expect_err("not private");
+        assert!(refused.to_string().contains("mode 750"), "{refused}");
+        fs::set_permissions(&*root, fs::Permissions::from_mode(0o700)).expect("closed");
+        std::os::unix::fs::symlink("/dev/shm", root.join("link")).expect("linked");
+        let refused = Cluster::create(&root.join("link"), name("alpha"), LIMITS).expect_err("a link");
+        assert!(matches!(refused, ShmError::Unsafe { .. }), "{refused}");
+    }
+}

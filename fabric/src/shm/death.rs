@@ -1,0 +1,162 @@
+//! The victim's side of death notices: the words of a seat that the kernel marks when the registered thread ends.
+//!
+//! The kernel walks a list of nodes in the thread's own memory and finds each node's word at one constant distance. So
+//! the nodes lie in private memory with the stride of the words, and no peer can damage the list. The order of the list
+//! is the order of the words: coordinator 1 is told first.
+#![allow(unsafe_code)]
+
+use crate::layout::DEATH_WORDS;
+use crate::shm::error::ShmError;
+use crate::shm::futex::{self, OWNER_DIED, TID_MASK};
+use crate::shm::region::Region;
+use core::cell::Cell;
+use core::marker::PhantomData;
+use core::sync::atomic::Ordering;
+use std::io;
+
+/// One entry of the kernel's `struct robust_list`; as long as a death word.
+#[repr(C)]
+struct Node {
+    next: *mut Node,
+}
+
+/// The kernel's `struct robust_list_head`, and the nodes.
+#[repr(C)]
+struct List {
+    first: *mut Node,
+    futex_offset: isize,
+    pending: *mut Node,
+    nodes: [Node; DEATH_WORDS],
+}
+
+const HEAD_BYTES: usize = core::mem::offset_of!(List, nodes);
+const _: () = assert!(HEAD_BYTES == 24 && size_of::<Node>() == 8);
+
+thread_local! {
+    static TAKEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The calling thread's death is shown in a seat for as long as this lives. It replaces the thread's robust list, so
+/// the thread must hold no robust mutex of the C library meanwhile.
+pub(crate) struct Registration {
+    list: *mut List,
+    previous: (*mut libc::c_void, usize),
+    region: Region,
+    seat: u16,
+    /// The robust list is the thread's own.
+    not_send: PhantomData<*mut ()>,
+}
+
+/// Registers the calling thread as the one whose end is the death of a seat.
+pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, ShmError> {
+    let kernel = |doing| ShmError::Kernel { doing, error: io::Error::last_os_error() };
+    if TAKEN.get() {
+        return Err(ShmError::ThreadTaken);
+    }
+    let mut previous = (core::ptr::null_mut(), 0usize);
+    // SAFETY: both results are valid for writes; thread 0 is the calling one.
+    if unsafe { libc::syscall(libc::SYS_get_robust_list, 0, &raw mut previous.0, &raw mut previous.1) } != 0 {
+        return Err(kernel("look up the thread's robust list"));
+    }
+    let list = Box::into_raw(Box::new(List {
+        first: core::ptr::null_mut(),
+        futex_offset: 0,
+        pending: core::ptr::null_mut(),
+        nodes: [const { Node { next: core::ptr::null_mut() } }; DEATH_WORDS],
+    }));
+    let words = region.death(seat, 0).as_ptr() as isize;
+    // SAFETY: `list` is ours and valid; every node that is linked lies within it. The last one points to the head, as
+    // the kernel wants it.
+    unsafe {
+        let nodes = (&raw mut (*list).nodes).cast::<Node>();
+        for i in 0..DEATH_WORDS {
+            let next = if i + 1 < DEATH_WORDS { nodes.add(i + 1) } else { list.cast() };
+            (*nodes.add(i)).next = next;
+        }
+        (*list).first = nodes;
+        (*list).futex_offset = words - nodes as isize;
+    }
+    // SAFETY: `list` stays valid until `Drop` has put the previous list back.
+    if unsafe { libc::syscall(libc::SYS_set_robust_list, list, HEAD_BYTES) } != 0 {
+        let error = kernel("register the thread's robust list");
+        // SAFETY: the kernel has refused `list`, so nobody else knows it.
+        drop(unsafe { Box::from_raw(list) });
+        return Err(error);
+    }
+    // SAFETY: the call has no arguments.
+    let tid = unsafe { libc::syscall(libc::SYS_gettid) } as u32 & TID_MASK;
+    // Word 0 is what peers take for life, so it comes last.
+    for index in (0..DEATH_WORDS).rev() {
+        region.death_claim(seat, index).store(0, Ordering::Relaxed);
+        region.death(seat, index).store(tid, Ordering::Release);
+    }
+    TAKEN.set(true);
+    Ok(Registration { list, previous, region: region.clone(), seat, not_send: PhantomData })
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: the previous list is the one that the C library registered for this very thread; `Registration` is
+        // not `Send`.
+        let restored =
+            unsafe { libc::syscall(libc::SYS_set_robust_list, self.previous.0, self.previous.1) } == 0;
+        if restored {
+            // SAFETY: the kernel has let go of the list, and it was made by `Box::into_raw`.
+            drop(unsafe { Box::from_raw(self.list) });
+        }
+        for index in 0..DEATH_WORDS {
+            let word = self.region.death(self.seat, index);
+            word.store(OWNER_DIED, Ordering::Release);
+            futex::wake(word, 1);
+        }
+        TAKEN.set(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fabric;
+    use crate::shm::futex::WAITERS;
+    use crate::shm::test::{LIMITS, Root, name};
+    use crate::shm::{Cluster, Endpoint, Owner, Wait};
+    use crate::types::Name;
+
+    fn owner(name: Name) -> Owner {
+        Owner { kind: 1, name, region: None, groups: 2 }
+    }
+
+    #[test]
+    fn the_end_of_a_thread_marks_all_words_and_a_drop_does_too() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        for forget in [true, false] {
+            let cluster = cluster.clone();
+            let region = std::thread::spawn(move || {
+                let endpoint = Endpoint::open(&cluster, owner(name("a")), Wait::Block).expect("opened");
+                let region = Region::open(&cluster, endpoint.address().region).expect("mapped");
+                assert!((0..DEATH_WORDS).all(|i| region.death(0, i).load(Ordering::Relaxed) & TID_MASK != 0));
+                region.death(0, 3).fetch_or(WAITERS, Ordering::Relaxed);
+                if forget {
+                    core::mem::forget(endpoint);
+                }
+                region
+            })
+            .join()
+            .expect("no panic");
+            assert!((0..DEATH_WORDS).all(|i| region.death(0, i).load(Ordering::Relaxed) & OWNER_DIED != 0));
+            assert!(region.is_dead(0));
+        }
+    }
+
+    #[test]
+    fn a_thread_stands_for_one_endpoint() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let first = Endpoint::open(&cluster, owner(name("a")), Wait::Block).expect("opened");
+        let second = Endpoint::open(&cluster, owner(name("b")), Wait::Block);
+        assert!(matches!(second, Err(ShmError::ThreadTaken)));
+        drop(first);
+        Endpoint::open(&cluster, owner(name("b")), Wait::Block).expect("opened after the first was dropped");
+    }
+}

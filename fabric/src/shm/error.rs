@@ -1,0 +1,212 @@
+//! What can go wrong when a cluster is made, found or joined: what, where, and what to do next.
+
+use crate::layout::LimitError;
+use crate::types::Name;
+use core::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why a cluster, region or seat can not be had.
+#[derive(Debug)]
+pub enum ShmError {
+    /// The directory is not safe to use: not a directory of this user alone.
+    Unsafe {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// A cluster of this name runs.
+    AlreadyExists {
+        /// Its directory.
+        path: PathBuf,
+        /// Its live processes.
+        alive: usize,
+    },
+    /// A cluster of this name is left over: none of its processes lives.
+    Stale {
+        /// Its directory.
+        path: PathBuf,
+    },
+    /// There is no such cluster.
+    NotFound {
+        /// The name that was asked for.
+        name: Name,
+        /// Where it was looked for.
+        root: PathBuf,
+        /// The clusters that are there.
+        existing: Vec<Name>,
+    },
+    /// The file was made by another version of this program.
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its layout version.
+        found: u32,
+        /// This program's.
+        wanted: u32,
+    },
+    /// The file is not what its name says: other magic, length, or limits.
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The limits make no layout.
+    Limits(LimitError),
+    /// There is no room for a file.
+    NoSpace {
+        /// The file.
+        path: PathBuf,
+        /// The bytes that it needs.
+        bytes: usize,
+    },
+    /// All region numbers are taken by live processes.
+    TableFull {
+        /// The table.
+        path: PathBuf,
+        /// How many there are.
+        regions: usize,
+    },
+    /// The region number that was asked for belongs to a live process.
+    RegionTaken {
+        /// The region.
+        region: u32,
+        /// Its holder.
+        pid: u32,
+    },
+    /// There is no such region number.
+    NoSuchRegion {
+        /// The region.
+        region: u32,
+        /// The largest number that works.
+        max: u32,
+    },
+    /// No live process of this name, or with this region, is in the cluster.
+    NoSuchAgent {
+        /// The name or region that was asked for.
+        wanted: String,
+        /// The names of the live ones.
+        existing: Vec<Name>,
+    },
+    /// All seats of the agent are taken.
+    NoSeat {
+        /// The agent's region.
+        region: u32,
+        /// Its seats, its own not counted.
+        seats: u32,
+    },
+    /// The calling thread already stands for an endpoint.
+    ThreadTaken,
+    /// A file operation failed.
+    Io {
+        /// What was tried, as in "cannot ...".
+        doing: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The kernel lacks or refuses something.
+    Kernel {
+        /// What was tried, as in "cannot ...".
+        doing: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+impl ShmError {
+    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |error| Self::Io { doing, path, error }
+    }
+}
+
+fn listed(names: &[Name]) -> String {
+    match names {
+        [] => "there are none".to_owned(),
+        names => format!("there are: {}", names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+impl fmt::Display for ShmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsafe { path, fault } => {
+                write!(f, "{} {fault}; move it away or choose another directory", path.display())
+            }
+            Self::AlreadyExists { path, alive } => write!(
+                f,
+                "{} holds a cluster with {alive} live processes; stop them or choose another name",
+                path.display()
+            ),
+            Self::Stale { path } => write!(
+                f,
+                "{} holds a cluster whose processes are all dead; remove it or restart its processes",
+                path.display()
+            ),
+            Self::NotFound { name, root, existing } => {
+                write!(f, "no cluster {name} in {}; {}", root.display(), listed(existing))
+            }
+            Self::Version { path, found, wanted } => write!(
+                f,
+                "{} has layout version {found}, this program has {wanted}; use one version of it for all processes",
+                path.display()
+            ),
+            Self::Corrupt { path, fault } => {
+                write!(f, "{} {fault}; stop the cluster and remove it", path.display())
+            }
+            Self::Limits(error) => error.fmt(f),
+            Self::NoSpace { path, bytes } => write!(
+                f,
+                "no room for the {bytes} bytes of {}; free space there or lower the cluster's limits",
+                path.display()
+            ),
+            Self::TableFull { path, regions } => write!(
+                f,
+                "all {regions} regions of {} are taken by live processes; stop one or attach to an agent",
+                path.display()
+            ),
+            Self::RegionTaken { region, pid } => {
+                write!(f, "region {region} belongs to the live process {pid}; stop it or choose another")
+            }
+            Self::NoSuchRegion { region, max } => {
+                write!(f, "region {region} does not exist; choose one of 1..={max}")
+            }
+            Self::NoSuchAgent { wanted, existing } => {
+                write!(f, "no live process {wanted} in the cluster; {}", listed(existing))
+            }
+            Self::NoSeat { region, seats } => {
+                write!(
+                    f,
+                    "all {seats} seats of region {region} are taken; raise limits.seats or use another agent"
+                )
+            }
+            Self::ThreadTaken => {
+                write!(f, "this thread already stands for an endpoint; open another one on its own thread")
+            }
+            Self::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
+            Self::Kernel { doing, error } => {
+                write!(f, "cannot {doing}: {error}; this needs Linux 5.16 or later with /proc")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ShmError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } | Self::Kernel { error, .. } => Some(error),
+            Self::Limits(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<LimitError> for ShmError {
+    fn from(error: LimitError) -> Self {
+        Self::Limits(error)
+    }
+}

@@ -1,0 +1,243 @@
+//! Datagram rings: one lane per sender in each receiver's region, with one writer and one reader.
+//!
+//! A sender claims a lane by writing its identity into it, fills slots, and publishes them by advancing `head`; the
+//! receiver takes them at `tail`. A sender that dies while it fills a slot has published nothing. A full lane loses.
+
+use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout};
+use crate::memory;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Who sends: its region and its generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// Its region's number.
+    pub region: u32,
+    /// Its generation, so that a successor does not continue a predecessor's lane.
+    pub generation: u32,
+}
+
+impl Sender {
+    const fn word(self) -> u64 {
+        (self.region as u64) << 32 | self.generation as u64
+    }
+
+    const fn of(word: u64) -> Self {
+        Self { region: (word >> 32) as u32, generation: word as u32 }
+    }
+}
+
+/// What [`take`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// No datagram waits.
+    Empty,
+    /// A datagram of so many bytes, now in the buffer.
+    Datagram(Sender, usize),
+    /// The lane or the datagram made no sense and was skipped.
+    Refused,
+}
+
+fn word<'a>(words: &'a [AtomicU64], layout: &Layout, lane: u32, offset: usize) -> Option<&'a AtomicU64> {
+    if lane >= layout.limits().lanes {
+        return None;
+    }
+    words.get((layout.lane(lane) as usize + offset) / 8)
+}
+
+/// The slot of datagram `n`: its length word and its bytes.
+fn slot<'a>(
+    words: &'a [AtomicU64],
+    layout: &Layout,
+    lane: u32,
+    n: u64,
+) -> Option<(&'a AtomicU64, &'a [AtomicU64])> {
+    let bytes = DATAGRAM_HEAD_BYTES + layout.limits().datagram_bytes as usize;
+    memory::span(words, layout.datagram(lane, n), bytes)?.split_first()
+}
+
+/// The lane of this sender in a receiver's region, claimed now if need be; `None` if all are taken.
+#[must_use]
+pub fn claim(words: &[AtomicU64], layout: &Layout, sender: Sender) -> Option<u32> {
+    let owner = |lane| word(words, layout, lane, offset_of!(Lane, owner));
+    let lanes = 0..layout.limits().lanes;
+    let held = lanes.clone().find(|&n| owner(n).is_some_and(|w| w.load(Ordering::Relaxed) == sender.word()));
+    held.or_else(|| {
+        let free = |n: &u32| {
+            owner(*n).is_some_and(|w| {
+                w.load(Ordering::Relaxed) == 0
+                    && w.compare_exchange(0, sender.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
+        };
+        lanes.clone().find(free)
+    })
+}
+
+/// Whether a lane belongs to this sender.
+#[must_use]
+pub fn is_held(words: &[AtomicU64], layout: &Layout, lane: u32, sender: Sender) -> bool {
+    word(words, layout, lane, offset_of!(Lane, owner))
+        .is_some_and(|w| w.load(Ordering::Relaxed) == sender.word())
+}
+
+/// Puts a datagram into a lane that the caller holds. `false` if it is lost because the lane is full.
+#[must_use]
+pub fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]) -> bool {
+    let at = |offset| word(words, layout, lane, offset);
+    let (Some(head), Some(tail), Some(lost)) =
+        (at(offset_of!(Lane, head)), at(offset_of!(Lane, tail)), at(offset_of!(Lane, lost)))
+    else {
+        return false;
+    };
+    let number = head.load(Ordering::Relaxed);
+    let waiting = number.wrapping_sub(tail.load(Ordering::Acquire));
+    let full = waiting >= u64::from(layout.limits().lane_slots);
+    match slot(words, layout, lane, number) {
+        Some((len, body)) if !full && bytes.len() <= body.len() * 8 => {
+            len.store(bytes.len() as u64, Ordering::Relaxed);
+            memory::copy_in(body, bytes);
+            head.store(number.wrapping_add(1), Ordering::Release);
+            true
+        }
+        _ => {
+            crate::metrics::add(lost, 1);
+            false
+        }
+    }
+}
+
+/// Takes the oldest datagram of a lane into `out`, which is made as long as needed. Only the receiver may call this.
+pub fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Vec<u8>) -> Taken {
+    let at = |offset| word(words, layout, lane, offset);
+    let (Some(owner), Some(head), Some(tail)) =
+        (at(offset_of!(Lane, owner)), at(offset_of!(Lane, head)), at(offset_of!(Lane, tail)))
+    else {
+        return Taken::Empty;
+    };
+    let end = head.load(Ordering::Acquire);
+    let number = tail.load(Ordering::Relaxed);
+    match end.wrapping_sub(number) {
+        0 => return Taken::Empty,
+        n if n > u64::from(layout.limits().lane_slots) => {
+            tail.store(end, Ordering::Release);
+            return Taken::Refused;
+        }
+        _ => {}
+    }
+    let sender = Sender::of(owner.load(Ordering::Relaxed));
+    let taken = slot(words, layout, lane, number).and_then(|(len, body)| {
+        let len = usize::try_from(len.load(Ordering::Relaxed)).ok().filter(|&n| n <= body.len() * 8)?;
+        out.resize(len, 0);
+        memory::copy_out(body, out);
+        Some(Taken::Datagram(sender, len))
+    });
+    tail.store(number.wrapping_add(1), Ordering::Release);
+    taken.unwrap_or(Taken::Refused)
+}
+
+/// Frees the lanes that are drained and whose senders are gone. Only the receiver may call this.
+pub fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut(Sender) -> bool) {
+    for lane in 0..layout.limits().lanes {
+        let at = |offset| word(words, layout, lane, offset);
+        let (Some(owner), Some(head), Some(tail)) =
+            (at(offset_of!(Lane, owner)), at(offset_of!(Lane, head)), at(offset_of!(Lane, tail)))
+        else {
+            return;
+        };
+        let found = owner.load(Ordering::Relaxed);
+        // The order matters: a sender that is gone publishes nothing more, so the lane stays drained.
+        if found != 0
+            && is_gone(Sender::of(found))
+            && head.load(Ordering::Acquire) == tail.load(Ordering::Relaxed)
+        {
+            let _ = owner.compare_exchange(found, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::test::LIMITS;
+
+    const A: Sender = Sender { region: 9, generation: 1 };
+    const B: Sender = Sender { region: 10, generation: 4 };
+
+    fn lane() -> (Layout, Box<[AtomicU64]>, Vec<u8>) {
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        (layout, memory::zeroed(layout.bytes()), Vec::new())
+    }
+
+    #[test]
+    fn datagrams_come_out_in_order_many_times_around_the_ring() {
+        let (layout, words, mut out) = lane();
+        let n = claim(&words, &layout, A).expect("free");
+        assert_eq!(claim(&words, &layout, A), Some(n), "its own again");
+        for round in 0..5 * LIMITS.lane_slots as usize {
+            let text = vec![round as u8; round % 600];
+            assert!(push(&words, &layout, n, &text));
+            assert!(push(&words, &layout, n, b"second"));
+            assert_eq!(take(&words, &layout, n, &mut out), Taken::Datagram(A, text.len()));
+            assert_eq!(out, text);
+            assert_eq!(take(&words, &layout, n, &mut out), Taken::Datagram(A, 6));
+            assert_eq!(out, b"second");
+            assert_eq!(take(&words, &layout, n, &mut out), Taken::Empty);
+        }
+    }
+
+    #[test]
+    fn a_full_lane_loses_and_counts() {
+        let (layout, words, mut out) = lane();
+        let n = claim(&words, &layout, A).expect("free");
+        for i in 0..LIMITS.lane_slots {
+            assert!(push(&words, &layout, n, &[i as u8]));
+        }
+        assert!(!push(&words, &layout, n, b"lost"));
+        assert!(!push(&words, &layout, n, &vec![0; LIMITS.datagram_bytes as usize + 1]));
+        let lost = word(&words, &layout, n, offset_of!(Lane, lost)).expect("a lane");
+        assert_eq!(lost.load(Ordering::Relaxed), 2);
+        assert_eq!(take(&words, &layout, n, &mut out), Taken::Datagram(A, 1));
+        assert!(push(&words, &layout, n, b"fits again"));
+    }
+
+    #[test]
+    fn a_sender_that_dies_in_the_middle_has_sent_nothing_and_its_lane_is_reused_once_drained() {
+        let (layout, words, mut out) = lane();
+        for i in 0..LIMITS.lanes {
+            let n = claim(&words, &layout, Sender { region: 20 + i, generation: 1 }).expect("free");
+            assert!(push(&words, &layout, n, b"sent"));
+            let (len, _) = slot(&words, &layout, n, 1).expect("a slot");
+            len.store(u64::MAX, Ordering::Relaxed);
+        }
+        assert_eq!(claim(&words, &layout, A), None, "all taken");
+        free(&words, &layout, |s| s.region == 21);
+        assert_eq!(claim(&words, &layout, A), None, "not drained");
+        let gone = Sender { region: 21, generation: 1 };
+        assert_eq!(take(&words, &layout, 1, &mut out), Taken::Datagram(gone, 4));
+        assert_eq!(take(&words, &layout, 1, &mut out), Taken::Empty);
+        free(&words, &layout, |s| s.region == 21);
+        assert_eq!(claim(&words, &layout, A), Some(1));
+        assert_eq!(claim(&words, &layout, B), None);
+        assert!(push(&words, &layout, 1, b"after"));
+        assert_eq!(take(&words, &layout, 1, &mut out), Taken::Datagram(A, 5));
+    }
+
+    #[test]
+    fn nonsense_is_refused_and_skipped() {
+        let (layout, words, mut out) = lane();
+        let n = claim(&words, &layout, A).expect("free");
+        assert!(push(&words, &layout, n, b"long"));
+        let (len, _) = slot(&words, &layout, n, 0).expect("a slot");
+        len.store(u64::from(LIMITS.datagram_bytes) + 1, Ordering::Relaxed);
+        assert_eq!(take(&words, &layout, n, &mut out), Taken::Refused);
+        assert_eq!(take(&words, &layout, n, &mut out), Taken::Empty);
+        let head = word(&words, &layout, n, offset_of!(Lane, head)).expect("a lane");
+        head.store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(take(&words, &layout, n, &mut out), Taken::Refused);
+        assert_eq!(take(&words, &layout, n, &mut out), Taken::Empty);
+        assert!(push(&words, &layout, n, b"wraps"), "the count wraps around without harm");
+        assert_eq!(take(&words, &layout, n, &mut out), Taken::Datagram(A, 5));
+        assert_eq!(take(&words, &layout, LIMITS.lanes, &mut out), Taken::Empty, "no such lane");
+        assert_eq!(memory::relaxed(&words[layout.lane(0) as usize / 8]), 9 << 32 | 1);
+    }
+}

@@ -1,0 +1,108 @@
+//! Files of the cluster's directory as mapped words. A file's whole length is reserved before it is mapped and checked
+//! whenever it is mapped, so that no access to a mapping runs past its end.
+#![allow(unsafe_code)]
+
+use crate::shm::error::ShmError;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// Whether a mapping may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// A mapped file.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    words: NonNull<AtomicU64>,
+    len: usize,
+}
+
+// SAFETY: the words are atomics, valid from any thread until the mapping is dropped.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Deref for Mapping {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        // SAFETY: `words` are `len` mapped words until `self` is dropped; other processes access them, but only as
+        // atomics do. Stores to a read-only mapping are kept out by `Observed`, which gives no access to the words.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `words` and `len` are what `mmap` gave, and no reference outlives `self`.
+        unsafe { libc::munmap(self.words.as_ptr().cast(), self.len * 8) };
+    }
+}
+
+/// Makes a new file of `bytes` zeros, all of them reserved.
+pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, ShmError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .map_err(ShmError::io("create", path))?;
+    let reserved = loop {
+        // SAFETY: the descriptor is open.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as i64) } {
+            0 => break Ok(()),
+            libc::EINTR => {}
+            libc::ENOSPC | libc::EDQUOT => break Err(ShmError::NoSpace { path: path.into(), bytes }),
+            error => {
+                let error = std::io::Error::from_raw_os_error(error);
+                break Err(ShmError::Io { doing: "reserve space for", path: path.into(), error });
+            }
+        }
+    };
+    let mapped = reserved.and_then(|()| map(&file, path, Some(bytes), Access::ReadWrite));
+    if mapped.is_err() {
+        // A file that could not be filled is of no use to anybody.
+        let _ = std::fs::remove_file(path);
+    }
+    mapped
+}
+
+/// Maps a file that exists and, if `bytes` says so, has this length.
+pub(crate) fn open(path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, ShmError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(access == Access::ReadWrite)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .map_err(ShmError::io("open", path))?;
+    map(&file, path, bytes, access)
+}
+
+fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, ShmError> {
+    let meta = file.metadata().map_err(ShmError::io("look at", path))?;
+    let len = usize::try_from(meta.len()).unwrap_or(0);
+    if !meta.is_file() || len < 64 || len % 8 != 0 || bytes.is_some_and(|b| b != len) {
+        return Err(ShmError::Corrupt { path: path.into(), fault: "does not have the length of its layout" });
+    }
+    let protection = match access {
+        Access::ReadOnly => libc::PROT_READ,
+        Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
+    };
+    // The page tables are filled now: no fault later, in the middle of a failover.
+    let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
+    // SAFETY: a new mapping of an open file at an address that the kernel chooses.
+    let at = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
+    match NonNull::new(at.cast()) {
+        Some(words) if at != libc::MAP_FAILED => Ok(Mapping { words, len: len / 8 }),
+        _ => Err(ShmError::io("map", path)(std::io::Error::last_os_error())),
+    }
+}

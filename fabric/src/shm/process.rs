@@ -1,0 +1,114 @@
+//! Processes by pid and start time, so that a reused pid is never taken for its predecessor; pidfds as proof of death.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// One process of this host since boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Start time in clock ticks since boot: field 22 of `/proc/PID/stat`, its low 40 bits.
+    pub started: u64,
+}
+
+/// Bits of a start time that are kept: at 100 ticks a second they last for 348 years.
+pub(crate) const STARTED_BITS: u32 = 40;
+/// Bits of a pid: the kernel's own limit, `PID_MAX_LIMIT`.
+pub(crate) const PID_BITS: u32 = 22;
+
+/// What is known about a process.
+#[derive(Debug)]
+pub(crate) enum Life {
+    /// It runs; the pidfd becomes readable when all of its threads have ended.
+    Alive(OwnedFd),
+    /// No thread of it runs any more.
+    Dead,
+    /// This process can not tell, for want of a file descriptor for example.
+    Unknown,
+}
+
+impl Process {
+    /// The calling process.
+    pub(crate) fn current() -> io::Result<Self> {
+        let pid = std::process::id();
+        Ok(Self { pid, started: start_time("self")? })
+    }
+
+    /// Whether it runs, and a pidfd if so.
+    pub(crate) fn look(self) -> Life {
+        // SAFETY: the call takes two integers.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
+        if fd < 0 {
+            return match io::Error::last_os_error().raw_os_error() {
+                // EINVAL: the number now names a thread of another process, or is zero.
+                Some(libc::ESRCH | libc::EINVAL | libc::ENOENT) => Life::Dead,
+                _ => Life::Unknown,
+            };
+        }
+        // SAFETY: the kernel has just made this descriptor for us.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
+        // If the start time is right now, the pidfd that was opened before names the same process.
+        match start_time(&self.pid.to_string()) {
+            Ok(started) if started != self.started => Life::Dead,
+            Ok(_) if ended(&fd) => Life::Dead,
+            Ok(_) => Life::Alive(fd),
+            Err(error) if is_gone(&error) => Life::Dead,
+            Err(_) => Life::Unknown,
+        }
+    }
+
+    /// Whether no thread of it runs any more. In doubt it does.
+    pub(crate) fn is_dead(self) -> bool {
+        matches!(self.look(), Life::Dead)
+    }
+}
+
+/// Whether the process of a pidfd has ended, without blocking.
+pub(crate) fn ended(pidfd: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: `poll` is one valid entry.
+    let n = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    n == 1 && poll.revents & libc::POLLIN != 0
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+fn start_time(pid: &str) -> io::Result<u64> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
+    // Field 2 is the command in brackets, which may itself hold blanks and brackets; field 3 follows the last one.
+    let fields = stat.iter().rposition(|&b| b == b')').and_then(|at| stat.get(at + 1..)).unwrap_or_default();
+    let field = fields.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty()).nth(22 - 3);
+    let started = field.and_then(|f| core::str::from_utf8(f).ok()).and_then(|f| f.parse::<u64>().ok());
+    started.map(|s| s & ((1 << STARTED_BITS) - 1)).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has no field 22"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_alive_and_another_of_the_same_pid_is_dead() {
+        let me = Process::current().expect("/proc is mounted");
+        assert!(matches!(me.look(), Life::Alive(_)));
+        assert!(Process { started: me.started + 1, ..me }.is_dead());
+        assert!(Process { pid: 0, started: 1 }.is_dead());
+    }
+
+    #[test]
+    fn a_child_that_ended_is_dead_before_and_after_it_is_reaped() {
+        let mut child = std::process::Command::new("/bin/true").spawn().expect("/bin/true runs");
+        let process =
+            Process { pid: child.id(), started: start_time(&child.id().to_string()).expect("a child") };
+        while !process.is_dead() {
+            std::thread::yield_now();
+        }
+        child.wait().expect("reaped");
+        assert!(process.is_dead());
+    }
+}

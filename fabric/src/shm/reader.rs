@@ -1,0 +1,204 @@
+//! What observers read from a region: snapshots of its parts, each checked for what a writer that died or runs may have
+//! left torn.
+
+use crate::layout::{Header, Layout, Seat, ViewHead};
+use crate::memory;
+use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
+use crate::page::{self, Page};
+use crate::recorder::{self, Stamped};
+use crate::types::{Incarnation, Name, ViewId};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use zerocopy::FromBytes;
+
+/// A writer that is stopped in the middle of a publication is given up after so many torn reads.
+const TORN_READS_MAX: u32 = 64;
+
+/// Reads a region.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'a> {
+    words: &'a [AtomicU64],
+    layout: &'a Layout,
+}
+
+/// A seat at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeatInfo {
+    /// Its number.
+    pub seat: u16,
+    /// Counts occupants.
+    pub generation: u32,
+    /// The occupant's process.
+    pub process: super::Process,
+    /// Its name; empty if the words make none.
+    pub name: Name,
+    /// Its incarnation, [`Incarnation::NONE`] if it is not a member.
+    pub incarnation: Incarnation,
+    /// How far its heartbeat is.
+    pub heartbeat: u64,
+    /// How far the application is, if it tells.
+    pub progress: u64,
+    /// Whether the kernel has seen its thread end.
+    pub dead: bool,
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(words: &'a [AtomicU64], layout: &'a Layout) -> Self {
+        Self { words, layout }
+    }
+
+    fn part(&self, offset: u32, bytes: usize) -> &'a [AtomicU64] {
+        memory::span(self.words, offset, bytes).unwrap_or_default()
+    }
+
+    /// The header. Its parts may be of different moments.
+    #[must_use]
+    pub fn header(&self) -> Header {
+        let mut raw = [0; size_of::<Header>()];
+        memory::copy_out(self.words, &mut raw);
+        fence(Ordering::Acquire);
+        zerocopy::transmute!(raw)
+    }
+
+    /// A seat's fixed part; `None` if there is no such seat or nobody ever sat there.
+    #[must_use]
+    pub fn seat(&self, seat: u16) -> Option<SeatInfo> {
+        if u32::from(seat) >= self.layout.limits().seats {
+            return None;
+        }
+        let mut raw = [0; size_of::<Seat>()];
+        memory::copy_out(self.part(self.layout.seat(seat), raw.len()), &mut raw);
+        let found = Seat::read_from_bytes(&raw).ok()?;
+        if found.pid == 0 {
+            return None;
+        }
+        Some(SeatInfo {
+            seat,
+            generation: found.generation,
+            process: super::Process { pid: found.pid, started: found.started },
+            name: Name::from_words(found.name).unwrap_or_default(),
+            incarnation: Incarnation(found.incarnation),
+            heartbeat: found.heartbeat,
+            progress: found.progress,
+            dead: found.deaths[0] as u32 & super::futex::TID_MASK == 0,
+        })
+    }
+
+    /// The lease page, whole, or `None` if its holder stopped in the middle of a publication.
+    #[must_use]
+    pub fn page(&self) -> Option<Page> {
+        page::load(self.page_words()?)
+    }
+
+    /// The fence.
+    #[must_use]
+    pub fn fence(&self) -> ViewId {
+        self.page_words().map_or(ViewId::GENESIS, page::fenced)
+    }
+
+    fn page_words(&self) -> Option<&'a [AtomicU64; page::WORDS]> {
+        self.part(self.layout.page(), page::WORDS * 8).first_chunk()
+    }
+
+    /// The newest decided view, whole; `None` if there is none yet, or its owner stopped in the middle of a
+    /// publication.
+    #[must_use]
+    pub fn view(&self) -> Option<(ViewId, Vec<u8>)> {
+        let mut bytes = Vec::new();
+        self.view_into(&mut bytes).map(|id| (id, bytes))
+    }
+
+    /// As [`Reader::view`], into a buffer that is used again.
+    pub fn view_into(&self, bytes: &mut Vec<u8>) -> Option<ViewId> {
+        let area = self.part(self.layout.view(), self.layout.view_bytes() as usize);
+        let (head, body) = area.split_at_checked(size_of::<ViewHead>() / 8)?;
+        for _ in 0..TORN_READS_MAX {
+            let before = head[0].load(Ordering::Acquire);
+            let id = head[1].load(Ordering::Relaxed);
+            let len = usize::try_from(head[2].load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+            if before & 1 == 0 && len <= body.len() * 8 {
+                bytes.resize(len, 0);
+                memory::copy_out(body, bytes);
+                fence(Ordering::Acquire);
+                if head[0].load(Ordering::Relaxed) == before {
+                    return id.checked_sub(1).map(ViewId);
+                }
+            }
+            core::hint::spin_loop();
+        }
+        None
+    }
+
+    /// A seat's counters, in the order of [`Counter::ALL`]; empty if there is no such seat.
+    #[must_use]
+    pub fn counters(&self, seat: u16) -> Vec<u64> {
+        if u32::from(seat) >= self.layout.limits().seats {
+            return Vec::new();
+        }
+        let words = self.part(self.layout.counters(seat), COUNTER_WORDS * 8);
+        metrics::snapshot(words.get(..Counter::ALL.len()).unwrap_or_default())
+    }
+
+    /// One of the owner's histograms: samples by bucket, see [`metrics::bucket_floor`].
+    #[must_use]
+    pub fn histogram(&self, which: Histogram) -> Vec<u64> {
+        metrics::snapshot(self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8))
+    }
+
+    /// A seat's events from number `from` on, oldest first.
+    #[must_use]
+    pub fn events(&self, seat: u16, from: u64) -> Vec<Stamped> {
+        if u32::from(seat) >= self.layout.limits().seats {
+            return Vec::new();
+        }
+        recorder::read(self.part(self.layout.recorder(seat), self.layout.recorder_bytes()), from)
+    }
+
+    /// A copy of any part, which may be torn; `None` if it is misaligned or lies outside.
+    #[must_use]
+    pub fn bytes(&self, offset: u32, len: usize) -> Option<Vec<u8>> {
+        let mut out = vec![0; len];
+        memory::copy_out(memory::span(self.words, offset, len)?, &mut out);
+        fence(Ordering::Acquire);
+        Some(out)
+    }
+}
+
+/// Publishes a view for [`Reader::view`]. Only the owner may call this. `false` if it does not fit.
+pub(crate) fn publish_view(words: &[AtomicU64], layout: &Layout, id: ViewId, bytes: &[u8]) -> bool {
+    let area = memory::span(words, layout.view(), layout.view_bytes() as usize).unwrap_or_default();
+    let Some((head, body)) = area.split_at_checked(size_of::<ViewHead>() / 8) else { return false };
+    if bytes.len() > body.len() * 8 {
+        return false;
+    }
+    let sequence = head[0].load(Ordering::Relaxed) | 1;
+    head[0].store(sequence, Ordering::Relaxed);
+    fence(Ordering::Release);
+    head[1].store(id.0.wrapping_add(1), Ordering::Relaxed);
+    head[2].store(bytes.len() as u64, Ordering::Relaxed);
+    memory::copy_in(body, bytes);
+    head[0].store(sequence.wrapping_add(1), Ordering::Release);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::test::LIMITS;
+
+    #[test]
+    fn a_view_is_read_whole_or_not_at_all() {
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        let words = memory::zeroed(layout.bytes());
+        let reader = Reader::new(&words, &layout);
+        assert_eq!(reader.view(), None, "there is none yet");
+        assert!(publish_view(&words, &layout, ViewId(4), b"four"));
+        assert_eq!(reader.view(), Some((ViewId(4), b"four".to_vec())));
+        assert!(!publish_view(&words, &layout, ViewId(5), &vec![0; LIMITS.value_bytes as usize + 1]));
+        let head = layout.view() as usize / 8;
+        words[head].fetch_add(1, Ordering::Relaxed);
+        assert_eq!(reader.view(), None, "its writer died");
+        words[head].fetch_add(1, Ordering::Relaxed);
+        words[head + 2].store(u64::MAX, Ordering::Relaxed);
+        assert_eq!(reader.view(), None, "a length that lies outside");
+    }
+}

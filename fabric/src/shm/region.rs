@@ -1,0 +1,291 @@
+//! A region's file: how its owner makes or renews it, and how peers and observers map it.
+//!
+//! A coordinator's file outlives its process, because it holds acceptor memory. Any other owner makes a new file, so
+//! that the memory of its predecessor is never initialised again under outstanding operations.
+
+use crate::layout::{self, Header, Layout, Seat};
+use crate::memory;
+use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use crate::page::{self, Page};
+use crate::shm::cluster::Cluster;
+use crate::shm::error::ShmError;
+use crate::shm::futex;
+use crate::shm::map::{self, Access, Mapping};
+use crate::shm::process::Process;
+use crate::shm::reader::Reader;
+use crate::shm::table::{Claim, FIRST_FREE, REGIONS, Role};
+use core::mem::offset_of;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+/// A mapped region. Clones share the mapping.
+#[derive(Clone, Debug)]
+pub struct Region {
+    map: Arc<Mapping>,
+    layout: Layout,
+}
+
+impl Deref for Region {
+    type Target = [AtomicU64];
+    fn deref(&self) -> &[AtomicU64] {
+        &self.map
+    }
+}
+
+/// A region that is mapped for reading only, as the console does.
+#[derive(Clone, Debug)]
+pub struct Observed(Region);
+
+impl Observed {
+    /// Maps a region of the cluster, whether its owner lives or not.
+    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, ShmError> {
+        Region::map(cluster, region, Access::ReadOnly).map(Self)
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        self.0.reader()
+    }
+}
+
+impl Region {
+    /// Maps a region of the cluster, whether its owner lives or not.
+    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, ShmError> {
+        Self::map(cluster, region, Access::ReadWrite)
+    }
+
+    fn map(cluster: &Cluster, region: u32, access: Access) -> Result<Self, ShmError> {
+        if region == 0 || region >= REGIONS {
+            return Err(ShmError::NoSuchRegion { region, max: REGIONS - 1 });
+        }
+        let path = cluster.region_path(region);
+        let corrupt = |fault| ShmError::Corrupt { path: path.clone(), fault };
+        let layout = *cluster.layout();
+        let found = Self { map: Arc::new(map::open(&path, Some(layout.bytes()), access)?), layout };
+        let header = found.reader().header();
+        if found.word(0).load(Ordering::Acquire) != layout::MAGIC {
+            return Err(corrupt("is not a region, or not a finished one"));
+        }
+        if header.version != layout::VERSION {
+            return Err(ShmError::Version { path, found: header.version, wanted: layout::VERSION });
+        }
+        if header.limits != *layout.limits() || header.bytes != layout.bytes() as u64 {
+            return Err(corrupt("has other limits than its cluster"));
+        }
+        if header.region != region {
+            return Err(corrupt("is another region's"));
+        }
+        Ok(found)
+    }
+
+    /// Makes or renews the file of a region that the calling process has claimed. Its death words are left to
+    /// [`crate::shm::death::register`].
+    pub(crate) fn prepare(
+        cluster: &Cluster,
+        claim: &Claim<'_>,
+        role: &Role,
+        me: Process,
+    ) -> Result<Self, ShmError> {
+        let number = claim.region;
+        let region = match Self::kept(cluster, number)? {
+            Some(region) => region,
+            None => Self::fresh(cluster, number, claim.generation)?,
+        };
+        region.renew(claim.generation, role, me);
+        region.word(0).store(layout::MAGIC, Ordering::Release);
+        Ok(region)
+    }
+
+    /// The file of a coordinator's predecessor, if it was finished.
+    fn kept(cluster: &Cluster, number: u32) -> Result<Option<Self>, ShmError> {
+        if number >= FIRST_FREE {
+            return Ok(None);
+        }
+        match Self::open(cluster, number) {
+            Ok(region) => Ok(Some(region)),
+            Err(ShmError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
+            // The magic is written last: without it nobody has ever used the file.
+            Err(error) => match map::open(&cluster.region_path(number), None, Access::ReadOnly) {
+                Ok(map) if map[0].load(Ordering::Relaxed) == 0 => Ok(None),
+                Err(ShmError::Corrupt { .. }) => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn fresh(cluster: &Cluster, number: u32, generation: u32) -> Result<Self, ShmError> {
+        let path = cluster.region_path(number);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(ShmError::io("replace", path)(error));
+            }
+            _ => {}
+        }
+        let layout = *cluster.layout();
+        let region = Self { map: Arc::new(map::create(&path, layout.bytes())?), layout };
+        let limits = *layout.limits();
+        let header = Header {
+            magic: 0,
+            version: layout::VERSION,
+            kind: 0,
+            bytes: layout.bytes() as u64,
+            limits,
+            incarnation: 0,
+            groups: 0,
+            region: number,
+            spare: [0; 7],
+            doorbell: 0,
+            sleeping: 0,
+            spare_line: [0; 7],
+        };
+        memory::copy_in(&region, zerocopy::IntoBytes::as_bytes(&header));
+        // A seat's generation holds the region's in its high half, so that a seat of a predecessor's file is never
+        // taken for one of this file.
+        for seat in 1..limits.seats {
+            let at = region.layout.seat(seat as u16) as usize / 8 + offset_of!(Seat, generation) / 8;
+            futex::low_half(&region[at]).store(generation << 16, Ordering::Relaxed);
+        }
+        Ok(region)
+    }
+
+    /// Sets what belongs to the process: seat 0 with its counters and recorder, histograms, and the header's part.
+    /// The page is voided: a successor never inherits a lease. The fence stays, and so does acceptor memory.
+    fn renew(&self, generation: u32, role: &Role, me: Process) {
+        let layout = &self.layout;
+        futex::high_half(self.word(offset_of!(Header, kind) & !7)).store(role.kind, Ordering::Relaxed);
+        self.word(offset_of!(Header, incarnation)).store(0, Ordering::Relaxed);
+        futex::low_half(self.word(offset_of!(Header, groups))).store(role.groups, Ordering::Relaxed);
+        self.sleeping().store(0, Ordering::Relaxed);
+        self.clear(layout.counters(0), COUNTER_WORDS * 8);
+        self.clear(layout.recorder(0), layout.recorder_bytes());
+        for &histogram in Histogram::ALL {
+            self.clear(layout.histogram(histogram), HISTOGRAM_WORDS * 8);
+        }
+        page::publish(self.page(), &Page::default());
+        self.occupy(0, generation, role.name, me);
+    }
+
+    /// Writes who sits in a seat. The seat's state and death words are left alone.
+    pub(crate) fn occupy(&self, seat: u16, generation: u32, name: crate::types::Name, me: Process) {
+        let at = self.layout.seat(seat) as usize;
+        let set = |offset, value| self.word(at + offset).store(value, Ordering::Relaxed);
+        set(offset_of!(Seat, generation), u64::from(generation) | u64::from(me.pid) << 32);
+        set(offset_of!(Seat, started), me.started);
+        for offset in [
+            offset_of!(Seat, incarnation),
+            offset_of!(Seat, token),
+            offset_of!(Seat, request),
+            offset_of!(Seat, heartbeat),
+            offset_of!(Seat, progress),
+        ] {
+            set(offset, 0);
+        }
+        for (i, word) in name.to_words().into_iter().enumerate() {
+            set(offset_of!(Seat, name) + i * 8, word);
+        }
+        core::sync::atomic::fence(Ordering::Release);
+    }
+
+    pub(crate) fn clear(&self, offset: u32, bytes: usize) {
+        for word in self.part(offset, bytes) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The words of a part of the own layout, all of which lie within the mapping.
+    pub(crate) fn part(&self, offset: u32, bytes: usize) -> &[AtomicU64] {
+        memory::span(&self.map, offset, bytes).unwrap_or_default()
+    }
+
+    /// The word at a byte offset of the own layout.
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU64 {
+        &self.map[offset / 8]
+    }
+
+    /// A word of a seat's fixed part.
+    pub(crate) fn seat_word(&self, seat: u16, offset: usize) -> &AtomicU64 {
+        self.word(self.layout.seat(seat) as usize + offset)
+    }
+
+    /// The low half of a death word: the occupant's thread id until the kernel marks it dead.
+    pub(crate) fn death(&self, seat: u16, index: usize) -> &AtomicU32 {
+        futex::low_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
+    }
+
+    /// The high half of a death word: who waits on it.
+    pub(crate) fn death_claim(&self, seat: u16, index: usize) -> &AtomicU32 {
+        futex::high_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
+    }
+
+    /// Whether the kernel has seen the occupant's thread end, or there never was one.
+    #[inline]
+    pub(crate) fn is_dead(&self, seat: u16) -> bool {
+        // Word 0 is the first that the kernel marks.
+        self.death(seat, 0).load(Ordering::Acquire) & futex::TID_MASK == 0
+    }
+
+    /// Which occupant of the seat this file holds.
+    pub(crate) fn generation(&self, seat: u16) -> u32 {
+        self.seat_word(seat, offset_of!(Seat, generation)).load(Ordering::Acquire) as u32
+    }
+
+    /// The process of a seat's occupant.
+    pub(crate) fn process(&self, seat: u16) -> Process {
+        let pid = (self.seat_word(seat, offset_of!(Seat, generation)).load(Ordering::Acquire) >> 32) as u32;
+        Process { pid, started: self.seat_word(seat, offset_of!(Seat, started)).load(Ordering::Acquire) }
+    }
+
+    pub(crate) fn doorbell(&self) -> &AtomicU32 {
+        futex::low_half(self.word(offset_of!(Header, doorbell)))
+    }
+
+    pub(crate) fn sleeping(&self) -> &AtomicU32 {
+        futex::high_half(self.word(offset_of!(Header, doorbell)))
+    }
+
+    /// Tells the owner to look at its lanes and seats, and wakes it if it sleeps.
+    pub(crate) fn ring(&self) {
+        // Dekker with the sleeper: it sets `sleeping` before the kernel compares the doorbell. Whoever comes second
+        // sees the other. The flag is not taken, so that a ringer that dies before its wake-up call hinders no other.
+        self.doorbell().fetch_add(1, Ordering::SeqCst);
+        if self.sleeping().load(Ordering::SeqCst) != 0 {
+            futex::wake(self.doorbell(), 1);
+        }
+    }
+
+    /// Tells attached programs to look at page and view again, and wakes those that wait.
+    pub(crate) fn announce(&self) {
+        let word = &self.page()[page::CHANGED];
+        futex::low_half(word).fetch_add(1, Ordering::SeqCst);
+        // Dekker as in `ring`: a waiter raises the high half before the kernel compares the low one.
+        if futex::high_half(word).swap(0, Ordering::SeqCst) != 0 {
+            futex::wake(futex::low_half(word), u32::MAX);
+        }
+    }
+
+    /// The lease page.
+    #[inline]
+    #[must_use]
+    pub fn page(&self) -> &[AtomicU64; page::WORDS] {
+        match self.map.get(self.layout.page() as usize / 8..).and_then(<[AtomicU64]>::first_chunk) {
+            Some(page) => page,
+            // The mapping has the length of its layout, of which the page is a part.
+            None => unreachable!("a region without a page"),
+        }
+    }
+
+    /// Where everything lies.
+    #[must_use]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::new(&self.map, &self.layout)
+    }
+}

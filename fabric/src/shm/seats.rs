@@ -1,0 +1,203 @@
+//! The owner's side of the seats: what programs ask for, what they are told, and when a seat is free again.
+//!
+//! A request counts up and its answer names the count, so that an answer to an earlier request is never taken for one
+//! to a later.
+//!
+//! ```text
+//! request  kind:8 | sequence:16 << 8 | rings << 32
+//! status   code:8 | sequence answered:16 << 8 | changes:8 << 24     a futex in its low half
+//! ```
+
+use crate::contract::{SeatRequest, SeatStatus};
+use crate::layout::Seat;
+use crate::shm::futex;
+use crate::shm::occupancy::{Occupancy, Phase};
+use crate::shm::region::Region;
+use crate::types::{Address, Incarnation, Name};
+use core::mem::offset_of;
+use core::sync::atomic::{Ordering, fence};
+
+pub(crate) const JOIN: u8 = 1;
+pub(crate) const LEAVE: u8 = 2;
+
+const MEMBER: u8 = 1;
+const EXCLUDED: u8 = 2;
+const LEFT: u8 = 3;
+
+/// A program's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Request {
+    pub(crate) kind: u8,
+    pub(crate) sequence: u16,
+    /// Counts repetitions.
+    pub(crate) rings: u32,
+}
+
+impl Request {
+    pub(crate) const fn word(self) -> u64 {
+        self.kind as u64 | (self.sequence as u64) << 8 | (self.rings as u64) << 32
+    }
+
+    pub(crate) const fn of(word: u64) -> Self {
+        Self { kind: word as u8, sequence: (word >> 8) as u16, rings: (word >> 32) as u32 }
+    }
+}
+
+/// An owner's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    code: u8,
+    /// Of the last request that was answered.
+    pub(crate) sequence: u16,
+    changes: u8,
+}
+
+impl Answer {
+    const fn word(self) -> u32 {
+        self.code as u32 | (self.sequence as u32) << 8 | (self.changes as u32) << 24
+    }
+
+    pub(crate) const fn of(word: u32) -> Self {
+        Self { code: word as u8, sequence: (word >> 8) as u16, changes: (word >> 24) as u8 }
+    }
+
+    /// What it says, `None` before the first answer.
+    pub(crate) const fn status(self, incarnation: Incarnation) -> Option<SeatStatus> {
+        match self.code {
+            MEMBER => Some(SeatStatus::Member(incarnation)),
+            EXCLUDED => Some(SeatStatus::Excluded),
+            LEFT => Some(SeatStatus::Left),
+            _ => None,
+        }
+    }
+
+    const fn is_answered(self, request: Request) -> bool {
+        request.kind == 0 || self.sequence == request.sequence
+    }
+}
+
+/// What the owner keeps about the seats of its region.
+pub(crate) struct Seats {
+    region: Region,
+    number: u32,
+    /// The last request word of each seat that was handed to the machine, with the occupant's generation.
+    handed: Vec<(u32, u64)>,
+}
+
+impl Seats {
+    pub(crate) fn new(region: Region, number: u32) -> Self {
+        let seats = region.layout().limits().seats as usize;
+        Self { region, number, handed: vec![(0, 0); seats] }
+    }
+
+    fn state(&self, seat: u16) -> Occupancy {
+        Occupancy::of(self.region.seat_word(seat, offset_of!(Seat, state)).load(Ordering::Acquire))
+    }
+
+    /// The first unanswered request from seat `from` on that was not handed out since its last ring.
+    pub(crate) fn next_request(&mut self, from: u16) -> Option<(u16, SeatRequest)> {
+        for seat in from.max(1)..self.handed.len() as u16 {
+            let word = self.region.seat_word(seat, offset_of!(Seat, request)).load(Ordering::Acquire);
+            let request = Request::of(word);
+            if request.kind == 0 || self.state(seat).phase != Phase::Live {
+                continue;
+            }
+            let generation = self.region.generation(seat);
+            let Some(handed) = self.handed.get_mut(usize::from(seat)) else { continue };
+            if *handed == (generation, word) {
+                continue;
+            }
+            *handed = (generation, word);
+            let answer = futex::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
+            if Answer::of(answer.load(Ordering::Relaxed)).is_answered(request) {
+                continue;
+            }
+            let asked = match request.kind {
+                JOIN => self.join(seat, generation),
+                LEAVE => Some(SeatRequest::Leave),
+                _ => None,
+            };
+            if let Some(asked) = asked {
+                return Some((seat, asked));
+            }
+        }
+        None
+    }
+
+    fn join(&self, seat: u16, generation: u32) -> Option<SeatRequest> {
+        let at = offset_of!(Seat, name);
+        let word = |offset| self.region.seat_word(seat, offset).load(Ordering::Relaxed);
+        let name = Name::from_words([word(at), word(at + 8), word(at + 16)])?;
+        let token = word(offset_of!(Seat, token));
+        let address = Address { seat, generation, ..Address::region(self.number) };
+        Some(SeatRequest::Join { name, token, address })
+    }
+
+    /// Tells the program in a seat how it stands.
+    pub(crate) fn publish(&self, seat: u16, status: SeatStatus) {
+        if seat == 0 || usize::from(seat) >= self.handed.len() {
+            return;
+        }
+        let request =
+            Request::of(self.region.seat_word(seat, offset_of!(Seat, request)).load(Ordering::Acquire));
+        let word = futex::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
+        let before = Answer::of(word.load(Ordering::Relaxed));
+        let (code, incarnation, answers) = match status {
+            SeatStatus::Member(incarnation) => (MEMBER, incarnation, request.kind == JOIN),
+            // An exclusion may cross a new join: it does not answer it.
+            SeatStatus::Excluded => (EXCLUDED, Incarnation::NONE, request.kind == LEAVE),
+            SeatStatus::Left => (LEFT, Incarnation::NONE, request.kind == LEAVE),
+        };
+        let sequence = if answers { request.sequence } else { before.sequence };
+        let own = self.region.seat_word(seat, offset_of!(Seat, incarnation));
+        if (before.code, before.sequence) == (code, sequence) && own.load(Ordering::Relaxed) == incarnation.0
+        {
+            return;
+        }
+        own.store(incarnation.0, Ordering::Relaxed);
+        fence(Ordering::Release);
+        let after = Answer { code, sequence, changes: before.changes.wrapping_add(1) };
+        word.store(after.word(), Ordering::Release);
+        futex::wake(word, u32::MAX);
+    }
+
+    /// Frees the seats whose occupants are gone and no members any more. A dead one needs a proof.
+    pub(crate) fn free(&self) {
+        for seat in 1..self.handed.len() as u16 {
+            let state = self.region.seat_word(seat, offset_of!(Seat, state));
+            let found = state.load(Ordering::Acquire);
+            let occupancy = Occupancy::of(found);
+            let status = futex::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
+            let is_member = Answer::of(status.load(Ordering::Relaxed)).code == MEMBER;
+            let may_be_over = match occupancy.phase {
+                Phase::Free => false,
+                Phase::Closed => true,
+                // No system call for a seat whose occupant's thread lives.
+                Phase::Live => self.region.is_dead(seat) && occupancy.is_open(),
+                Phase::Claimed => occupancy.is_open(),
+            };
+            if may_be_over && !is_member {
+                self.region.seat_word(seat, offset_of!(Seat, request)).store(0, Ordering::Relaxed);
+                status.store(0, Ordering::Relaxed);
+                let _ = state.compare_exchange(found, Occupancy::FREE, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_names_the_request_that_it_answers() {
+        let request = Request { kind: JOIN, sequence: 7, rings: 3 };
+        assert_eq!(Request::of(request.word()), request);
+        let answer = Answer { code: MEMBER, sequence: 7, changes: 255 };
+        assert_eq!(Answer::of(answer.word()), answer);
+        assert!(answer.is_answered(request));
+        assert!(!answer.is_answered(Request { sequence: 8, ..request }));
+        assert_eq!(answer.status(Incarnation(5)), Some(SeatStatus::Member(Incarnation(5))));
+        assert_eq!(Answer::of(0).status(Incarnation(5)), None);
+    }
+}

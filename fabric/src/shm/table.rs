@@ -1,0 +1,241 @@
+//! The cluster's table: who holds which region, in one mapped file.
+//!
+//! ```text
+//! 0     header   magic, layout version, limits, nonce, cluster name
+//! 128   changes  counts changes of any entry
+//! 512   entries  64 bytes each: state, generation, kind and groups, name, spare
+//! ```
+//!
+//! An entry is claimed by one CAS on its state. Its other words are written by the claimant alone, before it makes the
+//! entry live, so they do not change while the state stays the same.
+
+use crate::layout::{self, Layout, Limits, PROPOSERS_MAX};
+use crate::shm::error::ShmError;
+use crate::shm::map::{self, Access, Mapping};
+use crate::shm::occupancy::{Occupancy, Phase};
+use crate::shm::process::Process;
+use crate::types::Name;
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use std::path::{Path, PathBuf};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Region numbers that a cluster has, 0 included, which is nobody's.
+pub const REGIONS: u32 = 256;
+/// The first number that is not a coordinator's.
+pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"obol-tab");
+const HEADER_VERSION: usize = 1;
+const HEADER_LIMITS: usize = 2;
+const HEADER_NONCE: usize = 6;
+const HEADER_NAME: usize = 7;
+const CHANGES: usize = 16;
+const ENTRIES: usize = 64;
+const ENTRY_WORDS: usize = 8;
+const WORDS: usize = ENTRIES + REGIONS as usize * ENTRY_WORDS;
+
+const STATE: usize = 0;
+const GENERATION: usize = 1;
+const ROLE: usize = 2;
+const NAME: usize = 3;
+
+const _: () = assert!(size_of::<Limits>() == (HEADER_NONCE - HEADER_LIMITS) * 8);
+
+/// What a region's owner says about itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Role {
+    pub(crate) kind: u32,
+    pub(crate) groups: u32,
+    pub(crate) name: Name,
+}
+
+/// An entry, read whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) occupancy: Occupancy,
+    pub(crate) generation: u32,
+    pub(crate) role: Role,
+}
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    map: Mapping,
+    path: PathBuf,
+    layout: Layout,
+    name: Name,
+}
+
+impl Table {
+    /// Writes a new table to `path`, which nobody else knows yet.
+    pub(crate) fn create(path: &Path, name: Name, limits: Limits, nonce: u64) -> Result<(), ShmError> {
+        let map = map::create(path, WORDS * 8)?;
+        map[0].store(MAGIC, Ordering::Relaxed);
+        map[HEADER_VERSION].store(u64::from(layout::VERSION), Ordering::Relaxed);
+        crate::memory::copy_in(&map[HEADER_LIMITS..HEADER_NONCE], limits.as_bytes());
+        map[HEADER_NONCE].store(nonce, Ordering::Relaxed);
+        store_name(&map[HEADER_NAME..], name);
+        Ok(())
+    }
+
+    pub(crate) fn open(path: &Path) -> Result<Self, ShmError> {
+        let corrupt = |fault| ShmError::Corrupt { path: path.into(), fault };
+        let map = map::open(path, None, Access::ReadWrite)?;
+        if map[0].load(Ordering::Relaxed) != MAGIC {
+            return Err(corrupt("is not the table of a cluster"));
+        }
+        let found = map[HEADER_VERSION].load(Ordering::Relaxed) as u32;
+        if found != layout::VERSION {
+            return Err(ShmError::Version { path: path.into(), found, wanted: layout::VERSION });
+        }
+        if map.len() != WORDS {
+            return Err(corrupt("does not have the length of a table"));
+        }
+        let mut raw = [0; size_of::<Limits>()];
+        crate::memory::copy_out(&map[HEADER_LIMITS..HEADER_NONCE], &mut raw);
+        let limits = Limits::read_from_bytes(&raw).map_err(|_| corrupt("holds no limits"))?;
+        let layout = Layout::new(limits)?;
+        let name = load_name(&map[HEADER_NAME..]).ok_or_else(|| corrupt("holds no valid name"))?;
+        Ok(Self { map, path: path.into(), layout, name })
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub(crate) fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Tells this cluster from others of the same name, before and after it.
+    pub(crate) fn nonce(&self) -> u64 {
+        self.map[HEADER_NONCE].load(Ordering::Relaxed)
+    }
+
+    /// Counts changes of entries, so that a reader can keep what it found.
+    pub(crate) fn changes(&self) -> u64 {
+        self.map[CHANGES].load(Ordering::Acquire)
+    }
+
+    fn entry(&self, region: u32) -> Option<&[AtomicU64]> {
+        if region == 0 || region >= REGIONS {
+            return None;
+        }
+        self.map.get(ENTRIES + region as usize * ENTRY_WORDS..)?.get(..ENTRY_WORDS)
+    }
+
+    /// The newest generation of a region, 0 if it never had an owner.
+    #[inline]
+    pub(crate) fn generation(&self, region: u32) -> u32 {
+        self.entry(region).map_or(0, |e| e[GENERATION].load(Ordering::Acquire) as u32)
+    }
+
+    /// The entry of a region, or `None` if it is free, does not exist, or changes just now.
+    pub(crate) fn get(&self, region: u32) -> Option<Entry> {
+        let entry = self.entry(region)?;
+        let state = entry[STATE].load(Ordering::Acquire);
+        let generation = entry[GENERATION].load(Ordering::Acquire) as u32;
+        let role = entry[ROLE].load(Ordering::Relaxed);
+        let name = load_name(&entry[NAME..]);
+        fence(Ordering::Acquire);
+        let stable = entry[STATE].load(Ordering::Relaxed) == state
+            && entry[GENERATION].load(Ordering::Relaxed) as u32 == generation;
+        let occupancy = Occupancy::of(state);
+        if !stable || occupancy.phase == Phase::Free {
+            return None;
+        }
+        let role = Role { kind: role as u32, groups: (role >> 32) as u32, name: name.unwrap_or_default() };
+        Some(Entry { occupancy, generation, role })
+    }
+
+    /// Claims a region, this one or any that is no coordinator's. The claim is to be made live or given back.
+    pub(crate) fn claim(&self, region: Option<u32>, me: Process) -> Result<Claim<'_>, ShmError> {
+        if let Some(region) = region {
+            let entry = self.entry(region).ok_or(ShmError::NoSuchRegion { region, max: REGIONS - 1 })?;
+            return self.try_claim(region, entry, me).map_err(|pid| ShmError::RegionTaken { region, pid });
+        }
+        // Numbers that nobody ever had come first: reusing one needs system calls to prove its holder dead.
+        for used in [false, true] {
+            for region in FIRST_FREE..REGIONS {
+                let Some(entry) = self.entry(region) else { continue };
+                if (entry[STATE].load(Ordering::Relaxed) != Occupancy::FREE) == used
+                    && let Ok(claim) = self.try_claim(region, entry, me)
+                {
+                    return Ok(claim);
+                }
+            }
+        }
+        Err(ShmError::TableFull { path: self.path.clone(), regions: (REGIONS - FIRST_FREE) as usize })
+    }
+
+    /// The claim, or the pid of the live holder.
+    fn try_claim<'a>(&'a self, region: u32, entry: &'a [AtomicU64], me: Process) -> Result<Claim<'a>, u32> {
+        let found = entry[STATE].load(Ordering::Acquire);
+        let holder = Occupancy::of(found);
+        if !holder.is_open() {
+            return Err(holder.process.pid);
+        }
+        // A dead process does not come back, so a state that was found open is not open again under the same word.
+        // Only `Closed` of a live process could be; it then is open all the same.
+        let claimed = Occupancy::word(Phase::Claimed, me);
+        entry[STATE]
+            .compare_exchange(found, claimed, Ordering::AcqRel, Ordering::Acquire)
+            .map_err(|word| Occupancy::of(word).process.pid)?;
+        let next = (entry[GENERATION].load(Ordering::Relaxed) as u32).checked_add(1).unwrap_or(1);
+        entry[GENERATION].store(u64::from(next), Ordering::Release);
+        self.changed();
+        Ok(Claim { table: self, region, generation: next, me })
+    }
+
+    fn changed(&self) {
+        self.map[CHANGES].fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Lets go of a region that `me` holds.
+    pub(crate) fn close(&self, region: u32, me: Process) {
+        if let Some(entry) = self.entry(region) {
+            entry[STATE].store(Occupancy::word(Phase::Closed, me), Ordering::Release);
+            self.changed();
+        }
+    }
+}
+
+/// A region number that the calling process has claimed. Nobody else writes its entry.
+pub(crate) struct Claim<'a> {
+    table: &'a Table,
+    pub(crate) region: u32,
+    pub(crate) generation: u32,
+    me: Process,
+}
+
+impl Claim<'_> {
+    /// Describes the owner; readers see it once the entry is live.
+    pub(crate) fn describe(&self, role: &Role) {
+        if let Some(entry) = self.table.entry(self.region) {
+            entry[ROLE].store(u64::from(role.kind) | u64::from(role.groups) << 32, Ordering::Relaxed);
+            store_name(&entry[NAME..], role.name);
+        }
+    }
+
+    /// Peers may use the region from now on.
+    pub(crate) fn go_live(self) {
+        if let Some(entry) = self.table.entry(self.region) {
+            entry[STATE].store(Occupancy::word(Phase::Live, self.me), Ordering::Release);
+            self.table.changed();
+        }
+    }
+
+    /// Gives the number back after a failure.
+    pub(crate) fn give_back(self) {
+        self.table.close(self.region, self.me);
+    }
+}
+
+fn store_name(words: &[AtomicU64], name: Name) {
+    for (to, word) in words.iter().zip(name.to_words()) {
+        to.store(word, Ordering::Relaxed);
+    }
+}
+
+fn load_name(words: &[AtomicU64]) -> Option<Name> {
+    Name::from_words(core::array::from_fn(|i| words.get(i).map_or(0, |w| w.load(Ordering::Relaxed))))
+}

@@ -1,0 +1,46 @@
+//! What the tests of this backend share.
+
+use crate::layout::Limits;
+use crate::types::Name;
+use core::ops::Deref;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::path::{Path, PathBuf};
+
+pub(crate) const LIMITS: Limits = Limits {
+    seats: 3,
+    slots: 8,
+    proposers: 3,
+    value_bytes: 512,
+    lanes: 4,
+    lane_slots: 4,
+    datagram_bytes: 1024,
+    recorder_events: 16,
+};
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).expect("a valid name")
+}
+
+/// A root of its own for each test, gone when the test ends, by a panic too.
+pub(crate) struct Root(PathBuf);
+
+impl Root {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(PathBuf::from(format!("/dev/shm/obol-unit-{}-{n}", std::process::id())))
+    }
+}
+
+impl Deref for Root {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

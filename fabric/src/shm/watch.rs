@@ -1,0 +1,282 @@
+//! The watcher's side of death notices: a robust-futex word of the victim's seat gives the suspicion, a pidfd the proof.
+//!
+//! The kernel wakes one waiter per word, so each watcher has a word of its own: coordinator `i` has word `i - 1`, any
+//! other process claims one of the rest. A watcher that finds none left looks at word 0 from time to time.
+
+use crate::contract::Evidence;
+use crate::layout::{DEATH_WORDS, PROPOSERS_MAX};
+use crate::shm::futex::{TID_MASK, WAITERS, Waiter};
+use crate::shm::lanes::Sender;
+use crate::shm::link::Links;
+use crate::shm::process::{self, Life, Process};
+use crate::shm::region::Region;
+use crate::types::{Address, Instant, Nanos};
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+/// How soon after a suspicion the proof is looked for again.
+const PROOF_EVERY_MIN: Nanos = Nanos::from_micros(100);
+/// How rarely at last: a process that let go of its seat may live on for long.
+const PROOF_EVERY_MAX: Nanos = Nanos::from_millis(10);
+/// How often a victim without a word of ours is looked at.
+const WORDLESS_EVERY: Nanos = Nanos::from_millis(1);
+/// How often all victims are checked for what the kernel's words do not tell: a successor, a cut robust list.
+const SWEEP_EVERY: Nanos = Nanos::from_millis(100);
+/// Bits of a watcher's generation in its claim of a word; the rest is its region.
+const CLAIM_GENERATION_BITS: u32 = 24;
+
+/// Where a watched process sits.
+struct Target {
+    region: Region,
+    number: u32,
+    seat: u16,
+    generation: u32,
+    process: Process,
+    pidfd: Option<OwnedFd>,
+    /// The word that wakes us.
+    word: Option<usize>,
+}
+
+struct Watch {
+    whom: Address,
+    target: Target,
+    suspected: Option<Instant>,
+    proved: bool,
+    /// When the proof is looked for again.
+    look_at: Instant,
+}
+
+/// All watches of this process.
+pub(crate) struct Watches {
+    me: Sender,
+    all: Vec<Watch>,
+    events: VecDeque<(Address, Evidence)>,
+    swept: Instant,
+    /// Some watch has no word of its own.
+    wordless: bool,
+}
+
+impl Target {
+    fn word(&self) -> &AtomicU32 {
+        self.region.death(self.seat, self.word.unwrap_or(0))
+    }
+
+    /// Whether another process sits there now.
+    fn is_replaced(&self, links: &Links) -> bool {
+        self.region.generation(self.seat) != self.generation
+            || self.seat == 0 && links.generation(self.number) != self.generation
+    }
+
+    /// Whether no thread of the process runs any more.
+    fn is_over(&mut self) -> bool {
+        if let Some(pidfd) = &self.pidfd {
+            return process::ended(pidfd);
+        }
+        match self.process.look() {
+            Life::Dead => true,
+            Life::Alive(pidfd) => {
+                self.pidfd = Some(pidfd);
+                false
+            }
+            Life::Unknown => false,
+        }
+    }
+
+    fn claim_word(&mut self, me: Sender, links: &mut Links) {
+        if me.region as usize <= PROPOSERS_MAX {
+            self.word = Some(me.region as usize - 1);
+            return;
+        }
+        let mine = claim_of(me);
+        for index in PROPOSERS_MAX..DEATH_WORDS {
+            let claim = self.region.death_claim(self.seat, index);
+            let holder = claim.load(Ordering::Acquire);
+            let open = holder == 0 || holder == mine || is_abandoned(holder, links);
+            if open && claim.compare_exchange(holder, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                self.word = Some(index);
+                return;
+            }
+        }
+    }
+
+    /// Asks the kernel to wake us. `false` if the victim is dead already.
+    fn ask(&self) -> bool {
+        let word = self.word();
+        // Never set on a word without a thread id: the kernel would not find its own there and tell nobody.
+        word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| (w & TID_MASK != 0).then_some(w | WAITERS))
+            .is_ok()
+    }
+
+    fn release_word(&self, me: Sender) {
+        if let Some(index) = self.word.filter(|&i| i >= PROPOSERS_MAX) {
+            let claim = self.region.death_claim(self.seat, index);
+            let _ = claim.compare_exchange(claim_of(me), 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    fn is_same_seat(&self, other: &Self) -> bool {
+        (self.number, self.seat, self.generation) == (other.number, other.seat, other.generation)
+    }
+}
+
+const fn claim_of(me: Sender) -> u32 {
+    me.region << CLAIM_GENERATION_BITS | me.generation & ((1 << CLAIM_GENERATION_BITS) - 1)
+}
+
+/// Whether a word's claimant is gone.
+fn is_abandoned(claim: u32, links: &mut Links) -> bool {
+    let region = claim >> CLAIM_GENERATION_BITS;
+    let generation = links.generation(region);
+    claim_of(Sender { region, generation }) != claim || links.is_gone(Sender { region, generation })
+}
+
+impl Watches {
+    pub(crate) fn new(me: Sender) -> Self {
+        Self { me, all: Vec::new(), events: VecDeque::new(), swept: Instant::ZERO, wordless: false }
+    }
+
+    pub(crate) fn watch(&mut self, whom: Address, links: &mut Links, now: Instant) {
+        if self.all.iter().any(|w| w.whom == whom) {
+            return;
+        }
+        let mut target = match find(whom, links) {
+            Ok(target) => target,
+            Err(proved) => {
+                self.events.push_back((whom, Evidence::Suspicion));
+                if proved {
+                    self.events.push_back((whom, Evidence::Proof));
+                }
+                return;
+            }
+        };
+        if let Life::Alive(pidfd) = target.process.look() {
+            target.pidfd = Some(pidfd);
+        }
+        target.claim_word(self.me, links);
+        if target.word.is_some() {
+            target.ask();
+        } else {
+            self.wordless = true;
+        }
+        self.all.push(Watch { whom, target, suspected: None, proved: false, look_at: now });
+        if let Some(watch) = self.all.last_mut() {
+            // A successor may have come while the pidfd was opened: then it is the successor's.
+            check(watch, true, links, &mut self.events, now);
+        }
+    }
+
+    pub(crate) fn unwatch(&mut self, whom: Address) {
+        self.events.retain(|(address, _)| *address != whom);
+        let Some(at) = self.all.iter().position(|w| w.whom == whom) else { return };
+        let gone = self.all.swap_remove(at).target;
+        if !self.all.iter().any(|w| w.target.is_same_seat(&gone)) {
+            gone.release_word(self.me);
+        }
+        self.wordless = self.all.iter().any(|w| w.target.word.is_none());
+    }
+
+    /// Looks at all victims. Costs one load each, and system calls only after a suspicion.
+    pub(crate) fn check(&mut self, links: &Links, now: Instant) {
+        let sweep = now.since(self.swept) >= SWEEP_EVERY;
+        if sweep {
+            self.swept = now;
+        }
+        for watch in &mut self.all {
+            check(watch, sweep, links, &mut self.events, now);
+        }
+    }
+
+    pub(crate) fn next(&mut self) -> Option<(Address, Evidence)> {
+        self.events.pop_front()
+    }
+
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.events.is_empty()
+    }
+
+    /// Adds the words to wait on, and says how long a wait may last. `None` if a victim has died just now.
+    pub(crate) fn waiters(&self, waiters: &mut Vec<Waiter>, max: usize, now: Instant) -> Option<Nanos> {
+        let mut span = if self.wordless { WORDLESS_EVERY } else { Nanos::MAX };
+        for watch in &self.all {
+            if watch.suspected.is_some() {
+                if !watch.proved {
+                    span = span.min(watch.look_at.since(now));
+                }
+                continue;
+            }
+            if watch.target.word.is_none() {
+                continue;
+            }
+            let word = watch.target.word();
+            let value = word.load(Ordering::Acquire);
+            if value & TID_MASK == 0 {
+                return None;
+            }
+            if waiters.len() < max {
+                waiters.push(Waiter::new(word, value));
+            } else {
+                span = span.min(WORDLESS_EVERY);
+            }
+        }
+        Some(span)
+    }
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        for watch in &self.all {
+            watch.target.release_word(self.me);
+        }
+    }
+}
+
+/// The process at an address. If there is none, or another one: whether that proves that it is over.
+///
+/// A region or seat is given to a successor only after its holder was proved dead, or had let go and ended its lease.
+/// But when a region got a new file, the programs in the seats of the old one may live on.
+fn find(whom: Address, links: &mut Links) -> Result<Target, bool> {
+    const FILE: u32 = 16;
+    let (region, newest) = links.region(whom.region).map_err(|_| whom.seat == 0)?;
+    if u32::from(whom.seat) >= region.layout().limits().seats {
+        return Err(false);
+    }
+    let generation = region.generation(whom.seat);
+    if whom.generation != 0 && whom.generation != generation || whom.seat == 0 && generation != newest {
+        return Err(whom.seat == 0 || whom.generation >> FILE == generation >> FILE);
+    }
+    let process = region.process(whom.seat);
+    Ok(Target { region, number: whom.region, seat: whom.seat, generation, process, pidfd: None, word: None })
+}
+
+fn check(
+    watch: &mut Watch,
+    sweep: bool,
+    links: &Links,
+    events: &mut VecDeque<(Address, Evidence)>,
+    now: Instant,
+) {
+    if watch.proved {
+        return;
+    }
+    let died = watch.target.word().load(Ordering::Acquire) & TID_MASK == 0;
+    if watch.suspected.is_none() && !died && !sweep {
+        return;
+    }
+    let replaced = watch.target.is_replaced(links);
+    let due = replaced || sweep || watch.suspected.is_none() || now >= watch.look_at;
+    let over = replaced || due && watch.target.is_over();
+    if watch.suspected.is_none() && (died || over) {
+        watch.suspected = Some(now);
+        events.push_back((watch.whom, Evidence::Suspicion));
+    }
+    if over {
+        watch.proved = true;
+        events.push_back((watch.whom, Evidence::Proof));
+    } else if let Some(since) = watch.suspected
+        && due
+    {
+        let pause = Nanos(now.since(since).0 / 8);
+        watch.look_at = now + pause.clamp(PROOF_EVERY_MIN, PROOF_EVERY_MAX);
+    }
+}
