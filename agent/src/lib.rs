@@ -1,1 +1,56 @@
-//! The per-node daemon, and the library that applications link.
+//! Membership beside an application.
+//!
+//! Three forms. [`run_agent`] is the daemon of a node: one core, one lease, for all programs of the node. [`Attached`]
+//! is a program that sits in an agent's seat and reads the agent's lease page: its `active` check costs the same as
+//! the agent's own. [`Embedded`] is a program with a core of its own on a thread of its own.
+//!
+//! An application that acts only while its view is active asks before it starts and again before its effect counts:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # use obol_agent::Attached;
+//! # use obol_fabric::{Name, Nanos};
+//! # use obol_profiles::Site;
+//! let site = Site::open(&obol_fabric::shm::default_root(), Name::new("default")?)?;
+//! let mut app = Attached::open(&site, Name::new("node-1")?, Name::new("cache-1")?)?;
+//! app.join(Nanos::from_secs(5))?;
+//! let view = app.view().ok_or("the agent knows no view yet")?;
+//! let served = app.guard(view.id, || "the answer");
+//! # let _ = served;
+//! # Ok(()) }
+//! ```
+
+mod attached;
+mod embedded;
+
+pub use attached::{AttachError, Attached};
+pub use embedded::Embedded;
+
+use obol_fabric::shm::{Endpoint, Owner, ShmError};
+use obol_fabric::{Group, Name};
+use obol_membership::{Kind, Member};
+use obol_profiles::Site;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A seed that differs between processes and lives: the standard library's per-process random keys.
+#[must_use]
+pub fn seed() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, Member), ShmError> {
+    let owner = Owner { kind: kind as u32, name, region: None, groups: Group::Everyone.bit() };
+    let profile = &site.deployment.profile;
+    let mut endpoint = Endpoint::open(&site.cluster, owner, profile.wait)?;
+    endpoint.beat_every(profile.timing.heartbeat_every);
+    Ok((endpoint, Member::new(site.config, kind, name, Arc::clone(&site.genesis), seed)))
+}
+
+/// Runs the agent of a node on this thread until `stop` is set. `seed` must differ between lives.
+pub fn run_agent(site: &Site, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), ShmError> {
+    let (mut endpoint, mut machine) = member(site, Kind::Agent, name, seed)?;
+    endpoint.run(&mut machine, stop, |_, _| {});
+    Ok(())
+}

@@ -2,3 +2,7 @@
 //! simulation campaign. Nothing here takes part in the protocol.
 
 pub mod control;
+pub mod drill;
+pub mod observe;
+pub mod stats;
+pub mod timeline;

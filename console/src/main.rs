@@ -1,2 +1,60 @@
-//! The operator program.
-fn main() {}
+//! `obol`: the operator's program, and the thin mains of the daemons.
+
+mod bench;
+mod cli;
+mod daemons;
+mod drill;
+mod kill;
+mod live;
+mod output;
+mod profile;
+mod sim;
+mod status;
+mod table;
+mod up;
+
+use clap::Parser;
+use cli::{Cli, Command};
+use output::Failure;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(code) => code,
+        // Whoever read our output has seen enough.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            // Nobody is left to tell if this fails, too.
+            let _ = output::complain(&failure);
+            failure.code()
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<ExitCode, Failure> {
+    let root = cli.place.root.clone().unwrap_or_else(obol_fabric::shm::default_root);
+    let cluster = cli.place.cluster;
+    match &cli.command {
+        Command::Up(up) => up::run(&root, cluster, up),
+        Command::Status(how) => status::run(&root, cluster, how.json),
+        Command::Kill(target) => kill::kill(&root, cluster, &target.target),
+        Command::Start(target) => kill::start(&root, cluster, &target.target),
+        Command::Down => kill::down(&root, cluster),
+        Command::Drill(drill) => drill::run(&root, cluster, drill),
+        Command::Bench(bench) => bench::run(bench),
+        Command::Sim(sim) => sim::run(sim),
+        Command::Profile(command) => profile::run(command),
+        Command::Completions { shell } => {
+            let mut command = <Cli as clap::CommandFactory>::command();
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut command, "obol", &mut script);
+            output::bytes(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Coordinator { number } => daemons::coordinator(&root, cluster, *number),
+        Command::Agent { name } => daemons::agent(&root, cluster, *name),
+        Command::App { name, node } => daemons::app(&root, cluster, *name, *node),
+        Command::FloorRole { role, file } => bench::floor_role(*role, file),
+    }
+}

@@ -1,1 +1,66 @@
-//! The coordinator daemon.
+//! The coordinator daemon: a [`Coordinator`] machine driven over shared memory.
+//!
+//! Its region is the acceptor's memory and outlives the process, so a restarted coordinator goes on where its
+//! predecessor stopped. Everything else it knows it learns again.
+
+use obol_fabric::shm::{Endpoint, Owner, ShmError};
+use obol_fabric::{Group, Name};
+use obol_membership::{Coordinator, Kind};
+use obol_profiles::{Deployment, Site};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// Why a coordinator does not run.
+#[derive(Debug)]
+pub enum CoordinatorError {
+    /// The cluster has no coordinator of this number.
+    NoSuchNumber {
+        /// The number that was asked for.
+        number: u16,
+        /// The largest that works.
+        coordinators: u16,
+    },
+    /// Its memory can not be had.
+    Fabric(ShmError),
+}
+
+impl fmt::Display for CoordinatorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoSuchNumber { number, coordinators } => {
+                write!(f, "there is no coordinator {number}; the cluster has 1 to {coordinators}")
+            }
+            Self::Fabric(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CoordinatorError {}
+
+impl From<ShmError> for CoordinatorError {
+    fn from(error: ShmError) -> Self {
+        Self::Fabric(error)
+    }
+}
+
+/// Runs coordinator `number` (from 1) on this thread until `stop` is set. `seed` must differ between lives.
+pub fn run(site: &Site, number: u16, seed: u64, stop: &AtomicBool) -> Result<(), CoordinatorError> {
+    let coordinators = site.deployment.coordinators;
+    if number == 0 || number > coordinators {
+        return Err(CoordinatorError::NoSuchNumber { number, coordinators });
+    }
+    let (name, address): (Name, _) = Deployment::coordinator(number);
+    let owner = Owner {
+        kind: Kind::Coordinator as u32,
+        name,
+        region: Some(address.region),
+        groups: Group::Coordinators.bit() | Group::Everyone.bit(),
+    };
+    let profile = &site.deployment.profile;
+    let mut endpoint = Endpoint::open(&site.cluster, owner, profile.wait)?;
+    endpoint.beat_every(profile.timing.heartbeat_every);
+    let mut machine = Coordinator::new(site.config, number, Arc::clone(&site.genesis), seed);
+    endpoint.run(&mut machine, stop, |_, _| {});
+    Ok(())
+}

@@ -2,7 +2,8 @@
 //! and the reference all follow from it; a new constant is a row here and a line in each built-in file.
 
 use crate::kind::{Choice, Kind};
-use crate::{Profile, Scheduling, WaitStrategy};
+use crate::{Profile, Scheduling};
+use obol_fabric::shm::Wait;
 use obol_fabric::{Limits, Nanos};
 use obol_membership::Timing;
 
@@ -158,21 +159,13 @@ pub(crate) static KEYS: &[Key] = &[
     key(
         "wait.strategy",
         Kind::Choice(&[
-            Choice {
-                name: "spin",
-                is: |p| matches!(p.wait, WaitStrategy::Spin),
-                take: |p| p.wait = WaitStrategy::Spin,
-            },
+            Choice { name: "spin", is: |p| matches!(p.wait, Wait::Spin), take: |p| p.wait = Wait::Spin },
             Choice {
                 name: "hybrid",
-                is: |p| matches!(p.wait, WaitStrategy::Hybrid { .. }),
-                take: |p| p.wait = WaitStrategy::Hybrid { yield_for: Nanos::ZERO },
+                is: |p| matches!(p.wait, Wait::Hybrid { .. }),
+                take: |p| p.wait = Wait::Hybrid { yield_for: Nanos::ZERO },
             },
-            Choice {
-                name: "block",
-                is: |p| matches!(p.wait, WaitStrategy::Block),
-                take: |p| p.wait = WaitStrategy::Block,
-            },
+            Choice { name: "block", is: |p| matches!(p.wait, Wait::Block), take: |p| p.wait = Wait::Block },
         ]),
         "How a process waits for its next event: spin needs a core for each process; hybrid yields for a while, then \
          blocks; block sleeps at once.",
@@ -183,8 +176,8 @@ pub(crate) static KEYS: &[Key] = &[
             low: US,
             high: SECOND,
             at: |p| match &mut p.wait {
-                WaitStrategy::Hybrid { yield_for } => Some(yield_for),
-                WaitStrategy::Spin | WaitStrategy::Block => None,
+                Wait::Hybrid { yield_for } => Some(yield_for),
+                Wait::Spin | Wait::Block => None,
             },
         },
         "How long a hybrid wait yields before it blocks. Blocking costs a wake-up, yielding costs the others' time.",

@@ -21,10 +21,12 @@ mod kind;
 mod load;
 mod profile;
 mod read;
+mod site;
 mod write;
 
 pub use deployment::{Deployment, DeploymentError};
 pub use error::{Fault, Problem, ProfileError};
 pub use kind::SCHEMA;
 pub use load::BUILTIN;
-pub use profile::{Profile, Scheduling, WaitStrategy};
+pub use profile::{Profile, Scheduling};
+pub use site::{Site, SiteError};

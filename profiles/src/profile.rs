@@ -1,5 +1,6 @@
 //! What a profile is once it is read: plain values with their units, ready for the machines and the fabric.
 
+use obol_fabric::shm::Wait;
 use obol_fabric::{Limits, Name, Nanos};
 use obol_membership::Timing;
 
@@ -16,23 +17,9 @@ pub struct Profile {
     /// How much of everything a region holds.
     pub limits: Limits,
     /// How a process waits for its next event.
-    pub wait: WaitStrategy,
+    pub wait: Wait,
     /// How the kernel schedules coordinators and agents.
     pub scheduling: Scheduling,
-}
-
-/// How a process waits for its next event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum WaitStrategy {
-    /// Looks again and again, on a core of its own.
-    Spin,
-    /// Looks and yields for so long, then blocks on its doorbell.
-    Hybrid {
-        /// How long it yields before it blocks.
-        yield_for: Nanos,
-    },
-    /// Blocks at once on its doorbell.
-    Block,
 }
 
 /// How the kernel schedules coordinators and agents.
@@ -81,7 +68,7 @@ impl Profile {
                 datagram_bytes: 0,
                 recorder_events: 0,
             },
-            wait: WaitStrategy::Spin,
+            wait: Wait::Spin,
             scheduling: Scheduling::Other,
         }
     }

@@ -1,7 +1,8 @@
 //! The built-in profiles are what they promise, and the written form of a profile is the profile.
 
+use obol_fabric::shm::Wait;
 use obol_fabric::{Layout, Nanos};
-use obol_profiles::{BUILTIN, Profile, ProfileError, Scheduling, WaitStrategy};
+use obol_profiles::{BUILTIN, Profile, ProfileError, Scheduling};
 
 #[test]
 fn every_built_in_profile_is_read_and_survives_its_written_form() {
@@ -27,11 +28,11 @@ fn values_arrive_where_they_belong() {
     assert_eq!(laptop.timing.drift_ppm, 200);
     assert!(laptop.timing.fencing);
     assert_eq!(laptop.limits.lanes, 48);
-    assert_eq!(laptop.wait, WaitStrategy::Hybrid { yield_for: Nanos::from_micros(30) });
+    assert_eq!(laptop.wait, Wait::Hybrid { yield_for: Nanos::from_micros(30) });
     assert_eq!(laptop.scheduling, Scheduling::Other);
     let dedicated = Profile::builtin("dedicated").expect("it is built in");
     assert_eq!(dedicated.timing.renew_every, Nanos::from_micros(250));
-    assert_eq!(dedicated.wait, WaitStrategy::Block);
+    assert_eq!(dedicated.wait, Wait::Block);
     assert_eq!(dedicated.scheduling, Scheduling::Fifo { priority: 10 });
     assert_eq!(dedicated.limits, laptop.limits);
 }

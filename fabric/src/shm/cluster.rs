@@ -137,14 +137,14 @@ impl Cluster {
             _ => Ok(()),
         };
         gone(&dir.join("table"))?;
+        // Whatever else lies there belongs to the cluster, too: the directory is private to it.
         for entry in fs::read_dir(&dir).map_err(ShmError::io("list", &dir))?.filter_map(Result::ok) {
-            let file = entry.file_name();
-            let ours = file.to_str().is_some_and(|f| f.starts_with("region-") || f.starts_with("table."));
-            if ours {
-                gone(&entry.path())?;
-            }
+            gone(&entry.path())?;
         }
-        fs::remove_dir(&dir).map_err(ShmError::io("remove", dir))
+        fs::remove_dir(&dir).map_err(ShmError::io("remove", dir))?;
+        // The last cluster takes the root with it; any other keeps it.
+        let _ = fs::remove_dir(root);
+        Ok(())
     }
 
     /// The cluster's name.

@@ -16,6 +16,7 @@ mod process;
 mod reader;
 mod region;
 mod run;
+pub mod sched;
 mod seats;
 mod table;
 #[cfg(test)]
@@ -30,7 +31,7 @@ pub use attach::Attachment;
 pub use cluster::{Cluster, RegionInfo, default_root};
 pub use endpoint::{Endpoint, Owner, Waker};
 pub use error::ShmError;
-pub use process::Process;
+pub use process::{Held, Process};
 pub use reader::{Reader, SeatInfo};
 pub use region::{Observed, Region};
 pub use run::Wait;

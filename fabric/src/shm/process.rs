@@ -59,9 +59,39 @@ impl Process {
         }
     }
 
+    /// Whether any thread of it may still run.
+    #[must_use]
+    pub fn is_alive(self) -> bool {
+        !self.is_dead()
+    }
+
+    /// Takes hold of it, so that a signal can not hit a later process with the same pid.
+    pub fn hold(self) -> io::Result<Held> {
+        match self.look() {
+            Life::Alive(pidfd) => Ok(Held(pidfd)),
+            Life::Dead => Err(io::Error::new(io::ErrorKind::NotFound, "it is dead already")),
+            Life::Unknown => Err(io::Error::other("the kernel gives no descriptor for it")),
+        }
+    }
+
     /// Whether no thread of it runs any more. In doubt it does.
     pub(crate) fn is_dead(self) -> bool {
         matches!(self.look(), Life::Dead)
+    }
+}
+
+/// A process that is held by a descriptor.
+#[derive(Debug)]
+pub struct Held(OwnedFd);
+
+impl Held {
+    /// Sends it SIGKILL.
+    pub fn kill(&self) -> io::Result<()> {
+        let none = core::ptr::null::<libc::siginfo_t>();
+        // SAFETY: the descriptor is a pidfd, and a null pointer asks for the default signal information.
+        let sent =
+            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), libc::SIGKILL, none, 0) };
+        if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 

@@ -17,7 +17,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// What a loop does when there is nothing to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// Looks again at once. Wants a core of its own.
     Spin,

@@ -212,8 +212,8 @@ impl Coordinator {
         fabric.observe(Histogram::Clear, now.since(clearing.began()));
         self.clearing = None;
         self.cleared = self.cleared.max(base);
-        fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
         fabric.record(Record::new(Event_::Clear, base.0, 0));
+        fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
         fabric.count(Counter::ClearsSent, 1);
     }
 

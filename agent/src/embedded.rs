@@ -1,0 +1,84 @@
+//! A program with a core of its own: the machine runs on a thread, the program reads the lease page of its own region.
+
+use obol_fabric::shm::{Region, ShmError, Waker, clock};
+use obol_fabric::{Incarnation, Name, ViewId, page};
+use obol_membership::{Kind, View};
+use obol_profiles::Site;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+/// A member that is its own agent. Dropping it ends the core; the cluster then notices its death.
+pub struct Embedded {
+    region: Region,
+    waker: Waker,
+    stop: Arc<AtomicBool>,
+    core: Option<JoinHandle<()>>,
+}
+
+impl Embedded {
+    /// Starts the core; it joins by itself.
+    pub fn start(site: Arc<Site>, name: Name) -> Result<Self, ShmError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let (tell, told) = mpsc::channel();
+        let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
+            Ok((mut endpoint, mut machine)) => {
+                let ready = tell.send(Ok((endpoint.region().clone(), endpoint.waker())));
+                if ready.is_ok() {
+                    endpoint.run(&mut machine, &stopped, |_, _| {});
+                }
+            }
+            Err(error) => {
+                // Whoever started this thread waits for exactly one message.
+                let _ = tell.send(Err(error));
+            }
+        };
+        let spawned = std::thread::Builder::new().name("obol-core".to_owned()).spawn(run);
+        let kernel = |error| ShmError::Kernel { doing: "start a thread", error };
+        let core = spawned.map_err(kernel)?;
+        let ended = || kernel(std::io::Error::other("it ended at once"));
+        let (region, waker) = told.recv().map_err(|_| ended())??;
+        Ok(Self { region, waker, stop, core: Some(core) })
+    }
+
+    /// The own incarnation; [`Incarnation::NONE`] while this program is no member.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        Incarnation(self.region.reader().header().incarnation)
+    }
+
+    /// The newest view that is known to be decided; `None` before there is one.
+    #[must_use]
+    pub fn view(&self) -> Option<View> {
+        self.region.reader().view().and_then(|(_, bytes)| View::unseal(&bytes))
+    }
+
+    /// Whether `view` is active now. The same check, at the same cost, as [`crate::Attached::active`].
+    #[inline]
+    #[must_use]
+    pub fn active(&self, view: ViewId) -> bool {
+        page::active(self.region.page(), view, clock::now)
+    }
+
+    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
+    pub fn guard<T>(&self, view: ViewId, work: impl FnOnce() -> T) -> Option<T> {
+        if !self.active(view) {
+            return None;
+        }
+        let done = work();
+        self.active(view).then_some(done)
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.waker.wake();
+        if let Some(core) = self.core.take() {
+            // A core that panicked has told so already.
+            let _ = core.join();
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Distributions of durations as reports give them: microseconds with fractions, and a percentile only where there are
+//! enough samples to claim it.
+
+use hdrhistogram::Histogram;
+use obol_fabric::Nanos;
+use serde::Serialize;
+
+/// Samples from which on a p99 is claimed: with fewer, the largest sample may well lie below the true p99
+/// (1 - 0.99^n reaches 95 % at n = 299).
+pub const P99_SAMPLES_MIN: u64 = 299;
+
+/// The longest duration that is told apart: ten minutes.
+const LONGEST: Nanos = Nanos::from_secs(600);
+
+/// A distribution of durations.
+#[derive(Clone, Debug)]
+pub struct Distribution(Histogram<u64>);
+
+/// A distribution in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// Samples.
+    pub n: u64,
+    /// The smallest.
+    pub min: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 90th percentile.
+    pub p90: f64,
+    /// The 99th percentile; absent below [`P99_SAMPLES_MIN`] samples.
+    pub p99: Option<f64>,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Default for Distribution {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Distribution {
+    /// No samples yet; three significant figures are kept.
+    #[must_use]
+    pub fn new() -> Self {
+        // The bounds are constants that the library takes: 1 < 2 * lowest <= highest, at most 5 figures.
+        #[expect(clippy::expect_used, reason = "constant arguments, held by a test")]
+        Self(Histogram::new_with_bounds(1, LONGEST.0, 3).expect("constant bounds are valid"))
+    }
+
+    /// Adds a sample; what is longer than the longest counts as that.
+    pub fn add(&mut self, span: Nanos) {
+        self.0.saturating_record(span.0.max(1));
+    }
+
+    /// Samples so far.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The value at a quantile.
+    #[must_use]
+    pub fn quantile(&self, q: f64) -> Nanos {
+        Nanos(self.0.value_at_quantile(q))
+    }
+
+    /// The figures of a report.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let us = |n: u64| if self.0.is_empty() { 0.0 } else { n as f64 / 1000.0 };
+        let at = |q: f64| us(self.0.value_at_quantile(q));
+        Summary {
+            n: self.0.len(),
+            min: us(self.0.min()),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: (self.0.len() >= P99_SAMPLES_MIN).then(|| at(0.99)),
+            max: us(self.0.max()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_p99_needs_its_samples() {
+        let mut times = Distribution::new();
+        for n in 1..P99_SAMPLES_MIN {
+            times.add(Nanos(n * 1000));
+        }
+        assert_eq!(times.summary().p99, None);
+        times.add(Nanos(299_000));
+        let summary = times.summary();
+        assert!((summary.p50 - 150.0).abs() < 0.2, "{summary:?}");
+        assert!(summary.p99.is_some_and(|p99| (p99 - 296.0).abs() < 1.0), "{summary:?}");
+    }
+
+    #[test]
+    fn no_samples_give_zeros_and_no_p99() {
+        let summary = Distribution::new().summary();
+        assert_eq!((summary.n, summary.p50, summary.max, summary.p99), (0, 0.0, 0.0, None));
+    }
+}

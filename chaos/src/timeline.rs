@@ -1,0 +1,247 @@
+//! The time line of a failover: what each process stamped on its way from a death to being active without the dead.
+//! Built from the flight recorders' own stamps, never from when they were read. (Protocol, section 7.)
+
+use crate::observe::Seen;
+use obol_fabric::recorder::Kind as What;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::{Kind, Level};
+use std::collections::BTreeMap;
+
+/// Views whose events are kept.
+const VIEWS_MAX: usize = 256;
+
+/// What happened around one view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// Who decided it.
+    pub decider: Option<Name>,
+    /// When its leader proposed it.
+    pub propose: Option<Instant>,
+    /// When it was decided.
+    pub decide: Option<Instant>,
+    /// When every older lease was over, and how many holders a fence had cleared; only for a view that is not
+    /// compatible with its predecessor.
+    pub fenced: Option<(Instant, u64)>,
+    /// When CLEAR was sent.
+    pub clear: Option<Instant>,
+    /// When each process learned of it.
+    pub received: BTreeMap<Name, Instant>,
+    /// When it became active for each process.
+    pub active: BTreeMap<Name, Instant>,
+    /// Each application's first success in it.
+    pub service: BTreeMap<Name, Instant>,
+}
+
+/// A death notice at one coordinator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Who took it.
+    pub at: Name,
+    /// When.
+    pub when: Instant,
+    /// The accused.
+    pub accused: Incarnation,
+    /// The accuser.
+    pub accuser: Incarnation,
+    /// By which detector.
+    pub level: Option<Level>,
+}
+
+/// The time lines of the newest views.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    views: BTreeMap<ViewId, Timeline>,
+    notices: Vec<Notice>,
+    /// Members that found themselves excluded: who, when.
+    pub excluded: Vec<(Name, Incarnation, Instant)>,
+}
+
+impl History {
+    /// Takes events.
+    pub fn take(&mut self, events: &[Seen]) {
+        for seen in events {
+            self.one(seen);
+        }
+        while self.views.len() > VIEWS_MAX {
+            self.views.pop_first();
+        }
+        if self.notices.len() > 4 * VIEWS_MAX {
+            self.notices.drain(..self.notices.len() - 4 * VIEWS_MAX);
+        }
+        if self.excluded.len() > VIEWS_MAX {
+            self.excluded.drain(..self.excluded.len() - VIEWS_MAX);
+        }
+    }
+
+    fn one(&mut self, seen: &Seen) {
+        let (record, at, who) = (&seen.event.record, seen.event.at, seen.process);
+        let views = &mut self.views;
+        match record.kind {
+            What::Propose => views.entry(ViewId(record.a)).or_default().propose = Some(at),
+            What::Decide => {
+                let line = views.entry(ViewId(record.a)).or_default();
+                line.decide = Some(at);
+                line.decider = Some(who);
+            }
+            What::Fenced => views.entry(ViewId(record.a)).or_default().fenced = Some((at, record.b)),
+            What::Clear if seen.kind == Kind::Coordinator => {
+                views.entry(ViewId(record.a)).or_default().clear = Some(at)
+            }
+            What::ViewReceived => {
+                views.entry(ViewId(record.a)).or_default().received.entry(who).or_insert(at);
+            }
+            What::Active => {
+                views.entry(ViewId(record.a)).or_default().active.entry(who).or_insert(at);
+            }
+            What::Service => {
+                views.entry(ViewId(record.a)).or_default().service.entry(who).or_insert(at);
+            }
+            What::Notice => self.notices.push(Notice {
+                at: who,
+                when: at,
+                accused: Incarnation(record.a),
+                accuser: Incarnation(record.b),
+                level: Level::from_number(record.level),
+            }),
+            What::Excluded => self.excluded.push((who, Incarnation(record.a), at)),
+            _ => {}
+        }
+    }
+
+    /// What is known of a view.
+    #[must_use]
+    pub fn view(&self, id: ViewId) -> Option<&Timeline> {
+        self.views.get(&id)
+    }
+
+    /// When a process was first active in this view or a later one.
+    #[must_use]
+    pub fn active_from(&self, id: ViewId, who: Name) -> Option<Instant> {
+        self.views.range(id..).filter_map(|(_, line)| line.active.get(&who).copied()).min()
+    }
+
+    /// The first notice of a death at a coordinator.
+    #[must_use]
+    pub fn notice(&self, at: Name, accused: Incarnation) -> Option<&Notice> {
+        self.notices.iter().find(|n| n.at == at && n.accused == accused)
+    }
+}
+
+/// The phases of one failover; they add up to the time from the kill to the last survivor's `active`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phases {
+    /// Kill to the notice at the coordinator that then decided.
+    pub notice: Nanos,
+    /// Notice to proposal; in a leader's failover this holds the takeover.
+    pub propose: Nanos,
+    /// Proposal to decision.
+    pub decide: Nanos,
+    /// Decision to the last older lease's end; zero for a compatible view.
+    pub fence: Nanos,
+    /// That to CLEAR.
+    pub clear: Nanos,
+    /// CLEAR to the last survivor's `active`.
+    pub active: Nanos,
+}
+
+impl Phases {
+    /// Names, in the order of time.
+    pub const NAMES: [&'static str; 6] = ["notice", "propose", "decide", "fence", "clear", "active"];
+
+    /// The values in the same order.
+    #[must_use]
+    pub const fn values(&self) -> [Nanos; 6] {
+        [self.notice, self.propose, self.decide, self.fence, self.clear, self.active]
+    }
+
+    /// From the kill to the last survivor's `active`.
+    #[must_use]
+    pub fn total(&self) -> Nanos {
+        self.values().into_iter().fold(Nanos::ZERO, Nanos::saturating_add)
+    }
+
+    /// The phases of a view that excludes all of `dead`, which were killed at `killed`; `None` if stamps are missing or
+    /// not in the order of cause and effect.
+    #[must_use]
+    pub fn of(
+        history: &History,
+        id: ViewId,
+        dead: &[Incarnation],
+        killed: Instant,
+        survivors: &[Name],
+    ) -> Option<Self> {
+        let line = history.view(id)?;
+        let decider = line.decider?;
+        // The view's cause is complete when its decider knows of the last of the dead that it could wait for.
+        let propose = line.propose?;
+        let notices = dead.iter().filter_map(|who| history.notice(decider, *who)).map(|n| n.when);
+        let notice = notices.filter(|when| *when <= propose).max()?;
+        let decide = line.decide?;
+        let fenced = line.fenced.map_or(decide, |(at, _)| at);
+        let clear = line.clear.unwrap_or(fenced);
+        let active =
+            survivors.iter().map(|name| history.active_from(id, *name)).collect::<Option<Vec<_>>>()?;
+        // A survivor may start by its own wait before CLEAR was even sent.
+        let active = active.into_iter().max()?.max(clear);
+        let order = [killed, notice, propose, decide, fenced, clear, active];
+        if order.windows(2).any(|pair| pair[0] > pair[1]) {
+            return None;
+        }
+        let [notice, propose, decide, fence, clear, active] =
+            core::array::from_fn(|i| order[i + 1].since(order[i]));
+        Some(Self { notice, propose, decide, fence, clear, active })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::recorder::{Record, Stamped};
+
+    fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> Seen {
+        let record = Record { kind: what, level: 1, a, b };
+        let event = Stamped { number: 0, at: Instant(at), record };
+        Seen { process: Name::new(process).expect("a name"), kind, event }
+    }
+
+    fn failover() -> History {
+        let mut history = History::default();
+        let (c, a) = (Kind::Coordinator, Kind::App);
+        history.take(&[
+            seen("coord-1", c, What::Notice, 110, 9, 1),
+            seen("coord-1", c, What::Propose, 112, 5, 0),
+            seen("coord-1", c, What::Decide, 115, 5, 0),
+            seen("coord-1", c, What::Fenced, 120, 5, 3),
+            seen("coord-1", c, What::Clear, 121, 5, 0),
+            seen("app-1", a, What::Active, 140, 5, 0),
+            seen("app-3", a, What::Active, 150, 5, 0),
+        ]);
+        history
+    }
+
+    fn names(names: &[&str]) -> Vec<Name> {
+        names.iter().map(|n| Name::new(n).expect("a name")).collect()
+    }
+
+    #[test]
+    fn phases_add_up_to_the_total() {
+        let history = failover();
+        let dead = [Incarnation(9)];
+        let survivors = names(&["app-1", "app-3"]);
+        let phases = Phases::of(&history, ViewId(5), &dead, Instant(100), &survivors).expect("whole");
+        assert_eq!(phases.values().map(|n| n.0), [10, 2, 3, 5, 1, 29]);
+        assert_eq!(phases.total(), Nanos(50));
+    }
+
+    #[test]
+    fn a_time_line_with_a_hole_or_against_causality_gives_no_phases() {
+        let history = failover();
+        let dead = [Incarnation(9)];
+        let missing = names(&["app-1", "app-2"]);
+        assert_eq!(Phases::of(&history, ViewId(5), &dead, Instant(100), &missing), None);
+        let survivors = names(&["app-1"]);
+        assert_eq!(Phases::of(&history, ViewId(5), &dead, Instant(111), &survivors), None);
+        assert_eq!(Phases::of(&history, ViewId(6), &dead, Instant(100), &survivors), None);
+        assert_eq!(Phases::of(&history, ViewId(5), &[Incarnation(8)], Instant(100), &survivors), None);
+    }
+}

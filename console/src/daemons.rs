@@ -1,0 +1,134 @@
+//! The daemons' thin mains: find the cluster, set up the process, run until told to stop.
+
+use crate::output::{self, Failure};
+use obol_agent::{AttachError, Attached};
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::{Kind as Event, Record};
+use obol_fabric::shm::{ShmError, clock, sched};
+use obol_fabric::{Name, Nanos, ViewId};
+use obol_profiles::{Scheduling, Site};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// How long a demo app looks for its agent, and waits to be admitted, before it gives up.
+const START_TIMEOUT: Nanos = Nanos::from_secs(20);
+/// Between two requests that a demo app serves when nothing changes.
+const SERVE_EVERY: Nanos = Nanos::from_millis(50);
+
+/// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and SIGINT.
+fn enter(root: &Path, cluster: Name, core: bool) -> Result<(Site, Arc<AtomicBool>), Failure> {
+    sched::die_with_parent().map_err(Failure::failed)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
+    }
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    if core && let Scheduling::Fifo { priority } = site.deployment.profile.scheduling {
+        // The profile asks for it where it is allowed; the process works without.
+        if let Err(error) = sched::run_fifo(priority) {
+            output::remark(format_args!(
+                "obol: no real-time scheduling ({error}); leases may be renewed late. Grant CAP_SYS_NICE or use the profile laptop"
+            ))?;
+        }
+    }
+    Ok((site, stop))
+}
+
+pub(crate) fn coordinator(root: &Path, cluster: Name, number: u16) -> Result<ExitCode, Failure> {
+    let (site, stop) = enter(root, cluster, true)?;
+    obol_coordinator::run(&site, number, obol_agent::seed(), &stop).map_err(Failure::failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn agent(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, Failure> {
+    let (site, stop) = enter(root, cluster, true)?;
+    obol_agent::run_agent(&site, name, obol_agent::seed(), &stop).map_err(Failure::failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Takes a seat, as soon as the agent is there.
+fn attach(site: &Site, node: Name, name: Name, stop: &AtomicBool) -> Result<Attached, AttachError> {
+    let end = clock::now() + START_TIMEOUT;
+    loop {
+        match Attached::open(site, node, name) {
+            Err(AttachError::Fabric(ShmError::NoSuchAgent { .. }))
+                if clock::now() < end && !stop.load(Ordering::Relaxed) =>
+            {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The demo application: it serves small requests under the guard of its view, and notes the first success in each.
+pub(crate) fn app(root: &Path, cluster: Name, name: Name, node: Name) -> Result<ExitCode, Failure> {
+    let (site, stop) = enter(root, cluster, false)?;
+    while !stop.load(Ordering::Relaxed) {
+        let mut app = attach(&site, node, name, &stop).map_err(Failure::failed)?;
+        match app.join(START_TIMEOUT) {
+            Ok(_) => {}
+            Err(AttachError::AgentDied(_)) => continue,
+            Err(error) => return Err(Failure::failed(error)),
+        }
+        serve(&mut app, &stop)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Serves until told to stop or until the agent dies.
+fn serve(app: &mut Attached, stop: &AtomicBool) -> Result<(), Failure> {
+    let mut served_in = None;
+    let mut changes = app.changes();
+    let mut view = app.view();
+    while !stop.load(Ordering::Relaxed) && app.agent_lives() {
+        let now = clock::now();
+        let mut wait = SERVE_EVERY;
+        if let Some(current) = view.as_ref().filter(|view| view.member(app.incarnation()).is_some()) {
+            let noted = serve_one(app, current.id, &mut served_in);
+            // The lease may lie ahead; nobody rings when it begins.
+            if let (false, Some(lease)) = (noted, app.lease())
+                && now < lease.start
+                && lease.view == current.id
+            {
+                wait = wait.min(lease.start.since(now));
+            }
+        } else if app.is_excluded() {
+            match app.join(START_TIMEOUT) {
+                Ok(_) => {}
+                Err(AttachError::AgentDied(_)) => return Ok(()),
+                Err(error) => return Err(Failure::failed(error)),
+            }
+            view = app.view();
+            continue;
+        }
+        let seen = app.wait_changed(changes, wait);
+        if seen != changes || view.is_none() {
+            changes = seen;
+            view = app.view();
+        }
+    }
+    Ok(())
+}
+
+/// One request. The first one that the view lets through is the app's first success in it.
+fn serve_one(app: &Attached, view: ViewId, served_in: &mut Option<ViewId>) -> bool {
+    let seat = app.seat();
+    let first = *served_in != Some(view);
+    if first && app.active(view) {
+        seat.record(Record::new(Event::Active, view.0, 0));
+    }
+    let served = app.guard(view, || seat.progress()).is_some();
+    if served {
+        seat.count(Counter::Served, 1);
+        if first {
+            *served_in = Some(view);
+            seat.record(Record::new(Event::Service, view.0, 0));
+        }
+    } else {
+        seat.count(Counter::Inactive, 1);
+    }
+    served
+}

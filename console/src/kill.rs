@@ -1,0 +1,107 @@
+//! `obol kill`, `obol start`, `obol down`.
+
+use crate::output::{self, Failure};
+use obol_chaos::control::{self, ControlError, Request};
+use obol_chaos::observe::{Observer, Process, Snapshot};
+use obol_fabric::Name;
+use obol_fabric::shm::{Cluster, ShmError};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long `down` waits for a supervisor, and for killed processes, to be gone.
+const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The process that a name or a role stands for.
+fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure> {
+    let found = if target == "leader" { snapshot.leader() } else { snapshot.process(target) };
+    found.ok_or_else(|| {
+        let live: Vec<&str> =
+            snapshot.processes.iter().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
+        Failure::Refused(format!(
+            "no live process {target}; there are: {}, and the role leader",
+            live.join(", ")
+        ))
+    })
+}
+
+pub(crate) fn kill(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let snapshot = observer.snapshot();
+    let process = find(&snapshot, target)?;
+    let failed = |error| Failure::Failed(format!("could not kill {}: {error}", process.name));
+    process.process.hold().and_then(|held| held.kill()).map_err(failed)?;
+    output::line(format_args!(
+        "killed {} (pid {}, incarnation {})",
+        process.name, process.process.pid, process.incarnation
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+    let opened = Cluster::open(root, cluster).map_err(Failure::refused)?;
+    let pid =
+        control::ask(opened.dir(), &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
+    output::line(format_args!("started {target} (pid {})", pid.unwrap_or(0)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the cluster by its supervisor if there is one, and by killing its processes if there is none; then removes
+/// what is left.
+pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
+    let dir = match Cluster::open(root, cluster) {
+        Ok(opened) => {
+            match control::ask(opened.dir(), &Request::Stop) {
+                Ok(_) => wait_until_gone(root, cluster),
+                Err(ControlError::NoSupervisor(_)) => {}
+                Err(error) => output::remark(format_args!("obol: {error}; killing its processes"))?,
+            }
+            kill_all(&opened);
+            opened.dir().to_owned()
+        }
+        // Whatever is wrong with the table, its files can still be removed if nobody uses them.
+        Err(error @ (ShmError::Version { .. } | ShmError::Corrupt { .. })) => {
+            output::remark(format_args!("obol: {error}; removing its files"))?;
+            root.join(cluster.as_str())
+        }
+        // A directory without a table is what is left of an `up` or `down` that was killed.
+        Err(ShmError::NotFound { .. }) if root.join(cluster.as_str()).exists() => root.join(cluster.as_str()),
+        Err(error) => return Err(Failure::refused(error)),
+    };
+    if dir.exists() {
+        Cluster::remove(root, cluster).map_err(Failure::failed)?;
+    }
+    output::line(format_args!("cluster {cluster} is down"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn wait_until_gone(root: &Path, cluster: Name) {
+    let end = Instant::now() + DOWN_TIMEOUT;
+    while Instant::now() < end && root.join(cluster.as_str()).exists() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn kill_all(cluster: &Cluster) {
+    let end = Instant::now() + DOWN_TIMEOUT;
+    while Instant::now() < end {
+        let mut live = 0;
+        for info in cluster.regions() {
+            let mut processes = vec![info.process];
+            if let Ok(region) = obol_fabric::shm::Observed::open(cluster, info.number) {
+                let seats = 1..cluster.layout().limits().seats as u16;
+                processes.extend(seats.filter_map(|seat| region.reader().seat(seat)).map(|s| s.process));
+            }
+            for process in processes {
+                // Who is gone already needs no killing.
+                if let Ok(held) = process.hold() {
+                    live += usize::from(held.kill().is_ok());
+                }
+            }
+        }
+        if live == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

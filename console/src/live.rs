@@ -1,0 +1,288 @@
+//! The live view in plain lines: who is there, how the leases do, and every view change with its cause and time line.
+
+use crate::output;
+use crate::table;
+use obol_chaos::observe::{Health, Observer, Snapshot};
+use obol_chaos::timeline::{History, Timeline};
+use obol_fabric::metrics::Counter;
+use obol_fabric::shm::clock;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::{Change, Kind, View};
+use serde::Serialize;
+use std::io;
+
+/// A view change is told when all survivors are active, or after this time with what there is.
+const SETTLE_TIMEOUT: Nanos = Nanos::from_secs(1);
+/// Between two tables.
+const TABLE_EVERY: Nanos = Nanos::from_secs(5);
+
+/// One stamp of a view change in JSON: microseconds since its first stamp.
+#[derive(Serialize)]
+struct StampJson<'a> {
+    process: &'a str,
+    us: f64,
+}
+
+/// A view change in JSON.
+#[derive(Serialize)]
+struct ViewJson<'a> {
+    event: &'static str,
+    view: u64,
+    base: u64,
+    members: usize,
+    leader: Option<&'a str>,
+    causes: Vec<String>,
+    decided_by: Option<&'a str>,
+    stamps: Vec<(&'static str, f64)>,
+    received: Vec<StampJson<'a>>,
+    active: Vec<StampJson<'a>>,
+}
+
+/// The summary that `up --json` ends with.
+#[derive(Serialize)]
+pub(crate) struct SummaryJson {
+    event: &'static str,
+    seconds: f64,
+    view: Option<u64>,
+    view_changes: u64,
+    health: Health,
+    reasons: Vec<String>,
+    renewals_on_time: u64,
+    renewals_late: u64,
+    renewals_failed: u64,
+}
+
+/// What the live view knows.
+pub(crate) struct Live {
+    cluster: Name,
+    observer: Observer,
+    history: History,
+    json: bool,
+    quiet: bool,
+    began: Instant,
+    /// Incarnations by name, also of members that are gone.
+    names: Vec<(Incarnation, Name)>,
+    told: Option<ViewId>,
+    told_health: Option<(Health, Vec<String>)>,
+    /// The newest view that is not told yet, and when it was first seen.
+    waiting: Option<(ViewId, Instant)>,
+    changes: u64,
+    tabled: Option<Snapshot>,
+}
+
+impl Live {
+    pub(crate) fn new(cluster: Name, observer: Observer, json: bool, quiet: bool) -> Self {
+        Self {
+            cluster,
+            observer,
+            history: History::default(),
+            json,
+            quiet,
+            began: clock::now(),
+            names: Vec::new(),
+            told: None,
+            told_health: None,
+            waiting: None,
+            changes: 0,
+            tabled: None,
+        }
+    }
+
+    /// One look.
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
+        self.observer.snapshot()
+    }
+
+    /// Looks, and prints what is new.
+    pub(crate) fn look(&mut self) -> io::Result<()> {
+        self.history.take(&self.observer.events());
+        let snapshot = self.observer.snapshot();
+        let Some(view) = snapshot.view.clone() else { return Ok(()) };
+        for member in &view.members {
+            if !self.names.iter().any(|(who, _)| *who == member.incarnation) {
+                self.names.push((member.incarnation, member.name));
+            }
+        }
+        if self.told != Some(view.id) {
+            let since = match self.waiting {
+                Some((id, since)) if id == view.id => since,
+                _ => {
+                    self.waiting = Some((view.id, snapshot.at));
+                    snapshot.at
+                }
+            };
+            let holders = view.members.iter().filter(|m| m.kind != Kind::Coordinator);
+            let settled = holders.into_iter().all(|m| self.history.active_from(view.id, m.name).is_some());
+            if settled || snapshot.at.since(since) > SETTLE_TIMEOUT {
+                self.changes += view.id.0 - self.told.map_or(0, |id| id.0);
+                self.tell(&view, &snapshot)?;
+                self.told = Some(view.id);
+                self.waiting = None;
+            }
+        }
+        let health = (snapshot.health, snapshot.reasons.clone());
+        let due = self.tabled.as_ref().is_none_or(|t| snapshot.at.since(t.at) > TABLE_EVERY);
+        if self.told.is_some() && self.waiting.is_none() && self.told_health.as_ref() != Some(&health) {
+            self.tell_health(&snapshot)?;
+            self.told_health = Some(health);
+        } else if due && !self.json && !self.quiet && self.waiting.is_none() {
+            self.tell_table(&snapshot)?;
+        }
+        Ok(())
+    }
+
+    fn age(&self) -> String {
+        format!("{:8.3}s", clock::now().since(self.began).0 as f64 / 1e9)
+    }
+
+    fn tell_health(&self, snapshot: &Snapshot) -> io::Result<()> {
+        if self.quiet {
+            return Ok(());
+        }
+        if self.json {
+            #[derive(Serialize)]
+            struct HealthJson<'a> {
+                event: &'static str,
+                health: Health,
+                reasons: &'a [String],
+            }
+            let (health, reasons) = (snapshot.health, snapshot.reasons.as_slice());
+            return output::json(&HealthJson { event: "health", health, reasons });
+        }
+        output::line(format_args!("{}  {}", self.age(), snapshot.health.name()))?;
+        for reason in &snapshot.reasons {
+            output::line(format_args!("{:11}! {reason}", ""))?;
+        }
+        Ok(())
+    }
+
+    fn tell_table(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        output::line(format_args!("{}  {}", self.age(), table::headline(self.cluster, snapshot)))?;
+        for line in table::lines(snapshot, self.tabled.as_ref()) {
+            output::line(format_args!("{:11}{line}", ""))?;
+        }
+        self.tabled = Some(snapshot.clone());
+        Ok(())
+    }
+
+    fn name(&self, who: Incarnation) -> String {
+        let known = self.names.iter().find(|(known, _)| *known == who);
+        known.map_or(format!("incarnation {who}"), |(_, name)| format!("{name} ({who})"))
+    }
+
+    /// What changed, in words: who accused whom.
+    fn causes(&self, view: &View) -> Vec<String> {
+        let told = |change: &Change| match *change {
+            Change::Joined(who) => format!("{} joined", self.name(who)),
+            Change::Left(who) => format!("{} left", self.name(who)),
+            Change::Failed { accused, accuser, level } if accused == accuser => {
+                format!("{} failed: {}", self.name(accused), level.name())
+            }
+            Change::Failed { accused, accuser, level } => {
+                format!("{} failed: {}, accused by {}", self.name(accused), level.name(), self.name(accuser))
+            }
+            Change::Lease => format!("lease of {}", view.lease),
+            Change::Settled => "slot settled".to_owned(),
+        };
+        view.changes.iter().map(told).collect()
+    }
+
+    fn tell(&self, view: &View, snapshot: &Snapshot) -> io::Result<()> {
+        if self.quiet {
+            return Ok(());
+        }
+        let line = self.history.view(view.id).cloned().unwrap_or_default();
+        let notice = line.decider.and_then(|decider| {
+            let accused = view.changes.iter().filter_map(|change| match change {
+                Change::Failed { accused, .. } => Some(*accused),
+                _ => None,
+            });
+            accused.filter_map(|who| self.history.notice(decider, who)).map(|n| n.when).min()
+        });
+        let stamps = stamps(&line, notice);
+        let zero = stamps.first().map_or(snapshot.at, |(_, at)| *at);
+        let us = |at: Instant| at.since(zero).as_micros_f64();
+        if self.json {
+            let list = |of: &std::collections::BTreeMap<Name, Instant>| {
+                of.iter().map(|(name, at)| (*name, us(*at))).collect::<Vec<_>>()
+            };
+            let (received, active) = (list(&line.received), list(&line.active));
+            let shown = |of: &[(Name, f64)]| -> Vec<(String, f64)> {
+                of.iter().map(|(name, us)| (name.to_string(), *us)).collect()
+            };
+            let (received, active) = (shown(&received), shown(&active));
+            fn rows(of: &[(String, f64)]) -> Vec<StampJson<'_>> {
+                of.iter().map(|(process, us)| StampJson { process, us: *us }).collect()
+            }
+            let decider = line.decider.map(|name| name.to_string());
+            return output::json(&ViewJson {
+                event: "view",
+                view: view.id.0,
+                base: view.base.0,
+                members: view.members.len(),
+                leader: snapshot.leader().map(|leader| leader.name.as_str()),
+                causes: self.causes(view),
+                decided_by: decider.as_deref(),
+                stamps: stamps.iter().map(|(what, at)| (*what, us(*at))).collect(),
+                received: rows(&received),
+                active: rows(&active),
+            });
+        }
+        let skipped = match self.told {
+            Some(told) if view.id.0 > told.0 + 1 => format!(" (after {} more)", view.id.0 - told.0 - 1),
+            _ => String::new(),
+        };
+        output::line(format_args!(
+            "{}  view {}{skipped}  {}",
+            self.age(),
+            view.id,
+            self.causes(view).join("; ")
+        ))?;
+        let mut parts: Vec<String> =
+            stamps.iter().map(|(what, at)| format!("{what} +{}", at.since(zero))).collect();
+        if let Some((_, by_fence)) = line.fenced {
+            parts.push(format!("({by_fence} holders by fence)"));
+        }
+        if !parts.is_empty() {
+            let by = line.decider.map_or(String::new(), |name| format!("{name}: "));
+            output::line(format_args!("{:11}{by}{}", "", parts.join("  ")))?;
+        }
+        let mut active: Vec<(Name, Instant)> = line.active.iter().map(|(n, at)| (*n, *at)).collect();
+        active.sort_by_key(|(_, at)| *at);
+        if !active.is_empty() {
+            let shown: Vec<String> =
+                active.iter().map(|(name, at)| format!("{name} +{}", at.since(zero))).collect();
+            output::line(format_args!("{:11}active: {}", "", shown.join("  ")))?;
+        }
+        Ok(())
+    }
+
+    /// What happened in all.
+    pub(crate) fn summary(&mut self) -> SummaryJson {
+        let snapshot = self.observer.snapshot();
+        let sum = |counter| snapshot.processes.iter().map(|p| p.counter(counter)).sum();
+        SummaryJson {
+            event: "summary",
+            seconds: clock::now().since(self.began).0 as f64 / 1e9,
+            view: snapshot.view.as_ref().map(|view| view.id.0),
+            view_changes: self.changes,
+            health: snapshot.health,
+            renewals_on_time: sum(Counter::RenewalsOnTime),
+            renewals_late: sum(Counter::RenewalsLate),
+            renewals_failed: sum(Counter::RenewalsFailed),
+            reasons: snapshot.reasons,
+        }
+    }
+}
+
+/// The decider's stamps in the order of time.
+fn stamps(line: &Timeline, notice: Option<Instant>) -> Vec<(&'static str, Instant)> {
+    let all = [
+        ("notice", notice),
+        ("propose", line.propose),
+        ("decide", line.decide),
+        ("fence", line.fenced.map(|(at, _)| at)),
+        ("clear", line.clear),
+    ];
+    all.into_iter().filter_map(|(what, at)| Some((what, at?))).collect()
+}

@@ -1,0 +1,74 @@
+//! What goes to the terminal: text and JSON on standard output, complaints on standard error, exit codes.
+
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Why a command did not do what it was asked. The text says what, where, and what to do next.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Asked for something that can not be had: exit code 2.
+    Refused(String),
+    /// Tried and did not succeed: exit code 1.
+    Failed(String),
+    /// The output could not be written.
+    Output(io::Error),
+}
+
+impl Failure {
+    pub(crate) fn refused(error: impl fmt::Display) -> Self {
+        Self::Refused(error.to_string())
+    }
+
+    pub(crate) fn failed(error: impl fmt::Display) -> Self {
+        Self::Failed(error.to_string())
+    }
+
+    pub(crate) fn code(&self) -> ExitCode {
+        match self {
+            Self::Refused(_) => ExitCode::from(2),
+            Self::Failed(_) | Self::Output(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(text) | Self::Failed(text) => f.write_str(text),
+            Self::Output(error) => write!(f, "could not write the output: {error}"),
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// Prints a line.
+pub(crate) fn line(text: impl fmt::Display) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{text}")
+}
+
+/// Prints bytes as they are.
+pub(crate) fn bytes(bytes: &[u8]) -> io::Result<()> {
+    io::stdout().lock().write_all(bytes)
+}
+
+/// Prints one JSON value on one line.
+pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+    line(serde_json::to_string(value)?)
+}
+
+/// Prints a remark for people on standard error, where it does not mix with what scripts read.
+pub(crate) fn remark(text: impl fmt::Display) -> io::Result<()> {
+    writeln!(io::stderr().lock(), "{text}")
+}
+
+/// Prints why a command failed.
+pub(crate) fn complain(failure: &Failure) -> io::Result<()> {
+    remark(format_args!("obol: {failure}"))
+}

@@ -1,0 +1,153 @@
+//! `obol status`: one look at a cluster, for people and for scripts.
+
+use crate::output::{self, Failure};
+use crate::table;
+use obol_chaos::observe::{Health, Observer, Process, Snapshot};
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Incarnation, Name};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// A lease in JSON.
+#[derive(Serialize)]
+struct LeaseJson {
+    view: u64,
+    fence: u64,
+    active: bool,
+    margin_us: f64,
+}
+
+/// Renewals in JSON, since the process started.
+#[derive(Serialize)]
+struct RenewalsJson {
+    on_time: u64,
+    late: u64,
+    failed: u64,
+}
+
+/// A process in JSON.
+#[derive(Serialize)]
+struct ProcessJson<'a> {
+    name: &'a str,
+    kind: &'static str,
+    pid: u32,
+    alive: bool,
+    frozen: bool,
+    incarnation: Option<u64>,
+    host: Option<String>,
+    view: Option<u64>,
+    lease: Option<LeaseJson>,
+    renewals: Option<RenewalsJson>,
+    counters: BTreeMap<&'static str, u64>,
+}
+
+/// A cluster in JSON. Times in microseconds.
+#[derive(Serialize)]
+pub(crate) struct StatusJson<'a> {
+    cluster: &'a str,
+    health: Health,
+    reasons: &'a [String],
+    view: Option<u64>,
+    base: Option<u64>,
+    leader: Option<&'a str>,
+    profile: &'a str,
+    processes: Vec<ProcessJson<'a>>,
+}
+
+fn process<'a>(p: &'a Process, snapshot: &'a Snapshot) -> ProcessJson<'a> {
+    let host = (p.seat != 0).then(|| {
+        let agent = snapshot.processes.iter().find(|o| o.region == p.region && o.seat == 0);
+        agent.map_or(String::new(), |agent| agent.name.to_string())
+    });
+    ProcessJson {
+        name: p.name.as_str(),
+        kind: p.kind.name(),
+        pid: p.process.pid,
+        alive: p.alive,
+        frozen: p.frozen,
+        incarnation: (p.incarnation != Incarnation::NONE).then_some(p.incarnation.0),
+        host,
+        view: p.view.as_ref().map(|view| view.id.0),
+        lease: p.lease.as_ref().map(|(page, fence)| LeaseJson {
+            view: page.view.0,
+            fence: fence.0,
+            active: p.is_active(snapshot.at),
+            margin_us: page.end.since(snapshot.at).as_micros_f64(),
+        }),
+        renewals: (p.lease.is_some() && p.seat == 0).then(|| RenewalsJson {
+            on_time: p.counter(Counter::RenewalsOnTime),
+            late: p.counter(Counter::RenewalsLate),
+            failed: p.counter(Counter::RenewalsFailed),
+        }),
+        counters: Counter::ALL.iter().map(|c| (c.name(), p.counter(*c))).filter(|(_, n)| *n > 0).collect(),
+    }
+}
+
+/// The snapshot as scripts get it.
+pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapshot) -> StatusJson<'a> {
+    StatusJson {
+        cluster: cluster.as_str(),
+        health: snapshot.health,
+        reasons: &snapshot.reasons,
+        view: snapshot.view.as_ref().map(|view| view.id.0),
+        base: snapshot.view.as_ref().map(|view| view.base.0),
+        leader: snapshot.leader().map(|leader| leader.name.as_str()),
+        profile,
+        processes: snapshot.processes.iter().map(|p| process(p, snapshot)).collect(),
+    }
+}
+
+/// The exit code of a health.
+pub(crate) fn code(health: Health) -> ExitCode {
+    match health {
+        Health::Healthy => ExitCode::SUCCESS,
+        Health::Degraded => ExitCode::from(1),
+        Health::Unreachable => ExitCode::from(2),
+    }
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, as_json: bool) -> Result<ExitCode, Failure> {
+    let mut observer = match Observer::open(root, cluster) {
+        Ok(observer) => observer,
+        Err(error) => return unreachable(cluster, &error, as_json),
+    };
+    let snapshot = observer.snapshot();
+    if as_json {
+        let profile = observer.deployment().profile.name.to_string();
+        output::json(&json(&cluster, &profile, &snapshot))?;
+    } else {
+        output::line(table::headline(cluster, &snapshot))?;
+        for reason in &snapshot.reasons {
+            output::line(format_args!("  ! {reason}"))?;
+        }
+        for line in table::lines(&snapshot, None) {
+            output::line(line)?;
+        }
+        if snapshot.health == Health::Unreachable {
+            output::line(
+                "no process of it lives; `obol down` removes what is left, `obol up` starts a new one",
+            )?;
+        }
+    }
+    Ok(code(snapshot.health))
+}
+
+/// A cluster that can not be read is an answer, too: scripts get an object with the same keys.
+fn unreachable(cluster: Name, error: &obol_profiles::SiteError, as_json: bool) -> Result<ExitCode, Failure> {
+    if !as_json {
+        return Err(Failure::refused(error));
+    }
+    output::json(&StatusJson {
+        cluster: cluster.as_str(),
+        health: Health::Unreachable,
+        reasons: &[error.to_string()],
+        view: None,
+        base: None,
+        leader: None,
+        profile: "",
+        processes: Vec::new(),
+    })?;
+    Ok(code(Health::Unreachable))
+}

@@ -1,0 +1,123 @@
+//! A cluster as a table of text: one line per process.
+
+use obol_chaos::observe::{Process, Snapshot};
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Incarnation, Nanos};
+use obol_membership::Kind;
+
+/// Columns of a table of text; numbers lean right.
+const HEADS: [(&str, bool); 10] = [
+    ("NAME", false),
+    ("KIND", false),
+    ("STATE", false),
+    ("INC", true),
+    ("VIEW", true),
+    ("LEASE", false),
+    ("MARGIN", true),
+    ("ON TIME", true),
+    ("LATE", true),
+    ("FAILED", true),
+];
+
+/// What an app reads its lease from, or `--` where there is none.
+const NONE: &str = "--";
+
+/// How the lease of a process is called.
+fn lease(process: &Process, snapshot: &Snapshot) -> &'static str {
+    match process.lease {
+        None => NONE,
+        Some(_) if !process.alive => NONE,
+        Some(_) if process.is_active(snapshot.at) => "active",
+        Some((page, _)) if snapshot.at < page.start && page.start < page.end => "waiting",
+        Some((page, fence)) if fence > page.view => "fenced",
+        Some(_) => "expired",
+    }
+}
+
+fn state(process: &Process) -> &'static str {
+    match (process.alive, process.frozen, process.incarnation) {
+        (false, ..) => "down",
+        (true, true, _) => "frozen",
+        (true, false, Incarnation::NONE) => "joining",
+        (true, false, _) => "ok",
+    }
+}
+
+fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [String; 10] {
+    let before = previous.and_then(|p| {
+        let old = p.processes.iter().find(|o| o.process == process.process && o.seat == process.seat)?;
+        Some((old, snapshot.at.since(p.at)))
+    });
+    let rate = |counter: Counter| {
+        if process.kind == Kind::Coordinator || process.seat != 0 {
+            return NONE.to_owned();
+        }
+        match before {
+            Some((old, span)) if span > Nanos::ZERO => {
+                let n = process.counter(counter).saturating_sub(old.counter(counter));
+                format!("{:.1}", n as f64 * 1e9 / span.0 as f64)
+            }
+            _ => process.counter(counter).to_string(),
+        }
+    };
+    let shown = lease(process, snapshot);
+    let margin = process.margin(snapshot.at).filter(|_| shown == "active");
+    [
+        process.name.to_string(),
+        process.kind.name().to_owned(),
+        state(process).to_owned(),
+        if process.incarnation == Incarnation::NONE {
+            NONE.to_owned()
+        } else {
+            process.incarnation.to_string()
+        },
+        process.view.as_ref().map_or(NONE.to_owned(), |view| view.id.to_string()),
+        shown.to_owned(),
+        margin.map_or(NONE.to_owned(), |margin| margin.to_string()),
+        rate(Counter::RenewalsOnTime),
+        rate(Counter::RenewalsLate),
+        rate(Counter::RenewalsFailed),
+    ]
+}
+
+/// The table's lines. Renewals are rates per second since `previous`, or totals without one.
+pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<String> {
+    let mut rows = vec![HEADS.map(|(head, _)| head.to_owned())];
+    if previous.is_some() {
+        for head in &mut rows[0][7..] {
+            head.push_str("/s");
+        }
+    }
+    rows.extend(snapshot.processes.iter().map(|p| row(p, snapshot, previous)));
+    let widths: [usize; 10] =
+        core::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
+    rows.iter()
+        .map(|row| {
+            let mut line = String::new();
+            for (at, cell) in row.iter().enumerate() {
+                let width = widths[at];
+                if at > 0 {
+                    line.push_str("  ");
+                }
+                if HEADS[at].1 {
+                    line.push_str(&format!("{cell:>width$}"));
+                } else {
+                    line.push_str(&format!("{cell:<width$}"));
+                }
+            }
+            line.trim_end().to_owned()
+        })
+        .collect()
+}
+
+/// The one line that says how the cluster is.
+pub(crate) fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> String {
+    let view = snapshot.view.as_ref();
+    let members = view.map_or(0, |view| view.members.len());
+    format!(
+        "cluster {cluster}  {}  view {}  members {members}  leader {}",
+        snapshot.health.name(),
+        view.map_or(NONE.to_owned(), |view| view.id.to_string()),
+        snapshot.leader().map_or(NONE, |leader| leader.name.as_str()),
+    )
+}

@@ -1,0 +1,310 @@
+//! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
+
+use crate::cli::Up;
+use crate::live::Live;
+use crate::output::{self, Failure};
+use obol_chaos::control::{self, Answer, Request};
+use obol_chaos::observe::{Health, Observer};
+use obol_fabric::Name;
+use obol_fabric::shm::{Cluster, ShmError};
+use obol_profiles::{Deployment, Profile, Site, SiteError};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// Between two looks at the cluster. Stamps come from the processes; this only bounds how late they are shown.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A cluster that is not healthy after this long is shown as it is.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// A process that is to be started again while its predecessor is still dying is waited for this long.
+const DYING_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How a process of the cluster is started.
+#[derive(Clone)]
+struct Spec {
+    arguments: Vec<String>,
+}
+
+/// The processes of a cluster.
+struct Supervisor {
+    program: PathBuf,
+    common: Vec<String>,
+    specs: BTreeMap<String, Spec>,
+    children: BTreeMap<String, Child>,
+}
+
+impl Supervisor {
+    fn new(root: &Path, cluster: Name, deployment: &Deployment) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let common = vec![
+            "--cluster".to_owned(),
+            cluster.to_string(),
+            "--root".to_owned(),
+            root.display().to_string(),
+        ];
+        let mut specs = BTreeMap::new();
+        let mut add = |name: String, arguments: Vec<String>| {
+            specs.insert(name, Spec { arguments });
+        };
+        for n in 1..=deployment.coordinators {
+            add(format!("coord-{n}"), vec!["coordinator".into(), "--number".into(), n.to_string()]);
+        }
+        for n in 1..=deployment.apps {
+            let (node, app) = (format!("node-{n}"), format!("app-{n}"));
+            add(node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
+            add(app.clone(), vec!["app".into(), "--name".into(), app, "--node".into(), node]);
+        }
+        Ok(Self { program, common, specs, children: BTreeMap::new() })
+    }
+
+    /// Starts a process that does not run.
+    fn start(&mut self, name: &str) -> Result<u32, String> {
+        let Some(spec) = self.specs.get(name) else {
+            let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
+            return Err(format!(
+                "no process {name} belongs to this cluster; there are: {}",
+                names.join(", ")
+            ));
+        };
+        if let Some(child) = self.children.get_mut(name) {
+            let end = Instant::now() + DYING_TIMEOUT;
+            loop {
+                match child.try_wait() {
+                    Ok(Some(_)) => break,
+                    // Asked for right after a kill: the kernel may not have taken the old one away yet.
+                    Ok(None) if is_dying(child.id()) && Instant::now() < end => {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    Ok(None) => return Err(format!("{name} runs already (pid {})", child.id())),
+                    Err(error) => return Err(format!("could not look at {name}: {error}")),
+                }
+            }
+        }
+        let child = Command::new(&self.program)
+            .args(&self.common)
+            .args(&spec.arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("could not start {name}: {error}"))?;
+        let pid = child.id();
+        self.children.insert(name.to_owned(), child);
+        Ok(pid)
+    }
+
+    /// Takes away processes that have ended, so that no zombie is left.
+    fn reap(&mut self) {
+        for child in self.children.values_mut() {
+            // An error means that it is no child any more, which is what reaping is for.
+            let _ = child.try_wait();
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        for child in self.children.values_mut() {
+            // Who has ended already can not be killed.
+            let _ = child.kill();
+        }
+        for child in self.children.values_mut() {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Whether a process has a fatal signal pending or is a zombie.
+fn is_dying(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    let pending = |name: &str| {
+        field(name)
+            .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
+            .is_some_and(|mask| mask >> 8 & 1 == 1)
+    };
+    let gone = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
+    gone || pending("SigPnd:") || pending("ShdPnd:")
+}
+
+/// The cluster's directory, removed at the end whatever happens.
+struct Directory {
+    root: PathBuf,
+    cluster: Name,
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        if let Err(error) = Cluster::remove(&self.root, self.cluster) {
+            let _ = output::remark(format_args!("obol: {error}"));
+        }
+    }
+}
+
+fn create(root: &Path, cluster: Name, deployment: &Deployment) -> Result<(), Failure> {
+    let made = match Site::create(root, cluster, deployment.clone()) {
+        Err(SiteError::Fabric(ShmError::Stale { path })) => {
+            output::remark(format_args!(
+                "obol: {} is what a crashed cluster left behind; none of its processes lives, removing it",
+                path.display()
+            ))?;
+            Cluster::remove(root, cluster).map_err(Failure::refused)?;
+            Site::create(root, cluster, deployment.clone())
+        }
+        other => other,
+    };
+    match made {
+        Ok(_) => Ok(()),
+        Err(SiteError::Fabric(error @ ShmError::AlreadyExists { .. })) => Err(Failure::Refused(format!(
+            "{error}.\nSee it with `obol status --cluster {cluster}`, end it with `obol down --cluster {cluster}`, or start another with `obol up --cluster NAME`"
+        ))),
+        Err(error) => {
+            // Half a cluster is of no use to anybody.
+            let _ = Cluster::remove(root, cluster);
+            Err(Failure::refused(error))
+        }
+    }
+}
+
+/// A request and where its answer goes.
+type Ask = (Request, Sender<Answer>);
+
+fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
+    let at = dir.join(control::SOCKET);
+    let failed = |error| Failure::Refused(format!("{}: {error}", at.display()));
+    let listener = UnixListener::bind(&at).map_err(failed)?;
+    let (tell, told) = mpsc::channel();
+    let accept = move || {
+        for stream in listener.incoming().flatten() {
+            let tell = tell.clone();
+            // Each caller has a thread: one that says nothing keeps nobody waiting.
+            std::thread::spawn(move || answer(&stream, &tell));
+        }
+    };
+    std::thread::Builder::new().name("control".to_owned()).spawn(accept).map_err(failed)?;
+    Ok(told)
+}
+
+fn answer(stream: &UnixStream, tell: &Sender<Ask>) {
+    let (reply, replied) = mpsc::channel();
+    let answer = match control::read_line::<Request>(stream) {
+        // If the supervisor is ending, the caller sees the connection close.
+        Ok(request) => tell.send((request, reply)).ok().and_then(|()| replied.recv().ok()),
+        Err(error) => Some(Answer::Refused { reason: format!("not a request: {error}") }),
+    };
+    if let Some(answer) = answer {
+        // A caller that went away does not want to know.
+        let _ = control::write_line(stream, &answer);
+    }
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, Failure> {
+    let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
+    let profile_name = profile.name;
+    let deployment =
+        Deployment::new(options.coordinators, options.apps, profile).map_err(Failure::refused)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
+    }
+    create(root, cluster, &deployment)?;
+    // From here on everything is undone when this function is left: first the processes, then the directory.
+    let _directory = Directory { root: root.to_owned(), cluster };
+    let requests = listen(&root.join(cluster.as_str()))?;
+    let mut supervisor = Supervisor::new(root, cluster, &deployment)?;
+    let names: Vec<String> = supervisor.specs.keys().cloned().collect();
+    let order = |name: &String| ["coord", "node", "app"].iter().position(|kind| name.starts_with(kind));
+    let mut ordered = names;
+    ordered.sort_by_key(order);
+    for name in &ordered {
+        supervisor.start(name).map_err(Failure::Failed)?;
+    }
+    if !options.json {
+        output::line(format_args!(
+            "obol: cluster {cluster}, profile {profile_name}, {} coordinators, {} apps. Ctrl-C ends it; try `obol status`, `obol kill app-1`, `obol drill app` in another terminal",
+            deployment.coordinators, deployment.apps
+        ))?;
+    }
+    let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
+    let live = Live::new(cluster, observer, options.json, options.headless && !options.json);
+    attend(live, supervisor, &requests, &stop, options)
+}
+
+/// Shows the cluster and serves requests until the end.
+fn attend(
+    mut live: Live,
+    mut supervisor: Supervisor,
+    requests: &Receiver<Ask>,
+    stop: &AtomicBool,
+    options: &Up,
+) -> Result<ExitCode, Failure> {
+    let began = Instant::now();
+    let mut up = false;
+    let mut asked_to_stop = None;
+    while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() {
+        if options.time.is_some_and(|time| began.elapsed() >= time) {
+            break;
+        }
+        match requests.recv_timeout(LOOK_EVERY) {
+            Ok((Request::Start { name }, reply)) => {
+                let answer = match supervisor.start(&name) {
+                    Ok(pid) => Answer::Done { pid: Some(pid) },
+                    Err(reason) => Answer::Refused { reason },
+                };
+                // A caller that went away does not want to know.
+                let _ = reply.send(answer);
+                continue;
+            }
+            Ok((Request::Stop, reply)) => asked_to_stop = Some(reply),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
+        }
+        supervisor.reap();
+        live.look()?;
+        if !up {
+            let snapshot = live.snapshot();
+            up = snapshot.health == Health::Healthy || began.elapsed() > START_TIMEOUT;
+            if up {
+                tell_up(&snapshot, began, options)?;
+            }
+        }
+    }
+    let summary = live.summary();
+    drop(supervisor);
+    if let Some(reply) = asked_to_stop {
+        let _ = reply.send(Answer::Done { pid: None });
+    }
+    if options.json {
+        output::json(&summary)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tell_up(snapshot: &obol_chaos::observe::Snapshot, began: Instant, options: &Up) -> std::io::Result<()> {
+    let seconds = began.elapsed().as_secs_f64();
+    if options.json {
+        #[derive(Serialize)]
+        struct UpJson<'a> {
+            event: &'static str,
+            health: Health,
+            reasons: &'a [String],
+            seconds: f64,
+        }
+        let (health, reasons) = (snapshot.health, snapshot.reasons.as_slice());
+        return output::json(&UpJson { event: "up", health, reasons, seconds });
+    }
+    if options.headless {
+        output::line(format_args!("up after {seconds:.2}s: {}", snapshot.health.name()))?;
+        for reason in &snapshot.reasons {
+            output::line(format_args!("  ! {reason}"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! How a process is scheduled, and that it does not outlive its supervisor.
+#![allow(unsafe_code)]
+
+use std::io;
+
+/// Has the kernel kill this process when the thread that started it ends. A parent that is gone already is an error.
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: the calls take and return integers.
+    let parent = unsafe { libc::getppid() };
+    // SAFETY: as above.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: as above. The parent may have died before the request stood.
+    if unsafe { libc::getppid() } != parent {
+        return Err(io::Error::other("the process that started this one is gone"));
+    }
+    Ok(())
+}
+
+/// Puts this thread under SCHED_FIFO. Needs CAP_SYS_NICE or an RLIMIT_RTPRIO.
+pub fn run_fifo(priority: u32) -> io::Result<()> {
+    let priority = libc::c_int::try_from(priority).map_err(io::Error::other)?;
+    let param = libc::sched_param { sched_priority: priority };
+    // SAFETY: `param` is a valid structure that the kernel only reads.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

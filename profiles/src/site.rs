@@ -1,0 +1,75 @@
+//! A running cluster as a process of it finds it: its memory, what it is made of, and what follows from that.
+
+use crate::{Deployment, DeploymentError};
+use obol_fabric::Name;
+use obol_fabric::shm::{Cluster, ShmError};
+use obol_membership::{Config, View};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A cluster on this host.
+pub struct Site {
+    /// Its memory.
+    pub cluster: Cluster,
+    /// What it is made of.
+    pub deployment: Deployment,
+    /// What its machines are built with.
+    pub config: Config,
+    /// Its first view.
+    pub genesis: Arc<View>,
+}
+
+/// Why a cluster can not be used.
+#[derive(Debug)]
+pub enum SiteError {
+    /// Its memory can not be had.
+    Fabric(ShmError),
+    /// Its directory does not say what it is made of.
+    Deployment(DeploymentError),
+}
+
+impl fmt::Display for SiteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fabric(error) => error.fmt(f),
+            Self::Deployment(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SiteError {}
+
+impl From<ShmError> for SiteError {
+    fn from(error: ShmError) -> Self {
+        Self::Fabric(error)
+    }
+}
+
+impl From<DeploymentError> for SiteError {
+    fn from(error: DeploymentError) -> Self {
+        Self::Deployment(error)
+    }
+}
+
+impl Site {
+    /// Finds the cluster of this name.
+    pub fn open(root: &Path, name: Name) -> Result<Self, SiteError> {
+        let cluster = Cluster::open(root, name)?;
+        let deployment = Deployment::load(cluster.dir())?;
+        Self::new(cluster, deployment)
+    }
+
+    /// Makes the directory of a new cluster.
+    pub fn create(root: &Path, name: Name, deployment: Deployment) -> Result<Self, SiteError> {
+        let cluster = Cluster::create(root, name, deployment.profile.limits)?;
+        deployment.save(cluster.dir())?;
+        Self::new(cluster, deployment)
+    }
+
+    fn new(cluster: Cluster, deployment: Deployment) -> Result<Self, SiteError> {
+        let config = deployment.config().map_err(ShmError::from)?;
+        let genesis = Arc::new(deployment.genesis());
+        Ok(Self { cluster, deployment, config, genesis })
+    }
+}
