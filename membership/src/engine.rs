@@ -349,6 +349,16 @@ impl Engine {
     }
 
     fn abort(&mut self, reason: Abort) -> Outcome {
+        // Acceptors mostly hold the same word. One that has not answered yet will have been mispredicted like the
+        // one that has; learning that from its own answer would cost another attempt.
+        let wrong = self.rows.iter().find(|row| row.answer == Answer::Mismatch);
+        if let Some((expected, found)) = wrong.map(|row| (row.expected, row.predicted)) {
+            for row in &mut self.rows {
+                if row.answer == Answer::Pending && row.expected == expected {
+                    row.predicted = found;
+                }
+            }
+        }
         self.phase = Phase::Idle;
         Outcome::Aborted(reason)
     }

@@ -45,8 +45,8 @@ pub struct Member {
     /// The newest view that was heard of.
     heard: ViewId,
     lease: Lease,
-    /// Whether the page was last seen active: for the flight recorder.
-    active: bool,
+    /// The view that the page was last seen active on: for the flight recorder.
+    active: Option<ViewId>,
     /// When that changes next if nothing else happens.
     turn: Instant,
     poll: Poll,
@@ -56,6 +56,8 @@ pub struct Member {
     detector: Detector,
     notices: Notices,
     wards: Wards,
+    /// The newest view has been installed but not followed yet: see [`Member::follow`].
+    unfollowed: bool,
     booted: bool,
 }
 
@@ -74,7 +76,7 @@ impl Member {
             heard: genesis.id,
             view: genesis,
             lease: Lease::new(&config.timing, config.plant),
-            active: false,
+            active: None,
             turn: Instant::NEVER,
             poll: Poll::new(),
             poll_due: Instant::ZERO,
@@ -82,6 +84,7 @@ impl Member {
             detector: Detector::default(),
             notices: Notices::default(),
             wards: Wards::default(),
+            unfollowed: false,
             booted: false,
         }
     }
@@ -172,10 +175,19 @@ impl Member {
             }
             Standing::Member(_) | Standing::Leaving { .. } | Standing::Left => {}
         }
+        if self.incarnation().is_some() {
+            self.lease.learn(&self.view, now);
+        }
+        self.unfollowed = true;
+        self.ask(now, fabric);
+    }
+
+    /// What a new view asks for that the lease does not wait for. Done on the next tick.
+    fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.unfollowed = false;
         self.wards.follow(&self.view, fabric);
         match self.incarnation() {
             Some(who) => {
-                self.lease.learn(&self.view, now);
                 self.detector.follow(&self.view, who, &self.config, now);
                 self.notices.settle(&self.view);
             }
@@ -184,7 +196,6 @@ impl Member {
                 self.notices.clear();
             }
         }
-        self.ask(now, fabric);
     }
 
     /// Asks whether the newest known view still is the newest; after a long silence, which one is.
@@ -261,17 +272,23 @@ impl Member {
     /// Notes in the flight recorder when the page becomes active, and when its lease runs out.
     fn note_active<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
-        let active = page.start <= now && now < page.end && page.view == self.view.id;
-        if active && !self.active {
-            fabric.record(Record::new(Event_::Active, page.view.0, 0));
-        } else if !active && self.active && page.end <= now {
-            fabric.record(Record::new(Event_::LeaseLost, page.view.0, 0));
+        let is = page.start <= now && now < page.end && page.view == self.view.id;
+        let active = is.then_some(page.view);
+        if let Some(view) = active
+            && active != self.active
+        {
+            fabric.record(Record::new(Event_::Active, view.0, 0));
+        } else if let Some(view) = self.active
+            && !is
+            && page.end <= now
+        {
+            fabric.record(Record::new(Event_::LeaseLost, view.0, 0));
         }
         self.active = active;
         self.turn = match active {
-            true => page.end,
-            false if now < page.start && page.start < page.end => page.start,
-            false => Instant::NEVER,
+            Some(_) => page.end,
+            None if now < page.start && page.start < page.end => page.start,
+            None => Instant::NEVER,
         };
     }
 
@@ -394,6 +411,9 @@ impl Machine for Member {
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if self.unfollowed {
+            self.follow(now, fabric);
+        }
         if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
             self.poll.cancel();
             self.found(Found::Failed, now, fabric);
@@ -436,6 +456,9 @@ impl Machine for Member {
     }
 
     fn deadline(&self) -> Instant {
+        if self.unfollowed {
+            return Instant::ZERO;
+        }
         let poll = if self.poll.is_busy() {
             self.poll.posted() + self.config.timing.renew_timeout
         } else {

@@ -108,7 +108,8 @@ fn an_attached_app_joins_dies_and_comes_back_as_somebody_else() {
     let after = newest(&cluster);
     assert_eq!(after, before.next());
     assert!(cluster.view(4).member(first).is_none());
-    assert!(cluster.is_active(3, after) && cluster.is_active(4, after));
+    assert!(cluster.is_active(3, after) && cluster.is_active(4, after), "at once");
+    cluster.run(Nanos::from_micros(1));
     assert_eq!(cluster.nodes[3].seats.last(), Some(&(1, SeatStatus::Excluded)));
     attach(&mut cluster, 3, 2, 73);
     let second = cluster.view(0).by_token(73).expect("admitted").incarnation;

@@ -92,6 +92,8 @@ impl Coordinator {
         let next = self.wanted();
         fabric.record(Record::new(Event_::Propose, next.id.0, 0));
         self.proposed = now;
+        let next = Arc::new(next);
+        self.proposal = Some(Arc::clone(&next));
         if self.config.plant.has(Mutant::FenceUndecided) {
             self.fence_early(next.id, fabric);
         }
@@ -121,7 +123,12 @@ impl Coordinator {
 
     fn decided<F: Fabric>(&mut self, sealed: &Arc<[u8]>, adopted: bool, now: Instant, fabric: &mut F) {
         let slot = self.engine.slot();
-        let Some(view) = View::unseal(sealed).filter(|view| view.id == slot) else {
+        let view = if adopted {
+            View::unseal(sealed).map(Arc::new)
+        } else {
+            self.proposal.take()
+        };
+        let Some(view) = view.filter(|view| view.id == slot) else {
             // Adopted bytes passed their checksum and are yet no view: a coordinator of another version wrote them.
             self.aborted(Abort::Unreadable, now, fabric);
             return;
@@ -138,14 +145,13 @@ impl Coordinator {
             };
             fabric.count(counter, 1);
         }
-        let view = Arc::new(view);
         let incompatible = view.base == view.id;
         let announcement = self.announcement(&view, sealed);
-        fabric.multicast(Group::Everyone, &announcement);
-        self.install(Arc::clone(&view), sealed, now, fabric);
+        self.install(view, sealed, now, fabric);
         if incompatible {
             self.begin_clearing(now, fabric);
         }
+        fabric.multicast(Group::Everyone, &announcement);
     }
 
     /// The datagram that announces a view: the view itself if it fits.
@@ -166,9 +172,9 @@ impl Coordinator {
         });
         fabric.count(Counter::Aborts, 1);
         self.aborts += 1;
-        // The prediction is right now, so one retry at once; after that somebody else is about, or nobody answers.
+        // The words are known now, so one retry at once; after that somebody else is about, or nobody answers.
         let pause = match reason {
-            Abort::Mispredicted if self.aborts <= 2 => obol_fabric::Nanos::ZERO,
+            Abort::Mispredicted | Abort::Contended if self.aborts <= 1 => obol_fabric::Nanos::ZERO,
             Abort::Behind => {
                 self.contact = Instant::ZERO;
                 self.poll_due = now;

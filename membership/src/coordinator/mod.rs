@@ -64,12 +64,16 @@ pub struct Coordinator {
     retry: Instant,
     aborts: u32,
     proposed: Instant,
+    /// What was proposed last.
+    proposal: Option<Arc<View>>,
     poll: Poll,
     poll_due: Instant,
     contact: Instant,
     detector: Detector,
     notices: Notices,
     watched: BTreeSet<Address>,
+    /// The newest view has been installed but not followed yet: see [`Coordinator::follow`].
+    unfollowed: bool,
     booted: bool,
 }
 
@@ -97,12 +101,14 @@ impl Coordinator {
             retry: Instant::ZERO,
             aborts: 0,
             proposed: Instant::ZERO,
+            proposal: None,
             poll: Poll::new(),
             poll_due: Instant::ZERO,
             contact: Instant::ZERO,
             detector: Detector::default(),
             notices: Notices::default(),
             watched: BTreeSet::new(),
+            unfollowed: false,
             booted: false,
         }
     }
@@ -171,8 +177,6 @@ impl Coordinator {
         self.log.push(Arc::clone(&view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.requests.settle(&view, fabric);
-        self.notices.settle(&view);
-        self.forget_proofs();
         match self.standing {
             Standing::Member(who) if view.member(who).is_none() => {
                 fabric.record(Record::new(Event_::Excluded, who.0, view.id.0));
@@ -191,7 +195,7 @@ impl Coordinator {
             }
             Standing::Member(_) => {}
         }
-        self.follow(&view, now, fabric);
+        self.unfollowed = true;
         if self.engine.slot() <= view.id {
             self.engine.open(view.id.next(), &view.acceptors, None);
             self.aborts = 0;
@@ -199,8 +203,14 @@ impl Coordinator {
         }
     }
 
-    /// Watches exactly the members of a view.
-    fn follow<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+    /// What a new view asks for that survivors do not wait for: watches, and forgetting. Done on the next
+    /// tick, so that it delays neither a decision's announcement nor CLEAR.
+    fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.unfollowed = false;
+        let view = Arc::clone(self.view());
+        let view = &*view;
+        self.notices.settle(view);
+        self.forget_proofs();
         let own = fabric.address();
         let wanted: BTreeSet<Address> =
             view.members.iter().map(|m| m.address).filter(|a| a.owner() != own.owner()).collect();
@@ -376,7 +386,7 @@ impl Machine for Coordinator {
             self.stand_by(now);
         }
         fabric.publish_incarnation(self.incarnation().unwrap_or_default());
-        self.follow(&genesis, now, fabric);
+        self.follow(now, fabric);
         self.engine.open(genesis.id.next(), &genesis.acceptors, None);
         self.poll.snapshot(&genesis, &self.config, now, fabric);
     }
@@ -437,6 +447,9 @@ impl Machine for Coordinator {
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if self.unfollowed {
+            self.follow(now, fabric);
+        }
         if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
             self.poll.cancel();
             self.booted = true;
@@ -473,6 +486,9 @@ impl Machine for Coordinator {
     }
 
     fn deadline(&self) -> Instant {
+        if self.unfollowed {
+            return Instant::ZERO;
+        }
         let poll = if self.poll.is_busy() {
             self.poll_due.min(self.poll.posted() + self.config.timing.renew_timeout)
         } else {
