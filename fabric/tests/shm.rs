@@ -11,7 +11,7 @@ use obol_fabric::{
     Page, Remote, SeatRequest, SeatStatus, Token, ViewId,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
-use support::{Child, LIMITS, Probe, Root, coordinator, kill, live, name, process, until};
+use support::{Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, until};
 
 /// Where every process of these tests starts if it has a role.
 #[test]
@@ -421,6 +421,63 @@ fn more_watchers_than_death_words_are_all_told() {
     });
 }
 
+#[test]
+fn a_region_that_nobody_holds_is_suspected_but_nothing_is_proved() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let nobody = [Address::region(1), Address { generation: 4, ..Address::region(1) }, Address::region(9999)];
+    for whom in nobody {
+        endpoint.watch(whom);
+    }
+    for _ in 0..10 {
+        endpoint.poll_once(&mut probe);
+    }
+    assert_eq!(probe.deaths, nobody.map(|whom| (whom, Evidence::Suspicion)));
+}
+
+#[test]
+fn a_process_that_dies_at_any_moment_of_its_start_blocks_nobody() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    for round in 0..40u64 {
+        let region = if round % 2 == 0 { Some(1) } else { None };
+        let mut child = Child::start(&root, "echo", "short", region);
+        // From before it opens the cluster until after it lives.
+        for _ in 0..round * 100 {
+            std::thread::yield_now();
+        }
+        child.0.kill().expect("killed");
+    }
+    let _one = Child::start(&root, "echo", "one", Some(1));
+    let _other = Child::start(&root, "echo", "other", Some(8));
+    let peers = [live(&cluster, "one"), live(&cluster, "other")];
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    for at in peers {
+        endpoint.send(at, b"hello");
+    }
+    until(&mut endpoint, &mut probe, |p| p.datagrams.len() == 2);
+}
+
+#[test]
+fn another_threads_waker_ends_a_wait() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    endpoint.beat_every(Nanos::from_secs(1000));
+    let stop = AtomicBool::new(false);
+    let (stop, waker) = (&stop, endpoint.waker());
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            stop.store(true, Ordering::Release);
+            waker.wake();
+        });
+        endpoint.run(&mut Probe::default(), stop, |_, _| {});
+    });
+}
+
 /// Prints what this host can do; run it alone: `--ignored --nocapture measure`.
 #[test]
 #[ignore = "a measurement"]
@@ -462,7 +519,7 @@ fn measure() {
         show("round trip of a datagram, both sides block", spans);
     }
     let mut spans = Vec::new();
-    for _ in 0..100 {
+    for round in 0..100 {
         let mut victim = Child::start(&root, "echo", "victim", None);
         let at = live(&cluster, "victim");
         probe.deaths.clear();
@@ -471,17 +528,28 @@ fn measure() {
         victim.0.kill().expect("killed");
         let stop = AtomicBool::new(false);
         endpoint.run(&mut probe, &stop, |p, _| {
-            if spans.len() % 2 < p.deaths.len() {
+            while spans.len() < 2 * round + p.deaths.len() {
                 spans.push(clock::now().since(before).0);
             }
             stop.store(p.deaths.len() == 2, Ordering::Relaxed);
         });
         endpoint.unwatch(at);
     }
-    let (suspected, proved): (Vec<_>, Vec<_>) =
-        spans.chunks(2).map(|c| (c[0], c.get(1).copied().unwrap_or(c[0]))).unzip();
+    let (suspected, proved): (Vec<_>, Vec<_>) = spans.chunks_exact(2).map(|c| (c[0], c[1])).unzip();
     show("kill to suspicion", suspected);
     show("kill to proof", proved);
+    for role in ["echo", "tick"] {
+        let idle: Vec<Child> =
+            (0..9).map(|n| Child::start(&root, role, &format!("{role}{n}"), None)).collect();
+        for n in 0..9 {
+            live(&cluster, &format!("{role}{n}"));
+        }
+        let spent = || idle.iter().map(|child| cpu_time(child).0).sum::<u64>();
+        let before = spent();
+        std::thread::sleep(std::time::Duration::from_secs(4));
+        let share = (spent() - before) as f64 / 4e9;
+        eprintln!("nine idle processes, role {role}: {:.2} % of a core", share * 100.0);
+    }
 }
 
 fn show(what: &str, mut spans: Vec<u64>) {

@@ -100,6 +100,16 @@ pub(crate) fn kill(child: &Child, signal: &str) {
     wait_for(|| stopped() == (signal == "STOP"));
 }
 
+/// CPU time of all threads of a child.
+pub(crate) fn cpu_time(child: &Child) -> Nanos {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", child.0.id())).expect("a child that lives");
+    let spent = threads.filter_map(Result::ok).filter_map(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<u64>().ok()
+    });
+    Nanos(spent.sum())
+}
+
 fn wait_for(mut done: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !done() {
@@ -186,10 +196,12 @@ impl Machine for Probe {
     }
 }
 
-/// Sends back what it gets; or watches region 8 and tells region 2 what it sees.
+/// Sends back what it gets; or watches region 8 and tells region 2 what it sees; and ticks.
 struct Actor {
     watch: bool,
     told: bool,
+    tick_every: Nanos,
+    due: Instant,
 }
 
 impl Machine for Actor {
@@ -207,9 +219,11 @@ impl Machine for Actor {
             _ => {}
         }
     }
-    fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
+    fn tick<F: Fabric>(&mut self, now: Instant, _: &mut F) {
+        self.due = now + self.tick_every;
+    }
     fn deadline(&self) -> Instant {
-        Instant::NEVER
+        self.due
     }
 }
 
@@ -237,8 +251,12 @@ pub(crate) fn play() {
         Ok(region) => coordinator(&name, region),
         Err(_) => process(&name),
     };
-    let mut endpoint = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
-    let mut actor = Actor { watch: role == "watch", told: false };
+    let (wait, tick_every) = match &role[..] {
+        "tick" => (Wait::Hybrid { yield_for: Nanos::from_micros(30) }, Nanos::from_millis(1)),
+        _ => (Wait::Block, Nanos::MAX),
+    };
+    let mut endpoint = Endpoint::open(&cluster, owner, wait).expect("opened");
+    let mut actor = Actor { watch: role == "watch", told: false, tick_every, due: Instant::ZERO };
     endpoint.run(&mut actor, &AtomicBool::new(false), |actor, endpoint| {
         let two = Address::region(2);
         if actor.watch && !actor.told && cluster.region_info(2).is_some_and(|r| r.alive) {
