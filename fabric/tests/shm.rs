@@ -430,6 +430,7 @@ fn a_region_that_nobody_holds_is_suspected_but_nothing_is_proved() {
     let nobody = [Address::region(1), Address { generation: 4, ..Address::region(1) }, Address::region(9999)];
     for whom in nobody {
         endpoint.watch(whom);
+        endpoint.watch(whom);
     }
     for _ in 0..10 {
         endpoint.poll_once(&mut probe);

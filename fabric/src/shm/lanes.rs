@@ -223,6 +223,35 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_while_another_thread_sends_is_whole_and_in_order() {
+        const DATAGRAMS: u32 = 20_000;
+        let (layout, words, mut out) = lane();
+        let n = claim(&words, &layout, A).expect("free");
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for i in 0..DATAGRAMS {
+                    let text = i.to_le_bytes().repeat(1 + i as usize % 64);
+                    while !push(&words, &layout, n, &text) {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+            let mut expected = 0u32;
+            while expected < DATAGRAMS {
+                match take(&words, &layout, n, &mut out) {
+                    Taken::Datagram(A, len) => {
+                        assert_eq!(len, 4 * (1 + expected as usize % 64));
+                        assert!(out.chunks(4).all(|c| c == expected.to_le_bytes()));
+                        expected += 1;
+                    }
+                    Taken::Empty => std::thread::yield_now(),
+                    other => panic!("{other:?}"),
+                }
+            }
+        });
+    }
+
+    #[test]
     fn nonsense_is_refused_and_skipped() {
         let (layout, words, mut out) = lane();
         let n = claim(&words, &layout, A).expect("free");

@@ -51,6 +51,8 @@ struct Watch {
 pub(crate) struct Watches {
     me: Sender,
     all: Vec<Watch>,
+    /// Watched addresses at which nobody was found.
+    vacant: Vec<Address>,
     events: VecDeque<(Address, Evidence)>,
     swept: Instant,
     /// Some watch has no word of its own.
@@ -133,16 +135,24 @@ fn is_abandoned(claim: u32, links: &mut Links) -> bool {
 
 impl Watches {
     pub(crate) fn new(me: Sender) -> Self {
-        Self { me, all: Vec::new(), events: VecDeque::new(), swept: Instant::ZERO, wordless: false }
+        Self {
+            me,
+            all: Vec::new(),
+            vacant: Vec::new(),
+            events: VecDeque::new(),
+            swept: Instant::ZERO,
+            wordless: false,
+        }
     }
 
     pub(crate) fn watch(&mut self, whom: Address, links: &mut Links, now: Instant) {
-        if self.all.iter().any(|w| w.whom == whom) {
+        if self.all.iter().any(|w| w.whom == whom) || self.vacant.contains(&whom) {
             return;
         }
         let mut target = match find(whom, links) {
             Ok(target) => target,
             Err(proved) => {
+                self.vacant.push(whom);
                 self.events.push_back((whom, Evidence::Suspicion));
                 if proved {
                     self.events.push_back((whom, Evidence::Proof));
@@ -168,6 +178,7 @@ impl Watches {
 
     pub(crate) fn unwatch(&mut self, whom: Address) {
         self.events.retain(|(address, _)| *address != whom);
+        self.vacant.retain(|address| *address != whom);
         let Some(at) = self.all.iter().position(|w| w.whom == whom) else { return };
         let gone = self.all.swap_remove(at).target;
         if !self.all.iter().any(|w| w.target.is_same_seat(&gone)) {
