@@ -25,7 +25,13 @@ fn two_processes_exchange_datagrams() {
     let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
     let _echo = Child::start(&root, "echo", "peer", None);
     let peer = live(&cluster, "peer");
-    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    for wait in [Wait::Block, Wait::Hybrid { yield_for: Nanos::from_micros(30) }, Wait::Spin] {
+        exchange(&cluster, peer, wait);
+    }
+}
+
+fn exchange(cluster: &Cluster, peer: Address, wait: Wait) {
+    let mut endpoint = Endpoint::open(cluster, process("me"), wait).expect("opened");
     let mut probe = Probe::default();
     endpoint.send(peer, b"0");
     let stop = AtomicBool::new(false);
@@ -388,6 +394,19 @@ fn a_killed_program_is_reported_and_its_seat_is_freed_once_it_is_no_member() {
     let Some((1, SeatRequest::Join { address, .. })) = agent.asked.pop() else { panic!("a join") };
     let region = endpoint.region().reader().seat(1).expect("occupied");
     assert_eq!((region.name, region.generation, region.dead), (name("app"), address.generation, false));
+
+    // Its heartbeat stands still exactly as long as it is stopped.
+    let reader = endpoint.region().clone();
+    let beats = || reader.reader().seat(1).expect("occupied").heartbeat;
+    kill(&program, "STOP");
+    let stopped = beats();
+    for _ in 0..1000 {
+        endpoint.poll_once(&mut agent);
+    }
+    assert_eq!(beats(), stopped);
+    kill(&program, "CONT");
+    until(&mut endpoint, &mut agent, |_| beats() > stopped + 1);
+    assert!(!agent.excluded);
     program.0.kill().expect("killed");
     until(&mut endpoint, &mut agent, |a| a.excluded);
     until(&mut endpoint, &mut agent, |_| seat_is_free(&cluster, address));

@@ -114,6 +114,11 @@ pub fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Vec<u8>) 
     else {
         return Taken::Empty;
     };
+    let sender = owner.load(Ordering::Acquire);
+    // Only a drained lane is freed. Most are free: the receiver touches one cache line of each.
+    if sender == 0 {
+        return Taken::Empty;
+    }
     let end = head.load(Ordering::Acquire);
     let number = tail.load(Ordering::Relaxed);
     match end.wrapping_sub(number) {
@@ -124,7 +129,7 @@ pub fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Vec<u8>) 
         }
         _ => {}
     }
-    let sender = Sender::of(owner.load(Ordering::Relaxed));
+    let sender = Sender::of(sender);
     let taken = slot(words, layout, lane, number).and_then(|(len, body)| {
         let len = usize::try_from(len.load(Ordering::Relaxed)).ok().filter(|&n| n <= body.len() * 8)?;
         out.resize(len, 0);
