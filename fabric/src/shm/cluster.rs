@@ -4,16 +4,16 @@
 //! belong to one user and are closed to all others.
 #![allow(unsafe_code)]
 
-use crate::layout::{Layout, Limits};
+use crate::layout::{Header, Layout, Limits};
 use crate::shm::error::ShmError;
 use crate::shm::occupancy::Phase;
 use crate::shm::process::Process;
-use crate::shm::region::Observed;
 use crate::shm::table::{REGIONS, Table};
 use crate::types::{Incarnation, Name};
+use core::mem::offset_of;
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -183,8 +183,11 @@ impl Cluster {
         let entry = self.table.get(number)?;
         let process = entry.occupancy.process;
         let alive = entry.occupancy.phase == Phase::Live && !process.is_dead();
-        let incarnation = Observed::open(self, number)
-            .map_or(Incarnation::NONE, |region| Incarnation(region.reader().header().incarnation));
+        // Read, not mapped: observers do this often.
+        let mut raw = [0; 8];
+        let read = fs::File::open(self.region_path(number))
+            .and_then(|file| file.read_exact_at(&mut raw, offset_of!(Header, incarnation) as u64));
+        let incarnation = Incarnation(read.map_or(0, |()| u64::from_le_bytes(raw)));
         Some(RegionInfo {
             number,
             kind: entry.role.kind,

@@ -106,3 +106,48 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
         _ => Err(ShmError::io("map", path)(std::io::Error::last_os_error())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::test::Root;
+
+    /// Bytes of the file system that holds `/dev/shm`; 0 if it has no limit.
+    fn room() -> u64 {
+        let mut stat = core::mem::MaybeUninit::<libc::statvfs>::zeroed();
+        // SAFETY: the path ends in a zero, and `stat` is valid for writes; zeros are a valid `statvfs`.
+        let stat = unsafe {
+            libc::statvfs(c"/dev/shm".as_ptr(), stat.as_mut_ptr());
+            stat.assume_init()
+        };
+        stat.f_blocks * stat.f_frsize
+    }
+
+    #[test]
+    fn a_file_that_does_not_fit_is_an_error_and_leaves_nothing() {
+        let room = room();
+        if !(1..1 << 46).contains(&room) {
+            return;
+        }
+        let root = Root::new();
+        std::fs::create_dir(&*root).expect("made");
+        let path = root.join("region-9");
+        let bytes = room as usize + (1 << 20);
+        let refused = create(&path, bytes).map(drop).expect_err("larger than all of /dev/shm");
+        assert!(matches!(refused, ShmError::NoSpace { bytes: b, .. } if b == bytes), "{refused}");
+        assert!(!path.exists());
+        assert!(refused.to_string().contains("free space there or lower the cluster's limits"));
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_not_made_again_and_a_link_is_not_followed() {
+        let root = Root::new();
+        std::fs::create_dir(&*root).expect("made");
+        let (path, link) = (root.join("a"), root.join("b"));
+        create(&path, 4096).expect("made");
+        assert!(matches!(create(&path, 4096), Err(ShmError::Io { doing: "create", .. })));
+        std::os::unix::fs::symlink(&path, &link).expect("linked");
+        assert!(matches!(open(&link, None, Access::ReadWrite), Err(ShmError::Io { doing: "open", .. })));
+        assert!(matches!(open(&path, Some(8192), Access::ReadOnly), Err(ShmError::Corrupt { .. })));
+    }
+}

@@ -1,6 +1,6 @@
 //! Shared memory on one host: real processes that map each other's regions.
 //!
-//! A cluster is a directory of files ([`cluster`]): a table of who holds which region, and one file per region. A
+//! A cluster is a directory of files ([`Cluster`]): a table of who holds which region, and one file per region. A
 //! process joins as an [`Endpoint`], which owns a region and runs a machine, or as an [`Attachment`], which takes a
 //! seat in the region of its agent. Whatever another process may have written is checked before it is used.
 

@@ -107,12 +107,17 @@ impl Region {
         match Self::open(cluster, number) {
             Ok(region) => Ok(Some(region)),
             Err(ShmError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
-            // The magic is written last: without it nobody has ever used the file.
-            Err(error) => match map::open(&cluster.region_path(number), None, Access::ReadOnly) {
-                Ok(map) if map[0].load(Ordering::Relaxed) == 0 => Ok(None),
-                Err(ShmError::Corrupt { .. }) => Ok(None),
-                _ => Err(error),
-            },
+            // The magic is written last: without it nobody has ever used the file. Anything else that is wrong with
+            // acceptor memory is for the operator to decide.
+            Err(error) => {
+                let path = cluster.region_path(number);
+                let is_empty = std::fs::metadata(&path).is_ok_and(|meta| meta.len() == 0);
+                let is_unfinished = || {
+                    map::open(&path, Some(cluster.layout().bytes()), Access::ReadOnly)
+                        .is_ok_and(|map| map[0].load(Ordering::Relaxed) == 0)
+                };
+                if is_empty || is_unfinished() { Ok(None) } else { Err(error) }
+            }
         }
     }
 
@@ -287,5 +292,76 @@ impl Region {
     #[must_use]
     pub fn reader(&self) -> Reader<'_> {
         Reader::new(&self.map, &self.layout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::test::{LIMITS, Root, name};
+    use crate::shm::{Endpoint, Owner, Wait};
+
+    fn owner(region: u32) -> Owner {
+        Owner { kind: 3, name: name("a"), region: Some(region), groups: 2 }
+    }
+
+    /// A cluster whose regions 1 and 8 were left by owners that are gone.
+    fn left(root: &Root) -> Cluster {
+        let cluster = Cluster::create(root, name("c"), LIMITS).expect("made");
+        for number in [1, 8] {
+            Endpoint::open(&cluster, owner(number), Wait::Block).expect("opened");
+        }
+        cluster
+    }
+
+    fn damage(cluster: &Cluster, number: u32, change: impl FnOnce(&mut Vec<u8>)) {
+        let path = cluster.region_path(number);
+        let mut raw = std::fs::read(&path).expect("read");
+        change(&mut raw);
+        std::fs::write(path, raw).expect("written");
+    }
+
+    #[test]
+    fn observers_see_the_header_and_the_owner() {
+        let root = Root::new();
+        let cluster = left(&root);
+        let observed = Observed::open(&cluster, 1).expect("mapped");
+        let header = observed.reader().header();
+        assert_eq!((header.version, header.kind, header.groups, header.region), (layout::VERSION, 3, 2, 1));
+        let seat = observed.reader().seat(0).expect("an owner");
+        assert_eq!((seat.name, seat.process.pid, seat.dead), (name("a"), std::process::id(), true));
+        assert_eq!((observed.reader().seat(1), observed.reader().seat(999)), (None, None));
+        let info = cluster.region_info(1).expect("listed");
+        assert_eq!((info.alive, info.generation, info.kind), (false, 1, 3));
+    }
+
+    #[test]
+    fn a_coordinators_file_that_was_never_finished_is_made_anew() {
+        let root = Root::new();
+        let cluster = left(&root);
+        for change in [|raw: &mut Vec<u8>| raw[..8].fill(0), Vec::clear] {
+            damage(&cluster, 1, change);
+            assert!(matches!(Region::open(&cluster, 1), Err(ShmError::Corrupt { .. })));
+            Endpoint::open(&cluster, owner(1), Wait::Block).expect("made anew");
+            Region::open(&cluster, 1).expect("whole");
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_version_or_cluster_is_refused_and_a_coordinators_is_kept() {
+        let root = Root::new();
+        let cluster = left(&root);
+        for number in [1, 8] {
+            damage(&cluster, number, |raw| raw[8] += 1);
+            assert!(matches!(Region::open(&cluster, number), Err(ShmError::Version { found: 2, .. })));
+        }
+        let refused = Endpoint::open(&cluster, owner(1), Wait::Block).map(drop);
+        assert!(matches!(refused, Err(ShmError::Version { .. })), "acceptor memory is not thrown away");
+        damage(&cluster, 1, |raw| raw.truncate(128));
+        let refused = Endpoint::open(&cluster, owner(1), Wait::Block).map(drop);
+        assert!(matches!(refused, Err(ShmError::Corrupt { .. })));
+        Endpoint::open(&cluster, owner(8), Wait::Block).expect("its file is replaced anyway");
+        damage(&cluster, 8, |raw| raw[24] += 1);
+        assert!(matches!(Region::open(&cluster, 8), Err(ShmError::Corrupt { .. })));
     }
 }

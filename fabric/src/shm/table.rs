@@ -239,3 +239,62 @@ fn store_name(words: &[AtomicU64], name: Name) {
 fn load_name(words: &[AtomicU64]) -> Option<Name> {
     Name::from_words(core::array::from_fn(|i| words.get(i).map_or(0, |w| w.load(Ordering::Relaxed))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::test::{LIMITS, Root, name};
+
+    fn table(root: &Root) -> Table {
+        std::fs::create_dir(&**root).expect("made");
+        let path = root.join("table");
+        Table::create(&path, name("c"), LIMITS, 7).expect("made");
+        Table::open(&path).expect("opened")
+    }
+
+    const DEAD: Process = Process { pid: 0, started: 1 };
+
+    #[test]
+    fn numbers_are_given_out_until_the_table_is_full() {
+        let root = Root::new();
+        let table = table(&root);
+        let me = Process::current().expect("alive");
+        for region in FIRST_FREE..REGIONS {
+            let claim = table.claim(None, me).map(|c| c.region);
+            assert_eq!(claim.expect("free"), region);
+        }
+        let full = table.claim(None, me).map(|c| c.region).expect_err("full");
+        assert!(matches!(full, ShmError::TableFull { regions: 248, .. }), "{full}");
+        assert_eq!(table.claim(Some(3), me).map(|c| c.generation).expect("a coordinator's"), 1);
+        for region in [0, REGIONS, u32::MAX] {
+            let refused = table.claim(Some(region), me).map(|c| c.region);
+            assert!(matches!(refused, Err(ShmError::NoSuchRegion { max: 255, .. })));
+        }
+        table.close(100, me);
+        let again = table.claim(None, me).map(|c| (c.region, c.generation));
+        assert_eq!(again.expect("one was let go"), (100, 2));
+    }
+
+    #[test]
+    fn what_a_dead_process_held_is_claimed_again_in_any_phase() {
+        let root = Root::new();
+        let table = table(&root);
+        let me = Process::current().expect("alive");
+        let role = Role { kind: 1, groups: 2, name: name("a") };
+        for (n, phase) in [Phase::Claimed, Phase::Live, Phase::Closed].into_iter().enumerate() {
+            let entry = table.entry(9).expect("an entry");
+            entry[STATE].store(Occupancy::word(phase, DEAD), Ordering::Relaxed);
+            let claim = table.claim(Some(9), me).map_err(|e| e.to_string()).map(|claim| {
+                let generation = claim.generation;
+                claim.describe(&role);
+                claim.go_live();
+                generation
+            });
+            assert_eq!(claim, Ok(n as u32 + 1));
+            let found = table.get(9).expect("live");
+            assert_eq!((found.role, found.occupancy.process), (role, me));
+            assert!(matches!(table.claim(Some(9), me).map(|c| c.region), Err(ShmError::RegionTaken { .. })));
+        }
+        assert_eq!(table.changes(), 6);
+    }
+}

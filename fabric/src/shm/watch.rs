@@ -51,6 +51,8 @@ struct Watch {
 pub(crate) struct Watches {
     me: Sender,
     all: Vec<Watch>,
+    /// Watched addresses at which nobody was found.
+    vacant: Vec<Address>,
     events: VecDeque<(Address, Evidence)>,
     swept: Instant,
     /// Some watch has no word of its own.
@@ -133,16 +135,24 @@ fn is_abandoned(claim: u32, links: &mut Links) -> bool {
 
 impl Watches {
     pub(crate) fn new(me: Sender) -> Self {
-        Self { me, all: Vec::new(), events: VecDeque::new(), swept: Instant::ZERO, wordless: false }
+        Self {
+            me,
+            all: Vec::new(),
+            vacant: Vec::new(),
+            events: VecDeque::new(),
+            swept: Instant::ZERO,
+            wordless: false,
+        }
     }
 
     pub(crate) fn watch(&mut self, whom: Address, links: &mut Links, now: Instant) {
-        if self.all.iter().any(|w| w.whom == whom) {
+        if self.all.iter().any(|w| w.whom == whom) || self.vacant.contains(&whom) {
             return;
         }
         let mut target = match find(whom, links) {
             Ok(target) => target,
             Err(proved) => {
+                self.vacant.push(whom);
                 self.events.push_back((whom, Evidence::Suspicion));
                 if proved {
                     self.events.push_back((whom, Evidence::Proof));
@@ -168,6 +178,7 @@ impl Watches {
 
     pub(crate) fn unwatch(&mut self, whom: Address) {
         self.events.retain(|(address, _)| *address != whom);
+        self.vacant.retain(|address| *address != whom);
         let Some(at) = self.all.iter().position(|w| w.whom == whom) else { return };
         let gone = self.all.swap_remove(at).target;
         if !self.all.iter().any(|w| w.target.is_same_seat(&gone)) {
@@ -234,16 +245,20 @@ impl Drop for Watches {
 /// The process at an address. If there is none, or another one: whether that proves that it is over.
 ///
 /// A region or seat is given to a successor only after its holder was proved dead, or had let go and ended its lease.
-/// But when a region got a new file, the programs in the seats of the old one may live on.
+/// But when a region got a new file, the programs in the seats of the old one may live on; and a region that nobody
+/// holds, or that can not be mapped, proves nothing.
 fn find(whom: Address, links: &mut Links) -> Result<Target, bool> {
-    const FILE: u32 = 16;
-    let (region, newest) = links.region(whom.region).map_err(|_| whom.seat == 0)?;
+    const FILE_SHIFT: u32 = 16;
+    let newest = links.generation(whom.region);
+    let is_later = |newest: u32| whom.generation != 0 && newest.wrapping_sub(whom.generation) as i32 > 0;
+    let (region, newest) = links.region(whom.region).map_err(|_| whom.seat == 0 && is_later(newest))?;
     if u32::from(whom.seat) >= region.layout().limits().seats {
         return Err(false);
     }
     let generation = region.generation(whom.seat);
     if whom.generation != 0 && whom.generation != generation || whom.seat == 0 && generation != newest {
-        return Err(whom.seat == 0 || whom.generation >> FILE == generation >> FILE);
+        let same_file = whom.generation >> FILE_SHIFT == generation >> FILE_SHIFT;
+        return Err(is_later(generation) && (whom.seat == 0 || same_file));
     }
     let process = region.process(whom.seat);
     Ok(Target { region, number: whom.region, seat: whom.seat, generation, process, pidfd: None, word: None })
@@ -263,20 +278,28 @@ fn check(
     if watch.suspected.is_none() && !died && !sweep {
         return;
     }
-    let replaced = watch.target.is_replaced(links);
-    let due = replaced || sweep || watch.suspected.is_none() || now >= watch.look_at;
-    let over = replaced || due && watch.target.is_over();
-    if watch.suspected.is_none() && (died || over) {
+    if watch.suspected.is_none() && died {
+        // Told without a system call; the proof is looked for in the next turn.
+        watch.suspected = Some(now);
+        watch.look_at = now;
+        events.push_back((watch.whom, Evidence::Suspicion));
+        if !sweep {
+            return;
+        }
+    }
+    if !sweep && now < watch.look_at {
+        return;
+    }
+    let over = watch.target.is_replaced(links) || watch.target.is_over();
+    if !over {
+        let pause = Nanos(now.since(watch.suspected.unwrap_or(now)).0 / 8);
+        watch.look_at = now + pause.clamp(PROOF_EVERY_MIN, PROOF_EVERY_MAX);
+        return;
+    }
+    if watch.suspected.is_none() {
         watch.suspected = Some(now);
         events.push_back((watch.whom, Evidence::Suspicion));
     }
-    if over {
-        watch.proved = true;
-        events.push_back((watch.whom, Evidence::Proof));
-    } else if let Some(since) = watch.suspected
-        && due
-    {
-        let pause = Nanos(now.since(since).0 / 8);
-        watch.look_at = now + pause.clamp(PROOF_EVERY_MIN, PROOF_EVERY_MAX);
-    }
+    watch.proved = true;
+    events.push_back((watch.whom, Evidence::Proof));
 }

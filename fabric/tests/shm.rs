@@ -1,0 +1,610 @@
+//! Real processes over shared memory: what kills, freezes, restarts and full lanes do. The victims are this very test
+//! binary, started again with a role in its environment.
+
+mod support;
+
+use obol_fabric::layout::DEATH_WORDS;
+use obol_fabric::metrics::Counter;
+use obol_fabric::shm::{Cluster, Endpoint, Region, ShmError, Wait, clock};
+use obol_fabric::{
+    Address, Completion, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine, Nanos,
+    Page, Remote, SeatRequest, SeatStatus, Token, ViewId,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use support::{Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, until};
+
+/// Where every process of these tests starts if it has a role.
+#[test]
+fn child() {
+    support::play();
+}
+
+#[test]
+fn two_processes_exchange_datagrams() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let _echo = Child::start(&root, "echo", "peer", None);
+    let peer = live(&cluster, "peer");
+    for wait in [Wait::Block, Wait::Hybrid { yield_for: Nanos::from_micros(30) }, Wait::Spin] {
+        exchange(&cluster, peer, wait);
+    }
+}
+
+fn exchange(cluster: &Cluster, peer: Address, wait: Wait) {
+    let mut endpoint = Endpoint::open(cluster, process("me"), wait).expect("opened");
+    let mut probe = Probe::default();
+    endpoint.send(peer, b"0");
+    let stop = AtomicBool::new(false);
+    endpoint.run(&mut probe, &stop, |probe, endpoint| {
+        if let Some((from, bytes)) = probe.datagrams.pop() {
+            assert_eq!(from, peer, "the full address of the sender");
+            let n: u32 = String::from_utf8(bytes).expect("text").parse().expect("a number");
+            endpoint.send(peer, (n + 1).to_string().as_bytes());
+            stop.store(n >= 1000, Ordering::Relaxed);
+        }
+    });
+    endpoint.multicast(Group::Everyone, b"all");
+    until(&mut endpoint, &mut probe, |p| p.datagrams.iter().any(|(_, b)| b == b"all"));
+    endpoint.multicast(Group::Coordinators, b"none");
+    let counters = endpoint.region().reader().counters(0);
+    assert_eq!(counters[Counter::DatagramsLost as usize], 0);
+}
+
+#[test]
+fn a_killed_process_is_suspected_and_then_proved_dead_by_each_watcher() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut victim = Child::start(&root, "echo", "victim", None);
+    let at = live(&cluster, "victim");
+    let _other = Child::start(&root, "watch", "other", None);
+    live(&cluster, "other");
+    let mut endpoint = Endpoint::open(&cluster, coordinator("me", 2), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    endpoint.watch(at);
+    endpoint.watch(at);
+    // The other watcher says when it watches, so that no kill comes too early.
+    until(&mut endpoint, &mut probe, |p| p.datagrams.iter().any(|(_, b)| b == b"watching"));
+    assert!(probe.deaths.is_empty());
+    victim.0.kill().expect("killed");
+    let stop = AtomicBool::new(false);
+    endpoint.run(&mut probe, &stop, |probe, _| {
+        let told = probe.datagrams.iter().filter(|(_, b)| b.starts_with(b"dead")).count();
+        stop.store(probe.deaths.len() == 2 && told == 2, Ordering::Relaxed);
+    });
+    assert_eq!(probe.deaths, [(at, Evidence::Suspicion), (at, Evidence::Proof)]);
+    let told: Vec<&[u8]> = probe.datagrams.iter().map(|(_, b)| &b[..]).collect();
+    assert_eq!(told[1..], [&b"dead Suspicion"[..], b"dead Proof"]);
+    // Watched again, a dead process is reported at once.
+    endpoint.unwatch(at);
+    endpoint.watch(at);
+    until(&mut endpoint, &mut probe, |p| p.deaths.len() == 4);
+    assert_eq!(probe.deaths[2..], [(at, Evidence::Suspicion), (at, Evidence::Proof)]);
+}
+
+#[test]
+fn operations_on_the_dead_and_the_replaced_fail() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut victim = Child::start(&root, "echo", "victim", None);
+    let old = live(&cluster, "victim");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    endpoint.watch(old);
+    victim.0.kill().expect("killed");
+    until(&mut endpoint, &mut probe, |p| p.deaths.len() == 2);
+    let word = |at| Remote { at, offset: cluster.layout().fence() };
+    let all = |endpoint: &mut Endpoint, at| {
+        endpoint.read(word(at), 8, Token(1));
+        endpoint.write(word(at), &[7; 8], Token(2));
+        endpoint.cas(word(at), 0, 1, Token(3));
+    };
+    all(&mut endpoint, old);
+    all(&mut endpoint, Address::region(old.region));
+    endpoint.poll_once(&mut probe);
+    assert_eq!(probe.failures(), [LinkError::PeerDead; 6]);
+
+    // A dead process's number is given out again when all others have been used, or when it is asked for.
+    let _heir = Child::start(&root, "echo", "heir", Some(old.region));
+    let new = live(&cluster, "heir");
+    assert_eq!((new.region, new.generation), (old.region, old.generation + 1));
+    all(&mut endpoint, old);
+    endpoint.poll_once(&mut probe);
+    assert_eq!(probe.failures()[6..], [LinkError::PeerReplaced; 3]);
+    endpoint.cas(word(Address::region(old.region)), 0, 9, Token(4));
+    endpoint.read(word(new), 8, Token(5));
+    endpoint.poll_once(&mut probe);
+    assert_eq!(probe.swapped(Token(4)), Some(0), "none of the failed operations hit the successor");
+    assert_eq!(probe.read(Token(5)), Some(9u64.to_le_bytes().to_vec()));
+    // A number that nobody ever had, and places that do not exist.
+    for (at, offset, error) in [
+        (Address::region(200), 0, LinkError::PeerReplaced),
+        (Address::region(u32::MAX), 0, LinkError::PeerReplaced),
+        (Address { host: 1, ..new }, 0, LinkError::PeerReplaced),
+        (Address { seat: 999, ..new }, 0, LinkError::OutOfBounds),
+        (new, 4, LinkError::OutOfBounds),
+        (new, u32::MAX - 7, LinkError::OutOfBounds),
+    ] {
+        probe.completions.clear();
+        endpoint.read(Remote { at, offset }, 16, Token(6));
+        endpoint.cas(Remote { at, offset }, 0, 1, Token(6));
+        endpoint.poll_once(&mut probe);
+        assert_eq!(probe.failures(), [error; 2], "{at} {offset}");
+    }
+    endpoint.read(Remote { at: new, offset: 0 }, u32::MAX, Token(7));
+    endpoint.write(Remote { at: new, offset: 512 }, &[1; 12], Token(7));
+    endpoint.poll_once(&mut probe);
+    assert_eq!(probe.failures()[2..], [LinkError::OutOfBounds; 2]);
+}
+
+#[test]
+fn a_frozen_process_can_be_read_written_and_fenced_and_is_not_reported_dead() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let frozen = Child::start(&root, "echo", "frozen", None);
+    let at = live(&cluster, "frozen");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    endpoint.watch(at);
+    kill(&frozen, "STOP");
+    let fence = Remote { at, offset: cluster.layout().fence() };
+    endpoint.write(Remote { at, offset: cluster.layout().view() + 32 }, b"16 bytes of text", Token(1));
+    endpoint.cas(fence, 0, 3, Token(2));
+    endpoint.cas(fence, 0, 4, Token(3));
+    endpoint.read(fence, 8, Token(4));
+    endpoint.read(Remote { at, offset: cluster.layout().view() + 32 }, 16, Token(5));
+    endpoint.poll_once(&mut probe);
+    assert!(probe.failures().is_empty());
+    assert_eq!((probe.swapped(Token(2)), probe.swapped(Token(3))), (Some(0), Some(3)));
+    assert_eq!(probe.read(Token(4)), Some(3u64.to_le_bytes().to_vec()));
+    assert_eq!(probe.read(Token(5)).as_deref(), Some(&b"16 bytes of text"[..]));
+    endpoint.send(at, b"later");
+    for _ in 0..100 {
+        endpoint.poll_once(&mut probe);
+    }
+    assert!(probe.deaths.is_empty() && probe.datagrams.is_empty());
+    kill(&frozen, "CONT");
+    until(&mut endpoint, &mut probe, |p| p.datagrams.iter().any(|(_, b)| b == b"later"));
+    assert!(probe.deaths.is_empty());
+}
+
+#[test]
+fn a_coordinators_memory_outlives_its_process() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut first = Child::start(&root, "echo", "first", Some(1));
+    let old = live(&cluster, "first");
+    assert_eq!(old, Address { generation: 1, ..Address::region(1) });
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let anyone = Address::region(1);
+    let slot = Remote { at: anyone, offset: cluster.layout().slot(5) };
+    let value = Remote { at: anyone, offset: cluster.layout().value(5, 2) };
+    endpoint.write(value, &[0xab; 64], Token(1));
+    endpoint.cas(slot, 0, 77, Token(2));
+    endpoint.watch(anyone);
+    endpoint.poll_once(&mut probe);
+    assert!(probe.failures().is_empty());
+
+    first.0.kill().expect("killed");
+    until(&mut endpoint, &mut probe, |p| p.deaths.len() == 2);
+    endpoint.read(slot, 8, Token(3));
+    endpoint.poll_once(&mut probe);
+    assert_eq!(probe.failures(), [LinkError::PeerDead], "generation 0 is whoever lives");
+
+    let _second = Child::start(&root, "echo", "second", Some(1));
+    let new = live(&cluster, "second");
+    assert_eq!(new.generation, 2);
+    endpoint.read(slot, 8, Token(4));
+    endpoint.read(Remote { at: new, ..value }, 64, Token(5));
+    endpoint.read(Remote { at: old, ..slot }, 8, Token(6));
+    endpoint.poll_once(&mut probe);
+    assert_eq!(probe.read(Token(4)), Some(77u64.to_le_bytes().to_vec()));
+    assert_eq!(probe.read(Token(5)), Some(vec![0xab; 64]));
+    assert_eq!(probe.failures()[1..], [LinkError::PeerReplaced]);
+    endpoint.send(anyone, b"hello");
+    until(&mut endpoint, &mut probe, |p| p.datagrams.iter().any(|(from, _)| *from == new));
+    assert_eq!(probe.deaths.len(), 2, "one watch reports each evidence once");
+
+    let refused = std::thread::scope(|s| {
+        let open = || Endpoint::open(&cluster, coordinator("third", 1), Wait::Block).map(drop);
+        s.spawn(open).join().expect("no panic")
+    });
+    assert!(matches!(refused, Err(ShmError::RegionTaken { region: 1, .. })), "{refused:?}");
+}
+
+#[test]
+fn an_endpoint_that_closed_is_gone_but_only_its_process_is_proved() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let (closed, page) = std::thread::scope(|s| {
+        let short = s.spawn(|| {
+            let mut other = Endpoint::open(&cluster, coordinator("other", 3), Wait::Block).expect("opened");
+            let end = clock::now() + Nanos::from_secs(1000);
+            other.publish_page(&Page { view: ViewId(1), base: ViewId(1), start: Instant(0), end });
+            (other.address(), other.region().clone())
+        });
+        short.join().expect("no panic")
+    });
+    endpoint.watch(closed);
+    until(&mut endpoint, &mut probe, |p| !p.deaths.is_empty());
+    assert_eq!(probe.deaths, [(closed, Evidence::Suspicion)], "its process, this one, runs");
+    assert_eq!(page.reader().page(), Some(Page::default()), "its lease went with it");
+    let again = std::thread::scope(|s| {
+        let open = || Endpoint::open(&cluster, coordinator("again", 3), Wait::Block).map(|e| e.address());
+        s.spawn(open).join().expect("no panic")
+    });
+    assert_eq!(again.expect("opened").generation, closed.generation + 1);
+    until(&mut endpoint, &mut probe, |p| p.deaths.len() == 2);
+    assert_eq!(probe.deaths[1], (closed, Evidence::Proof), "a successor came");
+}
+
+#[test]
+fn a_reader_that_does_not_read_loses_datagrams_and_lanes_of_the_dead_are_reused() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let me = endpoint.address();
+    // More senders, one after the other, than there are lanes.
+    for round in 0..LIMITS.lanes * 2 {
+        let before = probe.datagrams.len();
+        std::thread::scope(|s| {
+            let send = s.spawn(|| {
+                let mut sender = Endpoint::open(&cluster, process("sender"), Wait::Block).expect("opened");
+                for n in 0..LIMITS.lane_slots + 3 {
+                    sender.send(me, &[n as u8]);
+                }
+                let lost = sender.region().reader().counters(0)[Counter::DatagramsLost as usize];
+                assert_eq!(lost, 3, "round {round}");
+            });
+            send.join().expect("no panic");
+        });
+        // Freed by the housekeeping of the loop, which is due after a while.
+        let lanes = || (0..LIMITS.lanes).map(|n| cluster.layout().lane(n));
+        let free = || {
+            let region = Region::open(&cluster, me.region).expect("mapped");
+            lanes().all(|at| region[at as usize / 8].load(Ordering::Relaxed) == 0)
+        };
+        until(&mut endpoint, &mut probe, |_| free());
+        let texts: Vec<u8> = probe.datagrams[before..].iter().map(|(_, b)| b[0]).collect();
+        assert_eq!(texts, (0..LIMITS.lane_slots as u8).collect::<Vec<_>>());
+    }
+}
+
+/// An agent that admits everybody as incarnation 5, and excludes the dead.
+#[derive(Default)]
+struct Agent {
+    asked: Vec<(u16, SeatRequest)>,
+    excluded: bool,
+}
+
+impl Machine for Agent {
+    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
+    fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
+        match event {
+            Event::Seat { seat, request } => {
+                self.asked.push((seat, request));
+                match request {
+                    SeatRequest::Join { address, .. } => {
+                        fabric.watch(address);
+                        fabric.publish_seat(seat, SeatStatus::Member(Incarnation(5)));
+                    }
+                    SeatRequest::Leave => fabric.publish_seat(seat, SeatStatus::Left),
+                }
+            }
+            Event::Death { who, evidence: Evidence::Proof } => {
+                fabric.publish_seat(who.seat, SeatStatus::Excluded);
+                self.excluded = true;
+            }
+            _ => {}
+        }
+    }
+    fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
+    fn deadline(&self) -> Instant {
+        Instant::NEVER
+    }
+}
+
+#[test]
+fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
+    use obol_fabric::shm::Attachment;
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let mut agent = Agent::default();
+    let beat = Nanos::from_millis(1);
+    let program = Attachment::open_named(&cluster, name("agent"), name("app"), beat).expect("seated");
+    assert_eq!((program.address().seat, program.status()), (1, None));
+    let status = |endpoint: &mut Endpoint, agent: &mut Agent, wanted| {
+        until(endpoint, agent, |_| program.status() == Some(wanted));
+    };
+    program.join(1);
+    assert_eq!(program.status(), None);
+    status(&mut endpoint, &mut agent, SeatStatus::Member(Incarnation(5)));
+    let joined = SeatRequest::Join { name: name("app"), token: 1, address: program.address() };
+    assert_eq!(agent.asked, [(1, joined)]);
+
+    let seen = program.changes();
+    endpoint.publish_view(ViewId(7), b"the view");
+    let end = clock::now() + Nanos::from_secs(1000);
+    endpoint.publish_page(&Page { view: ViewId(7), base: ViewId(7), start: Instant(0), end });
+    assert_eq!(program.wait_changed(seen, Nanos::from_secs(20)), seen + 2);
+    assert!(program.active(ViewId(7)) && !program.active(ViewId(6)));
+    assert_eq!(program.view_bytes(), Some((ViewId(7), b"the view".to_vec())));
+
+    // A coordinator fences the page through the program's address; then it is over at once.
+    let fence = Remote { at: program.address(), offset: cluster.layout().fence() };
+    endpoint.cas(fence, 0, 8, Token(1));
+    assert!(!program.active(ViewId(7)));
+
+    endpoint.publish_seat(1, SeatStatus::Excluded);
+    let seen = Some(SeatStatus::Member(Incarnation(5)));
+    assert_eq!(program.wait_status(seen, Nanos::from_secs(20)), Some(SeatStatus::Excluded));
+    program.join(2);
+    assert_eq!(program.status(), None, "not answered yet");
+    endpoint.publish_seat(1, SeatStatus::Excluded);
+    assert_eq!(program.status(), None, "an exclusion that crosses the join is no answer to it");
+    status(&mut endpoint, &mut agent, SeatStatus::Member(Incarnation(5)));
+    program.leave();
+    status(&mut endpoint, &mut agent, SeatStatus::Left);
+    program.count(Counter::Served, 2);
+    let address = program.address();
+    drop(program);
+    // Its seat is free for the next one, who has another address.
+    until(&mut endpoint, &mut agent, |_| seat_is_free(&cluster, address));
+    let next = Attachment::open(&cluster, address.region, name("next"), beat).expect("seated");
+    assert_eq!((next.address().seat, next.address().generation), (1, address.generation + 1));
+    let _third = Attachment::open(&cluster, address.region, name("third"), beat).expect("seated");
+    let full = Attachment::open(&cluster, address.region, name("more"), beat);
+    assert!(matches!(full, Err(ShmError::NoSeat { seats: 2, .. })));
+    let nobody = Attachment::open_named(&cluster, name("x"), name("app"), beat).map(drop).expect_err("no x");
+    assert!(nobody.to_string().ends_with("there are: agent"), "{nobody}");
+}
+
+fn seat_is_free(cluster: &Cluster, at: Address) -> bool {
+    let region = Region::open(cluster, at.region).expect("mapped");
+    region[cluster.layout().seat(at.seat) as usize / 8].load(Ordering::Relaxed) == 0
+}
+
+#[test]
+fn a_request_is_repeated_until_it_is_answered() {
+    use obol_fabric::shm::Attachment;
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let program = Attachment::open(&cluster, endpoint.address().region, name("app"), Nanos::from_millis(1))
+        .expect("seated");
+    program.join(1);
+    until(&mut endpoint, &mut probe, |p| p.seats >= 3);
+    endpoint.publish_seat(1, SeatStatus::Member(Incarnation(1)));
+    assert_eq!(program.status(), Some(SeatStatus::Member(Incarnation(1))));
+}
+
+#[test]
+fn a_killed_program_is_reported_and_its_seat_is_freed_once_it_is_no_member() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let mut agent = Agent::default();
+    let mut program = Child::start(&root, "program", "app", None);
+    until(&mut endpoint, &mut agent, |a| !a.asked.is_empty());
+    let Some((1, SeatRequest::Join { address, .. })) = agent.asked.pop() else { panic!("a join") };
+    let region = endpoint.region().reader().seat(1).expect("occupied");
+    assert_eq!((region.name, region.generation, region.dead), (name("app"), address.generation, false));
+
+    // Its heartbeat stands still exactly as long as it is stopped.
+    let reader = endpoint.region().clone();
+    let beats = || reader.reader().seat(1).expect("occupied").heartbeat;
+    kill(&program, "STOP");
+    let stopped = beats();
+    for _ in 0..1000 {
+        endpoint.poll_once(&mut agent);
+    }
+    assert_eq!(beats(), stopped);
+    kill(&program, "CONT");
+    until(&mut endpoint, &mut agent, |_| beats() > stopped + 1);
+    assert!(!agent.excluded);
+    program.0.kill().expect("killed");
+    until(&mut endpoint, &mut agent, |a| a.excluded);
+    until(&mut endpoint, &mut agent, |_| seat_is_free(&cluster, address));
+    let mut probe = Probe::default();
+    endpoint.read(Remote { at: address, offset: 0 }, 8, Token(1));
+    endpoint.poll_once(&mut probe);
+    assert_eq!(probe.failures(), [LinkError::PeerDead]);
+}
+
+#[test]
+fn more_watchers_than_death_words_are_all_told() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut victim = Child::start(&root, "echo", "victim", None);
+    let at = live(&cluster, "victim");
+    let watching = std::sync::Barrier::new(DEATH_WORDS + 1);
+    std::thread::scope(|s| {
+        for _ in 0..DEATH_WORDS {
+            s.spawn(|| {
+                let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+                let mut probe = Probe::default();
+                endpoint.watch(at);
+                watching.wait();
+                let stop = AtomicBool::new(false);
+                endpoint.run(&mut probe, &stop, |p, _| stop.store(p.deaths.len() == 2, Ordering::Relaxed));
+                assert_eq!(probe.deaths, [(at, Evidence::Suspicion), (at, Evidence::Proof)]);
+            });
+        }
+        watching.wait();
+        victim.0.kill().expect("killed");
+    });
+}
+
+#[test]
+fn a_region_that_nobody_holds_is_suspected_but_nothing_is_proved() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let nobody = [Address::region(1), Address { generation: 4, ..Address::region(1) }, Address::region(9999)];
+    for whom in nobody {
+        endpoint.watch(whom);
+        endpoint.watch(whom);
+    }
+    for _ in 0..10 {
+        endpoint.poll_once(&mut probe);
+    }
+    assert_eq!(probe.deaths, nobody.map(|whom| (whom, Evidence::Suspicion)));
+}
+
+#[test]
+fn a_process_that_dies_at_any_moment_of_its_start_blocks_nobody() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    for round in 0..40u64 {
+        let region = if round % 2 == 0 { Some(1) } else { None };
+        let mut child = Child::start(&root, "echo", "short", region);
+        // From before it opens the cluster until after it lives.
+        for _ in 0..round * 100 {
+            std::thread::yield_now();
+        }
+        child.0.kill().expect("killed");
+    }
+    let _one = Child::start(&root, "echo", "one", Some(1));
+    let _other = Child::start(&root, "echo", "other", Some(8));
+    let peers = [live(&cluster, "one"), live(&cluster, "other")];
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    for at in peers {
+        endpoint.send(at, b"hello");
+    }
+    until(&mut endpoint, &mut probe, |p| p.datagrams.len() == 2);
+}
+
+#[test]
+fn another_threads_waker_ends_a_wait() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    endpoint.beat_every(Nanos::from_secs(1000));
+    let stop = AtomicBool::new(false);
+    let (stop, waker) = (&stop, endpoint.waker());
+    std::thread::scope(|s| {
+        s.spawn(move || {
+            stop.store(true, Ordering::Release);
+            waker.wake();
+        });
+        endpoint.run(&mut Probe::default(), stop, |_, _| {});
+    });
+}
+
+/// Prints what this host can do; run it alone: `--ignored --nocapture measure`.
+#[test]
+#[ignore = "a measurement"]
+fn measure() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let _peers = [1, 2, 3].map(|n| Child::start(&root, "echo", &format!("c{n}"), Some(n)));
+    let peers = [1, 2, 3].map(|n| live(&cluster, &format!("c{n}")));
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let mut spans = Vec::new();
+    for n in 0..100_000u64 {
+        probe.completions.clear();
+        let before = clock::now();
+        for at in peers {
+            endpoint.write(Remote { at, offset: cluster.layout().value(n, 1) }, &[1; 256], Token(n));
+            let slot = Remote { at, offset: cluster.layout().slot(1) };
+            endpoint.cas(slot, n, n + 1, Token(n));
+        }
+        endpoint.poll_once(&mut probe);
+        spans.push(clock::now().since(before).0);
+        assert_eq!(probe.completions.len(), 6);
+    }
+    show("WRITE 256 B + CAS at 3 regions, and a turn", spans);
+    for at in peers {
+        let mut spans = Vec::new();
+        let stop = AtomicBool::new(false);
+        let mut sent = clock::now();
+        probe.datagrams.clear();
+        endpoint.send(at, b"ping");
+        endpoint.run(&mut probe, &stop, |probe, endpoint| {
+            if probe.datagrams.pop().is_some() {
+                spans.push(clock::now().since(sent).0);
+                stop.store(spans.len() == 5000, Ordering::Relaxed);
+                sent = clock::now();
+                endpoint.send(at, b"ping");
+            }
+        });
+        show("round trip of a datagram, both sides block", spans);
+    }
+    let mut spans = Vec::new();
+    for round in 0..100 {
+        let mut victim = Child::start(&root, "echo", "victim", None);
+        let at = live(&cluster, "victim");
+        probe.deaths.clear();
+        endpoint.watch(at);
+        let before = clock::now();
+        victim.0.kill().expect("killed");
+        let stop = AtomicBool::new(false);
+        endpoint.run(&mut probe, &stop, |p, _| {
+            while spans.len() < 2 * round + p.deaths.len() {
+                spans.push(clock::now().since(before).0);
+            }
+            stop.store(p.deaths.len() == 2, Ordering::Relaxed);
+        });
+        endpoint.unwatch(at);
+    }
+    let (suspected, proved): (Vec<_>, Vec<_>) = spans.chunks_exact(2).map(|c| (c[0], c[1])).unzip();
+    show("kill to suspicion", suspected);
+    show("kill to proof", proved);
+    for role in ["echo", "tick"] {
+        let idle: Vec<Child> =
+            (0..9).map(|n| Child::start(&root, role, &format!("{role}{n}"), None)).collect();
+        for n in 0..9 {
+            live(&cluster, &format!("{role}{n}"));
+        }
+        let spent = || idle.iter().map(|child| cpu_time(child).0).sum::<u64>();
+        let before = spent();
+        std::thread::sleep(std::time::Duration::from_secs(4));
+        let share = (spent() - before) as f64 / 4e9;
+        eprintln!("nine idle processes, role {role}: {:.2} % of a core", share * 100.0);
+    }
+}
+
+fn show(what: &str, mut spans: Vec<u64>) {
+    spans.sort_unstable();
+    let at = |q: usize| Nanos(spans[(spans.len() - 1) * q / 1000]);
+    eprintln!("{what}: n={} p50 {} p99 {} p99.9 {}", spans.len(), at(500), at(990), at(999));
+}
+
+#[test]
+fn a_completion_is_borrowed_from_the_post() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let me = endpoint.address();
+    /// Each READ's handler posts the next: a chain that one turn runs to its end.
+    struct Chain(u32, Address);
+    impl Machine for Chain {
+        fn start<F: Fabric>(&mut self, _: Instant, fabric: &mut F) {
+            fabric.read(Remote { at: self.1, offset: 0 }, 24, Token(0));
+        }
+        fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
+            if let Event::Completion { token, result: Ok(Completion::Read(bytes)) } = event {
+                assert_eq!((&bytes[..8], bytes.len()), (&b"obol-mem"[..], 24));
+                self.0 += 1;
+                if token.0 < 99 {
+                    fabric.read(Remote { at: self.1, offset: 0 }, 24, Token(token.0 + 1));
+                }
+            }
+        }
+        fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
+        fn deadline(&self) -> Instant {
+            Instant::NEVER
+        }
+    }
+    let mut chain = Chain(0, me);
+    endpoint.poll_once(&mut chain);
+    assert_eq!(chain.0, 100);
+}

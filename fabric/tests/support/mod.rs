@@ -1,0 +1,267 @@
+//! What the tests with real processes share: the roles that children play, and how a parent drives an endpoint.
+
+use obol_fabric::layout::Limits;
+use obol_fabric::shm::{Attachment, Cluster, Endpoint, Owner, Wait};
+use obol_fabric::{
+    Address, Completion, Event, Evidence, Fabric, Group, Instant, LinkError, Machine, Name, Nanos, Token,
+};
+use std::io::Read;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+pub(crate) const LIMITS: Limits = Limits {
+    seats: 3,
+    slots: 8,
+    proposers: 3,
+    value_bytes: 512,
+    lanes: 8,
+    lane_slots: 4,
+    datagram_bytes: 1024,
+    recorder_events: 16,
+};
+
+/// A hang, not a slow machine.
+const HANG: std::time::Duration = std::time::Duration::from_secs(60);
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).expect("a valid name")
+}
+
+pub(crate) fn process(text: &str) -> Owner {
+    Owner { kind: 1, name: name(text), region: None, groups: Group::Everyone.bit() }
+}
+
+pub(crate) fn coordinator(text: &str, region: u32) -> Owner {
+    let groups = Group::Everyone.bit() | Group::Coordinators.bit();
+    Owner { kind: 2, name: name(text), region: Some(region), groups }
+}
+
+/// A root of its own for each test, gone when the test ends, by a panic too.
+pub(crate) struct Root(PathBuf);
+
+impl Root {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(PathBuf::from(format!("/dev/shm/obol-test-{}-{n}", std::process::id())))
+    }
+}
+
+impl Deref for Root {
+    type Target = Path;
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A process that is killed when the test ends, by a panic too. It ends by itself if this process is killed.
+pub(crate) struct Child(pub(crate) std::process::Child);
+
+impl Child {
+    pub(crate) fn start(root: &Path, role: &str, name: &str, region: Option<u32>) -> Self {
+        let child = Command::new(std::env::current_exe().expect("this binary"))
+            .args(["child", "--exact", "--nocapture"])
+            .env("OBOL_TEST_ROLE", role)
+            .env("OBOL_TEST_ROOT", root)
+            .env("OBOL_TEST_NAME", name)
+            .env("OBOL_TEST_REGION", region.map(|r| r.to_string()).unwrap_or_default())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn();
+        Self(child.expect("started"))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends a signal and waits until the process is in the state that it brings.
+pub(crate) fn kill(child: &Child, signal: &str) {
+    let pid = child.0.id().to_string();
+    let sent =
+        Command::new("/bin/kill").args([&format!("-{signal}"), &pid]).status().expect("/bin/kill runs");
+    assert!(sent.success());
+    let stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a child that lives");
+        stat.rsplit(") ").next().is_some_and(|s| s.starts_with('T'))
+    };
+    wait_for(|| stopped() == (signal == "STOP"));
+}
+
+/// CPU time of all threads of a child.
+pub(crate) fn cpu_time(child: &Child) -> Nanos {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", child.0.id())).expect("a child that lives");
+    let spent = threads.filter_map(Result::ok).filter_map(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        stat.split(' ').next()?.parse::<u64>().ok()
+    });
+    Nanos(spent.sum())
+}
+
+fn wait_for(mut done: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    while !done() {
+        assert!(start.elapsed() < HANG, "this hangs");
+        std::thread::yield_now();
+    }
+}
+
+/// The address of the process of this name, once it lives.
+pub(crate) fn live(cluster: &Cluster, name: &str) -> Address {
+    let mut found = None;
+    wait_for(|| {
+        found = cluster.regions().into_iter().find(|r| r.alive && r.name.as_str() == name);
+        found.is_some()
+    });
+    let region = found.expect("found");
+    Address { generation: region.generation, ..Address::region(region.number) }
+}
+
+/// Turns the loop until something holds.
+pub(crate) fn until<M: Machine>(endpoint: &mut Endpoint, machine: &mut M, mut done: impl FnMut(&M) -> bool) {
+    wait_for(|| {
+        endpoint.poll_once(machine);
+        done(machine)
+    });
+}
+
+/// Keeps all that happens.
+#[derive(Default)]
+pub(crate) struct Probe {
+    pub(crate) completions: Vec<(Token, Result<Seen, LinkError>)>,
+    pub(crate) datagrams: Vec<(Address, Vec<u8>)>,
+    pub(crate) deaths: Vec<(Address, Evidence)>,
+    pub(crate) seats: u32,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Seen {
+    Read(Vec<u8>),
+    Written,
+    Swapped(u64),
+}
+
+impl Probe {
+    pub(crate) fn failures(&self) -> Vec<LinkError> {
+        self.completions.iter().filter_map(|(_, r)| r.clone().err()).collect()
+    }
+
+    pub(crate) fn read(&self, token: Token) -> Option<Vec<u8>> {
+        match &self.completions.iter().find(|(t, _)| *t == token)?.1 {
+            Ok(Seen::Read(bytes)) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn swapped(&self, token: Token) -> Option<u64> {
+        match self.completions.iter().find(|(t, _)| *t == token)?.1 {
+            Ok(Seen::Swapped(found)) => Some(found),
+            _ => None,
+        }
+    }
+}
+
+impl Machine for Probe {
+    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
+    fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, _: &mut F) {
+        match event {
+            Event::Completion { token, result } => {
+                let seen = result.map(|c| match c {
+                    Completion::Read(bytes) => Seen::Read(bytes.to_vec()),
+                    Completion::Written => Seen::Written,
+                    Completion::Swapped(found) => Seen::Swapped(found),
+                });
+                self.completions.push((token, seen));
+            }
+            Event::Datagram { from, bytes } => self.datagrams.push((from, bytes.to_vec())),
+            Event::Death { who, evidence } => self.deaths.push((who, evidence)),
+            Event::Seat { .. } => self.seats += 1,
+        }
+    }
+    fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
+    fn deadline(&self) -> Instant {
+        Instant::NEVER
+    }
+}
+
+/// Sends back what it gets; or watches region 8 and tells region 2 what it sees; and ticks.
+struct Actor {
+    watch: bool,
+    told: bool,
+    tick_every: Nanos,
+    due: Instant,
+}
+
+impl Machine for Actor {
+    fn start<F: Fabric>(&mut self, _: Instant, fabric: &mut F) {
+        if self.watch {
+            fabric.watch(Address::region(8));
+        }
+    }
+    fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
+        match event {
+            Event::Datagram { from, bytes } if !self.watch => fabric.send(from, bytes),
+            Event::Death { evidence, .. } => {
+                fabric.send(Address::region(2), format!("dead {evidence:?}").as_bytes());
+            }
+            _ => {}
+        }
+    }
+    fn tick<F: Fabric>(&mut self, now: Instant, _: &mut F) {
+        self.due = now + self.tick_every;
+    }
+    fn deadline(&self) -> Instant {
+        self.due
+    }
+}
+
+/// Plays the role that the environment gives, if it gives one, until the parent ends.
+pub(crate) fn play() {
+    let Ok(role) = std::env::var("OBOL_TEST_ROLE") else { return };
+    let var = |key: &str| std::env::var(key).expect("set by the parent");
+    std::thread::spawn(|| {
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    });
+    let root = PathBuf::from(var("OBOL_TEST_ROOT"));
+    let cluster = Cluster::open(&root, name("c")).expect("the parent made it");
+    let name = var("OBOL_TEST_NAME");
+    if role == "program" {
+        let agent = cluster.regions().first().map(|r| r.number).expect("an agent");
+        let program = Attachment::open(&cluster, agent, self::name(&name), Nanos::from_millis(1));
+        let program = program.expect("seated");
+        program.join(1);
+        loop {
+            std::thread::park();
+        }
+    }
+    let owner = match var("OBOL_TEST_REGION").parse() {
+        Ok(region) => coordinator(&name, region),
+        Err(_) => process(&name),
+    };
+    let (wait, tick_every) = match &role[..] {
+        "tick" => (Wait::Hybrid { yield_for: Nanos::from_micros(30) }, Nanos::from_millis(1)),
+        _ => (Wait::Block, Nanos::MAX),
+    };
+    let mut endpoint = Endpoint::open(&cluster, owner, wait).expect("opened");
+    let mut actor = Actor { watch: role == "watch", told: false, tick_every, due: Instant::ZERO };
+    endpoint.run(&mut actor, &AtomicBool::new(false), |actor, endpoint| {
+        let two = Address::region(2);
+        if actor.watch && !actor.told && cluster.region_info(2).is_some_and(|r| r.alive) {
+            actor.told = true;
+            endpoint.send(two, b"watching");
+        }
+    });
+}
