@@ -38,6 +38,15 @@ pub(crate) enum Command {
     Up(Up),
     /// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable
     Status(Json),
+    /// Print the flight recorders of all processes, merged by time
+    Events {
+        /// So many of the newest events
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        last: usize,
+        /// Print one JSON object per event
+        #[arg(long)]
+        json: bool,
+    },
     /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
     Kill(Target),
     /// Start a process of the cluster that is down

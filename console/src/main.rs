@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod daemons;
 mod drill;
+mod events;
 mod kill;
 mod live;
 mod output;
@@ -38,6 +39,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     match &cli.command {
         Command::Up(up) => up::run(&root, cluster, up),
         Command::Status(how) => status::run(&root, cluster, how.json),
+        Command::Events { last, json } => events::run(&root, cluster, *last, *json),
         Command::Kill(target) => kill::kill(&root, cluster, &target.target),
         Command::Start(target) => kill::start(&root, cluster, &target.target),
         Command::Down => kill::down(&root, cluster),

@@ -22,6 +22,8 @@ use std::time::{Duration, Instant};
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A cluster that is not healthy after this long is shown as it is.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// A caller that does not read its answer is given up after this long.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A process that is to be started again while its predecessor is still dying is waited for this long.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -173,8 +175,18 @@ fn create(root: &Path, cluster: Name, deployment: &Deployment) -> Result<(), Fai
     }
 }
 
-/// A request and where its answer goes.
-type Ask = (Request, Sender<Answer>);
+/// A request and its caller.
+struct Ask {
+    request: Request,
+    caller: UnixStream,
+}
+
+impl Ask {
+    fn answer(&self, answer: &Answer) {
+        // A caller that went away does not want to know.
+        let _ = control::write_line(&self.caller, answer);
+    }
+}
 
 fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
     let at = dir.join(control::SOCKET);
@@ -182,26 +194,29 @@ fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
     let listener = UnixListener::bind(&at).map_err(failed)?;
     let (tell, told) = mpsc::channel();
     let accept = move || {
-        for stream in listener.incoming().flatten() {
+        for caller in listener.incoming().flatten() {
             let tell = tell.clone();
             // Each caller has a thread: one that says nothing keeps nobody waiting.
-            std::thread::spawn(move || answer(&stream, &tell));
+            std::thread::spawn(move || hear(caller, &tell));
         }
     };
     std::thread::Builder::new().name("control".to_owned()).spawn(accept).map_err(failed)?;
     Ok(told)
 }
 
-fn answer(stream: &UnixStream, tell: &Sender<Ask>) {
-    let (reply, replied) = mpsc::channel();
-    let answer = match control::read_line::<Request>(stream) {
+fn hear(caller: UnixStream, tell: &Sender<Ask>) {
+    // The supervisor writes the answer itself and must not hang on a caller that does not read.
+    if caller.set_write_timeout(Some(ANSWER_TIMEOUT)).is_err() {
+        return;
+    }
+    match control::read_line::<Request>(&caller) {
         // If the supervisor is ending, the caller sees the connection close.
-        Ok(request) => tell.send((request, reply)).ok().and_then(|()| replied.recv().ok()),
-        Err(error) => Some(Answer::Refused { reason: format!("not a request: {error}") }),
-    };
-    if let Some(answer) = answer {
-        // A caller that went away does not want to know.
-        let _ = control::write_line(stream, &answer);
+        Ok(request) => drop(tell.send(Ask { request, caller })),
+        Err(error) => {
+            let reason = format!("not a request: {error}");
+            // A caller that went away does not want to know.
+            let _ = control::write_line(&caller, &Answer::Refused { reason });
+        }
     }
 }
 
@@ -253,16 +268,16 @@ fn attend(
             break;
         }
         match requests.recv_timeout(LOOK_EVERY) {
-            Ok((Request::Start { name }, reply)) => {
-                let answer = match supervisor.start(&name) {
-                    Ok(pid) => Answer::Done { pid: Some(pid) },
-                    Err(reason) => Answer::Refused { reason },
-                };
-                // A caller that went away does not want to know.
-                let _ = reply.send(answer);
-                continue;
-            }
-            Ok((Request::Stop, reply)) => asked_to_stop = Some(reply),
+            Ok(ask) => match &ask.request {
+                Request::Start { name } => {
+                    ask.answer(&match supervisor.start(name) {
+                        Ok(pid) => Answer::Done { pid: Some(pid) },
+                        Err(reason) => Answer::Refused { reason },
+                    });
+                    continue;
+                }
+                Request::Stop => asked_to_stop = Some(ask),
+            },
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
         }
@@ -278,8 +293,8 @@ fn attend(
     }
     let summary = live.summary();
     drop(supervisor);
-    if let Some(reply) = asked_to_stop {
-        let _ = reply.send(Answer::Done { pid: None });
+    if let Some(ask) = asked_to_stop {
+        ask.answer(&Answer::Done { pid: None });
     }
     if options.json {
         output::json(&summary)?;

@@ -97,7 +97,7 @@ impl Endpoint {
         metrics::add(self.region.seat_word(0, offset_of!(Seat, heartbeat)), 1);
         self.count(Counter::Loops, 1);
         let mut busy = self.complete(machine);
-        self.watches.check(&self.links, now);
+        self.watches.check(&mut self.links, now);
         let mut event = self.report_deaths(machine);
         let tidy = now.since(self.pace.tidied) >= TIDY_EVERY;
         let bell = self.region.doorbell().load(Ordering::SeqCst);

@@ -53,6 +53,8 @@ pub(crate) struct Watches {
     all: Vec<Watch>,
     /// Watched addresses at which nobody was found.
     vacant: Vec<Address>,
+    /// Addresses whose process may be starting; looked for at each sweep.
+    unborn: Vec<Address>,
     events: VecDeque<(Address, Evidence)>,
     swept: Instant,
     /// Some watch has no word of its own.
@@ -139,6 +141,7 @@ impl Watches {
             me,
             all: Vec::new(),
             vacant: Vec::new(),
+            unborn: Vec::new(),
             events: VecDeque::new(),
             swept: Instant::ZERO,
             wordless: false,
@@ -146,12 +149,20 @@ impl Watches {
     }
 
     pub(crate) fn watch(&mut self, whom: Address, links: &mut Links, now: Instant) {
-        if self.all.iter().any(|w| w.whom == whom) || self.vacant.contains(&whom) {
+        if self.all.iter().any(|w| w.whom == whom)
+            || self.vacant.contains(&whom)
+            || self.unborn.contains(&whom)
+        {
             return;
         }
         let mut target = match find(whom, links) {
             Ok(target) => target,
-            Err(proved) => {
+            Err(Vacant::NotYet) => {
+                self.unborn.push(whom);
+                return;
+            }
+            Err(vacant) => {
+                let proved = vacant == Vacant::Replaced;
                 self.vacant.push(whom);
                 self.events.push_back((whom, Evidence::Suspicion));
                 if proved {
@@ -179,6 +190,7 @@ impl Watches {
     pub(crate) fn unwatch(&mut self, whom: Address) {
         self.events.retain(|(address, _)| *address != whom);
         self.vacant.retain(|address| *address != whom);
+        self.unborn.retain(|address| *address != whom);
         let Some(at) = self.all.iter().position(|w| w.whom == whom) else { return };
         let gone = self.all.swap_remove(at).target;
         if !self.all.iter().any(|w| w.target.is_same_seat(&gone)) {
@@ -188,10 +200,13 @@ impl Watches {
     }
 
     /// Looks at all victims. Costs one load each, and system calls only after a suspicion.
-    pub(crate) fn check(&mut self, links: &Links, now: Instant) {
+    pub(crate) fn check(&mut self, links: &mut Links, now: Instant) {
         let sweep = now.since(self.swept) >= SWEEP_EVERY;
         if sweep {
             self.swept = now;
+            for whom in core::mem::take(&mut self.unborn) {
+                self.watch(whom, links, now);
+            }
         }
         for watch in &mut self.all {
             check(watch, sweep, links, &mut self.events, now);
@@ -242,23 +257,43 @@ impl Drop for Watches {
     }
 }
 
-/// The process at an address. If there is none, or another one: whether that proves that it is over.
+/// Why there is nobody at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Vacant {
+    /// The region has not had so late an owner yet, or is just being made: whoever was named may be starting.
+    NotYet,
+    /// Nobody is there, which proves nothing.
+    Empty,
+    /// A later process is there, so the one that was meant is over.
+    Replaced,
+}
+
+/// The process at an address, or why there is none.
 ///
 /// A region or seat is given to a successor only after its holder was proved dead, or had let go and ended its lease.
 /// But when a region got a new file, the programs in the seats of the old one may live on; and a region that nobody
 /// holds, or that can not be mapped, proves nothing.
-fn find(whom: Address, links: &mut Links) -> Result<Target, bool> {
+fn find(whom: Address, links: &mut Links) -> Result<Target, Vacant> {
     const FILE_SHIFT: u32 = 16;
     let newest = links.generation(whom.region);
     let is_later = |newest: u32| whom.generation != 0 && newest.wrapping_sub(whom.generation) as i32 > 0;
-    let (region, newest) = links.region(whom.region).map_err(|_| whom.seat == 0 && is_later(newest))?;
+    let (region, newest) = links.region(whom.region).map_err(|_| match whom.seat {
+        0 if is_later(newest) => Vacant::Replaced,
+        0 if whom.generation != 0 => Vacant::NotYet,
+        _ => Vacant::Empty,
+    })?;
     if u32::from(whom.seat) >= region.layout().limits().seats {
-        return Err(false);
+        return Err(Vacant::Empty);
     }
     let generation = region.generation(whom.seat);
     if whom.generation != 0 && whom.generation != generation || whom.seat == 0 && generation != newest {
         let same_file = whom.generation >> FILE_SHIFT == generation >> FILE_SHIFT;
-        return Err(is_later(generation) && (whom.seat == 0 || same_file));
+        return Err(match (is_later(generation), whom.seat) {
+            (true, 0) => Vacant::Replaced,
+            (true, _) if same_file => Vacant::Replaced,
+            (false, 0) => Vacant::NotYet,
+            _ => Vacant::Empty,
+        });
     }
     let process = region.process(whom.seat);
     Ok(Target { region, number: whom.region, seat: whom.seat, generation, process, pidfd: None, word: None })
