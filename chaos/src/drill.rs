@@ -91,9 +91,21 @@ impl Host {
     }
 }
 
+/// One repetition that was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measurement {
+    /// Its phases.
+    pub phases: Phases,
+    /// What the lease rule alone would have made the survivors wait.
+    pub wait: Nanos,
+}
+
 /// What a drill found. Times in microseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
+    /// Every repetition that was measured.
+    #[serde(skip)]
+    pub measurements: Vec<Measurement>,
     /// Which drill.
     pub drill: &'static str,
     /// How it ended.
@@ -167,7 +179,7 @@ impl From<ControlError> for DrillError {
 
 /// One repetition.
 enum Outcome {
-    Measured { phases: Phases, wait: Nanos },
+    Measured(Measurement),
     Void(String),
     Failed(String),
 }
@@ -183,6 +195,7 @@ pub fn run(
     let mut failover = Distribution::new();
     let mut phases: [Distribution; 6] = core::array::from_fn(|_| Distribution::new());
     let mut report = Report {
+        measurements: Vec::new(),
         drill: plan.victims.name(),
         verdict: Verdict::Passed,
         count: 0,
@@ -200,12 +213,13 @@ pub fn run(
         let (outcome, strangers) = repetition(&mut observer, plan.victims, number)?;
         report.false_suspicions += strangers;
         match outcome {
-            Outcome::Measured { phases: measured, wait } => {
-                failover.add(measured.total());
-                for (distribution, value) in phases.iter_mut().zip(measured.values()) {
+            Outcome::Measured(measured) => {
+                failover.add(measured.phases.total());
+                for (distribution, value) in phases.iter_mut().zip(measured.phases.values()) {
                     distribution.add(value);
                 }
-                report.lease_wait_us = report.lease_wait_us.max(wait.as_micros_f64());
+                report.lease_wait_us = report.lease_wait_us.max(measured.wait.as_micros_f64());
+                report.measurements.push(measured);
             }
             Outcome::Void(why) => {
                 report.void += 1;
@@ -319,7 +333,7 @@ fn follow(
                     Outcome::Void(format!("{strangers} other members were removed meanwhile"))
                 } else {
                     match Phases::of(&history, id, dead, killed, survivors) {
-                        Some(phases) => Outcome::Measured { phases, wait },
+                        Some(phases) => Outcome::Measured(Measurement { phases, wait }),
                         None => Outcome::Void(format!("the time line of view {id} has a hole")),
                     }
                 };

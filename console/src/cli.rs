@@ -100,9 +100,6 @@ pub(crate) enum Command {
         /// What it plays
         #[arg(long)]
         role: u32,
-        /// The memory that it shares with the others
-        #[arg(long)]
-        file: PathBuf,
     },
 }
 

@@ -57,6 +57,6 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Coordinator { number } => daemons::coordinator(&root, cluster, *number),
         Command::Agent { name } => daemons::agent(&root, cluster, *name),
         Command::App { name, node } => daemons::app(&root, cluster, *name, *node),
-        Command::FloorRole { role, file } => bench::floor_role(*role, file),
+        Command::FloorRole { role } => bench::floor_role(&root, cluster, *role),
     }
 }

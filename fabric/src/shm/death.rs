@@ -64,7 +64,7 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, ShmEr
         pending: core::ptr::null_mut(),
         nodes: [const { Node { next: core::ptr::null_mut() } }; DEATH_WORDS],
     }));
-    let words = region.death(seat, 0).as_ptr() as isize;
+    let words = region.death_word(seat, 0).as_ptr() as isize;
     // SAFETY: `list` is ours and valid; every node that is linked lies within it. The last one points to the head, as
     // the kernel wants it.
     unsafe {
@@ -88,7 +88,7 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, ShmEr
     // Word 0 is what peers take for life, so it comes last.
     for index in (0..DEATH_WORDS).rev() {
         region.death_claim(seat, index).store(0, Ordering::Relaxed);
-        region.death(seat, index).store(tid, Ordering::Release);
+        region.death_word(seat, index).store(tid, Ordering::Release);
     }
     TAKEN.set(true);
     Ok(Registration { list, previous, region: region.clone(), seat, not_send: PhantomData })
@@ -105,7 +105,7 @@ impl Drop for Registration {
             drop(unsafe { Box::from_raw(self.list) });
         }
         for index in 0..DEATH_WORDS {
-            let word = self.region.death(self.seat, index);
+            let word = self.region.death_word(self.seat, index);
             word.store(OWNER_DIED, Ordering::Release);
             futex::wake(word, 1);
         }
@@ -135,8 +135,8 @@ mod tests {
             let region = std::thread::spawn(move || {
                 let endpoint = Endpoint::open(&cluster, owner(name("a")), Wait::Block).expect("opened");
                 let region = Region::open(&cluster, endpoint.address().region).expect("mapped");
-                assert!((0..DEATH_WORDS).all(|i| region.death(0, i).load(Ordering::Relaxed) & TID_MASK != 0));
-                region.death(0, 3).fetch_or(WAITERS, Ordering::Relaxed);
+                assert!((0..DEATH_WORDS).all(|i| region.death_word(0, i).load(Ordering::Relaxed) & TID_MASK != 0));
+                region.death_word(0, 3).fetch_or(WAITERS, Ordering::Relaxed);
                 if forget {
                     core::mem::forget(endpoint);
                 }
@@ -144,7 +144,7 @@ mod tests {
             })
             .join()
             .expect("no panic");
-            assert!((0..DEATH_WORDS).all(|i| region.death(0, i).load(Ordering::Relaxed) & OWNER_DIED != 0));
+            assert!((0..DEATH_WORDS).all(|i| region.death_word(0, i).load(Ordering::Relaxed) & OWNER_DIED != 0));
             assert!(region.is_dead(0));
         }
     }

@@ -215,8 +215,11 @@ impl Region {
         self.word(self.layout.seat(seat) as usize + offset)
     }
 
-    /// The low half of a death word: the occupant's thread id until the kernel marks it dead.
-    pub(crate) fn death(&self, seat: u16, index: usize) -> &AtomicU32 {
+    /// The low half of a death word: the occupant's thread id until the kernel marks it dead. `index` is below
+    /// [`crate::layout::DEATH_WORDS`].
+    #[must_use]
+    pub fn death_word(&self, seat: u16, index: usize) -> &AtomicU32 {
+        assert!(index < crate::layout::DEATH_WORDS, "death word {index}");
         futex::low_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
     }
 
@@ -229,7 +232,7 @@ impl Region {
     #[inline]
     pub(crate) fn is_dead(&self, seat: u16) -> bool {
         // Word 0 is the first that the kernel marks.
-        self.death(seat, 0).load(Ordering::Acquire) & futex::TID_MASK == 0
+        self.death_word(seat, 0).load(Ordering::Acquire) & futex::TID_MASK == 0
     }
 
     /// Which occupant of the seat this file holds.

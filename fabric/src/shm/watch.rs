@@ -63,7 +63,7 @@ pub(crate) struct Watches {
 
 impl Target {
     fn word(&self) -> &AtomicU32 {
-        self.region.death(self.seat, self.word.unwrap_or(0))
+        self.region.death_word(self.seat, self.word.unwrap_or(0))
     }
 
     /// Whether another process sits there now.

@@ -1,0 +1,157 @@
+//! The product's failover on a cluster of nine real processes, in turns with the floor's, and what that cluster costs
+//! while it is idle.
+
+use super::{Figure, floor, idle};
+use crate::output::Failure;
+use obol_agent::{Attached, Embedded};
+use obol_chaos::drill::{self, Plan, Verdict, Victims};
+use obol_chaos::observe::{Health, Observer};
+use obol_chaos::stats::Distribution;
+use obol_fabric::{Name, Nanos};
+use obol_profiles::Site;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The profile that is measured.
+pub(super) const PROFILE: &str = "laptop";
+/// Floor and product take turns so often, so that a drift of the machine meets both.
+const TURNS: u32 = 4;
+/// The cluster must be up by then.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A cluster that a child process supervises.
+pub(super) struct Running {
+    child: Child,
+    pub(super) root: PathBuf,
+    pub(super) cluster: Name,
+}
+
+impl Running {
+    pub(super) fn start() -> Result<Self, Failure> {
+        let root = obol_fabric::shm::default_root();
+        let cluster = Name::new(&format!("bench-{}", std::process::id())).map_err(Failure::failed)?;
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let child = Command::new(program)
+            .args(["up", "--headless", "--profile", PROFILE, "--cluster", cluster.as_str()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(Failure::failed)?;
+        let running = Self { child, root, cluster };
+        let end = Instant::now() + START_TIMEOUT;
+        loop {
+            let snapshot = running.observer().map(|mut observer| observer.snapshot());
+            match snapshot {
+                Ok(snapshot) if snapshot.health == Health::Healthy => return Ok(running),
+                Ok(snapshot) if Instant::now() > end => {
+                    return Err(Failure::Failed(format!(
+                        "the cluster did not come up: {}",
+                        snapshot.reasons.join("; ")
+                    )));
+                }
+                Err(error) if Instant::now() > end => return Err(error),
+                Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    pub(super) fn observer(&self) -> Result<Observer, Failure> {
+        Observer::open(&self.root, self.cluster).map_err(Failure::failed)
+    }
+
+    pub(super) fn site(&self) -> Result<Site, Failure> {
+        Site::open(&self.root, self.cluster).map_err(Failure::failed)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The supervisor ends its processes and removes the directory when it is asked to stop.
+        let dir = self.root.join(self.cluster.as_str());
+        if obol_chaos::control::ask(&dir, &obol_chaos::control::Request::Stop).is_err() {
+            let _ = self.child.kill();
+        }
+        let _ = self.child.wait();
+    }
+}
+
+fn us(span: Nanos) -> f64 {
+    span.as_micros_f64()
+}
+
+/// Adds a drill's repetitions to what is known of the failover and of the time from notice to decision.
+struct Measured {
+    failover: Distribution,
+    wait_us: f64,
+    leader_us: f64,
+}
+
+fn drill(
+    root: &Path,
+    cluster: Name,
+    victims: Victims,
+    count: u32,
+) -> Result<(Vec<drill::Measurement>, f64), Failure> {
+    let plan = Plan { victims, count, gap: Duration::from_millis(20) };
+    let report = drill::run(root, cluster, plan, |_| true).map_err(Failure::failed)?;
+    if report.verdict != Verdict::Passed {
+        return Err(Failure::Failed(format!("drill {}: {}", report.drill, report.remarks.join("; "))));
+    }
+    Ok((report.measurements, report.lease_wait_us))
+}
+
+pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
+    let running = Running::start()?;
+    let mut figures = idle::run(&running)?;
+    figures.extend(checks(&running)?);
+    let mut floor_times = Distribution::new();
+    let mut measured = Measured { failover: Distribution::new(), wait_us: 0.0, leader_us: 0.0 };
+    let share = count.div_ceil(TURNS);
+    for _ in 0..TURNS {
+        floor::run(share, &mut floor_times)?;
+        let (times, wait) = drill(&running.root, running.cluster, Victims::App, share)?;
+        times.iter().for_each(|m| measured.failover.add(m.phases.total()));
+        measured.wait_us = wait;
+    }
+    let (times, _) = drill(&running.root, running.cluster, Victims::Leader, share.max(10))?;
+    let mut leader = Distribution::new();
+    times.iter().for_each(|m| leader.add(m.phases.propose.saturating_add(m.phases.decide)));
+    measured.leader_us = us(leader.quantile(0.5));
+    let failover = us(measured.failover.quantile(0.5));
+    let floor = us(floor_times.quantile(0.5));
+    figures.insert(0, Figure::against("kill to last survivor active, p50", "us", failover, floor, 2.0));
+    figures.insert(
+        1,
+        Figure::against("the same against the lease's wait", "us", failover, measured.wait_us, 1.0),
+    );
+    // Told beside the hot figure: this one starts from sleep, with cold caches.
+    figures.push(Figure::at_most("leader change from sleep, notice to decision, p50", "us", measured.leader_us, 100.0));
+    Ok(figures)
+}
+
+/// `active` as an attached and as an embedded program calls it.
+fn checks(running: &Running) -> Result<Vec<Figure>, Failure> {
+    let site = Arc::new(running.site()?);
+    let name = |text: &str| Name::new(text).map_err(Failure::failed);
+    let mut attached = Attached::open(&site, name("node-1")?, name("bench-attached")?).map_err(Failure::failed)?;
+    attached.join(Nanos::from_secs(5)).map_err(Failure::failed)?;
+    let embedded = Embedded::start(Arc::clone(&site), name("bench-embedded")?).map_err(Failure::failed)?;
+    let end = Instant::now() + START_TIMEOUT;
+    // Every join makes a new view, so the newest is looked up again before each batch.
+    let ready = || {
+        let view = embedded.view().filter(|view| view.member(embedded.incarnation()).is_some());
+        view.is_some_and(|view| embedded.active(view.id) && attached.active(view.id))
+    };
+    while !ready() {
+        if Instant::now() > end {
+            return Err(Failure::Failed("the benchmark's programs did not become active".to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let view = embedded.view().map(|view| view.id).unwrap_or_default();
+    let times = super::micro::checks(|| attached.active(view), || embedded.active(view));
+    attached.leave(Nanos::from_secs(5));
+    Ok(times)
+}

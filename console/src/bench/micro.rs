@@ -1,0 +1,241 @@
+//! Hot loops in one process: deciding on a prepared slot, changing the leader, and the lease check, each beside the bare
+//! instructions that it can not do without.
+
+use super::Figure;
+use crate::output::Failure;
+use obol_chaos::stats::Distribution;
+use obol_fabric::{Event, Fabric, Machine};
+use obol_fabric::shm::{Cluster, Endpoint, Owner, Region, Wait, clock};
+use obol_fabric::{Instant, Layout, Name, Nanos, ViewId};
+use obol_membership::engine::{Engine, Outcome};
+use obol_membership::tokens;
+use obol_membership::view::{Acceptor, Edit, Newcomer};
+use obol_membership::{Kind, Plant, View};
+use obol_profiles::{Deployment, Profile};
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+/// Decisions that are timed.
+const DECISIONS: u64 = 20_000;
+/// Lease checks in one timed batch, so that the clock's own cost does not count; and batches.
+const CHECKS: u32 = 1_000;
+const BATCHES: u32 = 400;
+
+/// A machine that only proposes: what a coordinator does between "has work" and "is decided".
+struct Proposer {
+    engine: Engine,
+    acceptors: Vec<Acceptor>,
+    outcome: Option<Outcome>,
+}
+
+impl Proposer {
+    fn new(me: u16, layout: Layout, acceptors: &[Acceptor]) -> Self {
+        Self { engine: Engine::new(me, layout, Plant::NONE), acceptors: acceptors.to_vec(), outcome: None }
+    }
+}
+
+impl Machine for Proposer {
+    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
+
+    fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
+        let Event::Completion { token, result } = event else { return };
+        let Some((part, peer, round)) = tokens::unpack(token) else { return };
+        if let Some(outcome) = self.engine.complete(part, peer, round, &result, fabric) {
+            self.outcome = Some(outcome);
+        }
+    }
+
+    fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
+
+    fn deadline(&self) -> Instant {
+        Instant::NEVER
+    }
+}
+
+/// Three acceptors, each held by a thread, and the directory that goes with the last of them.
+struct Acceptors {
+    root: PathBuf,
+    cluster: Cluster,
+    stop: Arc<AtomicBool>,
+    holders: Vec<std::thread::JoinHandle<()>>,
+}
+
+impl Acceptors {
+    fn open() -> Result<Self, Failure> {
+        let root = obol_fabric::shm::default_root();
+        let name = Name::new(&format!("micro-{}", std::process::id())).map_err(Failure::failed)?;
+        let limits = Profile::default().limits;
+        let cluster = Cluster::create(&root, name, limits).map_err(Failure::failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (tell, told) = std::sync::mpsc::channel();
+        let mut holders = Vec::new();
+        for number in 1..=3 {
+            let (cluster, stop, tell) = (cluster.clone(), Arc::clone(&stop), tell.clone());
+            holders.push(std::thread::spawn(move || {
+                let opened = Endpoint::open(&cluster, owner(Some(number)), Wait::Block);
+                let held = opened.as_ref().err().map(ToString::to_string);
+                // Whoever waits for it counts three.
+                let _ = tell.send(held);
+                while !stop.load(Ordering::Relaxed) {
+                    std::thread::park_timeout(Duration::from_millis(20));
+                }
+            }));
+        }
+        let this = Self { root, cluster, stop, holders };
+        for _ in 1..=3 {
+            if let Some(error) = told.recv().map_err(Failure::failed)? {
+                return Err(Failure::Failed(error));
+            }
+        }
+        Ok(this)
+    }
+}
+
+impl Drop for Acceptors {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for holder in self.holders.drain(..) {
+            // A holder that panicked has told so already.
+            let _ = holder.join();
+        }
+        if let Err(error) = Cluster::remove(&self.root, self.cluster.name()) {
+            let _ = crate::output::remark(format_args!("bench: {error}"));
+        }
+    }
+}
+
+fn owner(region: Option<u32>) -> Owner {
+    let name = Name::new(&format!("micro-{}", region.unwrap_or(0))).unwrap_or_default();
+    Owner { kind: 1, name, region, groups: 0 }
+}
+
+/// The view of a cluster of nine, as large as the ones that real failovers decide.
+fn nine(acceptors: u16) -> View {
+    let coordinators: Vec<_> = (1..=acceptors).map(Deployment::coordinator).collect();
+    let genesis = View::genesis(&coordinators, Nanos::from_millis(20));
+    let member = |n: u32, kind: Kind| Newcomer {
+        kind,
+        name: Name::new(&format!("{}-{n}", kind.name())).unwrap_or_default(),
+        address: obol_fabric::Address { generation: 1, ..obol_fabric::Address::region(100 + n) },
+        host: obol_fabric::Incarnation::NONE,
+        token: u64::from(n),
+        proposer: 0,
+    };
+    let admit = (0..6).map(|n| member(n, if n < 3 { Kind::Agent } else { Kind::App })).collect();
+    genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, Plant::NONE)
+}
+
+/// Turns until the proposer has an outcome, retrying what was aborted.
+fn until_done(endpoint: &mut Endpoint, proposer: &mut Proposer) -> Result<Outcome, Failure> {
+    for _ in 0..1_000 {
+        match proposer.outcome.take() {
+            Some(Outcome::Aborted(_)) => proposer.outcome = proposer.engine.prepare(endpoint),
+            Some(outcome) => return Ok(outcome),
+            None => drop(endpoint.poll_once(proposer)),
+        }
+    }
+    Err(Failure::Failed("the engine did not decide".to_owned()))
+}
+
+pub(super) fn run() -> Result<Vec<Figure>, Failure> {
+    let acceptors = Acceptors::open()?;
+    let layout = *acceptors.cluster.layout();
+    let mut endpoint = Endpoint::open(&acceptors.cluster, owner(None), Wait::Spin).map_err(Failure::failed)?;
+    let view = nine(3);
+    let (mut decide, mut change, mut bare) = (Distribution::new(), Distribution::new(), Distribution::new());
+    let [mut first, mut second] = [1, 2].map(|me| Proposer::new(me, layout, &view.acceptors));
+    let template = view.clone();
+    for slot in 1..=DECISIONS {
+        let mut next = template.clone();
+        next.id = ViewId(slot);
+        // Odd slots: the stable leader. Even ones: it has prepared the slot, and another takes over.
+        first.engine.open(next.id, &first.acceptors, None);
+        first.outcome = first.engine.prepare(&mut endpoint);
+        until_done(&mut endpoint, &mut first)?;
+        let began = clock::now();
+        if slot % 2 == 1 {
+            first.outcome = first.engine.accept(next.seal(), &mut endpoint);
+            until_done(&mut endpoint, &mut first)?;
+            decide.add(clock::now().since(began));
+        } else {
+            second.engine.open(next.id, &second.acceptors, Some(1));
+            second.outcome = second.engine.prepare(&mut endpoint);
+            until_done(&mut endpoint, &mut second)?;
+            second.outcome = second.engine.accept(next.seal(), &mut endpoint);
+            until_done(&mut endpoint, &mut second)?;
+            change.add(clock::now().since(began));
+        }
+    }
+    bare_pairs(&acceptors.cluster, &view, &mut bare)?;
+    let p50 = |times: &Distribution| times.quantile(0.5).as_micros_f64();
+    Ok(vec![
+        Figure::at_most("decide on a prepared slot, 3 acceptors, p50", "us", p50(&decide), 1.0),
+        Figure::against("the same against bare copies and CASes", "us", p50(&decide), p50(&bare), 10.0),
+        Figure::at_most("leader change to first decision, p50", "us", p50(&change), 2.0),
+    ])
+}
+
+/// The least that a decision costs: the view copied into three regions and three words swapped.
+fn bare_pairs(cluster: &Cluster, view: &View, times: &mut Distribution) -> Result<(), Failure> {
+    let regions = [1, 2, 3].map(|n| Region::open(cluster, n));
+    let mut opened = Vec::new();
+    for region in regions {
+        opened.push(region.map_err(Failure::failed)?);
+    }
+    let sealed = view.seal();
+    let layout = cluster.layout();
+    for n in 0..DECISIONS {
+        let began = clock::now();
+        for region in &opened {
+            let home = obol_fabric::memory::span(region, layout.value(n, 1), sealed.len());
+            obol_fabric::memory::copy_in(home.unwrap_or_default(), &sealed);
+            fence(Ordering::Release);
+            let word = &region[layout.slot(n) as usize / 8];
+            let seen = word.load(Ordering::Relaxed);
+            let _ = word.compare_exchange(seen, n, Ordering::AcqRel, Ordering::Acquire);
+        }
+        times.add(clock::now().since(began));
+    }
+    Ok(())
+}
+
+/// The median cost of one call, in nanoseconds.
+fn per_call(mut call: impl FnMut() -> bool) -> f64 {
+    let mut batches: Vec<f64> = (0..BATCHES)
+        .map(|_| {
+            let began = clock::now();
+            for _ in 0..CHECKS {
+                black_box(call());
+            }
+            clock::now().since(began).0 as f64 / f64::from(CHECKS)
+        })
+        .collect();
+    batches.sort_by(f64::total_cmp);
+    batches[batches.len() / 2]
+}
+
+/// The lease check beside a bare seqlock read with a clock read.
+pub(super) fn checks(attached: impl FnMut() -> bool, embedded: impl FnMut() -> bool) -> Vec<Figure> {
+    let words: [AtomicU64; 4] = [0, 0, u64::MAX, 7].map(AtomicU64::new);
+    let bare = || {
+        let before = words[0].load(Ordering::Acquire);
+        let [start, end, holder] = [1, 2, 3].map(|i| words[i].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let whole = before & 1 == 0 && words[0].load(Ordering::Relaxed) == before;
+        let now = clock::now().0;
+        whole && start <= now && now < end && holder == black_box(7)
+    };
+    let (bare, attached, embedded) = (per_call(bare), per_call(attached), per_call(embedded));
+    vec![
+        Figure::against("active(), attached, p50", "ns", attached, bare, 1.3),
+        Figure::against("active(), embedded, p50", "ns", embedded, bare, 1.3),
+    ]
+}
+
+/// How many failovers a core simulates in a second.
+pub(super) fn simulation() -> Figure {
+    Figure::at_least("simulated failovers per second and core", "/s", 0.0, 200.0)
+}

@@ -1,0 +1,118 @@
+//! `obol bench`: what this host can do at best, what the product does, and the ratio of the two, in one run.
+//!
+//! Absolute times drift from machine to machine and from minute to minute; ratios of one run do not. The benchmark fails
+//! only on a figure that is far out ([`FAR_OUT`]).
+
+mod failover;
+mod floor;
+mod idle;
+mod micro;
+
+use crate::cli::Bench;
+use crate::output::{self, Failure};
+use obol_chaos::drill::Host;
+use serde::Serialize;
+use std::process::ExitCode;
+
+pub(crate) use floor::role as floor_role;
+
+/// A figure that misses its goal by more than this factor fails the benchmark.
+const FAR_OUT: f64 = 3.0;
+
+/// One figure of the report.
+#[derive(Clone, Debug, Serialize)]
+struct Figure {
+    figure: &'static str,
+    unit: &'static str,
+    measured: f64,
+    /// What it is compared with, in the same unit.
+    floor: Option<f64>,
+    ratio: Option<f64>,
+    /// What it must not exceed (or, for rates, fall below): the ratio where there is a floor, else the figure.
+    must: f64,
+    /// `true` if larger is better.
+    at_least: bool,
+    met: bool,
+}
+
+impl Figure {
+    /// A figure that must be at most `must` times its floor.
+    fn against(figure: &'static str, unit: &'static str, measured: f64, floor: f64, must: f64) -> Self {
+        let ratio = measured / floor;
+        let met = ratio <= must;
+        Self { figure, unit, measured, floor: Some(floor), ratio: Some(ratio), must, at_least: false, met }
+    }
+
+    /// A figure that must be at most `must` itself.
+    fn at_most(figure: &'static str, unit: &'static str, measured: f64, must: f64) -> Self {
+        let met = measured <= must;
+        Self { figure, unit, measured, floor: None, ratio: None, must, at_least: false, met }
+    }
+
+    /// A rate that must be at least `must`.
+    fn at_least(figure: &'static str, unit: &'static str, measured: f64, must: f64) -> Self {
+        let met = measured >= must;
+        Self { figure, unit, measured, floor: None, ratio: None, must, at_least: true, met }
+    }
+
+    /// By what factor it misses its goal; 1 or less if it does not.
+    fn miss(&self) -> f64 {
+        let value = self.ratio.unwrap_or(self.measured);
+        if self.at_least { self.must / value } else { value / self.must }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    bench: &'static str,
+    figures: Vec<Figure>,
+    host: Host,
+    profile: &'static str,
+}
+
+pub(crate) fn run(options: &Bench) -> Result<ExitCode, Failure> {
+    let mut figures = Vec::new();
+    let progress = |what: &str| {
+        // A courtesy: the benchmark goes on without it.
+        let _ = output::remark(format_args!("bench: {what}"));
+    };
+    progress("consensus and lease checks");
+    figures.extend(micro::run()?);
+    progress("failover, floor and product in turns");
+    figures.extend(failover::run(options.count)?);
+    progress("simulation");
+    figures.push(micro::simulation());
+    let far_out = figures.iter().any(|figure| figure.miss() > FAR_OUT);
+    let report = Report { bench: "obol", figures, host: Host::this(), profile: failover::PROFILE };
+    if options.json {
+        output::json(&report)?;
+    } else {
+        print(&report)?;
+    }
+    Ok(if far_out { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn print(report: &Report) -> std::io::Result<()> {
+    output::line(format_args!(
+        "{:<44} {:>12} {:>12} {:>7} {:>10}",
+        "FIGURE", "MEASURED", "FLOOR", "RATIO", "MUST"
+    ))?;
+    for f in &report.figures {
+        let unit = f.unit;
+        let floor = f.floor.map_or("--".to_owned(), |floor| format!("{floor:.2} {unit}"));
+        let ratio = f.ratio.map_or("--".to_owned(), |ratio| format!("{ratio:.2}"));
+        let sign = if f.at_least { ">=" } else { "<=" };
+        let must =
+            if f.ratio.is_some() { format!("{sign} {:.1}x", f.must) } else { format!("{sign} {}", f.must) };
+        output::line(format_args!(
+            "{:<44} {:>12} {floor:>12} {ratio:>7} {must:>10}  {}",
+            f.figure,
+            format!("{:.2} {unit}", f.measured),
+            if f.met { "ok" } else { "MISSED" }
+        ))?;
+    }
+    output::line(format_args!(
+        "profile {}, {} cores, kernel {}",
+        report.profile, report.host.cores, report.host.kernel
+    ))
+}
