@@ -1,0 +1,141 @@
+//! The state of a world except its machines, and what all its parts share: time, draws, the trace hash.
+
+use super::link::{Link, Op};
+use super::messages::{Message, Payload};
+use super::network::Network;
+use super::node::{Node, State};
+use super::queue::{Pending, Queue};
+use super::rng::Rng;
+use super::slab::Slab;
+use crate::layout::Layout;
+use crate::metrics;
+use core::sync::atomic::Ordering;
+
+#[derive(Debug)]
+pub(super) struct Core {
+    pub(super) layout: Layout,
+    pub(super) network: Network,
+    pub(super) rng: Rng,
+    /// True time.
+    pub(super) now: u64,
+    pub(super) queue: Queue,
+    pub(super) hash: u64,
+    pub(super) nodes: Vec<Node>,
+    /// `links[source][target]`.
+    pub(super) links: Vec<Vec<Link>>,
+    pub(super) ops: Slab<Op>,
+    pub(super) messages: Slab<Message>,
+    pub(super) payloads: Slab<Payload>,
+    /// Numbers watches; never reused, so that a notice of an ended watch finds nothing.
+    pub(super) watches: u32,
+}
+
+impl Core {
+    pub(super) fn new(layout: Layout, network: Network, seed: u64) -> Self {
+        Self {
+            layout,
+            network,
+            rng: Rng::new(seed),
+            now: 0,
+            queue: Queue::default(),
+            hash: seed,
+            nodes: Vec::new(),
+            links: Vec::new(),
+            ops: Slab::default(),
+            messages: Slab::default(),
+            payloads: Slab::default(),
+            watches: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, node: Node) -> u32 {
+        self.nodes.push(node);
+        let n = self.nodes.len();
+        for row in &mut self.links {
+            row.push(Link::default());
+        }
+        self.links.push((0..n).map(|_| Link::default()).collect());
+        n as u32 - 1
+    }
+
+    /// Adds to the trace hash.
+    #[inline]
+    pub(super) const fn mix(&mut self, value: u64) {
+        self.hash = (self.hash.rotate_left(5) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    pub(super) fn link(&mut self, source: u32, target: u32) -> &mut Link {
+        &mut self.links[source as usize][target as usize]
+    }
+
+    /// Draws the one-way time of so many bytes.
+    #[inline]
+    pub(super) const fn travel(&mut self, source: u32, target: u32, bytes: u32) -> u64 {
+        let way = if source == target { self.network.loopback } else { self.network.one_way };
+        way.draw(&mut self.rng) + self.carry(bytes)
+    }
+
+    /// The time that bytes take beyond the first few.
+    #[inline]
+    pub(super) const fn carry(&self, bytes: u32) -> u64 {
+        (bytes as u64 * self.network.per_kib.0) >> 10
+    }
+
+    /// Sees to it that a node with something to do gets a step, or a wake-up at its deadline.
+    pub(super) fn arm(&mut self, at: u32) {
+        let node = &mut self.nodes[at as usize];
+        if node.stepping || node.state != State::Running {
+            return;
+        }
+        if !node.inbox.is_empty() {
+            let idle = node.busy_until < self.now;
+            let time =
+                if idle { self.now + self.network.wake_up.draw(&mut self.rng) } else { node.busy_until };
+            node.stepping = true;
+            self.queue.push(time, Pending::Step { node: at, life: node.generation });
+            return;
+        }
+        let due = node.clock.to_true(node.deadline);
+        let floor = node.busy_until.max(self.now);
+        if due == u64::MAX || due.max(floor) >= node.wake_at {
+            // A wake-up that comes too early looks at the deadline again.
+            return;
+        }
+        let time = if due > floor { due + self.network.wake_up.draw(&mut self.rng) } else { floor };
+        if time < node.wake_at {
+            node.wake_at = time;
+            self.queue.push(time, Pending::Wake { node: at, life: node.generation });
+        }
+    }
+
+    /// Brings the heartbeat words of a region up to now. Doing it when somebody looks gives the same words as a timer
+    /// would, without an event for each beat.
+    pub(super) fn beat(&mut self, at: u32) {
+        let every = self.network.heartbeat_every.0;
+        if every == 0 {
+            return;
+        }
+        let node = &mut self.nodes[at as usize];
+        if node.state == State::Running {
+            let beats = (self.now - node.beat_at) / every;
+            if beats > 0 {
+                node.beat_at += beats * every;
+                metrics::add(node.word(self.layout.heartbeat(0)), beats);
+            }
+        }
+        for (seat, place) in node.seats.iter_mut().enumerate() {
+            let Some(program) = &mut place.occupant else { continue };
+            if program.is_running() {
+                let beats = (self.now - program.beat_at) / every;
+                program.beat_at += beats * every;
+                let word = self.layout.heartbeat(seat as u16) as usize / 8;
+                metrics::add(&program.memory[word], beats);
+            }
+        }
+    }
+
+    /// Writes a word of a region.
+    pub(super) fn store(&self, at: u32, offset: u32, value: u64) {
+        self.nodes[at as usize].word(offset).store(value, Ordering::Release);
+    }
+}

@@ -1,0 +1,117 @@
+//! Death: who watches whom, and the notices: first a suspicion, then a proof.
+
+use super::core::Core;
+use super::node::{Input, Node, State, Watch};
+use super::queue::Pending;
+use crate::contract::Evidence;
+use crate::types::Address;
+
+impl Node {
+    /// The generation of a seat's present or last occupant, and whether it is alive.
+    fn occupant(&self, seat: u16) -> (u32, bool) {
+        if seat == 0 {
+            return (self.generation, self.state != State::Dead);
+        }
+        self.seats.get(usize::from(seat)).map_or((0, false), |place| {
+            (place.generation, place.occupant.as_ref().is_some_and(super::seats::Program::is_alive))
+        })
+    }
+}
+
+impl Core {
+    pub(super) fn watch(&mut self, watcher: u32, whom: Address) {
+        if self.nodes[watcher as usize].watches.iter().any(|w| w.whom == whom) {
+            return;
+        }
+        let (present, alive) =
+            self.nodes.get(whom.region as usize).map_or((0, false), |node| node.occupant(whom.seat));
+        let generation = if whom.generation == 0 { present } else { whom.generation };
+        self.watches += 1;
+        let id = self.watches;
+        self.nodes[watcher as usize].watches.push(Watch { id, whom, generation });
+        if !alive || generation != present {
+            self.announce(watcher, id);
+        }
+    }
+
+    pub(super) fn unwatch(&mut self, watcher: u32, whom: Address) {
+        self.nodes[watcher as usize].watches.retain(|w| w.whom != whom);
+    }
+
+    /// Tells everybody who watches this process that it died.
+    pub(super) fn announce_death(&mut self, region: u32, seat: u16, generation: u32) {
+        for (watcher, watch) in self.watchers(region, seat, generation) {
+            self.announce(watcher, watch);
+        }
+    }
+
+    /// Tells everybody who watches this process that it may have died.
+    pub(super) fn announce_suspicion(&mut self, region: u32, seat: u16, generation: u32) {
+        for (watcher, watch) in self.watchers(region, seat, generation) {
+            let time = self.now + self.network.notice.draw(&mut self.rng);
+            self.queue.push(time, Pending::Notice { watcher, watch, evidence: Evidence::Suspicion });
+        }
+    }
+
+    fn watchers(&self, region: u32, seat: u16, generation: u32) -> Vec<(u32, u32)> {
+        let meant = |w: &&Watch| w.whom.region == region && w.whom.seat == seat && w.generation == generation;
+        let of = |(at, node): (usize, &Node)| -> Vec<(u32, u32)> {
+            node.watches.iter().filter(meant).map(|w| (at as u32, w.id)).collect()
+        };
+        self.nodes.iter().enumerate().flat_map(of).collect()
+    }
+
+    fn announce(&mut self, watcher: u32, watch: u32) {
+        let suspicion = self.now + self.network.notice.draw(&mut self.rng);
+        let proof = suspicion + self.network.proof.draw(&mut self.rng).max(1);
+        if !self.rng.permille(self.network.notice_loss_permille) {
+            self.queue.push(suspicion, Pending::Notice { watcher, watch, evidence: Evidence::Suspicion });
+        }
+        if !self.rng.permille(self.network.proof_loss_permille) {
+            self.queue.push(proof, Pending::Notice { watcher, watch, evidence: Evidence::Proof });
+        }
+    }
+
+    /// A notice has reached a watcher. A partition swallows it, as it does any datagram.
+    pub(super) fn notice(&mut self, watcher: u32, watch: u32, evidence: Evidence) {
+        let node = &self.nodes[watcher as usize];
+        let Some(known) = node.watches.iter().find(|w| w.id == watch) else { return };
+        let from = known.whom.region;
+        if self.links.get(from as usize).is_some_and(|row| row[watcher as usize].cut) {
+            return;
+        }
+        self.nodes[watcher as usize].inbox.push_back(Input::Death { watch, evidence });
+        self.arm(watcher);
+    }
+
+    /// Ends a process: its watches, its inbox and its posts go with it.
+    pub(super) fn kill(&mut self, at: u32) {
+        self.beat(at);
+        let node = &mut self.nodes[at as usize];
+        if node.state == State::Dead {
+            return;
+        }
+        node.state = State::Dead;
+        node.died_at = self.now;
+        node.stepping = false;
+        node.wake_at = u64::MAX;
+        node.watches.clear();
+        let generation = node.generation;
+        self.drop_posts(at);
+        self.empty_inbox(at);
+        self.announce_death(at, 0, generation);
+    }
+
+    fn empty_inbox(&mut self, at: u32) {
+        for input in core::mem::take(&mut self.nodes[at as usize].inbox) {
+            match input {
+                Input::Completion(op) => self.release(op),
+                Input::Datagram { payload, from, .. } => self.taken(from, at, payload),
+                Input::Start | Input::Death { .. } | Input::Seat { .. } => {}
+            }
+        }
+        for place in &mut self.nodes[at as usize].seats {
+            place.asked = false;
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! What a driver may do to a world between two steps, and what it may see: true time and everybody's memory.
+
+use super::clock::Clock;
+use super::network::Network;
+use super::node::{Input, Node, State, region_memory};
+use super::port::page_words;
+use super::seats::Program;
+use super::world::World;
+use crate::contract::Machine;
+use crate::layout::Layout;
+use crate::page;
+use crate::types::{Address, Instant, Name};
+use core::sync::atomic::AtomicU64;
+
+/// Faults of processes.
+impl<M: Machine> World<M> {
+    /// Ends a node's process. Its region answers no more, but the programs in its seats live on and still see it.
+    pub fn kill(&mut self, node: u32) {
+        self.core.kill(node);
+    }
+
+    /// Starts a later process in a region, killing the one that is there. `keep_memory` keeps the words of the region,
+    /// as acceptors need it; otherwise they are zero. Programs of the earlier process are attached to nobody.
+    pub fn restart(&mut self, node: u32, machine: M, keep_memory: bool) {
+        self.kill(node);
+        let now = self.core.now;
+        let groups = self.core.nodes[node as usize].groups;
+        if !keep_memory {
+            self.core.nodes[node as usize].memory = region_memory(node, &self.core.layout, groups);
+        }
+        let n = &mut self.core.nodes[node as usize];
+        n.generation += 1;
+        n.state = State::Running;
+        n.inbox.push_back(Input::Start);
+        n.busy_until = now;
+        n.deadline = Instant::NEVER;
+        n.beat_at = now;
+        self.machines[node as usize] = machine;
+        self.core.arm(node);
+    }
+
+    /// Stops a node's process; its region goes on answering. What arrives waits.
+    pub fn freeze(&mut self, node: u32) {
+        self.core.beat(node);
+        let n = &mut self.core.nodes[node as usize];
+        if n.state == State::Running {
+            n.state = State::Frozen;
+        }
+    }
+
+    /// Lets a stopped process go on.
+    pub fn thaw(&mut self, node: u32) {
+        // Programs keep their own beat, which must not be lost to the owner's.
+        self.core.beat(node);
+        let now = self.core.now;
+        let n = &mut self.core.nodes[node as usize];
+        if n.state == State::Frozen {
+            n.state = State::Running;
+            n.beat_at = now;
+            self.core.arm(node);
+        }
+    }
+
+    /// Makes the watchers of a seat's occupant (0: the node itself) suspect it, though it lives.
+    pub fn suspect(&mut self, node: u32, seat: u16) {
+        let generation = match seat {
+            0 => self.core.nodes[node as usize].generation,
+            _ => self.program(node, seat).map_or(0, |program| program.address().generation),
+        };
+        self.core.announce_suspicion(node, seat, generation);
+    }
+
+    /// Puts a new program into a seat; one that sits there is killed. `None` if the node is dead or has no such seat.
+    pub fn attach(&mut self, node: u32, seat: u16, name: Name) -> Option<Address> {
+        self.core.attach(node, seat, name)
+    }
+
+    /// Lets a program ask to join, under a new token, until it is answered.
+    pub fn join_program(&mut self, node: u32, seat: u16) {
+        self.core.request(node, seat, false);
+    }
+
+    /// Lets a program ask to leave until it is answered.
+    pub fn leave_program(&mut self, node: u32, seat: u16) {
+        self.core.request(node, seat, true);
+    }
+
+    /// Ends a program.
+    pub fn kill_program(&mut self, node: u32, seat: u16) {
+        self.core.kill_program(node, seat);
+    }
+
+    /// Stops a program.
+    pub fn freeze_program(&mut self, node: u32, seat: u16) {
+        self.core.freeze_program(node, seat);
+    }
+
+    /// Lets a stopped program go on.
+    pub fn thaw_program(&mut self, node: u32, seat: u16) {
+        self.core.thaw_program(node, seat);
+    }
+}
+
+/// Faults of the network.
+impl<M: Machine> World<M> {
+    /// Cuts one direction between two nodes. What departed before still arrives.
+    pub fn partition(&mut self, from: u32, to: u32) {
+        if from != to {
+            self.core.link(from, to).cut = true;
+        }
+    }
+
+    /// Ends a partition of one direction.
+    pub fn heal(&mut self, from: u32, to: u32) {
+        if self.is_cut(from, to) {
+            self.core.heal(from, to);
+        }
+    }
+
+    /// Whether a direction is cut.
+    #[must_use]
+    pub fn is_cut(&self, from: u32, to: u32) -> bool {
+        self.core.links[from as usize][to as usize].cut
+    }
+
+    /// The parameters; a change holds for what is drawn from now on.
+    pub const fn network_mut(&mut self) -> &mut Network {
+        &mut self.core.network
+    }
+}
+
+/// What a driver sees.
+impl<M: Machine> World<M> {
+    /// True time in nanoseconds.
+    #[must_use]
+    pub const fn now(&self) -> u64 {
+        self.core.now
+    }
+
+    /// When the next event is due.
+    #[must_use]
+    pub fn next_time(&self) -> Option<u64> {
+        self.core.queue.next_time()
+    }
+
+    /// A hash over all that has happened. Two runs with equal hashes were the same run.
+    #[must_use]
+    pub const fn hash(&self) -> u64 {
+        self.core.hash
+    }
+
+    /// The parameters.
+    #[must_use]
+    pub const fn network(&self) -> &Network {
+        &self.core.network
+    }
+
+    /// The layout of all regions.
+    #[must_use]
+    pub const fn layout(&self) -> &Layout {
+        &self.core.layout
+    }
+
+    /// How many nodes there are, dead ones included.
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.machines.len() as u32
+    }
+
+    /// Whether there is no node yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.machines.is_empty()
+    }
+
+    fn node(&self, node: u32) -> &Node {
+        &self.core.nodes[node as usize]
+    }
+
+    /// Whether a node's process runs.
+    #[must_use]
+    pub fn state(&self, node: u32) -> State {
+        self.node(node).state
+    }
+
+    /// The address of a node's present (or last) process.
+    #[must_use]
+    pub fn address(&self, node: u32) -> Address {
+        Address { region: node, generation: self.node(node).generation, ..Address::default() }
+    }
+
+    /// A node's clock.
+    #[must_use]
+    pub fn clock(&self, node: u32) -> Clock {
+        self.node(node).clock
+    }
+
+    /// What a node's clock shows now.
+    #[must_use]
+    pub fn local_now(&self, node: u32) -> Instant {
+        self.node(node).clock.local(self.core.now)
+    }
+
+    /// The first true time at which a node's clock shows `local`.
+    #[must_use]
+    pub fn to_true(&self, node: u32, local: Instant) -> u64 {
+        self.node(node).clock.to_true(local)
+    }
+
+    /// The words of a node's region, up to the lanes. Heartbeat words are brought up to date when a READ or a fault
+    /// needs them, so that they may lag here.
+    #[must_use]
+    pub fn memory(&self, node: u32) -> &[AtomicU64] {
+        &self.node(node).memory
+    }
+
+    /// The lease page of a node's region, fence included.
+    #[must_use]
+    pub fn page(&self, node: u32) -> &[AtomicU64; page::WORDS] {
+        page_words(&self.node(node).memory, self.core.layout.page())
+    }
+
+    /// The lease page that a program reads.
+    #[must_use]
+    pub fn program_page<'a>(&self, program: &'a Program) -> &'a [AtomicU64; page::WORDS] {
+        page_words(program.memory(), self.core.layout.page())
+    }
+
+    /// A node's machine. That of a dead node is as the process left it.
+    #[must_use]
+    pub fn machine(&self, node: u32) -> &M {
+        &self.machines[node as usize]
+    }
+
+    /// A node's machine, to change it behind the world's back. A changed deadline counts from the next step on.
+    pub fn machine_mut(&mut self, node: u32) -> &mut M {
+        &mut self.machines[node as usize]
+    }
+
+    /// The present or last program in a seat.
+    #[must_use]
+    pub fn program(&self, node: u32, seat: u16) -> Option<&Program> {
+        self.node(node).seats.get(usize::from(seat))?.occupant.as_ref()
+    }
+
+    /// The programs in a node's seats, dead ones included.
+    pub fn programs(&self, node: u32) -> impl Iterator<Item = &Program> {
+        self.node(node).seats.iter().filter_map(|place| place.occupant.as_ref())
+    }
+}

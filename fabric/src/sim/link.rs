@@ -1,0 +1,118 @@
+//! A link: the reliable, ordered connection from one process to another, and the operations on it.
+
+use crate::contract::LinkError;
+use std::collections::VecDeque;
+
+/// What an operation does. Payloads of up to 8 bytes are inline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Verb {
+    #[default]
+    Read,
+    Write,
+    Cas,
+}
+
+/// How an operation ended, without its bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Outcome {
+    #[default]
+    Open,
+    Done,
+    Failed(LinkError),
+}
+
+/// Where an operation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// On its way, or half executed.
+    #[default]
+    Flying,
+    /// Held up by a partition, not executed.
+    Stuck,
+    /// Executed; its answer is held up by a partition.
+    AnswerStuck,
+    /// Its completion is scheduled.
+    Answered,
+}
+
+/// A posted operation. It is freed when nobody refers to it: its poster, or an entry of the queue.
+#[derive(Debug, Default)]
+pub(super) struct Op {
+    pub(super) source: u32,
+    /// The poster's generation.
+    pub(super) life: u32,
+    pub(super) target: u32,
+    /// Generation of the process that the link was connected to.
+    pub(super) connection: u32,
+    /// Seat and generation that were addressed.
+    pub(super) seat: u16,
+    pub(super) generation: u32,
+    pub(super) verb: Verb,
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    pub(super) token: u64,
+    /// CAS: the expected value.
+    pub(super) expected: u64,
+    /// CAS: the desired, then the found value. Others: up to 8 bytes.
+    pub(super) word: u64,
+    /// More than 8 bytes.
+    pub(super) bytes: Vec<u8>,
+    /// Time between the halves of a long operation.
+    pub(super) gap: u64,
+    /// Bytes of the first half.
+    pub(super) split: u32,
+    /// The half that lies behind is executed first.
+    pub(super) backwards: bool,
+    pub(super) phase: Phase,
+    pub(super) outcome: Outcome,
+    /// It must not be executed any more.
+    pub(super) void: bool,
+    /// Its failed completion ends the link's error state.
+    pub(super) breaks: bool,
+    pub(super) refs: u8,
+}
+
+/// A link and the partition of its direction. Of a link's state, only what a network keeps survives the poster.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    /// Nothing gets through in this direction.
+    pub(super) cut: bool,
+    /// Generation of the process that it is connected to; 0 if it is not.
+    pub(super) connection: u32,
+    /// An operation failed; until the poster has handled that, the others fail too.
+    pub(super) broken: bool,
+    /// Time before which nothing later may be executed.
+    pub(super) last_arrival: u64,
+    /// Time before which nothing later may complete.
+    pub(super) last_completion: u64,
+    /// Operations whose completion has not reached the poster, in the order of the posts.
+    pub(super) outstanding: VecDeque<u32>,
+    pub(super) stuck: Vec<u32>,
+    pub(super) answers_stuck: Vec<u32>,
+    /// Whether a timeout runs for what is stuck.
+    pub(super) timing: bool,
+    /// Tells a timeout that is void.
+    pub(super) epoch: u32,
+    /// Datagrams of the source that wait in the target's inbox.
+    pub(super) datagrams: u32,
+}
+
+impl Link {
+    /// Voids the timeout that runs.
+    pub(super) const fn stop_timeout(&mut self) {
+        self.timing = false;
+        self.epoch = self.epoch.wrapping_add(1);
+    }
+
+    /// Forgets the connection, as its poster died.
+    pub(super) fn reset(&mut self) {
+        self.connection = 0;
+        self.broken = false;
+        self.last_arrival = 0;
+        self.last_completion = 0;
+        self.outstanding.clear();
+        self.stuck.clear();
+        self.answers_stuck.clear();
+        self.stop_timeout();
+    }
+}

@@ -1,0 +1,131 @@
+//! A simulated process with its region, clock and inbox. Machines are kept apart from it, so that a machine can be
+//! stepped while it posts.
+
+use super::clock::Clock;
+use super::seats::Seat;
+use crate::contract::Evidence;
+use crate::layout::{Header, Layout, MAGIC, VERSION};
+use crate::memory;
+use crate::types::{Address, Instant};
+use core::sync::atomic::AtomicU64;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Whether a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// It takes events.
+    Running,
+    /// It is stopped; its region still answers.
+    Frozen,
+    /// It is gone.
+    Dead,
+}
+
+/// Something that a machine has yet to handle. What does not fit lies in a slab.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Input {
+    Start,
+    Completion(u32),
+    Datagram { payload: u32, from: u32, generation: u32 },
+    Death { watch: u32, evidence: Evidence },
+    Seat { seat: u16, generation: u32 },
+}
+
+/// Interest of a node in a death.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    pub(super) id: u32,
+    /// As the machine gave it.
+    pub(super) whom: Address,
+    /// The occupant that is meant.
+    pub(super) generation: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    /// Counts the processes in seat 0, from 1.
+    pub(super) generation: u32,
+    pub(super) state: State,
+    pub(super) clock: Clock,
+    pub(super) groups: u32,
+    /// Shared with the programs in its seats, which keep the region of a dead owner mapped.
+    pub(super) memory: Arc<[AtomicU64]>,
+    pub(super) inbox: VecDeque<Input>,
+    /// True time at which the step under way ends.
+    pub(super) busy_until: u64,
+    /// Whether a step is scheduled.
+    pub(super) stepping: bool,
+    /// True time of the wake-up that is scheduled, or `u64::MAX`.
+    pub(super) wake_at: u64,
+    /// What the machine last asked for.
+    pub(super) deadline: Instant,
+    /// True time of the last death.
+    pub(super) died_at: u64,
+    /// True time up to which the heartbeat word accounts.
+    pub(super) beat_at: u64,
+    pub(super) watches: Vec<Watch>,
+    /// By number; seat 0 is the owner's and stays empty.
+    pub(super) seats: Vec<Seat>,
+}
+
+impl Node {
+    pub(super) fn new(region: u32, layout: &Layout, clock: Clock, groups: u32) -> Self {
+        Self {
+            generation: 1,
+            state: State::Running,
+            clock,
+            groups,
+            memory: region_memory(region, layout, groups),
+            inbox: VecDeque::from([Input::Start]),
+            busy_until: 0,
+            stepping: false,
+            wake_at: u64::MAX,
+            deadline: Instant::NEVER,
+            died_at: 0,
+            beat_at: 0,
+            watches: Vec::new(),
+            seats: (0..layout.limits().seats).map(|_| Seat::default()).collect(),
+        }
+    }
+
+    /// Whether the process with this generation exists.
+    pub(super) fn lives(&self, generation: u32) -> bool {
+        self.state != State::Dead && self.generation == generation
+    }
+
+    /// Whether a program with this generation sits (or died) in a seat of this process.
+    pub(super) fn seat_holds(&self, seat: u16, generation: u32) -> bool {
+        self.seats.get(usize::from(seat)).is_some_and(|place| {
+            place.generation == generation
+                && place.occupant.as_ref().is_some_and(|p| p.home == self.generation)
+        })
+    }
+
+    pub(super) fn word(&self, offset: u32) -> &AtomicU64 {
+        &self.memory[offset as usize / 8]
+    }
+}
+
+/// A fresh region. It ends where the lanes begin: the simulator carries datagrams by itself.
+pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32) -> Arc<[AtomicU64]> {
+    let bytes = layout.lane(0);
+    let words: Arc<[AtomicU64]> = vec![0u64; bytes as usize / 8].into_iter().map(AtomicU64::new).collect();
+    let header = Header {
+        magic: MAGIC,
+        version: VERSION,
+        kind: 0,
+        bytes: u64::from(bytes),
+        limits: *layout.limits(),
+        incarnation: 0,
+        groups,
+        region,
+        spare: [0; 7],
+        doorbell: 0,
+        sleeping: 0,
+        spare_line: [0; 7],
+    };
+    memory::copy_in(&words, header.as_bytes());
+    words
+}

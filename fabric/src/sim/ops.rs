@@ -1,0 +1,353 @@
+//! The life of a one-sided operation: posted, carried, executed at its target, answered; and every way to fail.
+
+use super::core::Core;
+use super::link::{Op, Outcome, Phase, Verb};
+use super::node::State;
+use super::queue::Pending;
+use crate::contract::{LinkError, Remote, Token};
+use crate::memory;
+use core::sync::atomic::Ordering;
+
+/// What to post.
+pub(super) enum Order<'a> {
+    Read(u32),
+    Write(&'a [u8]),
+    Cas(u64, u64),
+}
+
+/// A generation that no process gets.
+const NOBODY: u32 = u32::MAX;
+
+impl Core {
+    /// Posts an operation that leaves its node at `departs`.
+    pub(super) fn post(&mut self, source: u32, at: Remote, order: &Order<'_>, token: Token, departs: u64) {
+        let known = (at.at.region as usize) < self.nodes.len();
+        // A region that nobody ever had answers like one that has another process.
+        let (target, seat, generation) =
+            if known { (at.at.region, at.at.seat, at.at.generation) } else { (source, 0, NOBODY) };
+        let (verb, len, expected, word) = match *order {
+            Order::Read(len) => (Verb::Read, len, 0, 0),
+            Order::Write(bytes) => {
+                let word = bytes.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+                (Verb::Write, bytes.len() as u32, 0, word)
+            }
+            Order::Cas(expected, desired) => (Verb::Cas, 8, expected, desired),
+        };
+        let long = len > 8;
+        let (gap, split, backwards) = if long {
+            let words = u64::from(len.div_ceil(8));
+            let split = 8 * (1 + self.rng.below(words - 1)) as u32;
+            (self.network.tear.draw(&mut self.rng).max(1), split, self.rng.coin())
+        } else {
+            (0, 0, false)
+        };
+        let life = self.nodes[source as usize].generation;
+        let present = self.nodes[target as usize].generation;
+        let id = self.ops.take();
+        let link = &mut self.links[source as usize][target as usize];
+        if link.connection == 0 || link.outstanding.is_empty() && !link.broken {
+            link.connection = present;
+        }
+        let connection = link.connection;
+        link.outstanding.push_back(id);
+        let mut bytes = core::mem::take(&mut self.ops[id].bytes);
+        bytes.clear();
+        if let (true, Order::Write(from)) = (long, order) {
+            bytes.extend_from_slice(from);
+        }
+        self.ops[id] = Op {
+            source,
+            life,
+            target,
+            connection,
+            seat,
+            generation,
+            verb,
+            offset: at.offset,
+            len,
+            token: token.0,
+            expected,
+            word,
+            bytes,
+            gap,
+            split,
+            backwards,
+            refs: 1,
+            ..Op::default()
+        };
+        if self.link(source, target).broken {
+            self.ops[id].void = true;
+            self.ops[id].outcome = Outcome::Failed(LinkError::PeerDead);
+            self.complete_at(id, departs + 1);
+        } else if self.link(source, target).cut {
+            self.ops[id].phase = Phase::Stuck;
+            self.link(source, target).stuck.push(id);
+            self.time_link(source, target);
+        } else {
+            self.launch(id, departs);
+        }
+    }
+
+    /// Sends an operation on its way.
+    fn launch(&mut self, id: u32, departs: u64) {
+        let op = &self.ops[id];
+        let (source, target, gap) = (op.source, op.target, op.gap);
+        let carried = if op.verb == Verb::Write { op.len } else { 0 };
+        let arrives = departs + self.travel(source, target, carried);
+        let link = &mut self.links[source as usize][target as usize];
+        let arrives = arrives.max(link.last_arrival);
+        // What follows waits for the second half.
+        link.last_arrival = if gap > 0 { arrives + gap + 1 } else { arrives };
+        let op = &mut self.ops[id];
+        op.phase = Phase::Flying;
+        op.refs += 1;
+        self.queue.push(arrives, Pending::Arrive(id));
+    }
+
+    /// Whether the process that posted it still exists, so that there is somebody to answer.
+    fn is_awaited(&self, id: u32) -> bool {
+        let op = &self.ops[id];
+        self.nodes[op.source as usize].lives(op.life)
+    }
+
+    /// An operation has reached its target.
+    pub(super) fn arrive(&mut self, id: u32) {
+        let op = &self.ops[id];
+        let failed = op.outcome != Outcome::Open;
+        let node = &self.nodes[op.target as usize];
+        let connected = node.lives(op.connection);
+        let replaced = op.generation != 0
+            && if op.seat == 0 {
+                op.generation != node.generation
+            } else {
+                node.state != State::Dead && !node.seat_holds(op.seat, op.generation)
+            };
+        let aligned = op.verb != Verb::Write || op.len.is_multiple_of(8);
+        let whole = aligned && memory::span(&node.memory, op.offset, op.len as usize).is_some();
+        if op.void {
+            // Its link broke, or its poster died, before it could be executed.
+        } else if replaced {
+            self.answer(id, Outcome::Failed(LinkError::PeerReplaced));
+        } else if !connected {
+            self.fail(id, LinkError::PeerDead);
+        } else if !whole {
+            self.fail(id, LinkError::OutOfBounds);
+        } else {
+            if self.ops[id].verb == Verb::Read && self.ops[id].offset < self.layout.view() {
+                self.beat(self.ops[id].target);
+            }
+            if self.ops[id].gap > 0 {
+                self.execute_half(id, true);
+                let op = &mut self.ops[id];
+                op.refs += 1;
+                self.queue.push(self.now + op.gap, Pending::Rest(id));
+            } else {
+                self.execute_word(id);
+                if !failed {
+                    self.answer(id, Outcome::Done);
+                }
+            }
+        }
+        self.release(id);
+    }
+
+    /// The second half of a long operation is due.
+    pub(super) fn arrive_rest(&mut self, id: u32) {
+        let op = &self.ops[id];
+        if !op.void {
+            if !self.nodes[op.target as usize].lives(op.connection) {
+                self.fail(id, LinkError::PeerDead);
+            } else {
+                let failed = op.outcome != Outcome::Open;
+                self.execute_half(id, false);
+                if !failed {
+                    self.answer(id, Outcome::Done);
+                }
+            }
+        }
+        self.release(id);
+    }
+
+    fn execute_word(&mut self, id: u32) {
+        let op = &mut self.ops[id];
+        let memory = &self.nodes[op.target as usize].memory;
+        let Some(word) = memory.get(op.offset as usize / 8) else { return };
+        match op.verb {
+            Verb::Read => op.word = word.load(Ordering::Acquire),
+            Verb::Write if op.len > 0 => word.store(op.word, Ordering::Release),
+            Verb::Write => {}
+            Verb::Cas => {
+                let found = word.load(Ordering::Acquire);
+                if found == op.expected {
+                    word.store(op.word, Ordering::Release);
+                }
+                op.word = found;
+            }
+        }
+        let digest = op.word ^ op.token;
+        self.mix(digest);
+    }
+
+    fn execute_half(&mut self, id: u32, first: bool) {
+        let op = &mut self.ops[id];
+        let memory = &self.nodes[op.target as usize].memory;
+        let Some(span) = memory::span(memory, op.offset, op.len as usize) else { return };
+        let (len, split) = (op.len as usize, op.split as usize);
+        let part = if first == op.backwards { split..len } else { 0..split };
+        let words = &span[part.start / 8..part.end.div_ceil(8)];
+        if op.verb == Verb::Write {
+            memory::copy_in(words, &op.bytes[part]);
+        } else {
+            op.bytes.resize(len, 0);
+            memory::copy_out(words, &mut op.bytes[part]);
+        }
+        let digest = op.token ^ op.bytes.first_chunk().map_or(0, |c| u64::from_le_bytes(*c));
+        self.mix(digest);
+    }
+
+    /// Sends the answer of an executed (or refused) operation on its way.
+    fn answer(&mut self, id: u32, outcome: Outcome) {
+        if !self.is_awaited(id) || self.ops[id].outcome != Outcome::Open {
+            return;
+        }
+        let op = &mut self.ops[id];
+        op.outcome = outcome;
+        let (source, target) = (op.source, op.target);
+        let carried = if op.verb == Verb::Read { op.len } else { 0 };
+        let time = self.now + self.travel(target, source, carried);
+        if self.link(target, source).cut {
+            self.ops[id].phase = Phase::AnswerStuck;
+            self.link(source, target).answers_stuck.push(id);
+            self.time_link(source, target);
+        } else {
+            self.complete_at(id, time);
+        }
+    }
+
+    /// Schedules a completion, behind those of earlier operations.
+    fn complete_at(&mut self, id: u32, time: u64) {
+        let op = &mut self.ops[id];
+        op.phase = Phase::Answered;
+        op.refs += 1;
+        let link = &mut self.links[op.source as usize][op.target as usize];
+        link.last_completion = link.last_completion.max(time);
+        self.queue.push(link.last_completion, Pending::Complete(id));
+    }
+
+    /// An operation failed at its target: the link breaks, and what is behind it fails too.
+    fn fail(&mut self, id: u32, error: LinkError) {
+        if !self.is_awaited(id) || self.ops[id].outcome != Outcome::Open {
+            return;
+        }
+        let (source, target) = (self.ops[id].source, self.ops[id].target);
+        let delay = match error {
+            LinkError::PeerDead => self.network.link_timeout.draw(&mut self.rng),
+            LinkError::PeerReplaced | LinkError::OutOfBounds => self.travel(target, source, 0),
+        };
+        self.ops[id].outcome = Outcome::Failed(error);
+        self.ops[id].void = true;
+        self.break_link(source, target, self.now + delay, true);
+    }
+
+    /// Fails all that is not answered yet. `void` tells that nothing of it may be executed any more; otherwise what
+    /// flies may be, and nobody will know.
+    fn break_link(&mut self, source: u32, target: u32, time: u64, void: bool) {
+        let link = self.link(source, target);
+        link.stop_timeout();
+        link.stuck.clear();
+        link.answers_stuck.clear();
+        let outstanding = core::mem::take(&mut link.outstanding);
+        let mut first = true;
+        for &id in &outstanding {
+            let op = &mut self.ops[id];
+            if op.phase == Phase::Answered {
+                continue;
+            }
+            let cause = matches!(op.outcome, Outcome::Failed(_));
+            if !cause {
+                op.outcome = Outcome::Failed(LinkError::PeerDead);
+            }
+            op.void |= void || op.phase == Phase::Stuck;
+            op.breaks = core::mem::take(&mut first);
+            self.complete_at(id, time);
+        }
+        let link = self.link(source, target);
+        link.outstanding = outstanding;
+        link.broken |= !first;
+    }
+
+    /// Starts the timeout of what is stuck on a link, unless it runs already.
+    fn time_link(&mut self, source: u32, target: u32) {
+        let delay = self.network.link_timeout.draw(&mut self.rng);
+        let now = self.now;
+        let link = self.link(source, target);
+        if !link.timing {
+            link.timing = true;
+            let epoch = link.epoch;
+            self.queue.push(now + delay, Pending::Timeout { source, target, epoch });
+        }
+    }
+
+    /// A timeout has run out.
+    pub(super) fn link_timeout(&mut self, source: u32, target: u32, epoch: u32) {
+        if self.link(source, target).epoch == epoch {
+            self.break_link(source, target, self.now, false);
+        }
+    }
+
+    /// Lets what was stuck in one direction go on.
+    pub(super) fn heal(&mut self, from: u32, to: u32) {
+        self.link(from, to).cut = false;
+        let ahead = core::mem::take(&mut self.link(from, to).stuck);
+        for &id in &ahead {
+            self.launch(id, self.now);
+        }
+        let back = core::mem::take(&mut self.link(to, from).answers_stuck);
+        for &id in &back {
+            let time = self.now + self.travel(from, to, 0);
+            self.complete_at(id, time);
+        }
+        for (source, target) in [(from, to), (to, from)] {
+            let link = self.link(source, target);
+            link.stop_timeout();
+            if !link.stuck.is_empty() || !link.answers_stuck.is_empty() {
+                self.time_link(source, target);
+            }
+        }
+    }
+
+    /// A completion has reached its poster. Returns whether there is one.
+    pub(super) fn completed(&mut self, id: u32) -> bool {
+        let awaited = self.is_awaited(id);
+        let (source, target) = (self.ops[id].source, self.ops[id].target);
+        if awaited {
+            let first = self.link(source, target).outstanding.pop_front();
+            debug_assert_eq!(first, Some(id), "completions come in the order of the posts");
+        }
+        self.release(id);
+        awaited
+    }
+
+    /// The poster died: what it had in flight is lost from a drawn point on.
+    pub(super) fn drop_posts(&mut self, source: u32) {
+        for target in 0..self.nodes.len() as u32 {
+            let outstanding = core::mem::take(&mut self.link(source, target).outstanding);
+            let unsent = self.rng.below(outstanding.len() as u64 + 1) as usize;
+            for (n, &id) in outstanding.iter().enumerate() {
+                let op = &mut self.ops[id];
+                op.void |= n >= unsent || op.phase == Phase::Stuck;
+                self.release(id);
+            }
+            self.link(source, target).reset();
+        }
+    }
+
+    /// Gives up one reference.
+    pub(super) fn release(&mut self, id: u32) {
+        let op = &mut self.ops[id];
+        op.refs -= 1;
+        if op.refs == 0 {
+            self.ops.free(id);
+        }
+    }
+}

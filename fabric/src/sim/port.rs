@@ -1,0 +1,122 @@
+//! The fabric as a machine sees it while it steps.
+
+use super::core::Core;
+use super::node::State;
+use super::ops::Order;
+use crate::contract::{Fabric, Group, Remote, SeatStatus, Token};
+use crate::layout::{Header, ViewHead};
+use crate::memory;
+use crate::metrics::{self, Counter, Histogram};
+use crate::page::{self, Page};
+use crate::recorder::{self, Record};
+use crate::types::{Address, Incarnation, Nanos, ViewId};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// One node's access to the world during one step. What it posts leaves at the end of the step; what it writes to its
+/// own region is there at once.
+#[derive(Debug)]
+pub struct Port<'a> {
+    pub(super) core: &'a mut Core,
+    pub(super) me: u32,
+    /// When posts leave.
+    pub(super) departs: u64,
+}
+
+/// The page's words of a region.
+pub(super) fn page_words(region: &[AtomicU64], offset: u32) -> &[AtomicU64; page::WORDS] {
+    region[offset as usize / 8..].first_chunk().expect("every region holds a lease page")
+}
+
+impl Port<'_> {
+    fn memory(&self) -> &[AtomicU64] {
+        debug_assert!(self.core.nodes[self.me as usize].state == State::Running, "only what runs steps");
+        &self.core.nodes[self.me as usize].memory
+    }
+}
+
+impl Fabric for Port<'_> {
+    fn address(&self) -> Address {
+        let generation = self.core.nodes[self.me as usize].generation;
+        Address { region: self.me, generation, ..Address::default() }
+    }
+
+    fn read(&mut self, from: Remote, len: u32, token: Token) {
+        self.core.post(self.me, from, &Order::Read(len), token, self.departs);
+    }
+
+    fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.core.post(self.me, to, &Order::Write(bytes), token, self.departs);
+    }
+
+    fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
+        self.core.post(self.me, at, &Order::Cas(expected, desired), token, self.departs);
+    }
+
+    fn send(&mut self, to: Address, bytes: &[u8]) {
+        self.core.send(self.me, to, bytes, self.departs);
+    }
+
+    fn multicast(&mut self, group: Group, bytes: &[u8]) {
+        self.core.multicast(self.me, group, bytes, self.departs);
+    }
+
+    fn watch(&mut self, whom: Address) {
+        self.core.watch(self.me, whom);
+    }
+
+    fn unwatch(&mut self, whom: Address) {
+        self.core.unwatch(self.me, whom);
+    }
+
+    fn publish_page(&mut self, page: &Page) {
+        page::publish(page_words(self.memory(), self.core.layout.page()), page);
+        self.core.mix(page.view.0 ^ page.end.0);
+    }
+
+    /// # Panics
+    ///
+    /// If the view is longer than the layout's `value_bytes`: its maker should have refused it.
+    fn publish_view(&mut self, id: ViewId, bytes: &[u8]) {
+        let area = self.core.layout.view_bytes() as usize - size_of::<ViewHead>();
+        assert!(bytes.len() <= area, "a view of {} bytes in an area of {area}", bytes.len());
+        let at = self.core.layout.view() as usize / 8;
+        let words = &self.memory()[at..];
+        let sequence = words[0].load(Ordering::Relaxed) | 1;
+        // Nobody looks in the middle of a step, so that only the end of the sequence lock matters.
+        words[offset_of!(ViewHead, id_plus_one) / 8].store(id.0.saturating_add(1), Ordering::Relaxed);
+        words[offset_of!(ViewHead, len) / 8].store(bytes.len() as u64, Ordering::Relaxed);
+        memory::copy_in(&words[size_of::<ViewHead>() / 8..], bytes);
+        words[0].store(sequence.wrapping_add(1), Ordering::Release);
+        self.core.mix(id.0);
+    }
+
+    fn publish_incarnation(&mut self, incarnation: Incarnation) {
+        self.core.store(self.me, offset_of!(Header, incarnation) as u32, incarnation.0);
+    }
+
+    fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
+        self.core.publish_seat(self.me, seat, status, self.departs);
+    }
+
+    fn record(&mut self, record: Record) {
+        self.core.mix(record.a ^ (record.kind as u64) << 48);
+        if self.core.network.record {
+            let first = self.core.layout.recorder(0) as usize / 8;
+            let words = &self.memory()[first..first + self.core.layout.recorder_bytes() / 8];
+            let now = self.core.nodes[self.me as usize].clock.local(self.core.now);
+            recorder::write(words, now, record);
+        }
+    }
+
+    fn count(&mut self, counter: Counter, by: u64) {
+        self.core.count(self.me, counter, by);
+    }
+
+    fn observe(&mut self, histogram: Histogram, value: Nanos) {
+        if self.core.network.count {
+            let first = self.core.layout.histogram(histogram) as usize / 8;
+            metrics::observe(&self.memory()[first..first + metrics::HISTOGRAM_WORDS], value);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Programs that are attached to a node: they sit in its seats, ask its machine to join or leave, hear how they stand,
+//! and keep the node's region mapped even when the node dies before them.
+
+use super::core::Core;
+use super::node::{Input, State};
+use super::queue::Pending;
+use crate::contract::{SeatRequest, SeatStatus};
+use crate::layout;
+use crate::types::{Address, Incarnation, Name};
+use core::mem::offset_of;
+use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+/// A program in a seat.
+#[derive(Clone, Debug)]
+pub struct Program {
+    address: Address,
+    name: Name,
+    /// The region that it maps: its node's at the time of attaching.
+    pub(super) memory: Arc<[AtomicU64]>,
+    /// The generation of the owner that it is attached to.
+    pub(super) home: u32,
+    alive: bool,
+    frozen: bool,
+    request: Option<SeatRequest>,
+    status: Option<SeatStatus>,
+    /// Published, but not yet taken by the program.
+    told: Option<SeatStatus>,
+    token: u64,
+    /// Whether the next repetition of the request is scheduled.
+    asking: bool,
+    pub(super) beat_at: u64,
+}
+
+impl Program {
+    /// Where it sits; the generation is its own.
+    #[must_use]
+    pub const fn address(&self) -> Address {
+        self.address
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> Name {
+        self.name
+    }
+
+    /// Whether its process exists.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        self.alive
+    }
+
+    /// Whether it is stopped.
+    #[must_use]
+    pub const fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    /// Whether it executes code.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        self.alive && !self.frozen
+    }
+
+    /// What it asks for and has no answer to.
+    #[must_use]
+    pub const fn request(&self) -> Option<SeatRequest> {
+        self.request
+    }
+
+    /// What it was told last.
+    #[must_use]
+    pub const fn status(&self) -> Option<SeatStatus> {
+        self.status
+    }
+
+    /// The token of its newest join; 0 before the first.
+    #[must_use]
+    pub const fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// The region as the program maps it. It is the region of a dead predecessor if the node restarted.
+    #[must_use]
+    pub fn memory(&self) -> &[AtomicU64] {
+        &self.memory
+    }
+}
+
+/// A seat: who sits in it, and how many have.
+#[derive(Debug, Default)]
+pub(super) struct Seat {
+    pub(super) generation: u32,
+    pub(super) occupant: Option<Program>,
+    /// Whether a request waits in the owner's inbox. A seat has one request word, so there is never a second.
+    pub(super) asked: bool,
+}
+
+impl Core {
+    /// The program in a seat if its generation is this one.
+    fn program(&mut self, node: u32, seat: u16, generation: u32) -> Option<&mut Program> {
+        let place = self.nodes.get_mut(node as usize)?.seats.get_mut(usize::from(seat))?;
+        if place.generation == generation { place.occupant.as_mut() } else { None }
+    }
+
+    /// The program in a seat, whichever it is.
+    pub(super) fn occupant(&mut self, node: u32, seat: u16) -> Option<&mut Program> {
+        self.nodes.get_mut(node as usize)?.seats.get_mut(usize::from(seat))?.occupant.as_mut()
+    }
+
+    pub(super) fn attach(&mut self, at: u32, seat: u16, name: Name) -> Option<Address> {
+        let node = self.nodes.get(at as usize)?;
+        if seat == 0 || usize::from(seat) >= node.seats.len() || node.state == State::Dead {
+            return None;
+        }
+        self.kill_program(at, seat);
+        let now = self.now;
+        let node = &mut self.nodes[at as usize];
+        let place = &mut node.seats[usize::from(seat)];
+        place.generation += 1;
+        place.asked = false;
+        let generation = place.generation;
+        let address = Address { region: at, seat, generation, ..Address::default() };
+        place.occupant = Some(Program {
+            address,
+            name,
+            memory: Arc::clone(&node.memory),
+            home: node.generation,
+            alive: true,
+            frozen: false,
+            request: None,
+            status: None,
+            told: None,
+            token: 0,
+            asking: false,
+            beat_at: now,
+        });
+        let first = self.layout.seat(seat);
+        self.store(at, first + offset_of!(layout::Seat, generation) as u32, u64::from(generation));
+        self.store(at, first + offset_of!(layout::Seat, incarnation) as u32, 0);
+        for (n, word) in name.to_words().into_iter().enumerate() {
+            self.store(at, first + offset_of!(layout::Seat, name) as u32 + n as u32 * 8, word);
+        }
+        Some(address)
+    }
+
+    /// Lets a program ask for something.
+    pub(super) fn request(&mut self, at: u32, seat: u16, leave: bool) {
+        let token = self.rng.next_u64() | 1;
+        let Some(program) = self.occupant(at, seat).filter(|p| p.alive) else { return };
+        let generation = program.address.generation;
+        program.request = Some(if leave {
+            SeatRequest::Leave
+        } else {
+            program.token = token;
+            SeatRequest::Join { name: program.name, token, address: program.address }
+        });
+        self.ask_soon(at, seat, generation);
+    }
+
+    fn ask_soon(&mut self, node: u32, seat: u16, generation: u32) {
+        let delay = self.network.seat.draw(&mut self.rng);
+        let Some(program) = self.program(node, seat, generation) else { return };
+        if !core::mem::replace(&mut program.asking, true) {
+            self.queue.push(self.now + delay, Pending::Ask { node, seat, generation });
+        }
+    }
+
+    /// A request (or its repetition) reaches the seat.
+    pub(super) fn ask(&mut self, node: u32, seat: u16, generation: u32) {
+        let Some(program) = self.program(node, seat, generation) else { return };
+        program.asking = false;
+        if !program.is_running() || program.request.is_none() {
+            return;
+        }
+        program.asking = true;
+        let home = program.home;
+        let time = self.now + self.network.ask_every.draw(&mut self.rng).max(1);
+        self.queue.push(time, Pending::Ask { node, seat, generation });
+        let owner = &mut self.nodes[node as usize];
+        let place = &mut owner.seats[usize::from(seat)];
+        if owner.state != State::Dead && owner.generation == home && !place.asked {
+            place.asked = true;
+            owner.inbox.push_back(Input::Seat { seat, generation });
+            self.arm(node);
+        }
+    }
+
+    /// What the owner finds in the seat's request word.
+    pub(super) fn asked(&mut self, node: u32, seat: u16, generation: u32) -> Option<SeatRequest> {
+        self.nodes[node as usize].seats[usize::from(seat)].asked = false;
+        self.program(node, seat, generation)?.request
+    }
+
+    /// The owner publishes how the program in a seat stands. It reads that when it runs.
+    pub(super) fn publish_seat(&mut self, node: u32, seat: u16, status: SeatStatus, departs: u64) {
+        let owner = self.nodes[node as usize].generation;
+        let Some(program) = self.occupant(node, seat).filter(|p| p.home == owner) else { return };
+        program.told = Some(status);
+        let generation = program.address.generation;
+        let incarnation = match status {
+            SeatStatus::Member(incarnation) => incarnation,
+            SeatStatus::Excluded | SeatStatus::Left => Incarnation::NONE,
+        };
+        let word = self.layout.seat(seat) + offset_of!(layout::Seat, incarnation) as u32;
+        self.store(node, word, incarnation.0);
+        let time = departs + self.network.seat.draw(&mut self.rng);
+        self.queue.push(time, Pending::Told { node, seat, generation });
+    }
+
+    /// A program looks at its status word.
+    pub(super) fn told(&mut self, node: u32, seat: u16, generation: u32) {
+        let Some(program) = self.program(node, seat, generation).filter(|p| p.is_running()) else { return };
+        let Some(status) = program.told.take() else { return };
+        program.status = Some(status);
+        let answered = match (program.request, status) {
+            (Some(SeatRequest::Leave), SeatStatus::Member(_)) => false,
+            (Some(SeatRequest::Join { .. }), SeatStatus::Left) => false,
+            (request, _) => request.is_some(),
+        };
+        let leaving = matches!(program.request, Some(SeatRequest::Leave));
+        if answered {
+            program.request = None;
+        }
+        if status == SeatStatus::Excluded && !leaving {
+            self.rejoin_later(node, seat, generation);
+        }
+    }
+
+    fn rejoin_later(&mut self, node: u32, seat: u16, generation: u32) {
+        if let Some(delay) = self.network.rejoin {
+            let time = self.now + delay.draw(&mut self.rng);
+            self.queue.push(time, Pending::Rejoin { node, seat, generation });
+        }
+    }
+
+    /// An excluded program asks to join again, under a new token.
+    pub(super) fn rejoin(&mut self, node: u32, seat: u16, generation: u32) {
+        let excluded = |p: &&mut Program| {
+            p.is_running() && p.request.is_none() && p.status == Some(SeatStatus::Excluded)
+        };
+        if self.program(node, seat, generation).filter(excluded).is_some() {
+            self.request(node, seat, false);
+        }
+    }
+
+    pub(super) fn kill_program(&mut self, node: u32, seat: u16) {
+        self.beat(node);
+        let Some(program) = self.occupant(node, seat) else { return };
+        let generation = program.address.generation;
+        if core::mem::replace(&mut program.alive, false) {
+            self.announce_death(node, seat, generation);
+        }
+    }
+
+    pub(super) fn freeze_program(&mut self, node: u32, seat: u16) {
+        self.beat(node);
+        if let Some(program) = self.occupant(node, seat) {
+            program.frozen = true;
+        }
+    }
+
+    pub(super) fn thaw_program(&mut self, node: u32, seat: u16) {
+        let now = self.now;
+        let Some(program) = self.occupant(node, seat).filter(|p| p.alive && p.frozen) else { return };
+        program.frozen = false;
+        program.beat_at = now;
+        let generation = program.address.generation;
+        let (asks, excluded) = (program.request.is_some(), program.status == Some(SeatStatus::Excluded));
+        self.queue.push(now, Pending::Told { node, seat, generation });
+        if asks {
+            self.ask_soon(node, seat, generation);
+        } else if excluded {
+            self.rejoin_later(node, seat, generation);
+        }
+    }
+}

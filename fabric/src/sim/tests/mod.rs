@@ -1,0 +1,1 @@
+//! Statements about the simulated fabric, held by small machines that do as they are told.

@@ -1,0 +1,269 @@
+//! The world: nodes with their machines, driven one event at a time, and the faults that a driver can cause.
+
+use super::clock::Clock;
+use super::core::Core;
+use super::link::{Outcome, Verb};
+use super::network::Network;
+use super::node::{Input, Node, State};
+use super::port::Port;
+use super::queue::Pending;
+use crate::contract::{Completion, Event, Machine, Token};
+use crate::layout::Layout;
+use crate::metrics::{self, Counter};
+use crate::types::{Address, Instant};
+
+/// What a step of the world was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum What {
+    /// A machine handled an event or its timer.
+    Step,
+    /// An operation was executed (or its first half), or refused, at its target.
+    Arrived,
+    /// The second half of an operation was executed.
+    Rest,
+    /// A completion came back.
+    Completed,
+    /// A datagram arrived.
+    Datagram,
+    /// A link's timeout ran out.
+    Timeout,
+    /// A death notice arrived.
+    Notice,
+    /// A program asked, was told, or decided to join again.
+    Program,
+    /// Nothing: what was scheduled has lost its meaning.
+    Idle,
+}
+
+/// One executed event. Nothing but clocks changed between `prev_time` and `time`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct StepInfo {
+    /// True time of the event in nanoseconds.
+    pub time: u64,
+    /// True time before it.
+    pub prev_time: u64,
+    /// Where it happened.
+    pub node: u32,
+    /// What it was.
+    pub what: What,
+}
+
+/// A cluster of nodes in one thread. Region numbers are node numbers, in the order of [`World::add`].
+///
+/// Methods that take a node number panic if there is no such node.
+#[derive(Debug)]
+pub struct World<M> {
+    pub(super) core: Core,
+    pub(super) machines: Vec<M>,
+    /// The datagram that is being handled.
+    scratch: Vec<u8>,
+}
+
+impl<M: Machine> World<M> {
+    /// An empty world. The same seed and the same calls give the same run.
+    #[must_use]
+    pub fn new(layout: Layout, network: Network, seed: u64) -> Self {
+        Self { core: Core::new(layout, network, seed), machines: Vec::new(), scratch: Vec::new() }
+    }
+
+    /// Adds a process with a fresh region; `groups` is its mask of [`crate::Group::bit`]s. It starts with the next
+    /// steps of the world.
+    pub fn add(&mut self, machine: M, clock: Clock, groups: u32) -> u32 {
+        let region = self.core.nodes.len() as u32;
+        let mut node = Node::new(region, &self.core.layout, clock, groups);
+        node.beat_at = self.core.now;
+        self.core.add(node);
+        self.machines.push(machine);
+        self.core.arm(region);
+        region
+    }
+
+    /// Executes exactly one event; `None` if nothing will ever happen again.
+    pub fn step(&mut self) -> Option<StepInfo> {
+        let (time, pending) = self.core.queue.pop()?;
+        let prev_time = core::mem::replace(&mut self.core.now, time);
+        let (node, what) = self.execute(pending);
+        self.core.mix(time);
+        self.core.mix(u64::from(node) << 8 | what as u64);
+        Some(StepInfo { time, prev_time, node, what })
+    }
+
+    /// Executes all events up to and at `time`, and lets true time reach it.
+    pub fn run_until(&mut self, time: u64) {
+        while self.next_time().is_some_and(|next| next <= time) {
+            self.step();
+        }
+        self.core.now = self.core.now.max(time);
+    }
+
+    fn execute(&mut self, pending: Pending) -> (u32, What) {
+        let core = &mut self.core;
+        match pending {
+            Pending::Step { node, life } => {
+                let n = &mut core.nodes[node as usize];
+                if n.generation != life || !n.stepping {
+                    return (node, What::Idle);
+                }
+                n.stepping = false;
+                if n.state != State::Running {
+                    return (node, What::Idle);
+                }
+                self.turn(node);
+                (node, What::Step)
+            }
+            Pending::Wake { node, life } => {
+                let n = &mut core.nodes[node as usize];
+                if n.generation != life || n.wake_at != core.now {
+                    return (node, What::Idle);
+                }
+                n.wake_at = u64::MAX;
+                let idle = n.state == State::Running && !n.stepping && n.busy_until <= core.now;
+                if idle && n.deadline <= n.clock.local(core.now) {
+                    self.turn(node);
+                    return (node, What::Step);
+                }
+                core.arm(node);
+                (node, What::Idle)
+            }
+            Pending::Arrive(id) => {
+                let node = core.ops[id].target;
+                core.arrive(id);
+                (node, What::Arrived)
+            }
+            Pending::Rest(id) => {
+                let node = core.ops[id].target;
+                core.arrive_rest(id);
+                (node, What::Rest)
+            }
+            Pending::Complete(id) => {
+                let node = core.ops[id].source;
+                if !core.completed(id) {
+                    return (node, What::Idle);
+                }
+                core.nodes[node as usize].inbox.push_back(Input::Completion(id));
+                core.arm(node);
+                (node, What::Completed)
+            }
+            Pending::Datagram(id) => (core.deliver(id), What::Datagram),
+            Pending::Timeout { source, target, epoch } => {
+                core.link_timeout(source, target, epoch);
+                (source, What::Timeout)
+            }
+            Pending::Notice { watcher, watch, evidence } => {
+                core.notice(watcher, watch, evidence);
+                (watcher, What::Notice)
+            }
+            Pending::Ask { node, seat, generation } => {
+                core.ask(node, seat, generation);
+                (node, What::Program)
+            }
+            Pending::Told { node, seat, generation } => {
+                core.told(node, seat, generation);
+                (node, What::Program)
+            }
+            Pending::Rejoin { node, seat, generation } => {
+                core.rejoin(node, seat, generation);
+                (node, What::Program)
+            }
+        }
+    }
+
+    /// Occupies a node for one drawn step; returns its clock and when what it posts leaves.
+    fn begin_turn(&mut self, at: u32) -> (Instant, u64) {
+        let core = &mut self.core;
+        let mut cost = core.network.step.draw(&mut core.rng).max(1);
+        if core.rng.permille(core.network.stall_permille) {
+            cost += core.network.stall.draw(&mut core.rng);
+        }
+        let departs = core.now + cost;
+        core.nodes[at as usize].busy_until = departs;
+        metrics::add(core.nodes[at as usize].word(core.layout.heartbeat(0)), 1);
+        core.count(at, Counter::Loops, 1);
+        (core.nodes[at as usize].clock.local(core.now), departs)
+    }
+
+    fn end_turn(&mut self, at: u32) {
+        self.core.nodes[at as usize].deadline = self.machines[at as usize].deadline();
+        self.core.arm(at);
+    }
+
+    /// One turn of a node's loop: its timer, or its next input.
+    fn turn(&mut self, at: u32) {
+        let (now, departs) = self.begin_turn(at);
+        let node = &self.core.nodes[at as usize];
+        let due = node.deadline <= now && !matches!(node.inbox.front(), Some(Input::Start));
+        // Neither a full inbox nor a machine that is always due keeps the other waiting for ever.
+        let tick = due && (node.inbox.is_empty() || self.core.rng.coin());
+        let input = if tick { None } else { self.core.nodes[at as usize].inbox.pop_front() };
+        let machine = &mut self.machines[at as usize];
+        let mut port = Port { core: &mut self.core, me: at, departs };
+        match input {
+            None if tick => machine.tick(now, &mut port),
+            None => {}
+            Some(Input::Start) => machine.start(now, &mut port),
+            Some(Input::Completion(id)) => complete(machine, now, id, &mut port),
+            Some(Input::Datagram { payload, from, generation }) => {
+                self.scratch.clear();
+                self.scratch.extend_from_slice(&port.core.payloads[payload].bytes);
+                port.core.taken(from, at, payload);
+                let from = Address { region: from, generation, ..Address::default() };
+                machine.handle(now, Event::Datagram { from, bytes: &self.scratch }, &mut port);
+            }
+            Some(Input::Death { watch, evidence }) => {
+                let known = port.core.nodes[at as usize].watches.iter().find(|w| w.id == watch);
+                if let Some(who) = known.map(|w| w.whom) {
+                    machine.handle(now, Event::Death { who, evidence }, &mut port);
+                }
+            }
+            Some(Input::Seat { seat, generation }) => {
+                if let Some(request) = port.core.asked(at, seat, generation) {
+                    machine.handle(now, Event::Seat { seat, request }, &mut port);
+                }
+            }
+        }
+        self.end_turn(at);
+    }
+
+    /// Lets a driver call a machine, as a user of the process would: in a step of its own. `None` if the node does not
+    /// run.
+    pub fn with_machine<R>(
+        &mut self,
+        node: u32,
+        call: impl FnOnce(&mut M, Instant, &mut Port<'_>) -> R,
+    ) -> Option<R> {
+        if self.core.nodes[node as usize].state != State::Running {
+            return None;
+        }
+        let (now, departs) = self.begin_turn(node);
+        let mut port = Port { core: &mut self.core, me: node, departs };
+        let result = call(&mut self.machines[node as usize], now, &mut port);
+        self.end_turn(node);
+        Some(result)
+    }
+}
+
+/// Hands a completion to a machine.
+fn complete<M: Machine>(machine: &mut M, now: Instant, id: u32, port: &mut Port<'_>) {
+    let op = &mut port.core.ops[id];
+    let bytes = core::mem::take(&mut op.bytes);
+    let word = op.word.to_le_bytes();
+    let token = Token(op.token);
+    let result = match (op.outcome, op.verb) {
+        (Outcome::Failed(error), _) => Err(error),
+        (_, Verb::Read) if op.len > 8 => Ok(Completion::Read(&bytes)),
+        (_, Verb::Read) => Ok(Completion::Read(&word[..op.len as usize])),
+        (_, Verb::Write) => Ok(Completion::Written),
+        (_, Verb::Cas) => Ok(Completion::Swapped(op.word)),
+    };
+    if op.breaks {
+        // The poster learns of the failure now; what it posts from now on goes over a new connection.
+        let (source, target) = (op.source, op.target);
+        let link = port.core.link(source, target);
+        link.broken = false;
+        link.connection = 0;
+    }
+    machine.handle(now, Event::Completion { token, result }, port);
+    port.core.ops[id].bytes = bytes;
+    port.core.release(id);
+}
