@@ -27,8 +27,8 @@ pub struct Program {
     /// Published, but not yet taken by the program.
     told: Option<SeatStatus>,
     token: u64,
-    /// Whether the next repetition of the request is scheduled.
-    asking: bool,
+    /// True time of its next (repeated) request; what is scheduled for another time is void.
+    ask_at: u64,
     pub(super) beat_at: u64,
 }
 
@@ -133,7 +133,7 @@ impl Core {
             status: None,
             told: None,
             token: 0,
-            asking: false,
+            ask_at: u64::MAX,
             beat_at: now,
         });
         let first = self.layout.seat(seat);
@@ -160,24 +160,30 @@ impl Core {
     }
 
     fn ask_soon(&mut self, node: u32, seat: u16, generation: u32) {
-        let delay = self.network.seat.draw(&mut self.rng);
+        let time = self.now + self.network.seat.draw(&mut self.rng);
+        self.ask_at(node, seat, generation, time);
+    }
+
+    fn ask_at(&mut self, node: u32, seat: u16, generation: u32, time: u64) {
         let Some(program) = self.program(node, seat, generation) else { return };
-        if !core::mem::replace(&mut program.asking, true) {
-            self.queue.push(self.now + delay, Pending::Ask { node, seat, generation });
-        }
+        program.ask_at = time;
+        self.queue.push(time, Pending::Ask { node, seat, generation });
     }
 
     /// A request (or its repetition) reaches the seat.
     pub(super) fn ask(&mut self, node: u32, seat: u16, generation: u32) {
+        let now = self.now;
         let Some(program) = self.program(node, seat, generation) else { return };
-        program.asking = false;
+        if program.ask_at != now {
+            return;
+        }
+        program.ask_at = u64::MAX;
         if !program.is_running() || program.request.is_none() {
             return;
         }
-        program.asking = true;
         let home = program.home;
-        let time = self.now + self.network.ask_every.draw(&mut self.rng).max(1);
-        self.queue.push(time, Pending::Ask { node, seat, generation });
+        let time = now + self.network.ask_every.draw(&mut self.rng).max(1);
+        self.ask_at(node, seat, generation, time);
         let owner = &mut self.nodes[node as usize];
         let place = &mut owner.seats[usize::from(seat)];
         if owner.state != State::Dead && owner.generation == home && !place.asked {
