@@ -322,7 +322,7 @@ impl Core {
         let (source, target) = (self.ops[id].source, self.ops[id].target);
         if awaited {
             let first = self.link(source, target).outstanding.pop_front();
-            debug_assert_eq!(first, Some(id), "completions come in the order of the posts");
+            assert_eq!(first, Some(id), "completions come in the order of the posts");
         }
         self.release(id);
         awaited

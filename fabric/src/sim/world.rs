@@ -176,7 +176,7 @@ impl<M: Machine> World<M> {
         if core.rng.permille(core.network.stall_permille) {
             cost += core.network.stall.draw(&mut core.rng);
         }
-        let departs = core.now + cost;
+        let departs = core.nodes[at as usize].busy_until.max(core.now) + cost;
         core.nodes[at as usize].busy_until = departs;
         metrics::add(core.nodes[at as usize].word(core.layout.heartbeat(0)), 1);
         core.count(at, Counter::Loops, 1);
@@ -226,13 +226,14 @@ impl<M: Machine> World<M> {
     }
 
     /// Lets a driver call a machine, as a user of the process would: in a step of its own. `None` if the node does not
-    /// run.
+    /// run, or has not started yet.
     pub fn with_machine<R>(
         &mut self,
         node: u32,
         call: impl FnOnce(&mut M, Instant, &mut Port<'_>) -> R,
     ) -> Option<R> {
-        if self.core.nodes[node as usize].state != State::Running {
+        let n = &self.core.nodes[node as usize];
+        if n.state != State::Running || matches!(n.inbox.front(), Some(Input::Start)) {
             return None;
         }
         let (now, departs) = self.begin_turn(node);

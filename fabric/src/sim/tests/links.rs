@@ -60,7 +60,7 @@ fn long_reads_are_torn_sometimes_and_words_never() {
             port.read(at(2, value), 64, Token(n));
             port.read(at(2, value), 8, Token(n + 1_000));
         });
-        pass(&mut world, 1_000);
+        pass(&mut world, 6_000);
     }
     pass(&mut world, MILLI);
     let (mut torn, mut whole) = (0, 0);
