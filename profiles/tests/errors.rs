@@ -153,13 +153,13 @@ fn a_value_out_of_bounds_is_told_with_its_bounds() {
 #[test]
 fn limits_are_held_by_the_layout_and_all_are_told() {
     assert_eq!(
-        said(&[("proposers = 7", "proposers = 8"), ("lanes = 48", "lanes = -1"), ("= 8192", "= 8100")]),
+        said(&[("proposers = 7", "proposers = 8"), ("lanes = 48", "lanes = -1"), ("= 4096", "= 8100")]),
         "mine.toml:31:13: limits.proposers is 8, but must lie in 1..=7\n\
          mine.toml:32:15: limits.value_bytes is 8100, but must lie in 512..=1048576 and be a multiple of 64\n\
          mine.toml:33:9: limits.lanes is -1, but must lie in 4..=4096"
     );
     assert_eq!(
-        said(&[("slots = 8", "slots = 1024"), ("= 8192", "= 1048576")]),
+        said(&[("slots = 8", "slots = 1024"), ("= 4096", "= 1048576")]),
         "mine.toml:32:15: limits.value_bytes and all other limits together must keep a region below 4 GiB, because \
          its offsets have 32 bits; here slots * proposers * value_bytes = 7516192768, lanes * lane_slots * \
          datagram_bytes = 1572864, seats * recorder_events = 2304"

@@ -97,13 +97,21 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
         Access::ReadOnly => libc::PROT_READ,
         Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
     };
-    // The page tables are filled now: no fault later, in the middle of a failover.
-    let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
     // SAFETY: a new mapping of an open file at an address that the kernel chooses.
-    let at = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, flags, file.as_raw_fd(), 0) };
+    let at = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     match NonNull::new(at.cast()) {
         Some(words) if at != libc::MAP_FAILED => Ok(Mapping { words, len: len / 8 }),
         _ => Err(ShmError::io("map", path)(std::io::Error::last_os_error())),
+    }
+}
+
+impl Mapping {
+    /// Fills the page tables of the first `bytes` now: no fault later, in the middle of a failover. Kernels before 5.14
+    /// can not, and fault.
+    pub(crate) fn prefault(&self, bytes: usize) {
+        let len = bytes.min(self.len * 8);
+        // SAFETY: the range lies within the mapping, and the advice does not change what it holds.
+        unsafe { libc::madvise(self.words.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
     }
 }
 

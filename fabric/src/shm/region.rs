@@ -57,6 +57,11 @@ impl Region {
         Self::map(cluster, region, Access::ReadWrite)
     }
 
+    /// Everything but the lanes: most of those are never used.
+    fn prefault(&self) {
+        self.map.prefault(self.layout.lane(0) as usize);
+    }
+
     fn map(cluster: &Cluster, region: u32, access: Access) -> Result<Self, ShmError> {
         if region == 0 || region >= REGIONS {
             return Err(ShmError::NoSuchRegion { region, max: REGIONS - 1 });
@@ -65,6 +70,9 @@ impl Region {
         let corrupt = |fault| ShmError::Corrupt { path: path.clone(), fault };
         let layout = *cluster.layout();
         let found = Self { map: Arc::new(map::open(&path, Some(layout.bytes()), access)?), layout };
+        if access == Access::ReadWrite {
+            found.prefault();
+        }
         let header = found.reader().header();
         if found.word(0).load(Ordering::Acquire) != layout::MAGIC {
             return Err(corrupt("is not a region, or not a finished one"));
@@ -131,6 +139,7 @@ impl Region {
         }
         let layout = *cluster.layout();
         let region = Self { map: Arc::new(map::create(&path, layout.bytes())?), layout };
+        region.prefault();
         let limits = *layout.limits();
         let header = Header {
             magic: 0,
