@@ -8,7 +8,8 @@
 //! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted |
 //! | death notice | drawn | robust futex (suspicion), pidfd (proof) |
 //!
-//! Operations that are posted to one peer are executed there in the order of the posts. An operation that is posted
+//! Operations that are posted to one peer are executed there in the order of the posts. After one of them has failed,
+//! those posted before its completion was taken fail, too: a CAS is never executed after the WRITE before it was lost. An operation that is posted
 //! to the own address takes the same path, so that one word is never changed from two atomicity domains.
 
 use crate::metrics::{Counter, Histogram};
@@ -173,6 +174,8 @@ pub trait Fabric {
     fn publish_page(&mut self, page: &Page);
     /// Makes these bytes the newest decided view of the own region, readable by peers and attached programs.
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]);
+    /// Tells peers, beside the view, the latest base whose CLEAR this process knows.
+    fn publish_cleared(&mut self, base: ViewId);
     /// Writes the own incarnation into the region's header.
     fn publish_incarnation(&mut self, incarnation: Incarnation);
     /// Tells the program in a seat how it stands.

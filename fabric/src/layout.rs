@@ -99,8 +99,8 @@ pub struct ViewHead {
     pub id_plus_one: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// Spare, zero.
-    pub spare: u64,
+    /// The latest base whose CLEAR the owner knows. Not under the sequence lock: it is true whatever the view.
+    pub cleared: u64,
 }
 
 /// The fixed part of a lane: a ring from one sender to the region's owner.

@@ -223,11 +223,11 @@ impl Member {
                 let sealed = view.seal();
                 self.install(view, &sealed, false, now, fabric);
             }
-            Found::Newer(view) => {
+            Found::Newer(view, _) => {
                 let sealed = view.seal();
                 self.install(view, &sealed, true, now, fabric);
             }
-            Found::NothingNewer => {
+            Found::NothingNewer(_) => {
                 self.contact = now;
                 self.ask(now, fabric);
             }

@@ -25,10 +25,11 @@ pub enum Found {
     },
     /// The next view.
     Next(Arc<View>),
-    /// A later view: the ones in between are out of reach, or nobody asked for them.
-    Newer(Arc<View>),
-    /// A snapshot round found no later view at a majority.
-    NothingNewer,
+    /// A later view: the ones in between are out of reach, or nobody asked for them. And the latest base whose CLEAR
+    /// any of the coordinators knows.
+    Newer(Arc<View>, ViewId),
+    /// A snapshot round found no later view at a majority; the latest CLEAR all the same.
+    NothingNewer(ViewId),
     /// The next slot holds something that is not decided yet.
     Undecided(ViewId),
     /// No majority answered.
@@ -47,6 +48,7 @@ enum Stage {
         answered: u16,
         failed: u16,
         newest: Option<Arc<View>>,
+        cleared: ViewId,
     },
 }
 
@@ -99,7 +101,7 @@ impl Poll {
     /// Asks the coordinators of `view` for the newest view that they know. Drops whatever is out.
     pub fn snapshot<F: Fabric>(&mut self, view: &Arc<View>, config: &Config, now: Instant, fabric: &mut F) {
         self.start(view, now);
-        self.stage = Stage::Views { answered: 0, failed: 0, newest: None };
+        self.stage = Stage::Views { answered: 0, failed: 0, newest: None, cleared: ViewId::GENESIS };
         let from = config.layout.view();
         for (at, acceptor) in view.acceptors.iter().enumerate() {
             let token = tokens::pack(Part::PollView, at as u16, self.round);
@@ -143,18 +145,20 @@ impl Poll {
                 self.weigh(config, fabric)?
             }
             (Part::PollValue, Stage::Value) => self.value(bytes)?,
-            (Part::PollView, Stage::Views { answered, failed, newest }) => {
+            (Part::PollView, Stage::Views { answered, failed, newest, cleared }) => {
                 *answered += 1;
                 match bytes {
                     None => *failed += 1,
                     Some(bytes) => {
                         let view = decode_view_area(bytes).map(Arc::new);
+                        *cleared = (*cleared).max(cleared_beside(bytes));
                         if view.as_ref().map(|v| v.id) > newest.as_ref().map(|v| v.id) {
                             *newest = view;
                         }
                     }
                 }
                 let asked = self.view.as_ref()?;
+                let cleared = *cleared;
                 let (acceptors, good) = (asked.acceptors.len(), usize::from(*answered - *failed));
                 if good < asked.majority() {
                     if acceptors - usize::from(*failed) >= asked.majority() {
@@ -163,8 +167,8 @@ impl Poll {
                     Found::Failed
                 } else {
                     match newest.take() {
-                        Some(view) if view.id > asked.id => Found::Newer(view),
-                        _ => Found::NothingNewer,
+                        Some(view) if view.id > asked.id => Found::Newer(view, cleared),
+                        _ => Found::NothingNewer(cleared),
                     }
                 }
             }
@@ -227,6 +231,13 @@ impl Poll {
         // A value that can not be read whole is being recycled or rewritten: look again.
         Some(view.map_or(Found::Undecided(slot), |view| Found::Next(Arc::new(view))))
     }
+}
+
+/// The CLEAR that a region's owner knows: a single word, so it is never torn, and it holds for ever.
+fn cleared_beside(bytes: &[u8]) -> ViewId {
+    let at = core::mem::offset_of!(ViewHead, cleared);
+    let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
+    ViewId(word.map_or(0, u64::from_le_bytes))
 }
 
 /// The view in a region's view area, or `None` if there is none or it was torn.

@@ -71,6 +71,8 @@ pub struct Endpoint {
     pub(crate) done: VecDeque<(Token, Done)>,
     /// Buffers of delivered READs.
     pub(crate) spare: Vec<Vec<u8>>,
+    /// Regions whose links are broken: see [`Endpoint::post`].
+    pub(crate) broken: Vec<u32>,
     /// The datagram that is being handled.
     pub(crate) datagram: Vec<u8>,
     pub(crate) pace: Pace,
@@ -124,6 +126,7 @@ impl Endpoint {
             seats: Seats::new(region.clone(), sender.region),
             done: VecDeque::with_capacity(64),
             spare: Vec::new(),
+            broken: Vec::new(),
             datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
             pace: Pace::new(wait),
             page: Page::default(),
@@ -161,12 +164,17 @@ impl Endpoint {
         self.links.ring();
     }
 
-    fn finish(&mut self, token: Token, done: Result<Done, LinkError>) {
-        let done = done.unwrap_or_else(|error| {
-            self.count(Counter::LinkErrors, 1);
-            Done::Failed(error)
-        });
-        self.done.push_back((token, done));
+    /// Carries out an operation at once, unless its link is broken, and queues its completion.
+    ///
+    /// A link breaks when an operation finds its target dead, and works again when all queued completions are taken:
+    /// a WRITE that failed is never followed by a CAS that succeeds because the target came back in between.
+    fn post(&mut self, at: Address, token: Token, act: impl FnOnce(&mut Self) -> Result<Done, LinkError>) {
+        let broken = self.broken.contains(&at.region);
+        let done = if broken { Err(LinkError::PeerDead) } else { act(self) };
+        if matches!(done, Err(LinkError::PeerDead)) && !broken {
+            self.broken.push(at.region);
+        }
+        self.done.push_back((token, done.unwrap_or_else(Done::Failed)));
     }
 
     /// Keeps a delivered READ's buffer for the next one.
@@ -206,21 +214,18 @@ impl Fabric for Endpoint {
     }
 
     fn read(&mut self, from: Remote, len: u32, token: Token) {
-        let done = match len {
-            8 => self.links.read_word(from).map(|word| Done::Word(word.to_le_bytes(), 8)),
-            len => self.read_bytes(from, len as usize),
-        };
-        self.finish(token, done);
+        self.post(from.at, token, |this| match len {
+            8 => this.links.read_word(from).map(|word| Done::Word(word.to_le_bytes(), 8)),
+            len => this.read_bytes(from, len as usize),
+        });
     }
 
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
-        let done = self.links.write(to, bytes).map(|()| Done::Written);
-        self.finish(token, done);
+        self.post(to.at, token, |this| this.links.write(to, bytes).map(|()| Done::Written));
     }
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
-        let done = self.links.cas(at, expected, desired).map(Done::Swapped);
-        self.finish(token, done);
+        self.post(at.at, token, |this| this.links.cas(at, expected, desired).map(Done::Swapped));
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) {
@@ -259,6 +264,10 @@ impl Fabric for Endpoint {
         let fits = reader::publish_view(&self.region, &self.layout, id, bytes);
         debug_assert!(fits, "view {id} of {} bytes does not fit", bytes.len());
         self.region.announce();
+    }
+
+    fn publish_cleared(&mut self, base: ViewId) {
+        reader::publish_cleared(&self.region, &self.layout, base);
     }
 
     fn publish_incarnation(&mut self, incarnation: Incarnation) {

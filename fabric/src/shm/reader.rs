@@ -180,6 +180,14 @@ pub(crate) fn publish_view(words: &[AtomicU64], layout: &Layout, id: ViewId, byt
     true
 }
 
+/// Publishes the latest CLEAR beside the view.
+pub(crate) fn publish_cleared(words: &[AtomicU64], layout: &Layout, base: ViewId) {
+    let at = layout.view() + core::mem::offset_of!(ViewHead, cleared) as u32;
+    if let Some([word]) = memory::span(words, at, 8) {
+        word.store(base.0, Ordering::Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -131,6 +131,7 @@ impl Endpoint {
             machine.handle(clock::now(), Event::Completion { token, result: done.result() }, self);
             self.recycle(done);
         }
+        self.broken.clear();
         any
     }
 

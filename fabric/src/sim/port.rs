@@ -91,6 +91,11 @@ impl Fabric for Port<'_> {
         self.core.mix(id.0);
     }
 
+    fn publish_cleared(&mut self, base: ViewId) {
+        let at = self.core.layout.view() + offset_of!(ViewHead, cleared) as u32;
+        self.core.store(self.me, at, base.0);
+    }
+
     fn publish_incarnation(&mut self, incarnation: Incarnation) {
         self.core.store(self.me, offset_of!(Header, incarnation) as u32, incarnation.0);
     }

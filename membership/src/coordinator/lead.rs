@@ -70,6 +70,9 @@ impl Coordinator {
             fabric.multicast(Group::Everyone, &Message::Clear(view.base).encode());
         } else if self.cleared < view.base {
             self.begin_clearing(now, fabric);
+        } else {
+            // Whoever cleared it may have died before it told everybody.
+            fabric.multicast(Group::Everyone, &Message::Clear(view.base).encode());
         }
     }
 
@@ -212,8 +215,7 @@ impl Coordinator {
         }
         fabric.record(Record::new(Event_::Fenced, base.0, clearing.fenced() as u64));
         fabric.observe(Histogram::Clear, now.since(clearing.began()));
-        self.clearing = None;
-        self.cleared = self.cleared.max(base);
+        self.learn_clear(base, fabric);
         fabric.record(Record::new(Event_::Clear, base.0, 0));
         fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
         fabric.count(Counter::ClearsSent, 1);

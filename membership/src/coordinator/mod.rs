@@ -173,7 +173,7 @@ impl Coordinator {
         fabric.count(if jump { Counter::ViewJumps } else { Counter::ViewsInstalled }, 1);
         fabric.publish_view(view.id, sealed);
         self.contact = now;
-        self.cleared = self.cleared.max(view.cleared);
+        self.learn_clear(view.cleared, fabric);
         self.log.push(Arc::clone(&view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.requests.settle(&view, fabric);
@@ -297,12 +297,7 @@ impl Coordinator {
                     self.ask(now, fabric);
                 }
             }
-            Ok(Message::Clear(base)) => {
-                self.cleared = self.cleared.max(base);
-                if self.clearing.as_ref().is_some_and(|c| c.base() <= base) {
-                    self.clearing = None;
-                }
-            }
+            Ok(Message::Clear(base)) => self.learn_clear(base, fabric),
             Ok(Message::Notice { accuser, accused, level, evidence }) => {
                 fabric.count(Counter::NoticesReceived, 1);
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
@@ -352,15 +347,37 @@ impl Coordinator {
         }
     }
 
+    fn fetched<F: Fabric>(&mut self, view: Arc<View>, now: Instant, fabric: &mut F) {
+        fabric.count(Counter::ViewsFetched, 1);
+        let sealed = view.seal();
+        self.install(view, &sealed, now, fabric);
+        // There may be more.
+        self.poll_due = now;
+    }
+
+    /// CLEAR holds for ever, so it may come from anywhere and at any time. A process that knows it can lead without
+    /// waiting for what its predecessor has cleared.
+    pub(super) fn learn_clear<F: Fabric>(&mut self, base: ViewId, fabric: &mut F) {
+        if base > self.cleared {
+            self.cleared = base;
+            fabric.publish_cleared(base);
+        }
+        if self.clearing.as_ref().is_some_and(|c| c.base() <= base) {
+            self.clearing = None;
+        }
+    }
+
     fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
         match found {
-            Found::Empty { .. } | Found::NothingNewer => self.contact = now,
-            Found::Next(view) | Found::Newer(view) => {
-                fabric.count(Counter::ViewsFetched, 1);
-                let sealed = view.seal();
-                self.install(view, &sealed, now, fabric);
-                // There may be more.
-                self.poll_due = now;
+            Found::Empty { .. } => self.contact = now,
+            Found::NothingNewer(cleared) => {
+                self.contact = now;
+                self.learn_clear(cleared, fabric);
+            }
+            Found::Next(view) => self.fetched(view, now, fabric),
+            Found::Newer(view, cleared) => {
+                self.learn_clear(cleared, fabric);
+                self.fetched(view, now, fabric);
             }
             Found::Undecided(slot) => {
                 self.contact = now;

@@ -137,6 +137,10 @@ impl Fabric for Posts<'_> {
         let at = self.layout.view() + size_of::<layout::ViewHead>() as u32;
         memory::copy_in(memory::span(self.memory, at, bytes.len()).expect("room for a view"), bytes);
     }
+    fn publish_cleared(&mut self, base: ViewId) {
+        let at = self.layout.view() + std::mem::offset_of!(layout::ViewHead, cleared) as u32;
+        memory::span(self.memory, at, 8).expect("a word")[0].store(base.0, Ordering::Relaxed);
+    }
     fn publish_incarnation(&mut self, _: Incarnation) {}
     fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
         self.seats.push((seat, status));
