@@ -21,16 +21,24 @@ pub fn span(words: &[AtomicU64], offset: u32, len: usize) -> Option<&[AtomicU64]
 
 /// Copies bytes out, word by word. `from` must hold at least `out.len()` bytes.
 pub fn copy_out(from: &[AtomicU64], out: &mut [u8]) {
-    for (chunk, word) in out.chunks_mut(8).zip(from) {
-        chunk.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..chunk.len()]);
+    let (chunks, rest) = out.as_chunks_mut::<8>();
+    for (chunk, word) in chunks.iter_mut().zip(from) {
+        *chunk = word.load(Ordering::Relaxed).to_le_bytes();
+    }
+    if let Some(word) = from.get(chunks.len()) {
+        rest.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes()[..rest.len()]);
     }
 }
 
 /// Copies bytes in, word by word; a last part word is filled up with zeros.
 pub fn copy_in(to: &[AtomicU64], bytes: &[u8]) {
-    for (chunk, word) in bytes.chunks(8).zip(to) {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    for (chunk, word) in chunks.iter().zip(to) {
+        word.store(u64::from_le_bytes(*chunk), Ordering::Relaxed);
+    }
+    if let Some(word) = to.get(chunks.len()).filter(|_| !rest.is_empty()) {
         let mut raw = [0; 8];
-        raw[..chunk.len()].copy_from_slice(chunk);
+        raw[..rest.len()].copy_from_slice(rest);
         word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
     }
 }

@@ -235,10 +235,10 @@ impl Engine {
             let token = tokens::pack(Part::EngineWrite, at as u16, self.round);
             if self.plant.has(Mutant::CasBeforeWrite) {
                 self.post_cas(at, Word::new(self.slot, accepted), fabric);
-                fabric.write(home, &padded(&value), token);
+                fabric.write(home, &value, token);
                 continue;
             }
-            fabric.write(home, &padded(&value), token);
+            fabric.write(home, &value, token);
             self.post_cas(at, Word::new(self.slot, accepted), fabric);
         }
         self.value = if self.plant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };
@@ -362,14 +362,4 @@ impl Engine {
         self.phase = Phase::Idle;
         Outcome::Aborted(reason)
     }
-}
-
-/// WRITEs go in whole words.
-fn padded(value: &[u8]) -> std::borrow::Cow<'_, [u8]> {
-    if value.len().is_multiple_of(8) {
-        return value.into();
-    }
-    let mut bytes = value.to_vec();
-    bytes.resize(value.len().next_multiple_of(8), 0);
-    bytes.into()
 }

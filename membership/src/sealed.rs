@@ -18,13 +18,19 @@ pub enum Unsealed {
     Torn,
 }
 
+/// Bytes of the envelope of a body: whole words, because that is how it is written and read.
+#[must_use]
+pub const fn sealed_len(body: usize) -> usize {
+    (HEAD_BYTES + body).next_multiple_of(8)
+}
+
 /// Puts a body into an envelope.
 #[must_use]
 pub fn seal(id: ViewId, body: &[u8]) -> Arc<[u8]> {
-    let mut bytes = vec![0; HEAD_BYTES + body.len()];
+    let mut bytes = vec![0; sealed_len(body.len())];
     bytes[4..8].copy_from_slice(&(body.len() as u32).to_le_bytes());
     bytes[8..16].copy_from_slice(&id.0.to_le_bytes());
-    bytes[HEAD_BYTES..].copy_from_slice(body);
+    bytes[HEAD_BYTES..HEAD_BYTES + body.len()].copy_from_slice(body);
     let sum = crc32fast::hash(&bytes[4..]);
     bytes[..4].copy_from_slice(&sum.to_le_bytes());
     bytes.into()
@@ -35,8 +41,10 @@ pub fn open(bytes: &[u8]) -> Result<(ViewId, &[u8]), Unsealed> {
     let (head, _) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(Unsealed::Short)?;
     let [s0, s1, s2, s3, l0, l1, l2, l3, id @ ..] = *head;
     let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-    let end = HEAD_BYTES.checked_add(len).ok_or(Unsealed::Short)?;
-    let whole = bytes.get(..end).ok_or(Unsealed::Short)?;
+    if len > bytes.len() {
+        return Err(Unsealed::Short);
+    }
+    let whole = bytes.get(..sealed_len(len)).ok_or(Unsealed::Short)?;
     if crc32fast::hash(&whole[4..]) != u32::from_le_bytes([s0, s1, s2, s3]) {
         return Err(Unsealed::Torn);
     }
@@ -54,7 +62,8 @@ pub fn open_for(id: ViewId, bytes: &[u8]) -> Result<&[u8], Unsealed> {
 /// The body of an envelope that [`open`] accepted.
 #[must_use]
 pub fn body(whole: &[u8]) -> &[u8] {
-    &whole[HEAD_BYTES.min(whole.len())..]
+    let len = whole.get(4..8).and_then(|len| len.try_into().ok()).map_or(0, u32::from_le_bytes);
+    whole.get(HEAD_BYTES..).and_then(|rest| rest.get(..len as usize)).unwrap_or_default()
 }
 
 #[cfg(test)]
