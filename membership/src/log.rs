@@ -51,10 +51,37 @@ impl Log {
         self.0.get(usize::try_from(id.0.checked_sub(first.0)?).ok()?)
     }
 
-    /// The views in `[from, to)`, or `None` if one of them is not kept.
+    /// Views that name every holder of the views in `[from, to)`, or `None` if that is not known.
+    ///
+    /// Views that are not kept do not matter if they are of the same run as the oldest that is: their holders are its.
     #[must_use]
     pub fn range(&self, from: ViewId, to: ViewId) -> Option<impl Iterator<Item = &Entry>> {
-        self.get(from)?;
+        let oldest = &self.0.front()?.view;
+        if from < oldest.base || from > self.newest().view.id {
+            return None;
+        }
         Some(self.0.iter().filter(move |e| from <= e.view.id && e.view.id < to))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutants::Plant;
+    use crate::view::Edit;
+    use obol_fabric::{Address, Name, Nanos};
+
+    #[test]
+    fn a_run_is_known_by_any_of_its_views() {
+        let name = Name::new("coord-1").expect("a name");
+        let genesis = View::genesis(&[(name, Address::region(1))], Nanos(10));
+        let settle = |view: &View| view.successor(&Edit::default(), view.cleared, Plant::NONE);
+        let two = settle(&settle(&genesis));
+        // Only the newest view of the run is kept, as after a jump.
+        let log = Log::new(Arc::new(two.clone()), Instant(5));
+        assert_eq!(log.range(ViewId(0), ViewId(3)).map(Iterator::count), Some(1));
+        let other_run = View { base: ViewId(2), ..two };
+        let log = Log::new(Arc::new(other_run), Instant(5));
+        assert!(log.range(ViewId(1), ViewId(3)).is_none(), "holders of an earlier run are not known");
     }
 }

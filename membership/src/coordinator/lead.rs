@@ -171,9 +171,11 @@ impl Coordinator {
         });
         fabric.count(Counter::Aborts, 1);
         self.aborts += 1;
-        // The words are known now, so one retry at once; after that somebody else is about, or nobody answers.
+        // Each abort mends a prediction, so after as many as there are acceptors somebody else must be about (uKharon,
+        // A.5); only then is it worth to step aside.
+        let mending = self.aborts as usize <= self.view().acceptors.len();
         let pause = match reason {
-            Abort::Mispredicted | Abort::Contended if self.aborts <= 1 => obol_fabric::Nanos::ZERO,
+            Abort::Mispredicted | Abort::Contended if mending => obol_fabric::Nanos::ZERO,
             Abort::Behind => {
                 self.contact = Instant::ZERO;
                 self.poll_due = now;
