@@ -167,6 +167,12 @@ pub trait Fabric {
     /// Reports the death of the process at this address, once as a suspicion and once as a proof, until
     /// [`Fabric::unwatch`]. A process that is dead already is reported at once.
     fn watch(&mut self, whom: Address);
+    /// As [`Fabric::watch`], but a death alone need not wake this process: it is told on its next turn for another
+    /// reason. Turns a watch that stands into such a one, and the reverse. Keeps processes that can wait from
+    /// competing with the one that has to act.
+    fn watch_lazily(&mut self, whom: Address) {
+        self.watch(whom);
+    }
     /// Ends a watch and lets go of what it held.
     fn unwatch(&mut self, whom: Address);
 

@@ -77,7 +77,8 @@ impl Wards {
                     if let Some(member) = view.by_token(ward.token) {
                         ward.phase = Phase::Member(member.incarnation);
                         ward.due = Instant::NEVER;
-                        fabric.watch(ward.address);
+                        // The coordinators watch it, too; this is for fabrics where only its own node can.
+                        fabric.watch_lazily(ward.address);
                         fabric.publish_seat(ward.seat, SeatStatus::Member(member.incarnation));
                         return true;
                     }

@@ -244,7 +244,11 @@ impl Fabric for Endpoint {
     }
 
     fn watch(&mut self, whom: Address) {
-        self.watches.watch(whom, &mut self.links, clock::now());
+        self.watches.watch(whom, false, &mut self.links, clock::now());
+    }
+
+    fn watch_lazily(&mut self, whom: Address) {
+        self.watches.watch(whom, true, &mut self.links, clock::now());
     }
 
     fn unwatch(&mut self, whom: Address) {

@@ -40,6 +40,8 @@ struct Target {
 
 struct Watch {
     whom: Address,
+    /// Its death need not wake us.
+    lazy: bool,
     target: Target,
     suspected: Option<Instant>,
     proved: bool,
@@ -54,7 +56,7 @@ pub(crate) struct Watches {
     /// Watched addresses at which nobody was found.
     vacant: Vec<Address>,
     /// Addresses whose process may be starting; looked for at each sweep.
-    unborn: Vec<Address>,
+    unborn: Vec<(Address, bool)>,
     events: VecDeque<(Address, Evidence)>,
     swept: Instant,
     /// Some watch has no word of its own.
@@ -148,17 +150,22 @@ impl Watches {
         }
     }
 
-    pub(crate) fn watch(&mut self, whom: Address, links: &mut Links, now: Instant) {
-        if self.all.iter().any(|w| w.whom == whom)
-            || self.vacant.contains(&whom)
-            || self.unborn.contains(&whom)
-        {
+    pub(crate) fn watch(&mut self, whom: Address, lazy: bool, links: &mut Links, now: Instant) {
+        if let Some(watch) = self.all.iter_mut().find(|w| w.whom == whom) {
+            watch.lazy = lazy;
+            return;
+        }
+        if let Some(unborn) = self.unborn.iter_mut().find(|(address, _)| *address == whom) {
+            unborn.1 = lazy;
+            return;
+        }
+        if self.vacant.contains(&whom) {
             return;
         }
         let mut target = match find(whom, links) {
             Ok(target) => target,
             Err(Vacant::NotYet) => {
-                self.unborn.push(whom);
+                self.unborn.push((whom, lazy));
                 return;
             }
             Err(vacant) => {
@@ -180,7 +187,7 @@ impl Watches {
         } else {
             self.wordless = true;
         }
-        self.all.push(Watch { whom, target, suspected: None, proved: false, look_at: now });
+        self.all.push(Watch { whom, lazy, target, suspected: None, proved: false, look_at: now });
         if let Some(watch) = self.all.last_mut() {
             // A successor may have come while the pidfd was opened: then it is the successor's.
             check(watch, true, links, &mut self.events, now);
@@ -190,7 +197,7 @@ impl Watches {
     pub(crate) fn unwatch(&mut self, whom: Address) {
         self.events.retain(|(address, _)| *address != whom);
         self.vacant.retain(|address| *address != whom);
-        self.unborn.retain(|address| *address != whom);
+        self.unborn.retain(|(address, _)| *address != whom);
         let Some(at) = self.all.iter().position(|w| w.whom == whom) else { return };
         let gone = self.all.swap_remove(at).target;
         if !self.all.iter().any(|w| w.target.is_same_seat(&gone)) {
@@ -204,8 +211,8 @@ impl Watches {
         let sweep = now.since(self.swept) >= SWEEP_EVERY;
         if sweep {
             self.swept = now;
-            for whom in core::mem::take(&mut self.unborn) {
-                self.watch(whom, links, now);
+            for (whom, lazy) in core::mem::take(&mut self.unborn) {
+                self.watch(whom, lazy, links, now);
             }
         }
         for watch in &mut self.all {
@@ -224,7 +231,7 @@ impl Watches {
     /// Adds the words to wait on, and says how long a wait may last. `None` if a victim has died just now.
     pub(crate) fn waiters(&self, waiters: &mut Vec<Waiter>, max: usize, now: Instant) -> Option<Nanos> {
         let mut span = if self.wordless { WORDLESS_EVERY } else { Nanos::MAX };
-        for watch in &self.all {
+        for watch in self.all.iter().filter(|watch| !watch.lazy) {
             if watch.suspected.is_some() {
                 if !watch.proved {
                     span = span.min(watch.look_at.since(now));

@@ -30,6 +30,7 @@ impl Coordinator {
         if lead && !self.leading {
             self.take_over(now, fabric);
         }
+        self.unfollowed |= self.leading != lead;
         self.leading = lead;
         if !lead {
             self.clearing = None;

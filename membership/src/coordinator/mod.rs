@@ -71,7 +71,8 @@ pub struct Coordinator {
     contact: Instant,
     detector: Detector,
     notices: Notices,
-    watched: BTreeSet<Address>,
+    /// Who is watched, and whether lazily.
+    watched: BTreeMap<Address, bool>,
     /// The newest view has been installed but not followed yet: see [`Coordinator::follow`].
     unfollowed: bool,
     booted: bool,
@@ -107,7 +108,7 @@ impl Coordinator {
             contact: Instant::ZERO,
             detector: Detector::default(),
             notices: Notices::default(),
-            watched: BTreeSet::new(),
+            watched: BTreeMap::new(),
             unfollowed: false,
             booted: false,
         }
@@ -211,14 +212,27 @@ impl Coordinator {
         let view = &*view;
         self.notices.settle(view);
         self.forget_proofs();
-        let own = fabric.address();
-        let wanted: BTreeSet<Address> =
-            view.members.iter().map(|m| m.address).filter(|a| a.owner() != own.owner()).collect();
-        for gone in self.watched.difference(&wanted) {
+        // Whoever may hold a lease that is not cleared is watched on: its death may still have to be proved. The leader
+        // has to act on any death, the others only on a coordinator's.
+        let own = fabric.address().owner();
+        let members = |entry: &crate::log::Entry| entry.view.members.clone();
+        let uncleared = self.log.range(self.cleared, ViewId(u64::MAX));
+        let uncleared = uncleared.map(|entries| entries.flat_map(members).collect::<Vec<_>>());
+        let wanted: BTreeMap<Address, bool> = uncleared
+            .unwrap_or_else(|| view.members.clone())
+            .into_iter()
+            .filter(|m| m.address.owner() != own)
+            .map(|m| (m.address, !self.leading && m.kind != Kind::Coordinator))
+            .collect();
+        for gone in self.watched.keys().filter(|address| !wanted.contains_key(address)) {
             fabric.unwatch(*gone);
         }
-        for new in wanted.difference(&self.watched) {
-            fabric.watch(*new);
+        for (&address, &lazy) in wanted.iter().filter(|(address, lazy)| self.watched.get(address) != Some(lazy)) {
+            if lazy {
+                fabric.watch_lazily(address);
+            } else {
+                fabric.watch(address);
+            }
         }
         self.watched = wanted;
         match self.incarnation() {
@@ -360,6 +374,7 @@ impl Coordinator {
     pub(super) fn learn_clear<F: Fabric>(&mut self, base: ViewId, fabric: &mut F) {
         if base > self.cleared {
             self.cleared = base;
+            self.unfollowed = true;
             fabric.publish_cleared(base);
         }
         if self.clearing.as_ref().is_some_and(|c| c.base() <= base) {
