@@ -1,7 +1,7 @@
 //! A program in a seat of its node's agent.
 
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Attachment, Cluster, ShmError, clock};
+use obol_fabric::shm::{Attachment, Cluster, Presence, ShmError, clock};
 use obol_fabric::{Incarnation, Name, Nanos, Page, SeatStatus, ViewId};
 use obol_membership::View;
 use obol_membership::rng::Rng;
@@ -59,6 +59,14 @@ impl Attached {
     /// Takes a seat at the agent of this name. The program is no member yet.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
         Self::open_in(&site.cluster, agent, name, site.deployment.profile.timing.heartbeat_every)
+    }
+
+    /// Takes a seat for which the calling thread stands: it has to call [`Presence::beat`] at least once in the profile's
+    /// `heartbeat.every`, and its end is the program's death. For programs with a loop of their own.
+    pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
+        let (seat, presence) = Attachment::open_present(&site.cluster, agent, name)?;
+        let rng = Rng::new(crate::seed());
+        Ok((Self { seat, agent, rng, incarnation: Incarnation::NONE }, presence))
     }
 
     fn open_in(cluster: &Cluster, agent: Name, name: Name, beat: Nanos) -> Result<Self, AttachError> {

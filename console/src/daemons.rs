@@ -4,7 +4,7 @@ use crate::output::{self, Failure};
 use obol_agent::{AttachError, Attached};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{ShmError, clock, sched};
+use obol_fabric::shm::{Presence, ShmError, clock, sched};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_profiles::{Scheduling, Site};
 use std::path::Path;
@@ -49,10 +49,15 @@ pub(crate) fn agent(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, 
 }
 
 /// Takes a seat, as soon as the agent is there.
-fn attach(site: &Site, node: Name, name: Name, stop: &AtomicBool) -> Result<Attached, AttachError> {
+fn attach(
+    site: &Site,
+    node: Name,
+    name: Name,
+    stop: &AtomicBool,
+) -> Result<(Attached, Presence), AttachError> {
     let end = clock::now() + START_TIMEOUT;
     loop {
-        match Attached::open(site, node, name) {
+        match Attached::open_present(site, node, name) {
             Err(AttachError::Fabric(ShmError::NoSuchAgent { .. }))
                 if clock::now() < end && !stop.load(Ordering::Relaxed) =>
             {
@@ -67,25 +72,32 @@ fn attach(site: &Site, node: Name, name: Name, stop: &AtomicBool) -> Result<Atta
 pub(crate) fn app(root: &Path, cluster: Name, name: Name, node: Name) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster, false)?;
     while !stop.load(Ordering::Relaxed) {
-        let mut app = attach(&site, node, name, &stop).map_err(Failure::failed)?;
+        let (mut app, mut presence) = attach(&site, node, name, &stop).map_err(Failure::failed)?;
         match app.join(START_TIMEOUT) {
             Ok(_) => {}
             Err(AttachError::AgentDied(_)) => continue,
             Err(error) => return Err(Failure::failed(error)),
         }
-        serve(&mut app, &stop)?;
+        serve(&mut app, &mut presence, site.deployment.profile.timing.heartbeat_every, &stop)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Serves until told to stop or until the agent dies.
-fn serve(app: &mut Attached, stop: &AtomicBool) -> Result<(), Failure> {
+fn serve(
+    app: &mut Attached,
+    presence: &mut Presence,
+    beat_every: Nanos,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
     let mut served_in = None;
     let mut changes = app.changes();
     let mut view = app.view();
+    let serve_every = SERVE_EVERY.min(beat_every);
     while !stop.load(Ordering::Relaxed) && app.agent_lives() {
+        presence.beat();
         let now = clock::now();
-        let mut wait = SERVE_EVERY;
+        let mut wait = serve_every;
         if let Some(current) = view.as_ref().filter(|view| view.member(app.incarnation()).is_some()) {
             let noted = serve_one(app, current.id, &mut served_in);
             // The lease may lie ahead; nobody rings when it begins.

@@ -127,7 +127,12 @@ pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
         Figure::against("the same against the lease's wait", "us", failover, measured.wait_us, 1.0),
     );
     // Told beside the hot figure: this one starts from sleep, with cold caches.
-    figures.push(Figure::at_most("leader change from sleep, notice to decision, p50", "us", measured.leader_us, 100.0));
+    figures.push(Figure::at_most(
+        "leader change from sleep, notice to decision, p50",
+        "us",
+        measured.leader_us,
+        100.0,
+    ));
     Ok(figures)
 }
 
@@ -135,7 +140,8 @@ pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
 fn checks(running: &Running) -> Result<Vec<Figure>, Failure> {
     let site = Arc::new(running.site()?);
     let name = |text: &str| Name::new(text).map_err(Failure::failed);
-    let mut attached = Attached::open(&site, name("node-1")?, name("bench-attached")?).map_err(Failure::failed)?;
+    let mut attached =
+        Attached::open(&site, name("node-1")?, name("bench-attached")?).map_err(Failure::failed)?;
     attached.join(Nanos::from_secs(5)).map_err(Failure::failed)?;
     let embedded = Embedded::start(Arc::clone(&site), name("bench-embedded")?).map_err(Failure::failed)?;
     let end = Instant::now() + START_TIMEOUT;

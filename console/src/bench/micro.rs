@@ -4,8 +4,8 @@
 use super::Figure;
 use crate::output::Failure;
 use obol_chaos::stats::Distribution;
-use obol_fabric::{Event, Fabric, Machine};
 use obol_fabric::shm::{Cluster, Endpoint, Owner, Region, Wait, clock};
+use obol_fabric::{Event, Fabric, Machine};
 use obol_fabric::{Instant, Layout, Name, Nanos, ViewId};
 use obol_membership::engine::{Engine, Outcome};
 use obol_membership::tokens;
@@ -143,7 +143,8 @@ fn until_done(endpoint: &mut Endpoint, proposer: &mut Proposer) -> Result<Outcom
 pub(super) fn run() -> Result<Vec<Figure>, Failure> {
     let acceptors = Acceptors::open()?;
     let layout = *acceptors.cluster.layout();
-    let mut endpoint = Endpoint::open(&acceptors.cluster, owner(None), Wait::Spin).map_err(Failure::failed)?;
+    let mut endpoint =
+        Endpoint::open(&acceptors.cluster, owner(None), Wait::Spin).map_err(Failure::failed)?;
     let view = nine(3);
     let (mut decide, mut change, mut bare) = (Distribution::new(), Distribution::new(), Distribution::new());
     let [mut first, mut second] = [1, 2].map(|me| Proposer::new(me, layout, &view.acceptors));

@@ -1,7 +1,8 @@
 //! The program's side of a seat: it joins through the agent that owns the region, and reads the agent's lease page.
 //!
-//! A background thread stands for the program: its end is the program's death, and it advances the heartbeat, so a
-//! program whose threads are all stopped is seen to be frozen.
+//! One thread stands for the program: its end is the program's death, and it advances the heartbeat. Mostly that is a
+//! background thread, so that the program need not care and is seen to be frozen when all its threads are stopped. A
+//! program with a loop of its own can do it itself ([`Presence`]): one thread less dies faster.
 
 use crate::contract::SeatStatus;
 use crate::layout::Seat;
@@ -9,13 +10,14 @@ use crate::metrics::{self, COUNTER_WORDS, Counter};
 use crate::page::{self, Page};
 use crate::recorder::{self, Record};
 use crate::shm::cluster::Cluster;
+use crate::shm::death::{self, Registration};
 use crate::shm::error::ShmError;
 use crate::shm::occupancy::{Occupancy, Phase};
 use crate::shm::process::Process;
 use crate::shm::region::Region;
 use crate::shm::seats::{Answer, JOIN, LEAVE, Request};
-use crate::shm::{clock, death, futex};
-use crate::types::{Address, Incarnation, Name, Nanos, ViewId};
+use crate::shm::{clock, futex};
+use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::io;
@@ -54,8 +56,25 @@ impl Attachment {
         }
     }
 
-    /// Takes a seat in this region, whose owner must be alive.
+    /// Takes a seat in this region, whose owner must be alive. A background thread stands for the program.
     pub fn open(cluster: &Cluster, agent: u32, name: Name, heartbeat_every: Nanos) -> Result<Self, ShmError> {
+        let mut attachment = Self::claim(cluster, agent, name)?;
+        attachment.thread = Some(spawn(&attachment, heartbeat_every)?);
+        Ok(attachment)
+    }
+
+    /// Takes a seat at the live process of this name; the calling thread stands for the program.
+    pub fn open_present(cluster: &Cluster, agent: Name, name: Name) -> Result<(Self, Presence), ShmError> {
+        let regions = cluster.regions();
+        let Some(region) = regions.iter().find(|r| r.alive && r.name == agent) else {
+            return Err(no_agent(cluster, agent.to_string()));
+        };
+        let attachment = Self::claim(cluster, region.number, name)?;
+        let presence = Presence::begin(&attachment.region, attachment.address.seat, attachment.me)?;
+        Ok((attachment, presence))
+    }
+
+    fn claim(cluster: &Cluster, agent: u32, name: Name) -> Result<Self, ShmError> {
         if !cluster.region_info(agent).is_some_and(|r| r.alive) {
             return Err(no_agent(cluster, agent.to_string()));
         }
@@ -80,15 +99,8 @@ impl Attachment {
         region.clear(region.layout().recorder(seat), region.layout().recorder_bytes());
         let address = Address { seat, generation, ..Address::region(agent) };
         let stop = Arc::new(AtomicU32::new(0));
-        match spawn(&region, seat, me, heartbeat_every, &stop) {
-            Ok(thread) => {
-                Ok(Self { region, address, me, stop, thread: Some(thread), recording: Mutex::new(()) })
-            }
-            Err(error) => {
-                region.seat_word(seat, offset_of!(Seat, state)).store(Occupancy::FREE, Ordering::Release);
-                Err(error)
-            }
-        }
+        // From here on dropping it closes the seat.
+        Ok(Self { region, address, me, stop, thread: None, recording: Mutex::new(()) })
     }
 
     /// Where this program sits.
@@ -261,26 +273,21 @@ const fn next_generation(generation: u32) -> u32 {
     generation & 0xffff_0000 | if occupants == 0 { 1 } else { occupants as u32 }
 }
 
-fn spawn(
-    region: &Region,
-    seat: u16,
-    me: Process,
-    heartbeat_every: Nanos,
-    stop: &Arc<AtomicU32>,
-) -> Result<JoinHandle<()>, ShmError> {
+/// Starts the thread that stands for a program until its attachment is dropped.
+fn spawn(attachment: &Attachment, heartbeat_every: Nanos) -> Result<JoinHandle<()>, ShmError> {
     let (ready, registered) = mpsc::channel();
-    let (region, stop) = (region.clone(), stop.clone());
-    let stand = move || {
-        let registration = match death::register(&region, seat) {
-            Ok(registration) => registration,
-            Err(error) => return drop(ready.send(Err(error))),
-        };
-        let state = region.seat_word(seat, offset_of!(Seat, state));
-        state.store(Occupancy::word(Phase::Live, me), Ordering::Release);
-        if ready.send(Ok(())).is_ok() {
-            beat(&region, seat, heartbeat_every, &stop);
+    let Attachment { region, address, me, stop, .. } = attachment;
+    let (region, seat, me, stop) = (region.clone(), address.seat, *me, stop.clone());
+    let stand = move || match Presence::begin(&region, seat, me) {
+        Err(error) => drop(ready.send(Err(error))),
+        Ok(mut presence) => {
+            if ready.send(Ok(())).is_ok() {
+                while stop.load(Ordering::Acquire) == 0 {
+                    presence.beat();
+                    futex::wait(&stop, 0, Some(heartbeat_every));
+                }
+            }
         }
-        drop(registration);
     };
     let kernel = |error| ShmError::Kernel { doing: "start the attachment's thread", error };
     let thread =
@@ -293,25 +300,40 @@ fn spawn(
     }
 }
 
-/// Advances the heartbeat and repeats a request that is not answered.
-fn beat(region: &Region, seat: u16, every: Nanos, stop: &AtomicU32) {
-    let word = |offset| region.seat_word(seat, offset);
-    let mut asked = clock::now();
-    while stop.load(Ordering::Acquire) == 0 {
+/// The thread that stands for a program: when it ends, or drops this, the program counts as dead.
+pub struct Presence {
+    region: Region,
+    seat: u16,
+    asked: Instant,
+    /// Dropped last: marks the death words.
+    _registration: Registration,
+}
+
+impl Presence {
+    fn begin(region: &Region, seat: u16, me: Process) -> Result<Self, ShmError> {
+        let registration = death::register(region, seat)?;
+        let state = region.seat_word(seat, offset_of!(Seat, state));
+        state.store(Occupancy::word(Phase::Live, me), Ordering::Release);
+        Ok(Self { region: region.clone(), seat, asked: clock::now(), _registration: registration })
+    }
+
+    /// Advances the heartbeat, and repeats a request that is not answered. To be called at least once in the profile's
+    /// `heartbeat.every`.
+    pub fn beat(&mut self) {
+        let word = |offset| self.region.seat_word(self.seat, offset);
         metrics::add(word(offset_of!(Seat, heartbeat)), 1);
         let request = word(offset_of!(Seat, request));
         let found = request.load(Ordering::Relaxed);
         let asks = Request::of(found);
         let answer = Answer::of(futex::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
         let now = clock::now();
-        if asks.kind != 0 && answer.sequence != asks.sequence && now.since(asked) >= ASK_EVERY {
-            asked = now;
+        if asks.kind != 0 && answer.sequence != asks.sequence && now.since(self.asked) >= ASK_EVERY {
             let again = Request { rings: asks.rings.wrapping_add(1), ..asks };
             // Another thread may ask something else meanwhile, which rings by itself.
             if request.compare_exchange(found, again.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-                region.ring();
+                self.region.ring();
             }
+            self.asked = now;
         }
-        futex::wait(stop, 0, Some(every));
     }
 }

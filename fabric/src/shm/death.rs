@@ -135,7 +135,9 @@ mod tests {
             let region = std::thread::spawn(move || {
                 let endpoint = Endpoint::open(&cluster, owner(name("a")), Wait::Block).expect("opened");
                 let region = Region::open(&cluster, endpoint.address().region).expect("mapped");
-                assert!((0..DEATH_WORDS).all(|i| region.death_word(0, i).load(Ordering::Relaxed) & TID_MASK != 0));
+                assert!(
+                    (0..DEATH_WORDS).all(|i| region.death_word(0, i).load(Ordering::Relaxed) & TID_MASK != 0)
+                );
                 region.death_word(0, 3).fetch_or(WAITERS, Ordering::Relaxed);
                 if forget {
                     core::mem::forget(endpoint);
@@ -144,7 +146,9 @@ mod tests {
             })
             .join()
             .expect("no panic");
-            assert!((0..DEATH_WORDS).all(|i| region.death_word(0, i).load(Ordering::Relaxed) & OWNER_DIED != 0));
+            assert!(
+                (0..DEATH_WORDS).all(|i| region.death_word(0, i).load(Ordering::Relaxed) & OWNER_DIED != 0)
+            );
             assert!(region.is_dead(0));
         }
     }

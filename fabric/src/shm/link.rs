@@ -219,6 +219,7 @@ fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkE
         }
         Err(_) => return Err(LinkError::PeerReplaced),
     };
+    region.prefault();
     // The file may have been replaced between the two looks.
     if region.generation(0) == generation { Ok(region) } else { Err(LinkError::PeerReplaced) }
 }

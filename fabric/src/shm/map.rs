@@ -98,7 +98,8 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
         Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
     };
     // SAFETY: a new mapping of an open file at an address that the kernel chooses.
-    let at = unsafe { libc::mmap(core::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    let at =
+        unsafe { libc::mmap(core::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     match NonNull::new(at.cast()) {
         Some(words) if at != libc::MAP_FAILED => Ok(Mapping { words, len: len / 8 }),
         _ => Err(ShmError::io("map", path)(std::io::Error::last_os_error())),

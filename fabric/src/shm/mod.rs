@@ -27,7 +27,7 @@ pub mod clock;
 pub mod futex;
 pub mod lanes;
 
-pub use attach::Attachment;
+pub use attach::{Attachment, Presence};
 pub use cluster::{Cluster, RegionInfo, default_root};
 pub use endpoint::{Endpoint, Owner, Waker};
 pub use error::ShmError;

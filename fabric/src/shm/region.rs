@@ -57,8 +57,9 @@ impl Region {
         Self::map(cluster, region, Access::ReadWrite)
     }
 
-    /// Everything but the lanes: most of those are never used.
-    fn prefault(&self) {
+    /// Faults in everything but the lanes, most of which are never used: a process that acts in a failover must not
+    /// fault then. Not for programs in seats: what they map, the kernel has to unmap when they die.
+    pub(crate) fn prefault(&self) {
         self.map.prefault(self.layout.lane(0) as usize);
     }
 
@@ -70,9 +71,6 @@ impl Region {
         let corrupt = |fault| ShmError::Corrupt { path: path.clone(), fault };
         let layout = *cluster.layout();
         let found = Self { map: Arc::new(map::open(&path, Some(layout.bytes()), access)?), layout };
-        if access == Access::ReadWrite {
-            found.prefault();
-        }
         let header = found.reader().header();
         if found.word(0).load(Ordering::Acquire) != layout::MAGIC {
             return Err(corrupt("is not a region, or not a finished one"));

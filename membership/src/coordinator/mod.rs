@@ -227,7 +227,9 @@ impl Coordinator {
         for gone in self.watched.keys().filter(|address| !wanted.contains_key(address)) {
             fabric.unwatch(*gone);
         }
-        for (&address, &lazy) in wanted.iter().filter(|(address, lazy)| self.watched.get(address) != Some(lazy)) {
+        for (&address, &lazy) in
+            wanted.iter().filter(|(address, lazy)| self.watched.get(address) != Some(lazy))
+        {
             if lazy {
                 fabric.watch_lazily(address);
             } else {
