@@ -85,7 +85,7 @@ impl History {
             }
             What::Fenced => views.entry(ViewId(record.a)).or_default().fenced = Some((at, record.b)),
             What::Clear if seen.kind == Kind::Coordinator => {
-                views.entry(ViewId(record.a)).or_default().clear = Some(at)
+                views.entry(ViewId(record.a)).or_default().clear = Some(at);
             }
             What::ViewReceived => {
                 views.entry(ViewId(record.a)).or_default().received.entry(who).or_insert(at);

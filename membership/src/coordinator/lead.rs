@@ -147,7 +147,7 @@ impl Coordinator {
         }
         let incompatible = view.base == view.id;
         let announcement = self.announcement(&view, sealed);
-        self.install(view, sealed, now, fabric);
+        self.install(&view, sealed, now, fabric);
         if incompatible {
             self.begin_clearing(now, fabric);
         }

@@ -165,7 +165,7 @@ impl Coordinator {
     }
 
     /// Learns that a view is decided, whoever decided it.
-    fn install<F: Fabric>(&mut self, view: Arc<View>, sealed: &[u8], now: Instant, fabric: &mut F) {
+    fn install<F: Fabric>(&mut self, view: &Arc<View>, sealed: &[u8], now: Instant, fabric: &mut F) {
         if view.id <= self.view().id {
             return;
         }
@@ -175,9 +175,9 @@ impl Coordinator {
         fabric.publish_view(view.id, sealed);
         self.contact = now;
         self.learn_clear(view.cleared, fabric);
-        self.log.push(Arc::clone(&view), now);
+        self.log.push(Arc::clone(view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
-        self.requests.settle(&view, fabric);
+        self.requests.settle(view, fabric);
         match self.standing {
             Standing::Member(who) if view.member(who).is_none() => {
                 fabric.record(Record::new(Event_::Excluded, who.0, view.id.0));
@@ -302,7 +302,7 @@ impl Coordinator {
         match Message::decode(bytes) {
             Ok(Message::View(sealed)) => match View::unseal(sealed) {
                 Some(view) if view.id == self.view().id.next() => {
-                    self.install(Arc::new(view), sealed, now, fabric);
+                    self.install(&Arc::new(view), sealed, now, fabric);
                 }
                 Some(view) if view.id > self.view().id => self.ask(now, fabric),
                 Some(_) => {}
@@ -363,7 +363,7 @@ impl Coordinator {
         }
     }
 
-    fn fetched<F: Fabric>(&mut self, view: Arc<View>, now: Instant, fabric: &mut F) {
+    fn fetched<F: Fabric>(&mut self, view: &Arc<View>, now: Instant, fabric: &mut F) {
         fabric.count(Counter::ViewsFetched, 1);
         let sealed = view.seal();
         self.install(view, &sealed, now, fabric);
@@ -391,10 +391,10 @@ impl Coordinator {
                 self.contact = now;
                 self.learn_clear(cleared, fabric);
             }
-            Found::Next(view) => self.fetched(view, now, fabric),
+            Found::Next(view) => self.fetched(&view, now, fabric),
             Found::Newer(view, cleared) => {
                 self.learn_clear(cleared, fabric);
-                self.fetched(view, now, fabric);
+                self.fetched(&view, now, fabric);
             }
             Found::Undecided(slot) => {
                 self.contact = now;
