@@ -1,6 +1,9 @@
 //! A cluster whose fabric does everything at once: no latency, no loss unless asked for. Time moves only from one
 //! deadline to the next. Good for statements about the machines that do not depend on interleavings.
 
+#![expect(unreachable_pub, reason = "shared by test crates")]
+#![expect(clippy::large_enum_variant, reason = "a dozen nodes at most")]
+
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::Record;
 use obol_fabric::*;
