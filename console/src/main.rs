@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod daemons;
+mod directory;
 mod drill;
 mod events;
 mod kill;
