@@ -209,11 +209,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let live = Live::new(cluster, observer, options.json, options.headless && !options.json);
-    attend(live, supervisor, &requests, &stop, options)
+    attend(cluster, live, supervisor, &requests, &stop, options)
 }
 
 /// Shows the cluster and serves requests until the end.
 fn attend(
+    cluster: Name,
     mut live: Live,
     mut supervisor: Supervisor,
     requests: &Receiver<Ask>,
@@ -258,6 +259,8 @@ fn attend(
     }
     if options.json {
         output::json(&summary)?;
+    } else {
+        output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
