@@ -225,6 +225,7 @@ impl Observer {
                 });
             }
         }
+        forget_predecessors(&mut processes);
         processes.sort_by_key(|p| (p.kind, p.name));
         let view = processes.iter().filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
         let mut snapshot =
@@ -332,6 +333,18 @@ fn occupied<'a>(
 ) -> impl Iterator<Item = SeatInfo> + use<'a> {
     let reader = *reader;
     (1..seats as u16).filter_map(move |seat| reader.seat(seat))
+}
+
+/// A restarted program takes any free seat, and its agent a new region; what the dead one held stays listed until it is
+/// taken. Of one name the live process counts, or the one that died last.
+fn forget_predecessors(processes: &mut Vec<Process>) {
+    let rank = |p: &Process| (p.alive, p.process.started, p.process.pid);
+    let mut newest = BTreeMap::new();
+    for process in processes.iter() {
+        let best = newest.entry((process.kind, process.name)).or_insert_with(|| rank(process));
+        *best = rank(process).max(*best);
+    }
+    processes.retain(|p| p.alive || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
 }
 
 /// Whether the kernel has stopped a process (SIGSTOP, or a tracer).

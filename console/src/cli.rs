@@ -1,17 +1,19 @@
 //! The command line: one place that knows every command, option, default and help text.
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Membership for microsecond clusters: leases, failovers and drills.
-///
-/// `obol up` starts a whole cluster of real processes on this host and shows it live. Every other command works on a
-/// cluster that runs; all of them read its memory without asking its processes.
+/// Membership for microsecond clusters: leases, failovers and drills
 #[derive(Debug, Parser)]
 #[command(name = "obol", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "Exit codes: 0 done or healthy, 1 degraded or failed, 2 unreachable or refused.\n\
-                        Environment: OBOL_CLUSTER sets the default of --cluster; NO_COLOR turns colours off.")]
+#[command(
+    after_help = "`obol up` starts a whole cluster of real processes on this host and shows it live. The other \
+    commands work on a cluster that runs; they read its memory without asking its processes.\n\
+    \nExit codes: 0 done or healthy, 1 degraded or failed, 2 unreachable or refused.\
+    \nEnvironment: OBOL_CLUSTER and OBOL_ROOT set the defaults of --cluster and --root; NO_COLOR turns colours off."
+)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) place: Place,
@@ -19,14 +21,25 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// Heads the options that every command has.
+const WHICH: &str = "Which cluster";
+
 /// Which cluster.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// Name of the cluster; several can run side by side
-    #[arg(long, global = true, value_name = "NAME", default_value = "default", env = "OBOL_CLUSTER")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "NAME",
+        default_value = "default",
+        env = "OBOL_CLUSTER",
+        hide_env = true,
+        help_heading = WHICH
+    )]
     pub(crate) cluster: obol_fabric::Name,
     /// Directory that holds the clusters of this host [default: /dev/shm/obol-UID]
-    #[arg(long, global = true, value_name = "DIR", env = "OBOL_ROOT", hide_short_help = true)]
+    #[arg(long, global = true, value_name = "DIR", env = "OBOL_ROOT", hide_env = true, help_heading = WHICH)]
     pub(crate) root: Option<PathBuf>,
 }
 
@@ -141,18 +154,15 @@ pub(crate) struct Target {
 /// Which processes a drill kills on one cue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DrillKind {
-    /// One app
     App,
-    /// The leading coordinator
     Leader,
-    /// Both at once
     #[value(name = "app+leader")]
     AppLeader,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Drill {
-    /// Which processes die
+    /// Who dies: an app, the leading coordinator, or both at once
     pub(crate) kind: DrillKind,
     /// Repetitions; a p99 is claimed from 299 on
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -224,6 +234,31 @@ pub(crate) enum ProfileCommand {
     },
     /// Print what each constant means, its unit and bounds
     Reference,
+}
+
+impl Cli {
+    /// Reads the command line, or says what is wrong with it and ends the process.
+    pub(crate) fn read() -> Self {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            let command = <Self as clap::CommandFactory>::command();
+            let shown =
+                |name: &String| command.find_subcommand(name).is_none_or(|found| !found.is_hide_set());
+            // The library would list the daemons' commands, too, and propose them for a mistyped one.
+            for kind in [ContextKind::ValidSubcommand, ContextKind::SuggestedSubcommand] {
+                match error.remove(kind) {
+                    Some(ContextValue::Strings(mut names)) => {
+                        names.retain(shown);
+                        if !names.is_empty() {
+                            error.insert(kind, ContextValue::Strings(names));
+                        }
+                    }
+                    Some(other) => drop(error.insert(kind, other)),
+                    None => {}
+                }
+            }
+            error.exit()
+        })
+    }
 }
 
 /// A time with its unit, at least a microsecond.

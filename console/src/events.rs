@@ -2,6 +2,7 @@
 
 use crate::output::{self, Failure};
 use obol_chaos::observe::{Observer, Seen};
+use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::{Instant, Name};
 use obol_membership::Level;
 use serde::Serialize;
@@ -19,10 +20,38 @@ struct EventJson<'a> {
     b: u64,
 }
 
+/// The values of an event in words.
+fn what(record: &Record) -> String {
+    let Record { kind, a, b, .. } = *record;
+    let view = |more: &str| format!("view {a}{}", if b == 1 { more } else { "" });
+    match kind {
+        Event::Started => format!("generation {a}"),
+        Event::Notice => format!("incarnation {a}, accused by {b}"),
+        Event::Suspect | Event::Retract | Event::Joined => format!("incarnation {a}"),
+        Event::Excluded => format!("incarnation {a}, by view {b}"),
+        Event::Decide => view(", adopted"),
+        Event::ViewReceived => view(", by a jump"),
+        Event::Fenced => format!("base {a}, {b} holders by fence"),
+        Event::Clear => format!("base {a}"),
+        Event::Propose
+        | Event::Active
+        | Event::LeaseLost
+        | Event::Takeover
+        | Event::Abort
+        | Event::Service => view(""),
+    }
+}
+
 pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result<ExitCode, Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let events = observer.events();
     let shown = &events[events.len().saturating_sub(last)..];
+    if !json && !shown.is_empty() {
+        output::line(format_args!(
+            "{:>16} {:>12} {:<10} {:<14} {:<10} WHAT",
+            "SINCE BOOT", "AFTER", "PROCESS", "EVENT", "LEVEL"
+        ))?;
+    }
     let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
     for Seen { process, event, .. } in shown {
         let record = &event.record;
@@ -34,13 +63,12 @@ pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result
             continue;
         }
         output::line(format_args!(
-            "{:>14.3}us {:>12} {process:<10} {:<14} {:<10} {} {}",
+            "{:>14.3}us {:>12} {process:<10} {:<14} {:<10} {}",
             event.at.0 as f64 / 1e3,
             format_args!("+{}", event.at.since(before)).to_string(),
             record.kind.name(),
             level.unwrap_or(""),
-            record.a,
-            record.b
+            what(record)
         ))?;
         before = event.at;
     }

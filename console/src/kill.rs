@@ -1,5 +1,6 @@
 //! `obol kill`, `obol start`, `obol down`.
 
+use crate::directory::Directory;
 use crate::output::{self, Failure};
 use obol_chaos::control::{self, ControlError, Request};
 use obol_chaos::observe::{Observer, Process, Snapshot};
@@ -11,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How long `down` waits for a supervisor, and for killed processes, to be gone.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks at what ends.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The process that a name or a role stands for.
 fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure> {
@@ -49,37 +52,50 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
 /// Ends the cluster by its supervisor if there is one, and by killing its processes if there is none; then removes
 /// what is left.
 pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
-    let dir = match Cluster::open(root, cluster) {
-        Ok(opened) => {
-            match control::ask(opened.dir(), &Request::Stop) {
-                Ok(_) => wait_until_gone(root, cluster),
-                Err(ControlError::NoSupervisor(_)) => {}
-                Err(error) => output::remark(format_args!("obol: {error}; killing its processes"))?,
-            }
-            kill_all(&opened);
-            opened.dir().to_owned()
-        }
-        // Whatever is wrong with the table, its files can still be removed if nobody uses them.
+    let opened = match Cluster::open(root, cluster) {
+        Ok(opened) => Some(opened),
+        // Whatever is wrong with the table, its supervisor can still be asked and its files removed.
         Err(error @ (ShmError::Version { .. } | ShmError::Corrupt { .. })) => {
             output::remark(format_args!("obol: {error}; removing its files"))?;
-            root.join(cluster.as_str())
+            None
         }
         // A directory without a table is what is left of an `up` or `down` that was killed.
-        Err(ShmError::NotFound { .. }) if root.join(cluster.as_str()).exists() => root.join(cluster.as_str()),
+        Err(ShmError::NotFound { .. }) if root.join(cluster.as_str()).exists() => None,
         Err(error) => return Err(Failure::refused(error)),
     };
-    if dir.exists() {
-        Cluster::remove(root, cluster).map_err(Failure::failed)?;
+    // If it is gone by now, somebody else has ended the cluster.
+    if let Ok(directory) = Directory::open(root, cluster) {
+        stop(&directory)?;
+        if let Some(opened) = &opened {
+            kill_all(opened);
+        }
+        directory.remove().map_err(Failure::failed)?;
     }
     output::line(format_args!("cluster {cluster} is down"))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn wait_until_gone(root: &Path, cluster: Name) {
+/// Asks the supervisor to end the cluster, and waits until it has.
+fn stop(directory: &Directory) -> Result<(), Failure> {
     let end = Instant::now() + DOWN_TIMEOUT;
-    while Instant::now() < end && root.join(cluster.as_str()).exists() {
-        std::thread::sleep(Duration::from_millis(10));
+    loop {
+        match control::ask(&directory.path(), &Request::Stop) {
+            Ok(_) => break,
+            // An `up` that has just begun does not listen yet, and one that ends does not listen any more.
+            Err(ControlError::NoSupervisor(_)) if directory.is_held() && Instant::now() < end => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            Err(ControlError::NoSupervisor(_)) => return Ok(()),
+            Err(error) => {
+                output::remark(format_args!("obol: {error}; killing its processes"))?;
+                return Ok(());
+            }
+        }
     }
+    while Instant::now() < end && directory.is_there() {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
 }
 
 fn kill_all(cluster: &Cluster) {
@@ -102,6 +118,6 @@ fn kill_all(cluster: &Cluster) {
         if live == 0 {
             return;
         }
-        std::thread::sleep(Duration::from_millis(10));
+        std::thread::sleep(LOOK_EVERY);
     }
 }

@@ -52,6 +52,21 @@ pub(crate) struct SummaryJson {
     renewals_failed: u64,
 }
 
+impl SummaryJson {
+    /// The same in a sentence.
+    pub(crate) fn words(&self) -> String {
+        format!(
+            "After {:.1}s it was {} in view {}; {} renewals on time, {} late, {} failed",
+            self.seconds,
+            self.health.name(),
+            self.view.map_or("none".to_owned(), |view| view.to_string()),
+            self.renewals_on_time,
+            self.renewals_late,
+            self.renewals_failed
+        )
+    }
+}
+
 /// What the live view knows.
 pub(crate) struct Live {
     cluster: Name,

@@ -3,6 +3,7 @@
 mod bench;
 mod cli;
 mod daemons;
+mod directory;
 mod drill;
 mod events;
 mod kill;
@@ -14,13 +15,12 @@ mod status;
 mod table;
 mod up;
 
-use clap::Parser;
 use cli::{Cli, Command};
 use output::Failure;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read();
     match run(&cli) {
         Ok(code) => code,
         // Whoever read our output has seen enough.

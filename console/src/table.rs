@@ -49,7 +49,7 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
         Some((old, snapshot.at.since(p.at)))
     });
     let rate = |counter: Counter| {
-        if process.kind == Kind::Coordinator || process.seat != 0 {
+        if process.kind == Kind::Coordinator || process.seat != 0 || !process.alive {
             return NONE.to_owned();
         }
         match before {
@@ -71,7 +71,7 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
         } else {
             process.incarnation.to_string()
         },
-        process.view.as_ref().map_or(NONE.to_owned(), |view| view.id.to_string()),
+        process.view.as_ref().filter(|_| process.alive).map_or(NONE.to_owned(), |view| view.id.to_string()),
         shown.to_owned(),
         margin.map_or(NONE.to_owned(), |margin| margin.to_string()),
         rate(Counter::RenewalsOnTime),

@@ -1,13 +1,13 @@
 //! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
 
 use crate::cli::Up;
+use crate::directory::Made;
 use crate::live::Live;
 use crate::output::{self, Failure};
 use obol_chaos::control::{self, Answer, Request};
 use obol_chaos::observe::{Health, Observer};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, ShmError};
-use obol_profiles::{Deployment, Profile, Site, SiteError};
+use obol_profiles::{Deployment, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -136,45 +136,6 @@ fn is_dying(pid: u32) -> bool {
     gone || pending("SigPnd:") || pending("ShdPnd:")
 }
 
-/// The cluster's directory, removed at the end whatever happens.
-struct Directory {
-    root: PathBuf,
-    cluster: Name,
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        if let Err(error) = Cluster::remove(&self.root, self.cluster) {
-            let _ = output::remark(format_args!("obol: {error}"));
-        }
-    }
-}
-
-fn create(root: &Path, cluster: Name, deployment: &Deployment) -> Result<(), Failure> {
-    let made = match Site::create(root, cluster, deployment.clone()) {
-        Err(SiteError::Fabric(ShmError::Stale { path })) => {
-            output::remark(format_args!(
-                "obol: {} is what a crashed cluster left behind; none of its processes lives, removing it",
-                path.display()
-            ))?;
-            Cluster::remove(root, cluster).map_err(Failure::refused)?;
-            Site::create(root, cluster, deployment.clone())
-        }
-        other => other,
-    };
-    match made {
-        Ok(_) => Ok(()),
-        Err(SiteError::Fabric(error @ ShmError::AlreadyExists { .. })) => Err(Failure::Refused(format!(
-            "{error}.\nSee it with `obol status --cluster {cluster}`, end it with `obol down --cluster {cluster}`, or start another with `obol up --cluster NAME`"
-        ))),
-        Err(error) => {
-            // Half a cluster is of no use to anybody.
-            let _ = Cluster::remove(root, cluster);
-            Err(Failure::refused(error))
-        }
-    }
-}
-
 /// A request and its caller.
 struct Ask {
     request: Request,
@@ -229,9 +190,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
     }
-    create(root, cluster, &deployment)?;
     // From here on everything is undone when this function is left: first the processes, then the directory.
-    let _directory = Directory { root: root.to_owned(), cluster };
+    let _directory = Made::new(root, cluster, &deployment)?;
     let requests = listen(&root.join(cluster.as_str()))?;
     let mut supervisor = Supervisor::new(root, cluster, &deployment)?;
     let names: Vec<String> = supervisor.specs.keys().cloned().collect();
@@ -249,11 +209,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let live = Live::new(cluster, observer, options.json, options.headless && !options.json);
-    attend(live, supervisor, &requests, &stop, options)
+    attend(cluster, live, supervisor, &requests, &stop, options)
 }
 
 /// Shows the cluster and serves requests until the end.
 fn attend(
+    cluster: Name,
     mut live: Live,
     mut supervisor: Supervisor,
     requests: &Receiver<Ask>,
@@ -298,6 +259,8 @@ fn attend(
     }
     if options.json {
         output::json(&summary)?;
+    } else {
+        output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

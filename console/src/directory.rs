@@ -1,0 +1,151 @@
+//! The directory of a cluster while commands make or remove it. An `up` holds a kernel lock on it for as long as it
+//! runs, so two of them never share a cluster, and none removes what another has made. The lock ends with its process.
+
+use crate::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::shm::{Cluster, ShmError};
+use obol_profiles::{Deployment, Site, SiteError};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// So often a directory may be removed by others while it is made, before that is an error.
+const TRIES_MAX: u32 = 100;
+
+/// A cluster's directory, told by its inode from an earlier or later one of the same name.
+pub(crate) struct Directory {
+    root: PathBuf,
+    cluster: Name,
+    file: File,
+    inode: u64,
+}
+
+impl Directory {
+    /// The directory that is there.
+    pub(crate) fn open(root: &Path, cluster: Name) -> io::Result<Self> {
+        let file = File::open(root.join(cluster.as_str()))?;
+        let inode = file.metadata()?.ino();
+        Ok(Self { root: root.to_owned(), cluster, file, inode })
+    }
+
+    fn make(root: &Path, cluster: Name) -> io::Result<Self> {
+        for path in [root, &root.join(cluster.as_str())] {
+            match DirBuilder::new().mode(0o700).create(path) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
+        }
+        Self::open(root, cluster)
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.root.join(self.cluster.as_str())
+    }
+
+    /// Whether it still is the one of its name.
+    pub(crate) fn is_there(&self) -> bool {
+        fs::symlink_metadata(self.path()).is_ok_and(|meta| meta.ino() == self.inode)
+    }
+
+    /// Takes the lock; `false` if an `up` has it.
+    fn lock(&self) -> io::Result<bool> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Whether an `up` works in it.
+    pub(crate) fn is_held(&self) -> bool {
+        let free = matches!(self.lock(), Ok(true));
+        if free {
+            // Only the look was wanted; if this fails, the lock ends with this process.
+            let _ = self.file.unlock();
+        }
+        !free
+    }
+
+    /// Removes it, unless it is gone or another one has its name.
+    pub(crate) fn remove(&self) -> Result<(), ShmError> {
+        if !self.is_there() {
+            return Ok(());
+        }
+        match Cluster::remove(&self.root, self.cluster) {
+            // Others may remove it at the same time.
+            Err(error) if self.is_there() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A cluster's directory that this process has made and holds; removed at the end whatever happens.
+pub(crate) struct Made(Directory);
+
+impl Made {
+    /// Makes the memory of a cluster, in place of what a crashed one left behind.
+    pub(crate) fn new(root: &Path, cluster: Name, deployment: &Deployment) -> Result<Self, Failure> {
+        let path = root.join(cluster.as_str());
+        let failed =
+            |error: io::Error| Failure::Refused(format!("cannot create {}: {error}", path.display()));
+        for _ in 0..TRIES_MAX {
+            let directory = match Directory::make(root, cluster) {
+                // The last cluster that goes takes the root with it.
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound && root.parent().is_some_and(Path::exists) =>
+                {
+                    continue;
+                }
+                made => made.map_err(failed)?,
+            };
+            if !directory.lock().map_err(failed)? {
+                return Err(runs(&path, cluster));
+            }
+            if !directory.is_there() {
+                continue;
+            }
+            // A table that is there already is not ours to remove, unless it is proved stale.
+            let ours = !path.join("table").exists();
+            match Site::create(root, cluster, deployment.clone()) {
+                Ok(_) => return Ok(Self(directory)),
+                Err(SiteError::Fabric(ShmError::Stale { .. })) => {
+                    output::remark(format_args!(
+                        "obol: {} is what a crashed cluster left behind; none of its processes lives, removing it",
+                        path.display()
+                    ))?;
+                    directory.remove().map_err(Failure::refused)?;
+                }
+                Err(SiteError::Fabric(ShmError::AlreadyExists { .. })) => return Err(runs(&path, cluster)),
+                Err(error) if ours => {
+                    // Half a cluster is of no use to anybody.
+                    let _ = directory.remove();
+                    return Err(Failure::refused(error));
+                }
+                Err(error) => {
+                    return Err(Failure::Refused(format!(
+                        "{error}.\nIf that cluster is not needed, `obol down --cluster {cluster}` removes it; or start another with `obol up --cluster NAME`"
+                    )));
+                }
+            }
+        }
+        Err(Failure::Refused(format!("{} is removed again and again while it is made", path.display())))
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.remove() {
+            // Nobody is left to tell if this fails, too.
+            let _ = output::remark(format_args!("obol: {error}"));
+        }
+    }
+}
+
+fn runs(path: &Path, cluster: Name) -> Failure {
+    Failure::Refused(format!(
+        "cluster {cluster} runs already in {}.\nSee it with `obol status --cluster {cluster}`, end it with `obol down --cluster {cluster}`, or start another with `obol up --cluster NAME`",
+        path.display()
+    ))
+}
