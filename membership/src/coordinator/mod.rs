@@ -412,7 +412,11 @@ impl Machine for Coordinator {
         let generation = fabric.address().generation;
         fabric.record(Record::new(Event_::Started, u64::from(generation), 0));
         let genesis = Arc::clone(self.view());
-        fabric.publish_view(genesis.id, &genesis.seal());
+        if generation <= 1 {
+            // In a later life the region tells of a later view. If a majority forgot theirs at once and the ring has
+            // moved on, nobody could find out any more what was decided.
+            fabric.publish_view(genesis.id, &genesis.seal());
+        }
         self.contact = now;
         self.poll_due = now + self.config.timing.poll_every;
         if generation > 1 {
