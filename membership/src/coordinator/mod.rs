@@ -356,9 +356,13 @@ impl Coordinator {
     fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.poll_due = now + self.config.timing.poll_every;
         let view = Arc::clone(self.view());
+        if self.poll.is_busy() {
+            // Whoever is asked again and again before the answer can come never hears one.
+            return;
+        }
         if now.since(self.contact) > self.config.timing.resync_after {
             self.poll.snapshot(&view, &self.config, now, fabric);
-        } else if !self.poll.is_busy() {
+        } else {
             self.poll.ask(&view, &self.config, now, fabric);
         }
     }
