@@ -48,7 +48,8 @@ impl Core {
         }
         let payload = self.hold(bytes);
         for target in 0..self.nodes.len() as u32 {
-            if target != source && self.nodes[target as usize].groups & group.bit() != 0 {
+            let addressed = target != source && self.nodes[target as usize].groups & group.bit() != 0;
+            if addressed && !self.rng.permille(self.network.multicast_loss_permille) {
                 self.transmit(source, target, 0, payload, departs, self.network.multicast);
             }
         }

@@ -57,6 +57,8 @@ pub struct Network {
     pub tear: Delay,
     /// Datagrams lost, for each receiver, in a thousand.
     pub loss_permille: u32,
+    /// Multicast datagrams lost on top of that, for each receiver, in a thousand: a broken multicast tree.
+    pub multicast_loss_permille: u32,
     /// Datagrams that arrive twice, for each receiver, in a thousand.
     pub duplicate_permille: u32,
     /// From a death to its suspicion at a watcher.
@@ -100,6 +102,7 @@ impl Default for Network {
             per_kib: Nanos(80),
             tear: Delay::new(10, 50),
             loss_permille: 0,
+            multicast_loss_permille: 0,
             duplicate_permille: 0,
             notice: Delay::new(8_000, 1_500),
             proof: Delay::new(5_000, 3_000),

@@ -356,9 +356,13 @@ impl Coordinator {
     fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.poll_due = now + self.config.timing.poll_every;
         let view = Arc::clone(self.view());
+        if self.poll.is_busy() {
+            // Whoever is asked again and again before the answer can come never hears one.
+            return;
+        }
         if now.since(self.contact) > self.config.timing.resync_after {
             self.poll.snapshot(&view, &self.config, now, fabric);
-        } else if !self.poll.is_busy() {
+        } else {
             self.poll.ask(&view, &self.config, now, fabric);
         }
     }
@@ -412,7 +416,11 @@ impl Machine for Coordinator {
         let generation = fabric.address().generation;
         fabric.record(Record::new(Event_::Started, u64::from(generation), 0));
         let genesis = Arc::clone(self.view());
-        fabric.publish_view(genesis.id, &genesis.seal());
+        if generation <= 1 {
+            // In a later life the region tells of a later view. If a majority forgot theirs at once and the ring has
+            // moved on, nobody could find out any more what was decided.
+            fabric.publish_view(genesis.id, &genesis.seal());
+        }
         self.contact = now;
         self.poll_due = now + self.config.timing.poll_every;
         if generation > 1 {

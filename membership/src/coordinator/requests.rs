@@ -58,7 +58,19 @@ impl Requests {
             return Some(Err(Refusal::Full));
         }
         let known = self.joins.iter().any(|j| j.newcomer.token == newcomer.token);
-        if !known && self.joins.len() < JOINS_MAX {
+        // One seat has one occupant: a view that admitted two, or one of an earlier life, would name a member that no
+        // process is, and that no detector can tell from the one that sits there.
+        let seat = |address: Address| Address { generation: 0, ..address };
+        let earlier = |other: Address| {
+            seat(other) == seat(newcomer.address) && other.generation > newcomer.address.generation
+        };
+        let outlived = self.joins.iter().any(|j| earlier(j.newcomer.address))
+            || view.members.iter().any(|m| earlier(m.address));
+        if known || outlived {
+            return None;
+        }
+        self.joins.retain(|j| seat(j.newcomer.address) != seat(newcomer.address) || !dedupe);
+        if self.joins.len() < JOINS_MAX {
             self.joins.push(Join { newcomer, as_of, from });
         }
         None

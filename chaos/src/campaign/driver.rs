@@ -1,0 +1,334 @@
+//! A world with its oracle: every change to a node goes through here, so that the oracle sees it.
+
+use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
+use super::role::{Role, Tapped};
+use super::scenario::Scenario;
+use obol_fabric::page;
+use obol_fabric::recorder::{self, Record};
+use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
+use obol_fabric::{Address, Group, Name, SeatStatus, ViewId};
+use obol_membership::{Coordinator, Kind, Member, View};
+use std::fmt;
+use std::sync::Arc;
+
+/// Seats for programs in an agent's region: `1..=PROGRAMS`.
+pub(super) const PROGRAMS: u16 = 3;
+
+/// Everything of one run.
+#[derive(Debug)]
+pub(super) struct Driver {
+    pub(super) scenario: Scenario,
+    pub(super) world: World<Tapped>,
+    pub(super) oracle: Oracle,
+    pub(super) rng: Rng,
+    genesis: Arc<View>,
+    lives: u64,
+    /// Programs that want to be members: `[node][seat]`.
+    pub(super) wants: Vec<[bool; PROGRAMS as usize + 1]>,
+    /// Whether a member was frozen in its present life.
+    pub(super) frozen_once: Vec<bool>,
+    /// Events of each node's flight recorder that the story has told.
+    told: Vec<u64>,
+    /// What happened, if somebody wants to read it.
+    pub(super) story: Option<Vec<String>>,
+}
+
+fn name(what: &str, number: u32) -> Name {
+    Name::new(&format!("{what}-{number}")).unwrap_or_default()
+}
+
+impl Driver {
+    pub(super) fn new(scenario: Scenario, story: bool) -> Self {
+        let seats: Vec<(Name, Address)> = (0..scenario.coordinators)
+            .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
+            .collect();
+        let genesis = Arc::new(View::genesis(&seats, scenario.config.timing.lease));
+        let mut driver = Self {
+            world: World::new(scenario.config.layout, scenario.rough, scenario.seed),
+            oracle: Oracle::new(&scenario, &genesis),
+            rng: Rng::new(scenario.seed ^ 0x5ee_d0f5_7042_0000),
+            genesis,
+            lives: 0,
+            wants: vec![[false; PROGRAMS as usize + 1]; scenario.nodes() as usize],
+            frozen_once: vec![false; scenario.nodes() as usize],
+            told: vec![0; scenario.nodes() as usize],
+            story: story.then(Vec::new),
+            scenario,
+        };
+        for node in 0..driver.scenario.nodes() {
+            let groups = match node < driver.scenario.coordinators {
+                true => Group::Coordinators.bit() | Group::Everyone.bit(),
+                false => Group::Everyone.bit(),
+            };
+            let machine = driver.machine(node);
+            driver.world.add(machine, driver.scenario.clocks[node as usize], groups);
+            if node >= driver.scenario.coordinators + driver.scenario.early {
+                driver.world.kill(node);
+            }
+        }
+        driver
+    }
+
+    /// A machine for the next life of a node.
+    fn machine(&mut self, node: u32) -> Tapped {
+        self.lives += 1;
+        let seed = self.scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.lives << 32;
+        let (config, genesis) = (self.scenario.config, Arc::clone(&self.genesis));
+        Tapped::new(if node < self.scenario.coordinators {
+            Role::Coordinator(Box::new(Coordinator::new(config, node as u16 + 1, genesis, seed)))
+        } else if self.scenario.is_agent(node) {
+            Role::Member(Box::new(Member::new(config, Kind::Agent, name("node", node), genesis, seed)))
+        } else {
+            Role::Member(Box::new(Member::new(config, Kind::App, name("app", node), genesis, seed)))
+        })
+    }
+
+    /// Adds a line to the story.
+    pub(super) fn tell(&mut self, what: fmt::Arguments<'_>) {
+        let now = self.world.now();
+        if let Some(story) = &mut self.story {
+            story.push(format!("{now:>10} {what}"));
+        }
+    }
+
+    /// One step of the world, judged. False if nothing will ever happen again.
+    pub(super) fn step(&mut self) -> Result<bool, Violation> {
+        self.oracle.cues.clear();
+        let newest = self.oracle.newest().id;
+        let Some(step) = self.world.step() else { return Ok(false) };
+        let verdict = self.oracle.after(&self.world, &step);
+        if self.story.is_some() {
+            self.account(&step, newest);
+        }
+        verdict.map(|()| true)
+    }
+
+    /// Tells of a step whatever it brought about.
+    fn account(&mut self, step: &StepInfo, newest: ViewId) {
+        let node = step.node;
+        if self.oracle.newest().id != newest {
+            let v = Arc::clone(self.oracle.newest());
+            self.tell(format_args!(
+                "view {} is decided at acceptor {node}: base {} cleared {} wait {} lease {} members {} {:?}",
+                v.id,
+                v.base,
+                v.cleared,
+                v.wait,
+                v.lease,
+                v.members.len(),
+                v.changes
+            ));
+        }
+        for cue in self.oracle.cues.clone() {
+            match cue {
+                Cue::Renewed(node) => {
+                    let (words, clock) = (self.world.page(node), self.world.clock(node));
+                    let page = page::load(words).unwrap_or_default();
+                    let (from, until) = (clock.to_true(page.start), clock.to_true(page.end));
+                    let (view, base, fence) = (page.view, page.base, page::fenced(words));
+                    self.tell(format_args!(
+                        "node {node} holds view {view} of base {base} from {from} until {until}, fence {fence}"
+                    ));
+                }
+                Cue::Accepted => self.tell(format_args!("acceptor {node} is the first to accept a value")),
+                Cue::Chosen | Cue::ClearSent | Cue::Takeover => {}
+            }
+        }
+        if step.what != What::Step {
+            return;
+        }
+        let layout = self.scenario.config.layout;
+        let first = layout.recorder(0) as usize / 8;
+        let words = &self.world.memory(node)[first..first + layout.recorder_bytes() / 8];
+        let written = words[0].load(std::sync::atomic::Ordering::Relaxed);
+        let from = std::mem::replace(&mut self.told[node as usize], written);
+        let from = if from > written { 0 } else { from };
+        for event in recorder::read(words, from) {
+            let Record { kind, level, a, b } = event.record;
+            self.tell(format_args!("node {node} records {} {a} {b} {level}", kind.name()));
+        }
+    }
+
+    pub(super) fn is_dead(&self, node: u32) -> bool {
+        self.world.state(node) == State::Dead
+    }
+
+    pub(super) fn runs(&self, node: u32) -> bool {
+        self.world.state(node) == State::Running
+    }
+
+    pub(super) fn leader(&self) -> Option<u32> {
+        let leads = |n: &u32| {
+            self.runs(*n) && self.world.machine(*n).coordinator().is_some_and(Coordinator::is_leading)
+        };
+        (0..self.scenario.coordinators).find(leads)
+    }
+
+    pub(super) fn kill(&mut self, node: u32) -> Verdict {
+        if self.is_dead(node) {
+            return Ok(());
+        }
+        self.tell(format_args!("kill node {node}"));
+        self.oracle.before_fault(&self.world)?;
+        self.world.kill(node);
+        self.oracle.killed(&self.world, node);
+        Ok(())
+    }
+
+    pub(super) fn restart(&mut self, node: u32) -> Verdict {
+        if !self.is_dead(node) {
+            return Ok(());
+        }
+        self.tell(format_args!("start node {node}"));
+        self.oracle.before_fault(&self.world)?;
+        let keep = node < self.scenario.coordinators;
+        let seen = self.world.machine(node).marks;
+        self.oracle.marks.merge(seen);
+        let machine = self.machine(node);
+        self.world.restart(node, machine, keep);
+        self.wants[node as usize] = Default::default();
+        self.frozen_once[node as usize] = false;
+        Ok(())
+    }
+
+    pub(super) fn freeze(&mut self, node: u32) {
+        self.tell(format_args!("freeze node {node}"));
+        self.world.freeze(node);
+        self.frozen_once[node as usize] = true;
+    }
+
+    pub(super) fn thaw(&mut self, node: u32) {
+        self.tell(format_args!("thaw node {node}"));
+        self.world.thaw(node);
+    }
+
+    pub(super) fn cut(&mut self, from: u32, to: u32) {
+        self.tell(format_args!("cut {from} -> {to}"));
+        self.world.partition(from, to);
+    }
+
+    pub(super) fn heal(&mut self, from: u32, to: u32) {
+        if self.world.is_cut(from, to) {
+            self.tell(format_args!("heal {from} -> {to}"));
+            self.world.heal(from, to);
+        }
+    }
+
+    pub(super) fn attach(&mut self, node: u32, seat: u16) -> Verdict {
+        if self.is_dead(node) {
+            return Ok(());
+        }
+        self.tell(format_args!("a program takes seat {seat} of node {node} and asks to join"));
+        self.oracle.before_fault(&self.world)?;
+        if self.world.attach(node, seat, name("prog", node * 10 + u32::from(seat))).is_some() {
+            self.world.join_program(node, seat);
+            self.wants[node as usize][usize::from(seat)] = true;
+        }
+        Ok(())
+    }
+
+    pub(super) fn kill_program(&mut self, node: u32, seat: u16) -> Verdict {
+        self.tell(format_args!("kill the program in seat {seat} of node {node}"));
+        self.oracle.before_fault(&self.world)?;
+        self.world.kill_program(node, seat);
+        Ok(())
+    }
+
+    pub(super) fn leave_program(&mut self, node: u32, seat: u16) {
+        self.tell(format_args!("the program in seat {seat} of node {node} asks to leave"));
+        self.world.leave_program(node, seat);
+        self.wants[node as usize][usize::from(seat)] = false;
+    }
+
+    pub(super) fn leave(&mut self, node: u32) -> Verdict {
+        self.tell(format_args!("node {node} asks to leave"));
+        self.oracle.before_fault(&self.world)?;
+        self.world.with_machine(node, |machine, now, port| {
+            if let Role::Member(member) = &mut machine.role {
+                member.leave(now, port);
+            }
+        });
+        self.oracle.node(&self.world, node)
+    }
+
+    /// An operator asks some coordinators for another lease.
+    pub(super) fn set_lease(&mut self, lease: u64, to: u32) {
+        use obol_fabric::{Fabric, Nanos};
+        self.tell(format_args!("coordinators {to:b} are asked for leases of {lease} ns"));
+        let bytes = obol_membership::wire::Message::SetLease(Nanos(lease)).encode();
+        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
+        let targets = (0..self.scenario.coordinators).filter(|n| to >> n & 1 == 1);
+        self.world.with_machine(from, |_, _, port| {
+            for target in targets {
+                port.send(Address::region(target), &bytes);
+            }
+        });
+    }
+
+    pub(super) fn suspect(&mut self, node: u32, seat: u16) {
+        self.tell(format_args!("seat {seat} of node {node} is suspected"));
+        self.world.suspect(node, seat);
+    }
+
+    pub(super) fn weather(&mut self, network: Network) {
+        *self.world.network_mut() = network;
+    }
+
+    /// Programs that live in seats of this node's present life.
+    pub(super) fn programs(&self, node: u32) -> Vec<u16> {
+        let region = self.world.memory(node).as_ptr();
+        let lives = |p: &&obol_fabric::sim::Program| p.is_alive() && p.memory().as_ptr() == region;
+        self.world.programs(node).filter(lives).map(|p| p.address().seat).collect()
+    }
+
+    /// Row 21: what keeps the cluster from being well, or `None` if all that live are active in the newest view, and
+    /// it names exactly them.
+    pub(super) fn trouble(&self) -> Option<String> {
+        let newest = self.oracle.newest();
+        let mut live = 0;
+        for node in 0..self.scenario.nodes() {
+            let tapped = self.world.machine(node);
+            if self.is_dead(node) || tapped.member().is_some_and(Member::has_left) {
+                continue;
+            }
+            let address = self.world.address(node);
+            if !newest.members.iter().any(|m| m.address == address) {
+                return Some(format!("node {node} lives but view {} does not name it", newest.id));
+            }
+            live += 1;
+            if tapped.view().id != newest.id {
+                return Some(format!("node {node} knows view {} of {}", tapped.view().id, newest.id));
+            }
+            if tapped.member().is_none() {
+                continue;
+            }
+            if !page::active(self.world.page(node), newest.id, || self.world.local_now(node)) {
+                return Some(format!("node {node} is not active in view {}", newest.id));
+            }
+            for seat in self.programs(node) {
+                let program = self.world.program(node, seat)?;
+                let member = newest.members.iter().find(|m| m.address == program.address());
+                if !self.wants[node as usize][usize::from(seat)] {
+                    if member.is_some() {
+                        return Some(format!("the program in seat {seat} of node {node} has not left yet"));
+                    }
+                    continue;
+                }
+                live += 1;
+                match (member, program.status()) {
+                    (Some(m), Some(SeatStatus::Member(who))) if m.incarnation == who => {}
+                    _ => return Some(format!("the program in seat {seat} of node {node} is no member")),
+                }
+            }
+        }
+        let named = newest.members.len();
+        (named != live).then(|| format!("view {} names {named} members, but {live} live", newest.id))
+    }
+
+    /// Row 21, or what it is that is wrong.
+    pub(super) fn ill(&self, since: u64) -> Verdict {
+        let trouble = self.trouble().unwrap_or_default();
+        let waited = self.world.now() - since;
+        broken(21, self.world.now(), format_args!("{waited} ns after the faults have stopped: {trouble}"))
+    }
+}

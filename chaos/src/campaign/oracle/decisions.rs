@@ -1,0 +1,318 @@
+//! Rows 1, 2 and 12, from the acceptors' words alone: a view is decided at the moment at which a majority of acceptors
+//! has accepted it under one number.
+
+use super::{Cue, Verdict, broken};
+use crate::campaign::marks::{Mark, Marks};
+use crate::campaign::role::Tapped;
+use crate::campaign::scenario::Scenario;
+use obol_fabric::memory;
+use obol_fabric::sim::{State, World};
+use obol_fabric::{Incarnation, Layout, Nanos, ViewId};
+use obol_membership::word::{State as Accepted, Word};
+use obol_membership::{Change, Kind, Level, View, sealed};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A decided view and what follows from it.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub(crate) view: Arc<View>,
+    sealed: Arc<[u8]>,
+    /// True time of the decision.
+    pub(crate) at: u64,
+    /// The first view of its run, by comparing members.
+    pub(crate) base: ViewId,
+    /// The longest lease of its run so far.
+    pub(crate) run_lease: Nanos,
+}
+
+/// Acceptances of one value under one number.
+#[derive(Debug)]
+struct Tally {
+    slot: u64,
+    proposal: u16,
+    value: u16,
+    acceptors: u32,
+    chosen: bool,
+}
+
+/// All decisions of a run.
+#[derive(Debug)]
+pub(crate) struct Decisions {
+    layout: Layout,
+    /// The acceptors' words as they were last seen: `[acceptor][place in the ring]`.
+    words: Vec<Vec<Word>>,
+    tallies: Vec<Tally>,
+    views: Vec<Decided>,
+    tokens: HashMap<u64, Incarnation>,
+    used: HashSet<Incarnation>,
+    majority: u32,
+    pub(crate) failovers: u64,
+    /// Whether a lease became longer, and shorter.
+    pub(crate) lease_changes: (bool, bool),
+    buffer: Vec<u8>,
+}
+
+impl Decisions {
+    pub(super) fn new(scenario: &Scenario, genesis: &Arc<View>) -> Self {
+        let layout = scenario.config.layout;
+        let first = Decided {
+            view: Arc::clone(genesis),
+            sealed: genesis.seal(),
+            at: 0,
+            base: ViewId::GENESIS,
+            run_lease: genesis.lease,
+        };
+        Self {
+            layout,
+            words: vec![vec![Word(0); layout.limits().slots as usize]; scenario.coordinators as usize],
+            tallies: Vec::new(),
+            views: vec![first],
+            tokens: genesis.members.iter().map(|m| (m.token, m.incarnation)).collect(),
+            used: genesis.members.iter().map(|m| m.incarnation).collect(),
+            majority: scenario.coordinators / 2 + 1,
+            failovers: 0,
+            lease_changes: (false, false),
+            buffer: vec![0; layout.limits().value_bytes as usize],
+        }
+    }
+
+    pub(crate) fn newest(&self) -> &Arc<View> {
+        &self.views[self.views.len() - 1].view
+    }
+
+    /// A decided view.
+    pub(crate) fn get(&self, id: ViewId) -> Option<&Decided> {
+        self.views.get(id.0 as usize)
+    }
+
+    /// Looks at an acceptor's words; true if a view was decided.
+    pub(super) fn look(
+        &mut self,
+        world: &World<Tapped>,
+        node: u32,
+        long: bool,
+        cues: &mut Vec<Cue>,
+        marks: &mut Marks,
+    ) -> Result<bool, super::Violation> {
+        let region = world.memory(node);
+        let first = self.layout.slot(0) as usize / 8;
+        let mut decided = false;
+        for place in 0..self.words[node as usize].len() {
+            let word = Word(region[first + place].load(Ordering::Relaxed));
+            let old = std::mem::replace(&mut self.words[node as usize][place], word);
+            if word == old {
+                continue;
+            }
+            let slot = word.0 >> 48;
+            let accepted = |w: Word| w.state(ViewId(slot)).filter(|s| s.accepted_proposal != 0);
+            let Some(now) = accepted(word) else { continue };
+            let before = accepted(old).filter(|_| old.0 >> 48 == slot);
+            let same = |s: Accepted| {
+                (s.accepted_proposal, s.accepted_value) == (now.accepted_proposal, now.accepted_value)
+            };
+            if !before.is_some_and(same) {
+                decided |= self.accepted(world, node, slot, now, cues, marks)?;
+            }
+        }
+        if long {
+            self.reread(world, node)?;
+        }
+        Ok(decided)
+    }
+
+    /// Reads the value that an acceptor's word names.
+    fn value(&mut self, world: &World<Tapped>, node: u32, slot: u64, proposer: u16) -> Option<Arc<[u8]>> {
+        let offset = self.layout.value(slot, proposer);
+        let span = memory::span(world.memory(node), offset, self.buffer.len())?;
+        memory::copy_out(span, &mut self.buffer);
+        sealed::open_for(ViewId(slot), &self.buffer).ok().map(Arc::from)
+    }
+
+    /// An acceptor has accepted.
+    fn accepted(
+        &mut self,
+        world: &World<Tapped>,
+        node: u32,
+        slot: u64,
+        state: Accepted,
+        cues: &mut Vec<Cue>,
+        marks: &mut Marks,
+    ) -> Result<bool, super::Violation> {
+        let time = world.now();
+        let (proposal, value) = (state.accepted_proposal, state.accepted_value);
+        let at = match self
+            .tallies
+            .iter()
+            .position(|t| (t.slot, t.proposal, t.value) == (slot, proposal, value))
+        {
+            Some(at) => at,
+            None => {
+                let newest = self.newest().id.0;
+                let lap = self.words[0].len() as u64;
+                self.tallies.retain(|t| t.slot + lap > newest);
+                if !self.tallies.iter().any(|t| t.slot == slot) {
+                    cues.push(Cue::Accepted);
+                }
+                self.tallies.push(Tally { slot, proposal, value, acceptors: 0, chosen: false });
+                self.tallies.len() - 1
+            }
+        };
+        self.tallies[at].acceptors |= 1 << node;
+        let Tally { acceptors, chosen, .. } = self.tallies[at];
+        if value == 0 || u32::from(value) > self.layout.limits().proposers {
+            broken(2, time, format_args!("acceptor {node} accepted proposer {value} in slot {slot}"))?;
+        }
+        let Some(bytes) = self.value(world, node, slot, value) else {
+            broken(
+                2,
+                time,
+                format_args!(
+                    "acceptor {node} accepted {proposal} of proposer {value} in slot {slot} without a whole value"
+                ),
+            )?;
+            return Ok(false);
+        };
+        if chosen {
+            if self.get(ViewId(slot)).is_none_or(|d| d.sealed != bytes) {
+                broken(
+                    2,
+                    time,
+                    format_args!("acceptor {node} holds other bytes than were decided in slot {slot}"),
+                )?;
+            }
+            return Ok(false);
+        }
+        if acceptors.count_ones() < self.majority {
+            return Ok(false);
+        }
+        self.tallies[at].chosen = true;
+        for other in (0..self.words.len() as u32).filter(|o| *o != node && acceptors >> o & 1 == 1) {
+            let place = (slot % self.words[0].len() as u64) as usize;
+            let word = self.words[other as usize][place].state(ViewId(slot)).unwrap_or_default();
+            if (word.accepted_proposal, word.accepted_value) == (proposal, value)
+                && self.value(world, other, slot, value).is_none_or(|b| b != bytes)
+            {
+                broken(
+                    2,
+                    time,
+                    format_args!(
+                        "slot {slot}: acceptors {node} and {other} accepted {proposal} of proposer {value} but hold different bytes"
+                    ),
+                )?;
+            }
+        }
+        if let Some(before) = self.get(ViewId(slot)) {
+            if before.sealed != bytes {
+                broken(
+                    1,
+                    time,
+                    format_args!(
+                        "slot {slot} is decided twice, under {proposal} of proposer {value} with another value"
+                    ),
+                )?;
+            }
+            return Ok(false);
+        }
+        if slot != self.newest().id.0 + 1 {
+            broken(4, time, format_args!("slot {slot} is decided after view {}", self.newest().id))?;
+        }
+        let Some(view) = View::unseal(&bytes) else {
+            broken(2, time, format_args!("slot {slot} is decided on bytes that are no view"))?;
+            return Ok(false);
+        };
+        self.decide(world, view, bytes, marks)?;
+        cues.push(Cue::Chosen);
+        Ok(true)
+    }
+
+    fn decide(&mut self, world: &World<Tapped>, view: View, sealed: Arc<[u8]>, marks: &mut Marks) -> Verdict {
+        let time = world.now();
+        let before = &self.views[self.views.len() - 1];
+        let old = Arc::clone(&before.view);
+        let compatible = old.is_compatible(&view);
+        let (base, run_lease) =
+            if compatible { (before.base, before.run_lease.max(view.lease)) } else { (view.id, view.lease) };
+        self.lease_changes.0 |= view.lease > old.lease;
+        self.lease_changes.1 |= view.lease < old.lease;
+        for member in &view.members {
+            if old.member(member.incarnation).is_some_and(|m| m.token == member.token) {
+                continue;
+            }
+            if !self.used.insert(member.incarnation) {
+                broken(
+                    12,
+                    time,
+                    format_args!("view {} gives incarnation {} out again", view.id, member.incarnation),
+                )?;
+            }
+            if let Some(other) = self.tokens.insert(member.token, member.incarnation) {
+                let id = view.id;
+                broken(
+                    12,
+                    time,
+                    format_args!("view {id}: one join made incarnations {other} and {}", member.incarnation),
+                )?;
+            }
+        }
+        if view.members.windows(2).any(|pair| pair[0].incarnation >= pair[1].incarnation) {
+            broken(12, time, format_args!("view {} holds an incarnation twice", view.id))?;
+        }
+        for change in &view.changes {
+            match *change {
+                Change::Failed { level: Level::Replaced, .. } => marks.hit(Mark::ReplacedSeat),
+                Change::Failed { level: Level::Host, .. } => marks.hit(Mark::HostRemoved),
+                Change::Failed { accused, .. } => {
+                    let lived = old.member(accused).is_some_and(|m| {
+                        m.address.seat == 0
+                            && world.address(m.address.region) == m.address
+                            && world.state(m.address.region) == State::Running
+                    });
+                    if lived {
+                        marks.hit(Mark::FalseRemoval);
+                    }
+                }
+                Change::Left(_) => marks.hit(Mark::Left),
+                Change::Settled => marks.hit(Mark::Settled),
+                Change::Joined(_) | Change::Lease => {}
+            }
+        }
+        self.failovers += u64::from(view.changes.iter().any(|c| matches!(c, Change::Failed { .. })));
+        self.views.push(Decided { view: Arc::new(view), sealed, at: time, base, run_lease });
+        Ok(())
+    }
+
+    /// A long operation has ended at an acceptor: a value that is decided there must still be whole.
+    fn reread(&mut self, world: &World<Tapped>, node: u32) -> Verdict {
+        let newest = self.newest().id.0;
+        for at in 0..self.tallies.len() {
+            let Tally { slot, proposal, value, chosen, .. } = self.tallies[at];
+            if !chosen || slot + 1 < newest {
+                continue;
+            }
+            let place = (slot % self.words[0].len() as u64) as usize;
+            let word = self.words[node as usize][place].state(ViewId(slot)).unwrap_or_default();
+            if (word.accepted_proposal, word.accepted_value) != (proposal, value) {
+                continue;
+            }
+            let bytes = self.value(world, node, slot, value);
+            if bytes.as_deref() != self.get(ViewId(slot)).map(|d| &*d.sealed) {
+                broken(
+                    2,
+                    world.now(),
+                    format_args!("acceptor {node} lost the value that was decided in slot {slot}"),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a holder existed in the views below `base`.
+    pub(super) fn had_holders(&self, base: ViewId) -> bool {
+        base.0 > 0
+            && self
+                .get(ViewId(base.0 - 1))
+                .is_some_and(|d| d.view.members.iter().any(|m| m.kind != Kind::Coordinator))
+    }
+}

@@ -1,0 +1,165 @@
+//! The oracle: it sees true time and everybody's memory, looks after every step, and stops at the first violation.
+//!
+//! It computes what it judges by from decided values alone: which views are compatible, who may read a page, how long a
+//! lease can last. Nothing that a machine believes is taken for true.
+
+mod decisions;
+mod pages;
+mod processes;
+
+pub(crate) use decisions::Decisions;
+
+use super::marks::{Mark, Marks};
+use super::role::Tapped;
+use super::scenario::Scenario;
+use obol_fabric::ViewId;
+use obol_fabric::sim::{StepInfo, What, World};
+use obol_membership::View;
+use pages::Pages;
+use processes::Processes;
+use std::fmt;
+use std::sync::Arc;
+
+/// A broken invariant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The row of the table of invariants.
+    pub row: u8,
+    /// True time in nanoseconds.
+    pub time: u64,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "row {} at {} ns: {}", self.row, self.time, self.what)
+    }
+}
+
+/// What a check finds.
+pub(crate) type Verdict = Result<(), Violation>;
+
+/// A broken row.
+pub(crate) fn broken(row: u8, time: u64, what: impl fmt::Display) -> Verdict {
+    Err(Violation { row, time, what: what.to_string() })
+}
+
+/// What the oracle saw that a fault may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cue {
+    /// A holder renewed its lease or took one.
+    Renewed(u32),
+    /// An acceptor was the first to accept a value in a slot.
+    Accepted,
+    /// A view was decided.
+    Chosen,
+    /// A CLEAR was sent.
+    ClearSent,
+    /// A coordinator began to lead.
+    Takeover,
+}
+
+/// Everything that is remembered of a run.
+#[derive(Debug)]
+pub(crate) struct Oracle {
+    pub(crate) decisions: Decisions,
+    processes: Processes,
+    pages: Pages,
+    coordinators: u32,
+    /// What happened in the last step.
+    pub(crate) cues: Vec<Cue>,
+    pub(crate) marks: Marks,
+}
+
+impl Oracle {
+    pub(crate) fn new(scenario: &Scenario, genesis: &Arc<View>) -> Self {
+        Self {
+            decisions: Decisions::new(scenario, genesis),
+            processes: Processes::new(scenario),
+            pages: Pages::new(scenario),
+            coordinators: scenario.coordinators,
+            cues: Vec::new(),
+            marks: Marks::NONE,
+        }
+    }
+
+    /// The newest decided view.
+    pub(crate) fn newest(&self) -> &Arc<View> {
+        self.decisions.newest()
+    }
+
+    /// Views decided so far that removed somebody who failed.
+    pub(crate) const fn failovers(&self) -> u64 {
+        self.decisions.failovers
+    }
+
+    /// Looks at what a step has changed.
+    pub(crate) fn after(&mut self, world: &World<Tapped>, step: &StepInfo) -> Verdict {
+        match step.what {
+            What::Step => self.node(world, step.node),
+            What::Arrived | What::Rest => self.memory(world, step.node, step.what == What::Rest),
+            _ => self.pages.advance(world, &self.decisions, world.now(), &mut self.marks),
+        }
+    }
+
+    /// Looks at a node whose machine was called.
+    pub(crate) fn node(&mut self, world: &World<Tapped>, node: u32) -> Verdict {
+        self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
+        let seen = self.processes.look(world, &self.decisions, node, &mut self.marks)?;
+        if seen.took_over {
+            self.cues.push(Cue::Takeover);
+        }
+        if let Some(base) = seen.cleared {
+            self.cues.push(Cue::ClearSent);
+            self.pages.cleared(world, &self.decisions, node, base)?;
+        }
+        if node >= self.coordinators && self.pages.look(world, &self.decisions, node, &mut self.marks)? {
+            self.cues.push(Cue::Renewed(node));
+        }
+        Ok(())
+    }
+
+    /// Looks at a node whose memory a peer may have changed.
+    fn memory(&mut self, world: &World<Tapped>, node: u32, long: bool) -> Verdict {
+        self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
+        if node >= self.coordinators {
+            return self.pages.fence(world, &self.decisions, node);
+        }
+        let newest = self.decisions.newest().id;
+        if self.decisions.look(world, node, long, &mut self.cues, &mut self.marks)? {
+            self.pages.decided(world, &self.decisions, newest)?;
+        }
+        Ok(())
+    }
+
+    /// A process is about to end, or a node to restart: what was active until now counts.
+    pub(crate) fn before_fault(&mut self, world: &World<Tapped>) -> Verdict {
+        self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)
+    }
+
+    /// A node was killed: its page stays with the programs that map it.
+    pub(crate) fn killed(&mut self, world: &World<Tapped>, node: u32) {
+        self.processes.ended(world, node, &mut self.marks);
+        self.pages.killed(world, node);
+    }
+
+    /// A run is over.
+    pub(crate) fn finish(&mut self, world: &World<Tapped>) {
+        for node in 0..world.len() {
+            self.processes.ended(world, node, &mut self.marks);
+            self.marks.merge(world.machine(node).marks);
+        }
+        if self.decisions.newest().id == ViewId::GENESIS {
+            return;
+        }
+        let longer = self.decisions.lease_changes.0;
+        let shorter = self.decisions.lease_changes.1;
+        if longer {
+            self.marks.hit(Mark::LeaseLonger);
+        }
+        if shorter {
+            self.marks.hit(Mark::LeaseShorter);
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! Rows 5, 6, 7 and 10: which lease pages can be active, for whom, between which true times.
+//!
+//! A page changes only when its holder publishes or a peer raises the fence, so between two steps it is active on one
+//! interval of true time that follows from the node's clock. The *floor* is the highest base of which some page has been
+//! active or a CLEAR was sent; from then on no page that somebody can read may be active below it. That is the claim of
+//! `docs/design/leases.md`, word for word.
+
+use super::{Decisions, Verdict, Violation, broken};
+use crate::campaign::marks::{Mark, Marks};
+use crate::campaign::role::Tapped;
+use crate::campaign::scenario::Scenario;
+use obol_fabric::page;
+use obol_fabric::sim::{State, World};
+use obol_fabric::{Address, Instant, Page, ViewId};
+use obol_membership::lease::shortened;
+use obol_membership::{Mutant, Plant};
+
+/// Rounding of two clock readings, in nanoseconds.
+const ROUNDING: u64 = 4;
+/// Never.
+const NEVER: u64 = u64::MAX;
+
+/// A page of one life of one node.
+#[derive(Debug)]
+struct Copy {
+    node: u32,
+    generation: u32,
+    /// Where its words lie: tells which programs map it.
+    region: usize,
+    page: Page,
+    fence: ViewId,
+    /// By comparing members; of the page's view.
+    base: ViewId,
+    /// True times between which it is active, if somebody reads it.
+    from: u64,
+    until: u64,
+    /// Whether `from` has been reached and judged.
+    entered: bool,
+}
+
+/// Why nothing below the floor may be active.
+#[derive(Clone, Copy, Debug)]
+enum Reason {
+    Nothing,
+    /// This node's page was active.
+    Active(u32),
+    /// This coordinator sent CLEAR.
+    Clear(u32),
+}
+
+/// All pages of a run.
+#[derive(Debug)]
+pub(super) struct Pages {
+    /// Of the present (or last) life of each node; `None` before it published.
+    present: Vec<Option<Copy>>,
+    /// Of earlier lives, as long as a program maps them.
+    orphans: Vec<Copy>,
+    coordinators: u32,
+    /// When the next page becomes active.
+    next: u64,
+    floor: ViewId,
+    reason: Reason,
+    /// The shortest round trip there is.
+    round_trip: u64,
+    /// Whether clocks keep to the drift bound, as rows 6 and 7 take for granted.
+    clocks_keep: bool,
+    drift_ppm: u32,
+    plant: Plant,
+}
+
+impl Pages {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        Self {
+            present: (0..scenario.nodes()).map(|_| None).collect(),
+            orphans: Vec::new(),
+            coordinators: scenario.coordinators,
+            next: NEVER,
+            floor: ViewId::GENESIS,
+            reason: Reason::Nothing,
+            round_trip: 2 * scenario.calm.one_way.min.0,
+            clocks_keep: !scenario.canary,
+            drift_ppm: scenario.config.timing.drift_ppm,
+            plant: scenario.config.plant,
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Copy> {
+        self.present.iter().flatten().chain(&self.orphans)
+    }
+
+    /// Lets true time reach `to` while nothing changes.
+    #[inline]
+    pub(super) fn advance(
+        &mut self,
+        world: &World<Tapped>,
+        decisions: &Decisions,
+        to: u64,
+        marks: &mut Marks,
+    ) -> Verdict {
+        if to < self.next {
+            return Ok(());
+        }
+        loop {
+            let due = |c: &Copy| !c.entered && c.from < c.until && c.from <= to;
+            let present = self.present.iter().flatten().enumerate().filter(|(_, c)| due(c));
+            let first = present.map(|(_, c)| (c.from, c.node, false, c.generation));
+            let orphans =
+                self.orphans.iter().filter(|c| due(c)).map(|c| (c.from, c.node, true, c.generation));
+            let Some((time, node, orphan, generation)) = first.chain(orphans).min() else { break };
+            let slot = if orphan {
+                self.orphans.iter_mut().find(|c| c.node == node && c.generation == generation)
+            } else {
+                self.present[node as usize].as_mut()
+            };
+            let Some(copy) = slot else { break };
+            copy.entered = true;
+            let (base, region, view) = (copy.base, copy.region, copy.page.view);
+            if !readable(world, decisions, node, generation, region, view) {
+                continue;
+            }
+            match world.state(node) {
+                _ if orphan => marks.hit(Mark::OrphanActive),
+                State::Dead => marks.hit(Mark::OrphanActive),
+                State::Frozen => marks.hit(Mark::FrozenActive),
+                State::Running => {}
+            }
+            if base < self.floor {
+                return self.overlap(time, node, view, base);
+            }
+            if base > self.floor {
+                self.raise(world, decisions, time, base, Reason::Active(node), false)?;
+            }
+        }
+        self.schedule();
+        Ok(())
+    }
+
+    fn schedule(&mut self) {
+        self.next =
+            self.all().filter(|c| !c.entered && c.from < c.until).map(|c| c.from).min().unwrap_or(NEVER);
+    }
+
+    fn overlap(&self, time: u64, node: u32, view: ViewId, base: ViewId) -> Verdict {
+        let floor = self.floor;
+        match self.reason {
+            Reason::Clear(by) => broken(
+                10,
+                time,
+                format_args!(
+                    "node {node} is active in view {view} of base {base} after node {by} sent CLEAR({floor})"
+                ),
+            ),
+            Reason::Active(by) => broken(
+                5,
+                time,
+                format_args!(
+                    "node {node} is active in view {view} of base {base} after node {by} was in base {floor}"
+                ),
+            ),
+            Reason::Nothing => Ok(()),
+        }
+    }
+
+    /// From `time` on nothing below `base` may be active. `later` tells that this also holds for a page that will be
+    /// active without a further renewal.
+    fn raise(
+        &mut self,
+        world: &World<Tapped>,
+        decisions: &Decisions,
+        time: u64,
+        base: ViewId,
+        reason: Reason,
+        later: bool,
+    ) -> Verdict {
+        (self.floor, self.reason) = (base, reason);
+        for c in self.all() {
+            let active = c.from < c.until && time < c.until && (later || c.from <= time);
+            if active
+                && c.base < base
+                && readable(world, decisions, c.node, c.generation, c.region, c.page.view)
+            {
+                return self.overlap(time, c.node, c.page.view, c.base);
+            }
+        }
+        Ok(())
+    }
+
+    /// A coordinator has sent CLEAR.
+    pub(super) fn cleared(
+        &mut self,
+        world: &World<Tapped>,
+        decisions: &Decisions,
+        node: u32,
+        base: ViewId,
+    ) -> Verdict {
+        if decisions.get(base).is_none() {
+            return broken(
+                10,
+                world.now(),
+                format_args!("node {node} cleared view {base}, which nobody decided"),
+            );
+        }
+        if base > self.floor {
+            self.raise(world, decisions, world.now(), base, Reason::Clear(node), true)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at the page of a node that was called; true if it was published anew.
+    pub(super) fn look(
+        &mut self,
+        world: &World<Tapped>,
+        decisions: &Decisions,
+        node: u32,
+        marks: &mut Marks,
+    ) -> Result<bool, Violation> {
+        let words = world.page(node);
+        let Some(shown) = page::load(words) else { return Ok(false) };
+        let generation = world.address(node).generation;
+        let old = self.present[node as usize].as_ref().filter(|c| c.generation == generation);
+        if old.map_or(Page::default(), |c| c.page) == shown {
+            return Ok(false);
+        }
+        let before = old.map_or(Instant::ZERO, |c| c.page.end);
+        let now = world.now();
+        let mut copy = Copy {
+            node,
+            generation,
+            region: world.memory(node).as_ptr() as usize,
+            page: shown,
+            fence: page::fenced(words),
+            base: ViewId::GENESIS,
+            from: NEVER,
+            until: 0,
+            entered: false,
+        };
+        let holds = shown.end != Instant::ZERO;
+        if holds {
+            let Some(decided) = decisions.get(shown.view) else {
+                broken(
+                    5,
+                    now,
+                    format_args!("node {node} holds a lease on view {}, which nobody decided", shown.view),
+                )?;
+                return Ok(false);
+            };
+            copy.base = decided.base;
+            copy.until = world.to_true(node, shown.end);
+            if !self.is_fenced(&copy) {
+                copy.from = world.to_true(node, shown.start).max(now);
+            }
+            // Row 6: the READs were posted a round trip ago at the latest.
+            let posted = world.clock(node).local(now.saturating_sub(self.round_trip));
+            let latest = posted + shortened(decided.run_lease, self.drift_ppm);
+            if self.clocks_keep && shown.end.0 > latest.0 + ROUNDING && shown.end > before {
+                let over = shown.end.0 - latest.0;
+                broken(
+                    6,
+                    now,
+                    format_args!(
+                        "node {node} holds view {} for {over} ns longer than its READs allow",
+                        shown.view
+                    ),
+                )?;
+            }
+            // Row 7: whoever renewed had not read the next slot after it was decided.
+            if let Some(next) = decisions.get(shown.view.next()).filter(|_| self.clocks_keep) {
+                let limit = next.at + decided.run_lease.0 + ROUNDING;
+                if copy.until > limit {
+                    let over = copy.until - limit;
+                    broken(
+                        7,
+                        now,
+                        format_args!(
+                            "node {node} holds view {} for {over} ns longer than a lease after its successor",
+                            shown.view
+                        ),
+                    )?;
+                }
+            }
+        }
+        let extended = holds && shown.end > before;
+        self.present[node as usize] = Some(copy);
+        self.schedule();
+        self.advance(world, decisions, now, marks)?;
+        Ok(extended)
+    }
+
+    /// Whether the fence hides a page.
+    fn is_fenced(&self, copy: &Copy) -> bool {
+        copy.fence > copy.page.view && !self.plant.has(Mutant::IgnoreFence)
+    }
+
+    /// Looks at the fence of a node whose memory a peer may have changed.
+    pub(super) fn fence(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> Verdict {
+        let fence = page::fenced(world.page(node));
+        let generation = world.address(node).generation;
+        if self.present[node as usize].as_ref().is_none_or(|c| c.generation != generation) {
+            if fence == ViewId::GENESIS {
+                return Ok(());
+            }
+            self.present[node as usize] = Some(Copy {
+                node,
+                generation,
+                region: world.memory(node).as_ptr() as usize,
+                page: Page::default(),
+                fence: ViewId::GENESIS,
+                base: ViewId::GENESIS,
+                from: NEVER,
+                until: 0,
+                entered: false,
+            });
+        }
+        let Some(copy) = &mut self.present[node as usize] else { return Ok(()) };
+        if copy.fence == fence {
+            return Ok(());
+        }
+        let now = world.now();
+        if fence < copy.fence {
+            let old = copy.fence;
+            return broken(10, now, format_args!("the fence of node {node} fell from {old} to {fence}"));
+        }
+        if fence > decisions.newest().id {
+            return broken(
+                21,
+                now,
+                format_args!("node {node} is fenced at view {fence}, which nobody decided"),
+            );
+        }
+        copy.fence = fence;
+        if fence > copy.page.view && !self.plant.has(Mutant::IgnoreFence) {
+            copy.until = copy.until.min(now);
+            if !copy.entered {
+                copy.from = NEVER;
+            }
+            self.schedule();
+        }
+        Ok(())
+    }
+
+    /// A view was decided: leases on its predecessor end within one lease from now. (Row 7.)
+    pub(super) fn decided(&self, world: &World<Tapped>, decisions: &Decisions, before: ViewId) -> Verdict {
+        let Some(old) = decisions.get(before).filter(|_| self.clocks_keep) else { return Ok(()) };
+        let limit = world.now() + old.run_lease.0 + ROUNDING;
+        for c in self.present.iter().flatten().filter(|c| c.page.view == before && c.from < c.until) {
+            if c.until > limit && c.node >= self.coordinators {
+                let over = c.until - limit;
+                broken(
+                    7,
+                    world.now(),
+                    format_args!("node {} holds view {before} for {over} ns longer than a lease", c.node),
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A node was killed: nobody writes its page any more, but programs may read it.
+    pub(super) fn killed(&mut self, world: &World<Tapped>, node: u32) {
+        self.orphans.retain(|c| world.programs(c.node).any(|p| p.is_alive() && maps(p.memory(), c.region)));
+        if let Some(copy) = self.present[node as usize].take() {
+            self.orphans.push(copy);
+        }
+        self.schedule();
+    }
+}
+
+fn maps(memory: &[std::sync::atomic::AtomicU64], region: usize) -> bool {
+    memory.as_ptr() as usize == region
+}
+
+/// Whether a living process that `view` names can read this page.
+fn readable(
+    world: &World<Tapped>,
+    decisions: &Decisions,
+    node: u32,
+    generation: u32,
+    region: usize,
+    view: ViewId,
+) -> bool {
+    let Some(decided) = decisions.get(view) else { return false };
+    let names = |address: Address| decided.view.members.iter().any(|m| m.address == address);
+    let owner = Address { region: node, generation, ..Address::default() };
+    let owned = world.state(node) != State::Dead && world.address(node).generation == generation;
+    if owned && names(owner) {
+        return true;
+    }
+    world.programs(node).any(|p| p.is_alive() && maps(p.memory(), region) && names(p.address()))
+}

@@ -1,0 +1,215 @@
+//! Rows 1, 3 and 4 at each process: what it installs was decided, in order, without a silent gap. The counters of its
+//! region give most of the marks.
+
+use super::{Decisions, Violation, broken};
+use crate::campaign::marks::{Mark, Marks};
+use crate::campaign::role::Tapped;
+use crate::campaign::scenario::Scenario;
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::{self, Kind};
+use obol_fabric::sim::World;
+use obol_fabric::{Layout, ViewId};
+use obol_membership::View;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What is remembered of a process.
+#[derive(Debug, Default)]
+struct Process {
+    generation: u32,
+    view: Option<Arc<View>>,
+    installs: u64,
+    jumps: u64,
+    clears: u64,
+    takeovers: u64,
+    aborts: u64,
+    /// Holders cleared by this coordinator when it last learned of a view.
+    holders: u64,
+}
+
+/// What a step of a process showed.
+pub(super) struct Seen {
+    /// It sent this CLEAR.
+    pub(super) cleared: Option<ViewId>,
+    pub(super) took_over: bool,
+}
+
+/// All processes with a machine.
+#[derive(Debug)]
+pub(super) struct Processes {
+    layout: Layout,
+    coordinators: u32,
+    all: Vec<Process>,
+}
+
+impl Processes {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let all = (0..scenario.nodes()).map(|_| Process::default()).collect();
+        Self { layout: scenario.config.layout, coordinators: scenario.coordinators, all }
+    }
+
+    fn counter(&self, world: &World<Tapped>, node: u32, counter: Counter) -> u64 {
+        let word = (self.layout.counters(0) + counter as u32 * 8) as usize / 8;
+        world.memory(node)[word].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn look(
+        &mut self,
+        world: &World<Tapped>,
+        decisions: &Decisions,
+        node: u32,
+        marks: &mut Marks,
+    ) -> Result<Seen, Violation> {
+        let generation = world.address(node).generation;
+        if self.all[node as usize].generation != generation {
+            // Acceptor memory outlives its process, and so do the counters in it.
+            let fresh = Process {
+                generation,
+                installs: self.counter(world, node, Counter::ViewsInstalled),
+                jumps: self.counter(world, node, Counter::ViewJumps),
+                clears: self.counter(world, node, Counter::ClearsSent),
+                takeovers: self.counter(world, node, Counter::Takeovers),
+                aborts: self.counter(world, node, Counter::Aborts),
+                ..Process::default()
+            };
+            let first = self.all[node as usize].generation == 0;
+            self.all[node as usize] =
+                if first { Process { generation, ..Process::default() } } else { fresh };
+        }
+        let view = world.machine(node).view();
+        let changed = self.all[node as usize].view.as_ref().is_none_or(|old| !Arc::ptr_eq(old, view));
+        if changed {
+            self.installed(world, decisions, node)?;
+        }
+        if node >= self.coordinators {
+            return Ok(Seen { cleared: None, took_over: false });
+        }
+        self.led(world, decisions, node, marks)
+    }
+
+    /// A process has another newest view than before.
+    fn installed(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> super::Verdict {
+        let time = world.now();
+        let view = world.machine(node).view();
+        let Some(decided) = decisions.get(view.id) else {
+            return broken(
+                1,
+                time,
+                format_args!("node {node} installed view {}, which nobody decided", view.id),
+            );
+        };
+        if !Arc::ptr_eq(view, &decided.view) && *view != decided.view {
+            return broken(
+                1,
+                time,
+                format_args!("node {node} installed another view {} than was decided", view.id),
+            );
+        }
+        let installs = self.counter(world, node, Counter::ViewsInstalled);
+        let jumps = self.counter(world, node, Counter::ViewJumps);
+        let holders = self.cleared_holders(world, node);
+        let process = &mut self.all[node as usize];
+        let (steps, jumped) = (installs - process.installs, jumps > process.jumps);
+        if let Some(old) = &process.view {
+            if view.id < old.id {
+                return broken(
+                    3,
+                    time,
+                    format_args!("node {node} went back from view {} to {}", old.id, view.id),
+                );
+            }
+            if !jumped && view.id.0 - old.id.0 > steps {
+                return broken(
+                    4,
+                    time,
+                    format_args!("node {node} went from view {} to {} silently", old.id, view.id),
+                );
+            }
+        }
+        process.installs = installs;
+        process.jumps = jumps;
+        process.holders = holders;
+        process.view = Some(Arc::clone(view));
+        Ok(())
+    }
+
+    fn cleared_holders(&self, world: &World<Tapped>, node: u32) -> u64 {
+        [Counter::FencesRaised, Counter::ClearedByProof, Counter::ClearedByWait]
+            .into_iter()
+            .map(|c| self.counter(world, node, c))
+            .sum()
+    }
+
+    /// What a coordinator did as a leader.
+    fn led(
+        &mut self,
+        world: &World<Tapped>,
+        decisions: &Decisions,
+        node: u32,
+        marks: &mut Marks,
+    ) -> Result<Seen, Violation> {
+        let clears = self.counter(world, node, Counter::ClearsSent);
+        let takeovers = self.counter(world, node, Counter::Takeovers);
+        let aborts = self.counter(world, node, Counter::Aborts);
+        let process = &self.all[node as usize];
+        let (cleared, took_over) = (clears > process.clears, takeovers > process.takeovers);
+        if aborts > process.aborts {
+            self.aborted(world, node, aborts - process.aborts, marks);
+        }
+        let base = world.machine(node).view().base;
+        if cleared && decisions.had_holders(base) && self.cleared_holders(world, node) == process.holders {
+            marks.hit(Mark::ClearByBlindWait);
+        }
+        if took_over {
+            let leads = |n: u32| {
+                world.state(n) != obol_fabric::sim::State::Dead
+                    && world.machine(n).coordinator().is_some_and(obol_membership::Coordinator::is_leading)
+            };
+            if (0..self.coordinators).filter(|n| leads(*n)).count() > 1 {
+                marks.hit(Mark::TwoLeaders);
+            }
+            if world.machine(node).coordinator().is_some_and(|c| c.incarnation().is_none()) {
+                marks.hit(Mark::StandbyLeads);
+            }
+        }
+        let process = &mut self.all[node as usize];
+        (process.clears, process.takeovers, process.aborts) = (clears, takeovers, aborts);
+        Ok(Seen { cleared: cleared.then_some(base), took_over })
+    }
+
+    /// Why attempts were aborted stands in the flight recorder.
+    fn aborted(&self, world: &World<Tapped>, node: u32, count: u64, marks: &mut Marks) {
+        let first = self.layout.recorder(0) as usize / 8;
+        let words = &world.memory(node)[first..first + self.layout.recorder_bytes() / 8];
+        let written = words[0].load(Ordering::Relaxed);
+        let recent = recorder::read(words, written.saturating_sub(count + 8));
+        for event in recent.iter().filter(|e| e.record.kind == Kind::Abort) {
+            match event.record.level {
+                0 => marks.hit(Mark::AbortMispredicted),
+                1 => marks.hit(Mark::AbortContended),
+                2 => marks.hit(Mark::AbortNoMajority),
+                4 => marks.hit(Mark::AbortBehind),
+                _ => {}
+            }
+        }
+    }
+
+    /// A process is gone, or the run is over: its counters tell which paths it took.
+    pub(super) fn ended(&self, world: &World<Tapped>, node: u32, marks: &mut Marks) {
+        for (counter, mark) in [
+            (Counter::Adoptions, Mark::Adoption),
+            (Counter::ViewJumps, Mark::Jump),
+            (Counter::ViewsFetched, Mark::Fetch),
+            (Counter::FencesRaised, Mark::ClearByFence),
+            (Counter::ClearedByProof, Mark::ClearByProof),
+            (Counter::ClearedByWait, Mark::ClearByWait),
+            (Counter::ClearsUsed, Mark::ClearUsed),
+            (Counter::Takeovers, Mark::Takeover),
+            (Counter::RenewalsLate, Mark::RenewalLate),
+        ] {
+            if self.counter(world, node, counter) > 0 {
+                marks.hit(mark);
+            }
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Many seeds on all cores, and what they add up to.
+
+use super::marks::Marks;
+use super::runner::{Run, run};
+use obol_membership::Plant;
+use serde::Serialize;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// From so many seeds on, a campaign must have taken every path.
+const MARKS_FROM_SEEDS: u64 = 1000;
+/// Violations that are reported one by one.
+const VIOLATIONS_MAX: usize = 20;
+/// How long [`throughput`] measures.
+const THROUGHPUT_TIME: Duration = Duration::from_secs(1);
+/// Nanoseconds of an hour.
+const HOUR: f64 = 3.6e12;
+
+/// Which seeds.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How many.
+    pub seeds: u64,
+    /// The first.
+    pub first: u64,
+    /// Threads.
+    pub threads: usize,
+    /// What is planted.
+    pub plant: Plant,
+}
+
+/// A seed that broke an invariant, or a canary that did not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// The row of the table of invariants.
+    pub row: u8,
+    /// True time in nanoseconds.
+    pub time: u64,
+    /// What happened.
+    pub what: String,
+}
+
+/// The sum of a campaign.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Seeds run, canaries included.
+    pub seeds: u64,
+    /// Views that removed somebody who failed.
+    pub failovers: u64,
+    /// Simulated time.
+    pub simulated_hours: f64,
+    /// Seeds that broke an invariant, and canaries that did not.
+    pub violations: Vec<Failure>,
+    /// With 95 % confidence, a seed breaks an invariant less often than this; 1 if one did.
+    pub upper_bound_95: f64,
+    /// Paths that no seed took.
+    pub marks_missing: Vec<&'static str>,
+    /// Canaries that failed as they must.
+    pub canaries: u64,
+    /// What it took.
+    pub wall_seconds: f64,
+    /// How fast that is.
+    pub failovers_per_second_per_core: f64,
+    /// The longest recovery, in thousandths of what row 21 allows.
+    pub recovery_permille_max: u64,
+}
+
+impl Report {
+    /// Whether the campaign found nothing, and looked everywhere.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.violations.is_empty() && (self.seeds < MARKS_FROM_SEEDS || self.marks_missing.is_empty())
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    failovers: u64,
+    time: u64,
+    seeds: u64,
+    canaries: u64,
+    recovery: u64,
+    marks: Marks,
+    violations: Vec<Failure>,
+}
+
+impl Sum {
+    fn add(&mut self, run: Run) {
+        self.seeds += 1;
+        self.failovers += run.failovers;
+        self.time += run.time;
+        self.marks.merge(run.marks);
+        self.recovery = self.recovery.max(run.recovery_permille);
+        match (run.canary, run.violation) {
+            (true, Some(violation)) if matches!(violation.row, 5 | 10) => self.canaries += 1,
+            (true, found) => {
+                let what = match found {
+                    Some(violation) => format!("the canary should break row 5 or 10, not: {violation}"),
+                    None => "the canary lives: the oracle does not see overlaps".to_owned(),
+                };
+                self.violations.push(Failure { seed: run.seed, row: 5, time: run.time, what });
+            }
+            (false, Some(v)) => {
+                self.violations.push(Failure { seed: run.seed, row: v.row, time: v.time, what: v.what });
+            }
+            (false, None) => {}
+        }
+    }
+}
+
+/// Runs a campaign. `progress` is called now and then with the number of seeds that are done.
+#[must_use]
+pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
+    let began = Instant::now();
+    let threads = options.threads.max(1);
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= options.seeds {
+                        return;
+                    }
+                    let run = run(options.first + n, options.plant, false);
+                    lock(&sum).add(run);
+                    progress(done.fetch_add(1, Ordering::Relaxed) + 1);
+                }
+            });
+        }
+    });
+    let wall = began.elapsed().as_secs_f64();
+    let mut sum = std::mem::take(&mut *lock(&sum));
+    sum.violations.sort_by_key(|v| v.seed);
+    let clean = sum.violations.is_empty();
+    sum.violations.truncate(VIOLATIONS_MAX);
+    Report {
+        seeds: sum.seeds,
+        failovers: sum.failovers,
+        simulated_hours: sum.time as f64 / HOUR,
+        upper_bound_95: if clean { (3.0 / sum.seeds.max(1) as f64).min(1.0) } else { 1.0 },
+        violations: sum.violations,
+        marks_missing: sum.marks.missing(),
+        canaries: sum.canaries,
+        wall_seconds: wall,
+        failovers_per_second_per_core: sum.failovers as f64 / wall / threads as f64,
+        recovery_permille_max: sum.recovery,
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// How a planted bug fared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// Its name.
+    pub name: &'static str,
+    /// The row that it breaks.
+    pub row: u8,
+    /// Whether a seed showed it.
+    pub caught: bool,
+    /// Seeds until the first that did.
+    pub seeds_to_detection: Option<u64>,
+    /// What that seed showed.
+    pub shown: Option<Failure>,
+}
+
+/// Planted bugs and how they fared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Hunt {
+    /// One by one.
+    pub mutants: Vec<Found>,
+}
+
+/// Looks for the first seed from `first` on that shows a planted bug, on so many threads. Canaries do not count.
+#[must_use]
+pub fn hunt(name: &'static str, row: u8, plant: Plant, first: u64, budget: u64, threads: usize) -> Found {
+    let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+    let best: Mutex<Option<(u64, Failure)>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= budget {
+                        return;
+                    }
+                    let run = run(first + n, plant, false);
+                    if run.canary {
+                        continue;
+                    }
+                    if let Some(v) = run.violation {
+                        let failure = Failure { seed: run.seed, row: v.row, time: v.time, what: v.what };
+                        let mut best = lock(&best);
+                        if best.as_ref().is_none_or(|(found, _)| *found > n) {
+                            *best = Some((n, failure));
+                        }
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let best = lock(&best).take();
+    Found {
+        name,
+        row,
+        caught: best.is_some(),
+        seeds_to_detection: best.as_ref().map(|(n, _)| n + 1),
+        shown: best.map(|(_, failure)| failure),
+    }
+}
+
+/// Failovers per second on one core, judged by the oracle, over about a second.
+#[must_use]
+pub fn throughput() -> f64 {
+    let began = Instant::now();
+    let (mut seed, mut failovers) = (1, 0);
+    while began.elapsed() < THROUGHPUT_TIME {
+        failovers += run(seed, Plant::NONE, false).failovers;
+        seed += 1;
+    }
+    failovers as f64 / began.elapsed().as_secs_f64()
+}

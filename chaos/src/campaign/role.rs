@@ -1,0 +1,107 @@
+//! A node's machine as the simulator drives it, with a tap on what it is told: some paths leave no other trace.
+
+use super::marks::{Mark, Marks};
+use obol_fabric::{Event, Fabric, Instant, Machine, ViewId};
+use obol_membership::wire::{Message, Refusal};
+use obol_membership::{Coordinator, Member, View};
+use std::sync::Arc;
+
+/// Which machine.
+#[derive(Debug)]
+pub(crate) enum Role {
+    /// A coordinator.
+    Coordinator(Box<Coordinator>),
+    /// An agent or an embedded app.
+    Member(Box<Member>),
+}
+
+/// A machine and what was seen of it.
+#[derive(Debug)]
+pub(crate) struct Tapped {
+    pub(crate) role: Role,
+    pub(crate) marks: Marks,
+}
+
+impl Tapped {
+    pub(crate) const fn new(role: Role) -> Self {
+        Self { role, marks: Marks::NONE }
+    }
+
+    /// The newest view that the machine knows.
+    pub(crate) fn view(&self) -> &Arc<View> {
+        match &self.role {
+            Role::Coordinator(c) => c.view(),
+            Role::Member(m) => m.view(),
+        }
+    }
+
+    pub(crate) fn coordinator(&self) -> Option<&Coordinator> {
+        match &self.role {
+            Role::Coordinator(c) => Some(c),
+            Role::Member(_) => None,
+        }
+    }
+
+    pub(crate) fn member(&self) -> Option<&Member> {
+        match &self.role {
+            Role::Coordinator(_) => None,
+            Role::Member(m) => Some(m),
+        }
+    }
+
+    fn overhear(&mut self, bytes: &[u8]) {
+        // Only messages that a mark is about are decoded: CLEAR, a join's reply, a nudge, an announcement by number.
+        if !matches!(bytes.first(), Some(2 | 3 | 6 | 8)) {
+            return;
+        }
+        match Message::decode(bytes) {
+            Ok(Message::Clear(base)) if self.member().is_some() && base < self.view().base => {
+                self.marks.hit(Mark::LateClear);
+            }
+            Ok(Message::Clear(base)) if self.member().is_some() && base > ViewId(self.view().id.0) => {
+                self.marks.hit(Mark::EarlyClear);
+            }
+            Ok(Message::JoinReply { outcome: Err(refusal), .. }) => self.marks.hit(match refusal {
+                Refusal::Stale => Mark::RefusedStale,
+                Refusal::NoHost => Mark::RefusedNoHost,
+                _ => Mark::RefusedOther,
+            }),
+            Ok(Message::Nudge(_)) => self.marks.hit(Mark::Nudge),
+            Ok(Message::Decided(_)) => self.marks.hit(Mark::AnnouncedByNumber),
+            _ => {}
+        }
+    }
+}
+
+impl Machine for Tapped {
+    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        match &mut self.role {
+            Role::Coordinator(c) => c.start(now, fabric),
+            Role::Member(m) => m.start(now, fabric),
+        }
+    }
+
+    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
+        if let Event::Datagram { bytes, .. } = event {
+            self.overhear(bytes);
+        }
+        match &mut self.role {
+            Role::Coordinator(c) => c.handle(now, event, fabric),
+            Role::Member(m) => m.handle(now, event, fabric),
+        }
+    }
+
+    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        match &mut self.role {
+            Role::Coordinator(c) => c.tick(now, fabric),
+            Role::Member(m) => m.tick(now, fabric),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        match &self.role {
+            Role::Coordinator(c) => c.deadline(),
+            Role::Member(m) => m.deadline(),
+        }
+    }
+}

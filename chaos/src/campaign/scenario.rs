@@ -1,0 +1,233 @@
+//! What a seed draws: the cluster, its clocks, its weather, and how long it is tormented. Nothing here looks at a plant,
+//! so that a planted bug meets the same world as the shipped code.
+
+use obol_fabric::sim::{Clock, Delay, Network, Rng};
+use obol_fabric::{Instant, Layout, Limits, Nanos};
+use obol_membership::{Config, Plant, Timing};
+
+/// One seed in so many is a canary.
+pub const CANARY_EVERY: u64 = 100;
+/// Seats of a region: the owner and up to three programs.
+const SEATS: u32 = 4;
+/// Bytes of a view: 33 members and as many departed ones twice over.
+const VALUE_BYTES: u32 = 6144;
+/// Drift bounds that are drawn, in parts per million.
+const DRIFTS_PPM: [u32; 5] = [20, 200, 1_000, 5_000, 20_000];
+/// How far a canary's clocks are off, in parts per billion: far beyond any bound.
+const CANARY_RATE_PPB: i64 = 400_000_000;
+
+/// A cluster and its fate, as drawn from a seed.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The seed.
+    pub seed: u64,
+    /// Whether this run must fail.
+    pub canary: bool,
+    /// Coordinators: nodes `0..coordinators`.
+    pub coordinators: u32,
+    /// Agents: the nodes after them.
+    pub agents: u32,
+    /// Embedded apps: the nodes after those.
+    pub embedded: u32,
+    /// Members of these nodes that are there from the beginning; the others join later.
+    pub early: u32,
+    /// What the machines are built with.
+    pub config: Config,
+    /// The weather of the safety phase.
+    pub rough: Network,
+    /// The weather of the liveness phase.
+    pub calm: Network,
+    /// Every node's clock.
+    pub clocks: Vec<Clock>,
+    /// Storms of the safety phase.
+    pub storms: u32,
+    /// Within what time, after the faults have stopped, all must be well.
+    pub patience: u64,
+}
+
+impl Scenario {
+    /// Nodes with a machine.
+    #[must_use]
+    pub const fn nodes(&self) -> u32 {
+        self.coordinators + self.agents + self.embedded
+    }
+
+    /// Whether a node is an agent, whose seats programs can take.
+    #[must_use]
+    pub const fn is_agent(&self, node: u32) -> bool {
+        node >= self.coordinators && node < self.coordinators + self.agents
+    }
+
+    /// Draws a scenario. The same seed gives the same.
+    #[must_use]
+    pub fn draw(seed: u64, plant: Plant) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0b01_ca3b_a160_0000);
+        let canary = seed % CANARY_EVERY == CANARY_EVERY - 1;
+        if canary {
+            return Self::canary(seed, plant);
+        }
+        let coordinators = if rng.permille(650) { 3 } else { 5 };
+        let agents = 1 + rng.below(6) as u32;
+        let embedded = rng.below(5) as u32;
+        let lease = 24_000 + rng.below(176_000);
+        let calm = calm_network(&mut rng, lease);
+        let rough = rough_network(&mut rng, lease, calm);
+        let drift_ppm = DRIFTS_PPM[rng.below(DRIFTS_PPM.len() as u64) as usize];
+        let timing = timing(&mut rng, lease, drift_ppm);
+        let slots = if rng.permille(700) { 4 } else { 8 };
+        let config = config(timing, coordinators, slots, plant);
+        let bound = i64::from(drift_ppm) * 999;
+        let clocks = (0..coordinators + agents + embedded)
+            .map(|_| {
+                let rate = match rng.below(10) {
+                    0..=3 => bound,
+                    4..=7 => -bound,
+                    _ => rng.below(2 * bound as u64 + 1) as i64 - bound,
+                };
+                Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate)
+            })
+            .collect();
+        Self {
+            seed,
+            canary,
+            coordinators,
+            agents,
+            embedded,
+            early: 1 + rng.below(u64::from(agents + embedded)) as u32,
+            config,
+            rough,
+            calm,
+            clocks,
+            storms: 12 + rng.below(20) as u32,
+            patience: patience(&timing, &calm),
+        }
+    }
+
+    /// Three coordinators and three agents whose clocks are far beyond the bound: a holder that runs slow and hears
+    /// nothing any more outlasts the wait of those that run fast, whatever the protocol does.
+    fn canary(seed: u64, plant: Plant) -> Self {
+        let mut rng = Rng::new(seed);
+        let lease = 100_000;
+        let calm = calm_network(&mut rng, lease);
+        let mut timing = timing(&mut rng, lease, 200);
+        timing.fencing = false;
+        let config = config(timing, 3, 4, plant);
+        let slow = Clock::new(Instant(1_000_000), -CANARY_RATE_PPB);
+        let fast = Clock::new(Instant(1_000_000), CANARY_RATE_PPB);
+        Self {
+            seed,
+            canary: true,
+            coordinators: 3,
+            agents: 3,
+            embedded: 0,
+            early: 3,
+            config,
+            rough: calm,
+            calm,
+            clocks: vec![fast, fast, fast, slow, fast, fast],
+            storms: 0,
+            patience: patience(&timing, &calm),
+        }
+    }
+}
+
+fn config(timing: Timing, coordinators: u32, slots: u32, plant: Plant) -> Config {
+    let limits = Limits {
+        seats: SEATS,
+        slots,
+        proposers: coordinators,
+        value_bytes: VALUE_BYTES,
+        lanes: 4,
+        lane_slots: 16,
+        datagram_bytes: 2048,
+        recorder_events: 64,
+    };
+    let layout = Layout::new(limits).expect("these limits are in bounds");
+    Config { timing, layout, plant }
+}
+
+fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
+    let part =
+        |rng: &mut Rng, least: u64, most: u64| Nanos(lease * (least + rng.below(most - least + 1)) / 100);
+    Timing {
+        lease: Nanos(lease),
+        renew_every: Nanos(lease / 3),
+        renew_timeout: part(rng, 25, 60),
+        drift_ppm,
+        fencing: rng.permille(700),
+        heartbeat_every: Nanos(2_000),
+        heartbeat_period: Nanos(5_000 + part(rng, 10, 60).0),
+        heartbeat_confirm: 2 + rng.below(2) as u32,
+        notice_after: Nanos(500 + rng.below(10_000)),
+        notice_every: part(rng, 30, 100),
+        join_every: part(rng, 30, 150),
+        standby: part(rng, 100, 800),
+        poll_every: part(rng, 30, 150),
+        backoff_max: Nanos(2_000 + rng.below(15_000)),
+        resync_after: if rng.permille(300) { part(rng, 200, 600) } else { Nanos(1 << 36) },
+    }
+}
+
+/// A fabric at the paper's scale, slow enough at times that completions come late in a lease.
+fn calm_network(rng: &mut Rng, lease: u64) -> Network {
+    let way = 200 + rng.below((lease / 16).min(2_500));
+    let jitter = 10 + rng.below(way / 2);
+    let delay = |min: u64, jitter: u64| Delay::new(min, jitter);
+    Network {
+        one_way: delay(way, jitter),
+        multicast: delay(way + rng.below(way), jitter),
+        loopback: delay(60 + rng.below(200), 20),
+        per_kib: Nanos(80),
+        tear: delay(10, 50),
+        notice: delay(200 + rng.below(8_000), 1_000),
+        proof: delay(100 + rng.below(6_000), 1_000),
+        link_timeout: delay(8_000 + rng.below(lease / 3), 2_000),
+        step: delay(50 + rng.below(200), 40),
+        wake_up: delay(100, 100),
+        seat: delay(200, 200),
+        ask_every: delay(lease / 2, lease / 8),
+        rejoin: Some(delay(lease / 8, lease / 4)),
+        heartbeat_every: Nanos(2_000),
+        ..Network::default()
+    }
+}
+
+/// The same fabric in bad weather.
+fn rough_network(rng: &mut Rng, lease: u64, calm: Network) -> Network {
+    let share = |rng: &mut Rng, most: u64| match rng.below(3) {
+        0 => 0,
+        1 => rng.below(most / 10 + 1) as u32,
+        _ => rng.below(most + 1) as u32,
+    };
+    let mut rough = calm;
+    rough.loss_permille = share(rng, 300);
+    rough.duplicate_permille = share(rng, 200);
+    rough.multicast_loss_permille = if rng.permille(120) { 1000 } else { 0 };
+    rough.notice_loss_permille = share(rng, 300);
+    rough.proof_loss_permille = if rng.permille(250) { 1000 } else { share(rng, 500) };
+    rough.stall_permille = share(rng, 20);
+    rough.stall = Delay::new(1_000, 1 + rng.below(lease / 4));
+    if rng.permille(300) {
+        // Completions that come late in a lease, and multicasts that overtake each other.
+        rough.one_way.jitter = Nanos(rough.one_way.min.0 * (1 + rng.below(3)));
+    }
+    if rng.permille(400) {
+        rough.multicast.jitter = Nanos(rng.below(lease / 4));
+    }
+    rough
+}
+
+/// The bound of row 21: every stage of finding, removing, admitting and leasing may have to be repeated, one after the
+/// other for each coordinator that is gone.
+fn patience(timing: &Timing, calm: &Network) -> u64 {
+    let detect =
+        timing.heartbeat_period.0 * u64::from(timing.heartbeat_confirm + 1) + 4 * calm.link_timeout.min.0;
+    let stage = detect
+        + timing.notice_every.0
+        + timing.join_every.0
+        + timing.poll_every.0
+        + timing.renew_timeout.0
+        + calm.ask_every.min.0;
+    let resync = if timing.resync_after.0 < 1 << 30 { timing.resync_after.0 } else { 0 };
+    40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync
+}

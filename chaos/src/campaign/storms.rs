@@ -1,0 +1,392 @@
+//! The adversary: what goes wrong, when, and in which combination. A storm may wait for a cue of the oracle, such as a
+//! renewal or the first acceptance of a value, because the narrow windows are right behind those.
+
+use super::driver::{Driver, PROGRAMS};
+use super::oracle::{Cue, Verdict};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// One thing that a driver can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Act {
+    Kill(u32),
+    Start(u32),
+    Freeze(u32),
+    Thaw(u32),
+    Cut(u32, u32),
+    Heal(u32, u32),
+    Attach(u32, u16),
+    KillProgram(u32, u16),
+    FreezeProgram(u32, u16),
+    ThawProgram(u32, u16),
+    LeaveProgram(u32, u16),
+    Leave(u32),
+    /// Lease and the set of coordinators that hear of it.
+    SetLease(u64, u32),
+    Suspect(u32, u16),
+    /// Kills whoever leads then.
+    KillLeader,
+}
+
+/// Acts that wait for a cue.
+#[derive(Clone, Debug)]
+struct Trap {
+    cue: Cue,
+    expires: u64,
+    /// With their delays.
+    acts: Vec<(u64, Act)>,
+}
+
+/// The faults of one run that are still to come.
+#[derive(Debug, Default)]
+pub(super) struct Storms {
+    schedule: BinaryHeap<Reverse<(u64, u64, Act)>>,
+    number: u64,
+    traps: Vec<Trap>,
+}
+
+impl Storms {
+    /// When the next act is due.
+    pub(super) fn next(&self) -> u64 {
+        self.schedule.peek().map_or(u64::MAX, |Reverse((time, ..))| *time)
+    }
+
+    fn after(&mut self, driver: &Driver, delay: u64, act: Act) {
+        self.number += 1;
+        self.schedule.push(Reverse((driver.world.now() + delay, self.number, act)));
+    }
+
+    pub(super) fn trap(&mut self, cue: Cue, expires: u64, acts: Vec<(u64, Act)>) {
+        self.traps.push(Trap { cue, expires, acts });
+    }
+
+    /// Lets traps snap whose cue the last step gave.
+    pub(super) fn snap(&mut self, driver: &mut Driver) -> Verdict {
+        if self.traps.is_empty() || driver.oracle.cues.is_empty() {
+            return Ok(());
+        }
+        let now = driver.world.now();
+        self.traps.retain(|t| t.expires > now);
+        let cues = std::mem::take(&mut driver.oracle.cues);
+        let mut sprung = Vec::new();
+        self.traps.retain_mut(|t| {
+            let hit = cues.contains(&t.cue);
+            if hit {
+                sprung.append(&mut t.acts);
+            }
+            !hit
+        });
+        driver.oracle.cues = cues;
+        for (delay, act) in sprung {
+            if delay == 0 { self.act(driver, act)? } else { self.after(driver, delay, act) }
+        }
+        Ok(())
+    }
+
+    /// Does what is due.
+    pub(super) fn due(&mut self, driver: &mut Driver) -> Verdict {
+        while let Some(Reverse((_, _, act))) =
+            self.schedule.peek().copied().filter(|r| r.0.0 <= driver.world.now())
+        {
+            self.schedule.pop();
+            self.act(driver, act)?;
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, driver: &mut Driver, act: Act) -> Verdict {
+        match act {
+            Act::Kill(n) => driver.kill(n)?,
+            Act::Start(n) => driver.restart(n)?,
+            Act::Freeze(n) => driver.freeze(n),
+            Act::Thaw(n) => driver.thaw(n),
+            Act::Cut(a, b) => driver.cut(a, b),
+            Act::Heal(a, b) => driver.heal(a, b),
+            Act::Attach(n, s) => driver.attach(n, s)?,
+            Act::KillProgram(n, s) => driver.kill_program(n, s)?,
+            Act::FreezeProgram(n, s) => driver.world.freeze_program(n, s),
+            Act::ThawProgram(n, s) => driver.world.thaw_program(n, s),
+            Act::LeaveProgram(n, s) => driver.leave_program(n, s),
+            Act::Leave(n) => driver.leave(n)?,
+            Act::SetLease(lease, to) => driver.set_lease(lease, to),
+            Act::Suspect(n, s) => driver.suspect(n, s),
+            Act::KillLeader => {
+                if let Some(leader) = driver.leader() {
+                    driver.kill(leader)?;
+                    let down = driver.rng.below(4 * lease(driver));
+                    self.after(driver, down, Act::Start(leader));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One storm, drawn.
+    pub(super) fn storm(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        self.repair(driver);
+        match driver.rng.below(100) {
+            0..=9 => {
+                let node = driver.rng.below(u64::from(driver.scenario.nodes())) as u32;
+                self.down(driver, node, 0);
+            }
+            10..=19 => self.strike_leader(driver),
+            20..=25 => {
+                let node = driver.rng.below(u64::from(driver.scenario.nodes())) as u32;
+                let time = unit / 5 + driver.rng.below(5 * unit);
+                self.after(driver, 0, Act::Freeze(node));
+                self.after(driver, time, Act::Thaw(node));
+            }
+            26..=33 => {
+                let node = driver.rng.below(u64::from(driver.scenario.nodes())) as u32;
+                let time = unit / 5 + driver.rng.below(4 * unit);
+                let acts = self.cut_off(driver, node, time);
+                self.all(driver, 0, acts);
+            }
+            34..=43 => {
+                let acts = self.provocations(driver, None);
+                self.all(driver, 0, acts);
+            }
+            44..=75 => self.hide(driver),
+            76..=79 => {
+                if let Some(node) = pick(driver, |d, n| n >= d.scenario.coordinators && d.runs(n)) {
+                    self.after(driver, 0, Act::Leave(node));
+                    let out = driver.rng.below(3 * unit);
+                    self.after(driver, unit + out, Act::Kill(node));
+                    self.after(driver, unit + out + 1_000, Act::Start(node));
+                }
+            }
+            80..=84 => {
+                if let Some(node) = pick(driver, |d, n| !d.is_dead(n)) {
+                    let seat = driver.rng.below(u64::from(PROGRAMS) + 1) as u16;
+                    self.after(driver, 0, Act::Suspect(node, seat));
+                }
+            }
+            85..=89 => self.burst(driver),
+            90..=92 => {
+                let all = driver.scenario.coordinators;
+                let first = driver.rng.below(u64::from(all)) as u32;
+                let time = unit / 2 + driver.rng.below(6 * unit);
+                for n in 0..all / 2 + 1 + driver.rng.below(u64::from(all - all / 2)) as u32 {
+                    let node = (first + n) % all;
+                    self.after(driver, driver.scenario.seed % 1_000, Act::Kill(node));
+                    let later = driver.rng.below(unit);
+                    self.after(driver, time + later, Act::Start(node));
+                }
+            }
+            93..=95 => {
+                let lease = some_lease(driver);
+                let to = driver.rng.below(1 << driver.scenario.coordinators) as u32;
+                self.after(driver, 0, Act::SetLease(lease, to));
+            }
+            _ => {
+                if let Some((node, seat)) = some_program(driver) {
+                    let time = unit + driver.rng.below(4 * unit);
+                    self.after(driver, 0, Act::FreezeProgram(node, seat));
+                    self.after(driver, time, Act::ThawProgram(node, seat));
+                }
+            }
+        }
+    }
+
+    fn all(&mut self, driver: &Driver, delay: u64, acts: Vec<(u64, Act)>) {
+        for (more, act) in acts {
+            self.after(driver, delay + more, act);
+        }
+    }
+
+    /// What is down comes back sooner or later, so that there is something to torment.
+    fn repair(&mut self, driver: &mut Driver) {
+        for node in 0..driver.scenario.nodes() {
+            if driver.is_dead(node) && driver.rng.permille(350) {
+                let later = driver.rng.below(lease(driver));
+                self.after(driver, later, Act::Start(node));
+            }
+            if driver.scenario.is_agent(node) && driver.runs(node) && driver.rng.permille(300) {
+                let seat = 1 + driver.rng.below(u64::from(PROGRAMS)) as u16;
+                if !driver.programs(node).contains(&seat) {
+                    let later = driver.rng.below(lease(driver));
+                    self.after(driver, later, Act::Attach(node, seat));
+                }
+            }
+        }
+    }
+
+    fn down(&mut self, driver: &mut Driver, node: u32, delay: u64) {
+        let time = driver.rng.below(5 * lease(driver));
+        self.after(driver, delay, Act::Kill(node));
+        self.after(driver, delay + time, Act::Start(node));
+    }
+
+    /// The leader dies now, or right behind a step of its work.
+    fn strike_leader(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        let lag = if driver.rng.coin() { 0 } else { driver.rng.below(3_000) };
+        let strike = match driver.rng.below(5) {
+            0..=2 => vec![(lag, Act::KillLeader)],
+            // Alive, but it can not act on what it has learned: two leaders, late completions.
+            3 => {
+                let leader = driver.leader().unwrap_or(0);
+                let time = driver.rng.below(3 * unit);
+                vec![(lag, Act::Freeze(leader)), (lag + time, Act::Thaw(leader))]
+            }
+            _ => {
+                let leader = driver.leader().unwrap_or(0);
+                vec![(lag, Act::Suspect(leader, 0))]
+            }
+        };
+        let cue = match driver.rng.below(5) {
+            0 => return self.all(driver, 0, strike),
+            1 | 2 => Cue::Accepted,
+            3 => Cue::Chosen,
+            _ => [Cue::ClearSent, Cue::Takeover][driver.rng.below(2) as usize],
+        };
+        self.trap(cue, driver.world.now() + 3 * unit, strike);
+        let acts = self.provocations(driver, None);
+        self.all(driver, 0, acts);
+    }
+
+    /// Cuts a node off, in both directions or in one, from all coordinators or some, for a time.
+    fn cut_off(&mut self, driver: &mut Driver, node: u32, time: u64) -> Vec<(u64, Act)> {
+        let (to, from) = match driver.rng.below(4) {
+            0 => (true, false),
+            1 => (false, true),
+            _ => (true, true),
+        };
+        let everybody = driver.rng.permille(700);
+        let peers =
+            if driver.rng.permille(800) { driver.scenario.coordinators } else { driver.scenario.nodes() };
+        let mut acts = Vec::new();
+        for peer in (0..peers).filter(|p| *p != node) {
+            if !everybody && driver.rng.coin() {
+                continue;
+            }
+            for (cut, a, b) in [(to, peer, node), (from, node, peer)] {
+                if cut {
+                    acts.push((0, Act::Cut(a, b)));
+                    acts.push((time, Act::Heal(a, b)));
+                }
+            }
+        }
+        acts
+    }
+
+    /// A holder disappears right after a renewal, its lease still running, while views go on without it.
+    fn hide(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        let Some(holder) = pick(driver, |d, n| n >= d.scenario.coordinators && d.runs(n)) else { return };
+        let time = unit / 2 + driver.rng.below(3 * unit);
+        let programs = !driver.programs(holder).is_empty();
+        let mut acts = match driver.rng.below(10) {
+            0..=2 => vec![(0, Act::Freeze(holder)), (time, Act::Thaw(holder))],
+            3..=5 if programs => {
+                let down = driver.rng.below(3 * unit);
+                vec![(0, Act::Kill(holder)), (down, Act::Start(holder))]
+            }
+            _ => self.cut_off(driver, holder, time),
+        };
+        let lag = if driver.rng.coin() { 0 } else { driver.rng.below(unit / 4) };
+        acts.extend(
+            self.provocations(driver, Some(holder)).into_iter().map(|(delay, act)| (delay + lag, act)),
+        );
+        self.trap(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+    }
+
+    /// One to four changes of the view in quick succession, none of them at `hidden`.
+    fn provocations(&mut self, driver: &mut Driver, hidden: Option<u32>) -> Vec<(u64, Act)> {
+        let unit = lease(driver);
+        let (mut acts, mut time) = (Vec::new(), 0);
+        let everybody = (1 << driver.scenario.coordinators) - 1;
+        if driver.rng.permille(300) {
+            // Leases that were handed out before are longer than the ones that the next views tell of.
+            let lease = least_lease(driver);
+            acts.push((0, Act::SetLease(lease, everybody)));
+            time += 2_000 + driver.rng.below(unit / 8);
+        }
+        for _ in 0..1 + driver.rng.below(4) {
+            let act = match driver.rng.below(12) {
+                0..=3 => pick(driver, |d, n| Some(n) != hidden && d.scenario.is_agent(n) && d.runs(n))
+                    .map(|node| Act::Attach(node, 1 + driver.rng.below(u64::from(PROGRAMS)) as u16)),
+                4 | 5 => pick(driver, |d, n| Some(n) != hidden && n >= d.scenario.coordinators && d.runs(n))
+                    .map(|node| {
+                        let down = driver.rng.below(3 * unit);
+                        acts.push((time + down, Act::Start(node)));
+                        Act::Kill(node)
+                    }),
+                6 => some_program(driver)
+                    .filter(|(n, _)| Some(*n) != hidden)
+                    .map(|(n, s)| Act::KillProgram(n, s)),
+                7 => some_program(driver)
+                    .filter(|(n, _)| Some(*n) != hidden)
+                    .map(|(n, s)| Act::LeaveProgram(n, s)),
+                8 => pick(driver, |d, n| n < d.scenario.coordinators && d.runs(n) && d.leader() != Some(n))
+                    .map(|node| {
+                        let down = driver.rng.below(3 * unit);
+                        acts.push((time + down, Act::Start(node)));
+                        Act::Kill(node)
+                    }),
+                9 => Some(Act::KillLeader),
+                10 => hidden.map(|node| Act::Suspect(node, 0)),
+                _ => Some(Act::SetLease(some_lease(driver), everybody)),
+            };
+            if let Some(act) = act {
+                acts.push((time, act));
+            }
+            let most = if driver.rng.coin() { 3_000 } else { unit / 2 };
+            time += driver.rng.below(most);
+        }
+        acts
+    }
+
+    /// Many views in quick succession: the ring of slots is used again and again.
+    fn burst(&mut self, driver: &mut Driver) {
+        let mut time = 0;
+        if driver.rng.coin()
+            && let Some(node) = pick(driver, |d, n| d.runs(n))
+        {
+            let acts = self.cut_off(driver, node, 400_000);
+            self.all(driver, 0, acts);
+        }
+        let everybody = (1 << driver.scenario.coordinators) - 1;
+        let many = if driver.rng.permille(250) { 45 } else { 12 };
+        for n in 0..many {
+            let base = driver.scenario.config.timing.lease.0;
+            self.after(driver, time, Act::SetLease(base + n % 2, everybody));
+            time += 5_000 + driver.rng.below(5_000);
+        }
+    }
+
+    /// Forgets all faults that are still to come.
+    pub(super) fn stop(&mut self) {
+        self.schedule.clear();
+        self.traps.clear();
+    }
+}
+
+/// The lease of the newest view, as a unit of time.
+pub(super) fn lease(driver: &Driver) -> u64 {
+    driver.scenario.config.timing.lease.0
+}
+
+/// The shortest lease that a member can hold without a break.
+fn least_lease(driver: &Driver) -> u64 {
+    lease(driver) / 2
+}
+
+fn some_lease(driver: &mut Driver) -> u64 {
+    let base = lease(driver);
+    [base / 2, base * 2 / 3, base, base * 3 / 2, base * 3][driver.rng.below(5) as usize]
+}
+
+/// A node for which something holds.
+fn pick(driver: &mut Driver, fits: impl Fn(&Driver, u32) -> bool) -> Option<u32> {
+    let nodes: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| fits(driver, *n)).collect();
+    nodes.get(driver.rng.below(nodes.len() as u64) as usize).copied()
+}
+
+/// A living program.
+fn some_program(driver: &mut Driver) -> Option<(u32, u16)> {
+    let node = pick(driver, |d, n| !d.programs(n).is_empty())?;
+    let seats = driver.programs(node);
+    seats.get(driver.rng.below(seats.len() as u64) as usize).map(|seat| (node, *seat))
+}
