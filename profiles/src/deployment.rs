@@ -2,8 +2,9 @@
 
 use crate::{Profile, ProfileError};
 use obol_fabric::layout::LimitError;
-use obol_fabric::{Address, Layout, Name};
-use obol_membership::{Config, Plant, View};
+use obol_fabric::{Address, Incarnation, Layout, Name};
+use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer};
+use obol_membership::{Config, Kind, Plant, View};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
@@ -50,6 +51,13 @@ pub enum DeploymentError {
         /// `limits.proposers`.
         limit: u32,
     },
+    /// More app nodes than the profile's limits allow.
+    Apps {
+        /// How many were asked for.
+        wanted: u16,
+        /// How many fit.
+        limit: u16,
+    },
 }
 
 impl fmt::Display for DeploymentError {
@@ -68,6 +76,12 @@ impl fmt::Display for DeploymentError {
                 write!(
                     f,
                     "{wanted} coordinators, but the profile's limits.proposers is {limit}; at least one is needed"
+                )
+            }
+            Self::Apps { wanted, limit } => {
+                write!(
+                    f,
+                    "{wanted} app nodes, but the profile has room for {limit}; raise its limits.value_bytes and limits.lanes"
                 )
             }
         }
@@ -89,7 +103,37 @@ impl Deployment {
         if coordinators == 0 || u32::from(coordinators) > limit {
             return Err(DeploymentError::Coordinators { wanted: coordinators, limit });
         }
-        Ok(Self { coordinators, apps, profile })
+        let deployment = Self { coordinators, apps, profile };
+        if !deployment.has_room(apps) {
+            let limit = (0..apps).rev().find(|&fewer| deployment.has_room(fewer)).unwrap_or(0);
+            return Err(DeploymentError::Apps { wanted: apps, limit });
+        }
+        Ok(deployment)
+    }
+
+    /// Whether a view of so many app nodes fits a slot's value, together with the members that may have gone lately, and
+    /// every process can hear every other.
+    fn has_room(&self, apps: u16) -> bool {
+        let limits = &self.profile.limits;
+        let senders = u32::from(self.coordinators) + u32::from(apps);
+        let mut view = self.genesis();
+        let mut admit = Vec::new();
+        for n in 1..=apps {
+            for (kind, name) in [(Kind::Agent, format!("node-{n}")), (Kind::App, format!("app-{n}"))] {
+                admit.push(Newcomer {
+                    kind,
+                    name: Name::new(&name).unwrap_or_default(),
+                    address: Address { seat: kind as u16, ..Address::region(100 + u32::from(n)) },
+                    host: Incarnation::NONE,
+                    token: u64::from(n),
+                    proposer: 0,
+                });
+            }
+        }
+        view = view.successor(&Edit { admit, ..Edit::default() }, view.cleared, Plant::NONE);
+        let gone = Departed { token: 0, incarnation: Incarnation::NONE, at: view.id };
+        view.departed = vec![gone; JOIN_WINDOW as usize];
+        senders <= limits.lanes && view.seal().len() <= limits.value_bytes as usize
     }
 
     /// Writes both files into a cluster's directory.
@@ -169,6 +213,13 @@ mod tests {
         assert!(Deployment::new(0, 1, Profile::default()).is_err());
         let refused = Deployment::new(8, 1, Profile::default()).expect_err("seven fit").to_string();
         assert!(refused.contains("limits.proposers is 7"), "{refused}");
+    }
+
+    #[test]
+    fn apps_must_fit_a_view() {
+        let refused = Deployment::new(3, 500, Profile::default()).expect_err("too many").to_string();
+        assert!(refused.starts_with("500 app nodes, but the profile has room for "), "{refused}");
+        assert!(Deployment::new(7, 16, Profile::default()).is_ok());
     }
 
     #[test]
