@@ -185,7 +185,8 @@ impl Member {
     /// What a new view asks for that the lease does not wait for. Done on the next tick.
     fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.unfollowed = false;
-        self.wards.follow(&self.view, fabric);
+        let me = self.incarnation().unwrap_or_default();
+        self.wards.follow(&self.view, me, now + self.config.timing.join_every, fabric);
         match self.incarnation() {
             Some(who) => {
                 self.detector.follow(&self.view, who, &self.config, now);
@@ -230,6 +231,11 @@ impl Member {
             Found::NothingNewer(_) => {
                 self.contact = now;
                 self.ask(now, fabric);
+            }
+            Found::Undecided(slot) if self.heard >= slot => {
+                // It is decided, but the acceptors that are left hold it under several numbers, or none of them whole.
+                self.contact = now;
+                self.poll.snapshot(&self.view, &self.config, now, fabric);
             }
             Found::Undecided(slot) => {
                 self.contact = now;

@@ -11,6 +11,8 @@ enum Phase {
     Joining,
     Member(Incarnation),
     Leaving(Incarnation),
+    /// A member of this agent that no program here stands for: its join was given up, and then decided after all.
+    Stray(Incarnation),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -28,6 +30,12 @@ struct Ward {
 /// The programs in an agent's seats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wards(Vec<Ward>);
+
+impl Ward {
+    const fn is_stray(&self) -> bool {
+        matches!(self.phase, Phase::Stray(_))
+    }
+}
 
 impl Wards {
     /// Takes a program's request; a repetition changes nothing.
@@ -48,7 +56,7 @@ impl Wards {
                 let as_of = view.id;
                 self.0.push(Ward { seat, token, name, address, as_of, phase: Phase::Joining, due: now });
             }
-            SeatRequest::Leave => match self.0.iter_mut().find(|w| w.seat == seat) {
+            SeatRequest::Leave => match self.0.iter_mut().find(|w| w.seat == seat && !w.is_stray()) {
                 Some(ward) => {
                     if let Phase::Member(who) = ward.phase {
                         ward.phase = Phase::Leaving(who);
@@ -64,13 +72,15 @@ impl Wards {
     #[must_use]
     pub fn at(&self, address: Address) -> Option<Incarnation> {
         self.0.iter().find(|w| w.address == address).and_then(|w| match w.phase {
-            Phase::Joining => None,
+            Phase::Joining | Phase::Stray(_) => None,
             Phase::Member(who) | Phase::Leaving(who) => Some(who),
         })
     }
 
     /// Compares the programs with a new view and tells them what has changed.
-    pub fn follow<F: Fabric>(&mut self, view: &View, fabric: &mut F) {
+    ///
+    /// `me` is the agent's incarnation. What it hosts and nobody here stands for is asked to be removed after `patience`.
+    pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, patience: Instant, fabric: &mut F) {
         self.0.retain_mut(|ward| {
             match ward.phase {
                 Phase::Joining => {
@@ -96,9 +106,27 @@ impl Wards {
                     fabric.unwatch(ward.address);
                     fabric.publish_seat(ward.seat, SeatStatus::Left);
                 }
+                Phase::Stray(who) if view.member(who).is_some() => return true,
+                Phase::Stray(_) => {}
             }
             false
         });
+        if me == Incarnation::NONE {
+            return;
+        }
+        for m in view.of_kind(Kind::App).filter(|m| m.host == me) {
+            if self.0.iter().all(|w| w.token != m.token) {
+                self.0.push(Ward {
+                    seat: m.address.seat,
+                    token: m.token,
+                    name: m.name,
+                    address: m.address,
+                    as_of: view.id,
+                    phase: Phase::Stray(m.incarnation),
+                    due: patience,
+                });
+            }
+        }
     }
 
     /// A join was refused for good: the program has to ask again with a new token.
@@ -136,7 +164,7 @@ impl Wards {
                     let newcomer = Newcomer { kind: Kind::App, name, address, host, token, proposer: 0 };
                     Message::Join { newcomer, as_of: ward.as_of }
                 }
-                Phase::Leaving(who) => Message::Leave(who),
+                Phase::Leaving(who) | Phase::Stray(who) => Message::Leave(who),
                 Phase::Member(_) => {
                     ward.due = Instant::NEVER;
                     continue;

@@ -85,7 +85,7 @@ fn until(driver: &mut Driver, storms: &mut Storms, end: u64) -> Verdict {
             driver.world.run_until(end);
             return Ok(());
         }
-        if fault <= next {
+        if fault < next {
             driver.world.run_until(fault);
             storms.due(driver)?;
             continue;

@@ -73,7 +73,10 @@ impl Scenario {
         let calm = calm_network(&mut rng, lease);
         let rough = rough_network(&mut rng, lease, calm);
         let drift_ppm = DRIFTS_PPM[rng.below(DRIFTS_PPM.len() as u64) as usize];
-        let timing = timing(&mut rng, lease, drift_ppm);
+        let mut timing = timing(&mut rng, lease, drift_ppm);
+        // A round of words and one of values must fit in, or a laggard never catches up.
+        let least = 10 * (rough.one_way.min.0 + 3 * rough.one_way.jitter.0) + 4_000;
+        timing.renew_timeout = timing.renew_timeout.max(Nanos(least));
         let slots = if rng.permille(700) { 4 } else { 8 };
         let config = config(timing, coordinators, slots, plant);
         let bound = i64::from(drift_ppm) * 999;

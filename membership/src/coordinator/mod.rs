@@ -349,6 +349,9 @@ impl Coordinator {
             }
         } else if slot == self.view().id.next() {
             self.requests.settle_slot();
+        } else if slot < self.view().id && self.leading {
+            // Further back than the log reaches: tell how far the others are.
+            fabric.send(from, &Message::Decided(self.view().id).encode());
         }
     }
 
@@ -404,6 +407,11 @@ impl Coordinator {
                 self.contact = now;
                 if slot == self.view().id.next() {
                     self.requests.settle_slot();
+                }
+                if !self.leading {
+                    // Whoever leads settles it. If it has done so already, the acceptors that are left may hold it under
+                    // several numbers, and only a snapshot tells.
+                    self.poll.snapshot(&Arc::clone(self.view()), &self.config, now, fabric);
                 }
             }
             Found::Failed => {}
