@@ -28,8 +28,8 @@ enum Standing {
     Member(Incarnation),
     /// Asked to leave; the requests go on until a view lacks it.
     Leaving { who: Incarnation, due: Instant },
-    /// Out, by its own wish.
-    Left,
+    /// Out, by its own wish. A join that was asked for before may still be decided; then it has to leave after all.
+    Left { token: u64 },
 }
 
 /// The machine of an agent or an embedded app.
@@ -100,21 +100,21 @@ impl Member {
     pub const fn incarnation(&self) -> Option<Incarnation> {
         match self.standing {
             Standing::Member(who) | Standing::Leaving { who, .. } => Some(who),
-            Standing::Joining { .. } | Standing::Left => None,
+            Standing::Joining { .. } | Standing::Left { .. } => None,
         }
     }
 
     /// Whether this process has left, as it asked.
     #[must_use]
     pub const fn has_left(&self) -> bool {
-        matches!(self.standing, Standing::Left)
+        matches!(self.standing, Standing::Left { .. })
     }
 
     /// Asks to leave gracefully. The lease ends at once: nothing runs under it that outlives the request.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.standing = match self.standing {
             Standing::Member(who) => Standing::Leaving { who, due: now },
-            Standing::Joining { .. } => Standing::Left,
+            Standing::Joining { token, .. } => Standing::Left { token },
             ref other => other.clone(),
         };
         self.lease.drop_lease();
@@ -170,10 +170,15 @@ impl Member {
                 self.rejoin(now);
             }
             Standing::Leaving { who, .. } if self.view.member(who).is_none() => {
-                self.standing = Standing::Left;
+                self.standing = Standing::Left { token: 0 };
                 fabric.publish_incarnation(Incarnation::NONE);
             }
-            Standing::Member(_) | Standing::Leaving { .. } | Standing::Left => {}
+            Standing::Left { token } => {
+                if let Some(member) = self.view.by_token(token) {
+                    self.standing = Standing::Leaving { who: member.incarnation, due: now };
+                }
+            }
+            Standing::Member(_) | Standing::Leaving { .. } => {}
         }
         if self.incarnation().is_some() {
             self.lease.learn(&self.view, now);
@@ -472,7 +477,7 @@ impl Machine for Member {
         };
         let standing = match self.standing {
             Standing::Joining { due, .. } | Standing::Leaving { due, .. } => due,
-            Standing::Member(_) | Standing::Left => Instant::NEVER,
+            Standing::Member(_) | Standing::Left { .. } => Instant::NEVER,
         };
         poll.min(standing)
             .min(self.turn)
