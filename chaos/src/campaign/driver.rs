@@ -285,7 +285,7 @@ impl Driver {
     /// it names exactly them.
     pub(super) fn trouble(&self) -> Option<String> {
         let newest = self.oracle.newest();
-        let mut live = 0;
+        let mut live = Vec::new();
         for node in 0..self.scenario.nodes() {
             let tapped = self.world.machine(node);
             if self.is_dead(node) || tapped.member().is_some_and(Member::has_left) {
@@ -295,7 +295,7 @@ impl Driver {
             if !newest.members.iter().any(|m| m.address == address) {
                 return Some(format!("node {node} lives but view {} does not name it", newest.id));
             }
-            live += 1;
+            live.push(address);
             if tapped.view().id != newest.id {
                 return Some(format!("node {node} knows view {} of {}", tapped.view().id, newest.id));
             }
@@ -314,15 +314,21 @@ impl Driver {
                     }
                     continue;
                 }
-                live += 1;
+                live.push(program.address());
                 match (member, program.status()) {
                     (Some(m), Some(SeatStatus::Member(who))) if m.incarnation == who => {}
                     _ => return Some(format!("the program in seat {seat} of node {node} is no member")),
                 }
             }
         }
-        let named = newest.members.len();
-        (named != live).then(|| format!("view {} names {named} members, but {live} live", newest.id))
+        let ghost = newest.members.iter().find(|m| !live.contains(&m.address));
+        ghost.map(|m| {
+            let Address { region, seat, generation, .. } = m.address;
+            format!(
+                "view {} names seat {seat} of node {region}, life {generation}, which nobody is",
+                newest.id
+            )
+        })
     }
 
     /// Row 21, or what it is that is wrong.

@@ -69,7 +69,7 @@ impl Scenario {
         let coordinators = if rng.permille(650) { 3 } else { 5 };
         let agents = 1 + rng.below(6) as u32;
         let embedded = rng.below(5) as u32;
-        let lease = 24_000 + rng.below(176_000);
+        let lease = if rng.permille(150) { 400_000 } else { 24_000 + rng.below(176_000) };
         let calm = calm_network(&mut rng, lease);
         let rough = rough_network(&mut rng, lease, calm);
         let drift_ppm = DRIFTS_PPM[rng.below(DRIFTS_PPM.len() as u64) as usize];
@@ -173,7 +173,8 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
 
 /// A fabric at the paper's scale, slow enough at times that completions come late in a lease.
 fn calm_network(rng: &mut Rng, lease: u64) -> Network {
-    let way = 200 + rng.below((lease / 16).min(2_500));
+    let slow = if rng.coin() { 300 } else { (lease / 16).min(2_500) };
+    let way = 200 + rng.below(slow);
     let jitter = 10 + rng.below(way / 2);
     let delay = |min: u64, jitter: u64| Delay::new(min, jitter);
     Network {

@@ -285,6 +285,15 @@ impl Storms {
             }
             _ => self.cut_off(driver, holder, time),
         };
+        if driver.rng.permille(400)
+            && let Some(other) = pick(driver, |d, n| n != holder && d.scenario.is_agent(n) && d.runs(n))
+        {
+            // A view that is decided right behind the renewal leaves a short wait the least room.
+            let seat = 1 + driver.rng.below(u64::from(PROGRAMS)) as u16;
+            acts.push((0, Act::Attach(other, seat)));
+            self.trap(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+            return;
+        }
         let lag = if driver.rng.coin() { 0 } else { driver.rng.below(unit / 4) };
         acts.extend(
             self.provocations(driver, Some(holder)).into_iter().map(|(delay, act)| (delay + lag, act)),

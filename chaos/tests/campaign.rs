@@ -1,0 +1,52 @@
+//! Statements about the campaign itself: it repeats, it finds nothing in the shipped code, and it can fail.
+
+use obol_chaos::campaign::{CANARY_EVERY, Options, campaign, run};
+use obol_membership::Plant;
+
+/// Debug builds are slow; the command runs many more.
+const SEEDS: u64 = 40;
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in [3, 8] {
+        let (once, again) = (run(seed, Plant::NONE, false), run(seed, Plant::NONE, true));
+        assert_eq!((once.hash, once.time, once.views), (again.hash, again.time, again.views));
+    }
+    assert_ne!(run(3, Plant::NONE, false).hash, run(4, Plant::NONE, false).hash);
+}
+
+#[test]
+fn a_small_campaign_finds_nothing() {
+    let report = campaign(&Options { seeds: SEEDS, first: 1, threads: 2, plant: Plant::NONE }, &|_| {});
+    assert!(report.is_clean(), "{:?}", report.violations);
+    assert!(report.failovers > SEEDS);
+}
+
+#[test]
+fn a_canary_fails_because_two_incompatible_views_overlap() {
+    for n in 1..=3 {
+        let run = run(n * CANARY_EVERY - 1, Plant::NONE, false);
+        let violation = run.violation.expect("a canary breaks an invariant");
+        assert!(run.canary && matches!(violation.row, 5 | 10), "{violation}");
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn planted_bugs_are_caught() {
+    use obol_chaos::campaign::hunt;
+    use obol_membership::Mutant;
+    for mutant in [
+        Mutant::SkipAdoption,
+        Mutant::CasBeforeWrite,
+        Mutant::SkipSilently,
+        Mutant::DropWait,
+        Mutant::DateFromCompletion,
+        Mutant::FailedFenceIsAck,
+        Mutant::ForgetJoins,
+        Mutant::NoRetry,
+    ] {
+        let found = hunt(mutant.name(), mutant.row(), Plant::new(mutant), 1, 60, 2);
+        assert!(found.caught, "{} survived", mutant.name());
+    }
+}
