@@ -25,6 +25,8 @@ struct Ward {
     as_of: ViewId,
     phase: Phase,
     due: Instant,
+    /// The program asked to leave while its join was on its way.
+    leaves: bool,
 }
 
 /// The programs in an agent's seats.
@@ -54,13 +56,27 @@ impl Wards {
                 }
                 self.0.retain(|w| w.seat != seat);
                 let as_of = view.id;
-                self.0.push(Ward { seat, token, name, address, as_of, phase: Phase::Joining, due: now });
+                self.0.push(Ward {
+                    seat,
+                    token,
+                    name,
+                    address,
+                    as_of,
+                    phase: Phase::Joining,
+                    due: now,
+                    leaves: false,
+                });
             }
             SeatRequest::Leave => match self.0.iter_mut().find(|w| w.seat == seat && !w.is_stray()) {
                 Some(ward) => {
-                    if let Phase::Member(who) = ward.phase {
-                        ward.phase = Phase::Leaving(who);
-                        ward.due = now;
+                    match ward.phase {
+                        Phase::Member(who) => {
+                            ward.phase = Phase::Leaving(who);
+                            ward.due = now;
+                        }
+                        // The join may be decided yet.
+                        Phase::Joining => ward.leaves = true,
+                        Phase::Leaving(_) | Phase::Stray(_) => {}
                     }
                 }
                 None => fabric.publish_seat(seat, SeatStatus::Left),
@@ -87,6 +103,10 @@ impl Wards {
                     if let Some(member) = view.by_token(ward.token) {
                         ward.phase = Phase::Member(member.incarnation);
                         ward.due = Instant::NEVER;
+                        if ward.leaves {
+                            ward.phase = Phase::Leaving(member.incarnation);
+                            ward.due = Instant::ZERO;
+                        }
                         // The coordinators watch it, too; this is for fabrics where only its own node can.
                         fabric.watch_lazily(ward.address);
                         fabric.publish_seat(ward.seat, SeatStatus::Member(member.incarnation));
@@ -124,6 +144,7 @@ impl Wards {
                     as_of: view.id,
                     phase: Phase::Stray(m.incarnation),
                     due: patience,
+                    leaves: false,
                 });
             }
         }
