@@ -42,7 +42,7 @@ enum Stage {
     /// Reading slot words; one answer for each acceptor.
     Words(Vec<Option<Option<Word>>>),
     /// Reading the value of a decided slot.
-    Value,
+    Value(ViewId),
     /// Reading the coordinators' newest views: answers so far, and the newest of them.
     Views {
         answered: u16,
@@ -60,6 +60,8 @@ pub struct Poll {
     posted: Instant,
     /// The view whose successor is asked for, and its acceptors.
     view: Option<Arc<View>>,
+    /// A decision that the ring still shows, in case no coordinator that is left knows of a later view.
+    later: Option<(ViewId, usize, u16)>,
 }
 
 impl Default for Poll {
@@ -72,7 +74,7 @@ impl Poll {
     /// A reader with nothing out.
     #[must_use]
     pub const fn new() -> Self {
-        Self { stage: Stage::Idle, round: 0, posted: Instant::ZERO, view: None }
+        Self { stage: Stage::Idle, round: 0, posted: Instant::ZERO, view: None, later: None }
     }
 
     /// Whether READs are out.
@@ -113,6 +115,7 @@ impl Poll {
         self.round = self.round.wrapping_add(1);
         self.posted = now;
         self.view = Some(Arc::clone(view));
+        self.later = None;
     }
 
     /// Gives up what is out.
@@ -144,7 +147,7 @@ impl Poll {
                 *words.get_mut(usize::from(peer))? = Some(word);
                 self.weigh(config, fabric)?
             }
-            (Part::PollValue, Stage::Value) => self.value(bytes)?,
+            (Part::PollValue, Stage::Value(slot)) => Self::value(*slot, self.view.as_ref()?.id, bytes),
             (Part::PollView, Stage::Views { answered, failed, newest, cleared }) => {
                 *answered += 1;
                 match bytes {
@@ -168,7 +171,21 @@ impl Poll {
                 } else {
                     match newest.take() {
                         Some(view) if view.id > asked.id => Found::Newer(view, cleared),
-                        _ => Found::NothingNewer(cleared),
+                        _ => match self.later.take() {
+                            // Whoever decided it is gone and told nobody who is left; its value is in the ring.
+                            Some((slot, at, value))
+                                if u32::from(value) <= config.layout.limits().proposers =>
+                            {
+                                let acceptor = asked.acceptors.get(at)?.address;
+                                let offset = config.layout.value(slot.0, value.max(1));
+                                self.stage = Stage::Value(slot);
+                                let token = tokens::pack(Part::PollValue, at as u16, self.round);
+                                let bytes = config.layout.limits().value_bytes;
+                                fabric.read(Remote { at: acceptor, offset }, bytes, token);
+                                return None;
+                            }
+                            _ => Found::NothingNewer(cleared),
+                        },
                     }
                 }
             }
@@ -188,7 +205,12 @@ impl Poll {
         let good: Vec<(usize, Word)> =
             words.iter().enumerate().filter_map(|(at, w)| Some((at, (*w)??))).collect();
         if good.iter().any(|(_, word)| word.lap(slot) == Lap::Later) {
+            if good.len() < view.majority() && answered < words.len() {
+                return None;
+            }
+            let later = later_decision(slot, &good, view.majority());
             self.snapshot(&view, config, self.posted, fabric);
+            self.later = later;
             return None;
         }
         let accepted: Vec<(usize, State)> = good
@@ -213,7 +235,7 @@ impl Poll {
                     at: view.acceptors[at].address,
                     offset: config.layout.value(area.0, state.accepted_value),
                 };
-                self.stage = Stage::Value;
+                self.stage = Stage::Value(slot);
                 let token = tokens::pack(Part::PollValue, at as u16, self.round);
                 fabric.read(home, config.layout.limits().value_bytes, token);
                 return None;
@@ -222,15 +244,38 @@ impl Poll {
         (answered == words.len()).then_some(Found::Undecided(slot))
     }
 
-    fn value(&self, bytes: Option<&[u8]>) -> Option<Found> {
-        let slot = self.view.as_ref()?.id.next();
+    /// `known` is the newest view that the reader knows.
+    fn value(slot: ViewId, known: ViewId, bytes: Option<&[u8]>) -> Found {
         let view = bytes
             .and_then(|bytes| sealed::open_for(slot, bytes).ok())
             .and_then(View::unseal)
             .filter(|view| view.id == slot);
-        // A value that can not be read whole is being recycled or rewritten: look again.
-        Some(view.map_or(Found::Undecided(slot), |view| Found::Next(Arc::new(view))))
+        match view {
+            Some(view) if slot == known.next() => Found::Next(Arc::new(view)),
+            Some(view) => {
+                let cleared = view.cleared;
+                Found::Newer(Arc::new(view), cleared)
+            }
+            // A value that can not be read whole is being recycled or rewritten: look again.
+            None => Found::Undecided(known.next()),
+        }
     }
+}
+
+/// The decision of a later lap in the place of `slot`, if these words show one: its slot, an acceptor that holds it, and
+/// whose value area it is in.
+fn later_decision(slot: ViewId, good: &[(usize, Word)], majority: usize) -> Option<(ViewId, usize, u16)> {
+    let of_later = |word: Word| {
+        let ahead = ((word.0 >> 48) as u16).wrapping_sub(slot.0 as u16);
+        let later = ViewId(slot.0 + u64::from(ahead));
+        let state = word.state(later).filter(|s| s.accepted_proposal != 0)?;
+        (word.lap(slot) == Lap::Later).then_some((later, state.accepted_proposal, state.accepted_value))
+    };
+    good.iter().find_map(|&(at, word)| {
+        let (later, _, value) = of_later(word)?;
+        let same = good.iter().filter(|(_, w)| of_later(*w) == of_later(word)).count();
+        (same >= majority).then_some((later, at, value))
+    })
 }
 
 /// The CLEAR that a region's owner knows: a single word, so it is never torn, and it holds for ever.
