@@ -92,6 +92,46 @@ impl<H: Hasher> Hasher for WithoutRounds<'_, H> {
     }
 }
 
+/// Passes on instants as what they are before or after now, at most `reach` away, and everything else as it is.
+///
+/// Instants are told from other numbers by their size: no clock here shows less than `epoch`.
+pub(crate) struct Relative<'a, H> {
+    pub(crate) inner: &'a mut H,
+    pub(crate) now: Instant,
+    pub(crate) epoch: u64,
+    pub(crate) reach: u64,
+}
+
+impl<H: Hasher> Hasher for Relative<'_, H> {
+    fn finish(&self) -> u64 {
+        self.inner.finish()
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.inner.write(bytes);
+    }
+    fn write_u64(&mut self, n: u64) {
+        if n < self.epoch {
+            self.inner.write_u64(n);
+        } else {
+            // Odd, and so unlike any number below.
+            let ahead = n.saturating_add(self.reach).saturating_sub(self.now.0).min(2 * self.reach);
+            self.inner.write_u64(u64::MAX - ahead);
+        }
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.inner.write_u32(n);
+    }
+    fn write_u16(&mut self, n: u16) {
+        self.inner.write_u16(n);
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.inner.write_u8(n);
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.inner.write_usize(n);
+    }
+}
+
 /// A quick hash, good enough to draw samples by.
 #[derive(Default)]
 pub(crate) struct Fold(u64);
