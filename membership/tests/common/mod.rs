@@ -1,0 +1,230 @@
+//! What the model checks share: a fabric that only notes what is posted, and how a model is explored.
+
+// Each test binary uses a part of this.
+#![allow(dead_code)]
+
+use obol_fabric::metrics::{Counter, Histogram};
+use obol_fabric::recorder::Record;
+use obol_fabric::*;
+use stateright::{Checker, Expectation, HasDiscoveries, Model};
+use std::hash::{Hash, Hasher};
+use std::time::Instant as Clock;
+
+/// The limits of every model: the smallest ring, and two proposers.
+pub(crate) const LIMITS: Limits = Limits {
+    seats: 2,
+    slots: 4,
+    proposers: 2,
+    value_bytes: 512,
+    lanes: 4,
+    lane_slots: 2,
+    datagram_bytes: 512,
+    recorder_events: 16,
+};
+
+/// One posted operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Post {
+    Read { from: Remote, len: u32 },
+    Write { to: Remote, bytes: Vec<u8> },
+    Cas { at: Remote, expected: u64, desired: u64 },
+}
+
+/// A fabric that does nothing but note what a machine posts, in order; the model decides what becomes of it.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    pub(crate) posts: Vec<(Post, Token)>,
+}
+
+impl Fabric for Noted {
+    fn address(&self) -> Address {
+        Address::default()
+    }
+    fn read(&mut self, from: Remote, len: u32, token: Token) {
+        self.posts.push((Post::Read { from, len }, token));
+    }
+    fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.posts.push((Post::Write { to, bytes: bytes.to_vec() }, token));
+    }
+    fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
+        self.posts.push((Post::Cas { at, expected, desired }, token));
+    }
+    fn send(&mut self, _: Address, _: &[u8]) {}
+    fn multicast(&mut self, _: Group, _: &[u8]) {}
+    fn watch(&mut self, _: Address) {}
+    fn unwatch(&mut self, _: Address) {}
+    fn publish_page(&mut self, _: &Page) {}
+    fn publish_view(&mut self, _: ViewId, _: &[u8]) {}
+    fn publish_cleared(&mut self, _: ViewId) {}
+    fn publish_incarnation(&mut self, _: Incarnation) {}
+    fn publish_seat(&mut self, _: u16, _: SeatStatus) {}
+    fn record(&mut self, _: Record) {}
+    fn count(&mut self, _: Counter, _: u64) {}
+    fn observe(&mut self, _: Histogram, _: Nanos) {}
+}
+
+/// Passes everything on but `u32`s.
+///
+/// The machines derive `Hash`, and their only `u32`s that ever change are round numbers. A round number tells a
+/// machine which completions are of its latest posts; the models keep exactly that with every operation instead (an
+/// operation is `fresh` or not), so two states that differ in round numbers alone behave alike for ever.
+pub(crate) struct WithoutRounds<'a, H>(pub(crate) &'a mut H);
+
+impl<H: Hasher> Hasher for WithoutRounds<'_, H> {
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.0.write_u8(n);
+    }
+    fn write_u16(&mut self, n: u16) {
+        self.0.write_u16(n);
+    }
+    fn write_u32(&mut self, _: u32) {}
+    fn write_u64(&mut self, n: u64) {
+        self.0.write_u64(n);
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.0.write_usize(n);
+    }
+}
+
+/// Passes on instants as what they are before or after now, at most `reach` away, and everything else as it is.
+///
+/// Instants are told from other numbers by their size: no clock here shows less than `epoch`.
+pub(crate) struct Relative<'a, H> {
+    pub(crate) inner: &'a mut H,
+    pub(crate) now: Instant,
+    pub(crate) epoch: u64,
+    pub(crate) reach: u64,
+}
+
+impl<H: Hasher> Hasher for Relative<'_, H> {
+    fn finish(&self) -> u64 {
+        self.inner.finish()
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        self.inner.write(bytes);
+    }
+    fn write_u64(&mut self, n: u64) {
+        if n < self.epoch {
+            self.inner.write_u64(n);
+        } else {
+            // Odd, and so unlike any number below.
+            let ahead = n.saturating_add(self.reach).saturating_sub(self.now.0).min(2 * self.reach);
+            self.inner.write_u64(u64::MAX - ahead);
+        }
+    }
+    fn write_u32(&mut self, n: u32) {
+        self.inner.write_u32(n);
+    }
+    fn write_u16(&mut self, n: u16) {
+        self.inner.write_u16(n);
+    }
+    fn write_u8(&mut self, n: u8) {
+        self.inner.write_u8(n);
+    }
+    fn write_usize(&mut self, n: usize) {
+        self.inner.write_usize(n);
+    }
+}
+
+/// A quick hash, good enough to draw samples by.
+#[derive(Default)]
+pub(crate) struct Fold(u64);
+
+impl Hasher for Fold {
+    fn finish(&self) -> u64 {
+        self.0 >> 16
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// What an exploration found.
+#[derive(Debug)]
+pub(crate) struct Explored {
+    pub(crate) states: usize,
+    pub(crate) depth: usize,
+    pub(crate) seconds: f64,
+    /// The broken property and the steps that break it.
+    pub(crate) broken: Option<(&'static str, Vec<String>)>,
+    /// What was to be reached and was not.
+    pub(crate) unreached: Vec<&'static str>,
+}
+
+/// Visits every reachable state, or stops at the first that breaks a property.
+pub(crate) fn explore<M>(model: M) -> Explored
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Hash + Send + Sync + PartialEq + 'static,
+    M::Action: std::fmt::Debug + PartialEq + Clone,
+    M::State: Clone + std::fmt::Debug,
+{
+    let began = Clock::now();
+    let checker = model.checker().threads(2).finish_when(HasDiscoveries::AnyFailures).spawn_bfs().join();
+    let found = checker.discoveries();
+    let wanted = checker.model().properties();
+    let is_mark =
+        |name: &str| wanted.iter().any(|p| p.name == name && matches!(p.expectation, Expectation::Sometimes));
+    let marks = wanted.iter().map(|p| p.name).filter(|name| is_mark(name));
+    let unreached = marks.filter(|name| !found.contains_key(name)).collect();
+    let broken = found.into_iter().find(|(name, _)| !is_mark(name));
+    Explored {
+        states: checker.unique_state_count(),
+        depth: checker.max_depth(),
+        seconds: began.elapsed().as_secs_f64(),
+        broken: broken
+            .map(|(name, path)| (name, path.into_actions().iter().map(|a| format!("{a:?}")).collect())),
+        unreached,
+    }
+}
+
+/// The model holds, and it did not silently become a smaller one.
+pub(crate) fn holds<M>(name: &str, model: M, states_min: usize)
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Hash + Send + Sync + PartialEq + 'static,
+    M::Action: std::fmt::Debug + PartialEq + Clone,
+    M::State: Clone + std::fmt::Debug,
+{
+    let found = explore(model);
+    println!("{name}: {} states, depth {}, {:.1} s", found.states, found.depth, found.seconds);
+    if let Some((property, steps)) = found.broken {
+        panic!("{name}: not so: {property}, after {} steps:\n  {}", steps.len(), steps.join("\n  "));
+    }
+    assert!(found.unreached.is_empty(), "{name}: never reached: {:?}", found.unreached);
+    assert!(found.states >= states_min, "{name}: only {} states; {states_min} expected", found.states);
+}
+
+/// The planted bug shows.
+pub(crate) fn breaks<M>(name: &str, model: M) -> Vec<String>
+where
+    M: Model + Send + Sync + 'static,
+    M::State: Hash + Send + Sync + PartialEq + 'static,
+    M::Action: std::fmt::Debug + PartialEq + Clone,
+    M::State: Clone + std::fmt::Debug,
+{
+    let found = explore(model);
+    let (property, steps) = found
+        .broken
+        .unwrap_or_else(|| panic!("{name}: not caught in {} states, {:.1} s", found.states, found.seconds));
+    println!(
+        "{name}: caught after {} steps, {} states, {:.1} s: not so: {property}",
+        steps.len(),
+        found.states,
+        found.seconds
+    );
+    steps
+}

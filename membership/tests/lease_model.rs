@@ -1,0 +1,178 @@
+//! Every interleaving of renewals, decisions, fences, CLEARs, deaths and time in small clusters, with the leases,
+//! clearings and views that ship.
+
+mod common;
+mod leases;
+
+use leases::{Leases, State, Step, TICK, Turn};
+use obol_fabric::ViewId;
+use obol_membership::mutants::Plant;
+use stateright::{Model, Property};
+
+impl Model for Leases {
+    type State = State;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<State> {
+        vec![self.init()]
+    }
+
+    fn actions(&self, state: &State, steps: &mut Vec<Step>) {
+        self.steps(state, steps);
+    }
+
+    fn next_state(&self, state: &State, step: Step) -> Option<State> {
+        let mut next = state.clone();
+        self.step(&mut next, step);
+        (next != *state).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![
+            Property::always("once a view was active no view of an earlier base is", |_, s: &State| {
+                !s.broken
+            }),
+            Property::sometimes("the last view is active", |model: &Self, s: &State| {
+                u64::from(s.latest) > 1 && s.decided().0 == 1 + model.turns.len() as u64
+            }),
+            Property::sometimes("a CLEAR is sent", |_, s: &State| !s.sent.is_empty()),
+        ]
+    }
+}
+
+/// One holder is replaced by another.
+fn replaced(plant: Plant) -> Leases {
+    Leases::new(&[true, false], false, TICK, &[Turn::Replace { gone: 0, new: 1 }], plant)
+}
+
+/// A holder is replaced, and its successor, too.
+fn relayed(plant: Plant) -> Leases {
+    let turns = [Turn::Replace { gone: 0, new: 1 }, Turn::Replace { gone: 1, new: 2 }];
+    Leases::new(&[true, false, false], false, TICK, &turns, plant)
+}
+
+/// A second holder joins, then the first one leaves.
+fn joined(plant: Plant) -> Leases {
+    Leases::new(&[true, false], false, TICK, &[Turn::Join(1), Turn::Leave(0)], plant)
+}
+
+/// A compatible view halves the lease, then the holder is replaced.
+fn shortened(plant: Plant) -> Leases {
+    let turns = [Turn::Lease(TICK), Turn::Replace { gone: 0, new: 1 }];
+    Leases::new(&[true, false], false, 2 * TICK, &turns, plant)
+}
+
+/// The holder is replaced, then a compatible view makes the lease longer.
+fn lengthened(plant: Plant) -> Leases {
+    let turns = [Turn::Replace { gone: 0, new: 1 }, Turn::Lease(2 * TICK)];
+    Leases::new(&[true, false], false, TICK, &turns, plant)
+}
+
+/// One of two holders leaves.
+fn left(plant: Plant) -> Leases {
+    Leases::new(&[true, true], false, TICK, &[Turn::Leave(0)], plant)
+}
+
+/// One of two holders, whose page an attached app reads as well, leaves.
+fn left_with_app(plant: Plant) -> Leases {
+    Leases { deaths: 2, ..Leases::new(&[true, true], true, TICK, &[Turn::Leave(0)], plant) }
+}
+
+/// A holder is removed, comes back, and is replaced.
+fn rejoined(plant: Plant) -> Leases {
+    let turns = [Turn::Leave(0), Turn::Rejoin(0), Turn::Replace { gone: 0, new: 1 }];
+    Leases::new(&[true, false], false, TICK, &turns, plant)
+}
+
+/// One of three holders leaves.
+#[cfg(feature = "mutants")]
+fn left_two(plant: Plant) -> Leases {
+    Leases::new(&[true, true, true], false, TICK, &[Turn::Leave(0)], plant)
+}
+
+macro_rules! hold {
+    ($($test:ident: $model:expr, at least $states:literal states;)+) => { $(
+        #[test]
+        fn $test() {
+            common::holds(stringify!($test), $model, $states);
+        }
+    )+ };
+}
+
+const NONE: Plant = Plant::NONE;
+
+hold! {
+    a_holder_is_replaced_though_a_fence_fails:
+        Leases { fence: ViewId(1), failures: 1, ..replaced(NONE) }, at least 37_000 states;
+    a_stale_leader_and_a_death_disturb_nobody:
+        Leases { leaders: 2, deaths: 1, ..replaced(NONE) }, at least 200_000 states;
+    two_leaders_fence_pages_that_were_fenced_before:
+        Leases { leaders: 2, fence: ViewId(1), ..replaced(NONE) }, at least 380_000 states;
+    a_call_that_is_interrupted_sees_the_fence:
+        Leases { split: true, leaders: 2, ..replaced(NONE) }, at least 1_140_000 states;
+    a_call_that_is_interrupted_while_another_holder_stays:
+        Leases { split: true, ..left(NONE) }, at least 830_000 states;
+    a_holder_stays_when_another_leaves_or_dies:
+        Leases { deaths: 1, failures: 1, ..left(NONE) }, at least 160_000 states;
+    a_holder_stays_under_two_leaders:
+        Leases { coarse: true, leaders: 2, ..left(NONE) }, at least 56_000 states;
+    an_attached_app_outlives_its_agent:
+        Leases { failures: 1, ..left_with_app(NONE) }, at least 500_000 states;
+    an_attached_app_outlives_its_agent_under_two_leaders:
+        Leases { coarse: true, leaders: 2, ..left_with_app(NONE) }, at least 660_000 states;
+    a_shorter_lease_does_not_hide_a_longer_one: shortened(NONE), at least 310_000 states;
+    a_longer_lease_is_no_head_start: lengthened(NONE), at least 1_100_000 states;
+    holders_of_every_view_are_cleared:
+        Leases { coarse: true, ..relayed(NONE) }, at least 370_000 states;
+    without_fences_everybody_waits: without_fences(relayed(NONE)), at least 75_000 states;
+    a_newcomer_stays_when_an_older_holder_leaves:
+        Leases { coarse: true, ..joined(NONE) }, at least 210_000 states;
+    a_holder_that_comes_back_is_another: Leases { coarse: true, ..rejoined(NONE) }, at least 180_000 states;
+}
+
+fn without_fences(mut model: Leases) -> Leases {
+    model.config.timing.fencing = false;
+    Leases { coarse: true, ..model }
+}
+
+#[cfg(feature = "mutants")]
+mod mutants {
+    use super::*;
+    use obol_membership::Mutant;
+
+    macro_rules! caught {
+        ($($test:ident: $mutant:ident in $model:expr;)+) => { $(
+            #[test]
+            fn $test() {
+                let plant = Plant::new(Mutant::$mutant);
+                let steps = common::breaks(Mutant::$mutant.name(), $model(plant));
+                assert!(!steps.is_empty());
+            }
+        )+ };
+    }
+
+    caught! {
+        drop_wait_is_caught: DropWait in replaced;
+        short_wait_is_caught: ShortWait in |plant| Leases { ticks: vec![1, TICK - 1], ..replaced(plant) };
+        wait_over_neighbours_is_caught: WaitOverNeighbours in shortened;
+        wait_of_new_view_is_caught: WaitOfNewView in shortened;
+        inherit_unheld_is_caught: InheritUnheld in lengthened;
+        wait_from_proposal_is_caught: WaitFromProposal in replaced;
+        end_from_start_is_caught: EndFromStart in relayed;
+        all_compatible_is_caught: AllCompatible in left;
+        date_from_completion_is_caught: DateFromCompletion in replaced;
+        minority_renewal_is_caught: MinorityRenewal in replaced;
+        clear_on_majority_is_caught: ClearOnMajority in |plant| Leases { coarse: true, ..left_two(plant) };
+        suspicion_is_proof_is_caught: SuspicionIsProof in replaced;
+        forget_readers_is_caught: ForgetReaders in left_with_app;
+        forget_older_holders_is_caught: ForgetOlderHolders in |plant| Leases { coarse: true, ..relayed(plant) };
+        trust_takeover_is_caught: TrustTakeover in |plant| Leases { leaders: 2, ..replaced(plant) };
+        timer_from_proposal_is_caught: TimerFromProposal in replaced;
+        renewal_lowers_fence_is_caught: RenewalLowersFence in replaced;
+        clear_any_view_is_caught: ClearAnyView in |plant| Leases { coarse: true, ..relayed(plant) };
+        fence_by_write_is_caught: FenceByWrite in replaced;
+        failed_fence_is_ack_is_caught: FailedFenceIsAck in |plant| Leases { fence: ViewId(1), ..replaced(plant) };
+        ignore_fence_is_caught: IgnoreFence in replaced;
+        reinitialise_page_is_caught: ReinitialisePage in |plant| Leases { coarse: true, ..rejoined(plant) };
+    }
+}

@@ -1,0 +1,269 @@
+//! What a step does.
+
+use super::*;
+
+impl Leases {
+    pub(crate) fn step(&self, state: &mut State, step: Step) {
+        let now = state.now;
+        match step {
+            Step::Tick(span) => state.now = now + Nanos(span),
+            Step::Propose { leader } => {
+                let Leader { log, cleared, .. } = &state.leaders[leader];
+                let newest = &log.newest().view;
+                let edit = self.edit(newest, self.turns[state.views.len() - 1]);
+                let next = newest.successor(&edit, *cleared, self.config.plant);
+                state.views.push((Arc::new(next), 0));
+            }
+            Step::Accept { acceptor } => {
+                if let Some((_, accepted)) = state.views.last_mut() {
+                    *accepted |= if self.coarse { ANY_MAJORITY } else { 1 << acceptor };
+                }
+            }
+            Step::Learn { holder, view } => self.learn(state, holder, view),
+            Step::Post(holder) => {
+                let h = &mut state.holders[holder];
+                h.reading = Some(Reading {
+                    view: h.known,
+                    posted: now,
+                    empty: if self.coarse { ANY_MAJORITY } else { 0 },
+                });
+            }
+            Step::Read { holder, acceptor } => {
+                let Some(mut reading) = state.holders[holder].reading else { return };
+                reading.empty |= 1 << acceptor;
+                state.holders[holder].reading = Some(reading);
+            }
+            Step::Install(holder) => self.install(state, holder),
+            Step::Hear { holder, base } => {
+                state.holders[holder].lease.clear(base, now);
+            }
+            Step::Die(holder) => {
+                state.deaths -= 1;
+                let h = &mut state.holders[holder];
+                h.alive = false;
+                h.reading = None;
+            }
+            Step::AppDies => {
+                state.deaths -= 1;
+                state.app_alive = false;
+            }
+            Step::LeaderLearns { leader, view } => {
+                let view = Arc::clone(state.view(view));
+                let l = &mut state.leaders[leader];
+                l.cleared = l.cleared.max(view.cleared);
+                l.log.push(Arc::clone(&view), now);
+                if leader == 1 && self.config.plant.has(Mutant::TrustTakeover) {
+                    l.cleared = view.base;
+                    state.sent.insert(view.base);
+                }
+                self.begin_clearing(state, leader);
+            }
+            Step::LeaderHears { leader, base } => {
+                let l = &mut state.leaders[leader];
+                l.cleared = l.cleared.max(base);
+                l.clearing = l.clearing.take().filter(|clearing| clearing.base() > base);
+            }
+            Step::Prove { leader, who } => {
+                let Leader { proofs, clearing, .. } = &mut state.leaders[leader];
+                proofs.insert(who);
+                if let Some(clearing) = clearing {
+                    clearing.proved(proofs, &self.config, &mut Noted::default());
+                }
+            }
+            Step::Fence(at) => {
+                let Fence { holder, expected, desired, .. } = state.fences[at];
+                let fence = &mut state.holders[usize::from(holder)].fence;
+                state.fences[at].executed = Some(fence.0);
+                if expected.is_none_or(|expected| expected == fence.0) {
+                    *fence = ViewId(desired);
+                }
+                if self.coarse && state.fences[at].awaited {
+                    self.fenced(state, at, false);
+                }
+            }
+            Step::Fenced(at) => self.fenced(state, at, false),
+            Step::FenceFails(at) => {
+                state.failures -= 1;
+                self.fenced(state, at, true);
+            }
+            Step::Call(holder) => {
+                let latest = state.latest;
+                let h = &mut state.holders[holder];
+                h.call = Some((*h.lease.page(), latest));
+            }
+            Step::Return(holder) => self.returned(state, holder),
+        }
+        self.settle(state);
+    }
+
+    /// As `Member::install` does: an excluded holder drops its lease.
+    fn learn(&self, state: &mut State, holder: usize, id: ViewId) {
+        let now = state.now;
+        let view = Arc::clone(state.view(id));
+        let before = state.holders[holder].known;
+        let was = (before != ViewId::GENESIS).then(|| incarnation(state.view(before), holder)).flatten();
+        let h = &mut state.holders[holder];
+        h.known = id;
+        h.learned = now;
+        h.reading = None;
+        let stays = was.is_none_or(|who| view.member(who).is_some());
+        if !stays {
+            h.lease.drop_lease();
+            h.gone = !self.turns.iter().any(|turn| matches!(turn, Turn::Rejoin(back) if *back == holder));
+            if h.gone {
+                h.known = ViewId::GENESIS;
+            }
+        }
+        if stays && incarnation(&view, holder).is_some() {
+            h.lease.learn(&view, now);
+        }
+        if !stays && self.config.plant.has(Mutant::ReinitialisePage) {
+            let leader = u8::MAX;
+            let (holder, expected, executed) = (holder as u8, None, None);
+            let fence =
+                Fence { leader, peer: 0, round: 0, holder, expected, desired: 0, executed, awaited: false };
+            state.fences.push(fence);
+        }
+    }
+
+    /// The READs' completions come; the shipped poll judges them.
+    fn install(&self, state: &mut State, holder: usize) {
+        let now = state.now;
+        let Some(reading) = state.holders[holder].reading else { return };
+        let (mut poll, mut fabric) = (Poll::new(), Noted::default());
+        poll.ask(state.view(reading.view), &self.config, reading.posted, &mut fabric);
+        for acceptor in 0..ACCEPTORS {
+            if reading.empty & 1 << acceptor == 0 {
+                continue;
+            }
+            let (part, peer, round) = tokens::unpack(fabric.posts[acceptor].1).expect("a token");
+            let empty = Ok(Completion::Read(&[0; 8]));
+            let found = poll.complete(part, peer, round, &empty, &self.config, &mut fabric);
+            let Some(Found::Empty { view, posted }) = found else { continue };
+            let h = &mut state.holders[holder];
+            h.lease.renewed(view, posted, now);
+            h.reading = None;
+            if self.config.plant.has(Mutant::RenewalLowersFence) {
+                h.fence = ViewId::GENESIS;
+            }
+            return;
+        }
+    }
+
+    fn begin_clearing(&self, state: &mut State, leader: usize) {
+        let now = state.now;
+        let l = &mut state.leaders[leader];
+        let base = l.log.newest().view.base;
+        if l.cleared >= base || l.clearing.as_ref().is_some_and(|clearing| clearing.base() == base) {
+            return;
+        }
+        l.round += 1;
+        for fence in &mut state.fences {
+            fence.awaited &= usize::from(fence.leader) != leader;
+        }
+        let mut fabric = Noted::default();
+        let (log, round) = (&l.log, l.round);
+        l.clearing = Some(Clearing::begin(log, l.cleared, &l.proofs, &self.config, round, now, &mut fabric));
+        self.post(state, leader, fabric);
+    }
+
+    fn post(&self, state: &mut State, leader: usize, fabric: Noted) {
+        for (post, token) in fabric.posts {
+            let (_, peer, round) = tokens::unpack(token).expect("a token");
+            let (at, expected, desired) = match post {
+                Post::Cas { at, expected, desired } => (at.at, Some(expected), desired),
+                Post::Write { to, bytes } => {
+                    (to.at, None, u64::from_le_bytes(bytes.try_into().expect("one word")))
+                }
+                Post::Read { .. } => panic!("a clearing reads nothing"),
+            };
+            let holder = (at.region - PAGES) as u8;
+            let leader = leader as u8;
+            state.fences.push(Fence {
+                leader,
+                peer,
+                round,
+                holder,
+                expected,
+                desired,
+                executed: None,
+                awaited: true,
+            });
+        }
+    }
+
+    /// A fence's completion comes.
+    fn fenced(&self, state: &mut State, at: usize, failed: bool) {
+        let fence = &mut state.fences[at];
+        fence.awaited = false;
+        let Fence { leader, peer, round, expected, executed, .. } = *fence;
+        let result = match (failed, expected, executed) {
+            (true, ..) => Err(LinkError::PeerDead),
+            (_, None, _) => Ok(Completion::Written),
+            (_, _, found) => Ok(Completion::Swapped(found.expect("executed"))),
+        };
+        let mut fabric = Noted::default();
+        if let Some(clearing) = &mut state.leaders[usize::from(leader)].clearing {
+            clearing.complete(peer, round, &result, &self.config, &mut fabric);
+        }
+        self.post(state, usize::from(leader), fabric);
+    }
+
+    fn returned(&self, state: &mut State, holder: usize) {
+        let Some((page, floor)) = state.holders[holder].call.take() else { return };
+        if page.is_active(page.view, self.fence(state.holders[holder].fence), state.now) {
+            let run = state.run(page.view);
+            state.broken |= run < floor;
+            state.latest = state.latest.max(run);
+        }
+    }
+
+    fn fence(&self, fence: ViewId) -> ViewId {
+        if self.config.plant.has(Mutant::IgnoreFence) { ViewId::GENESIS } else { fence }
+    }
+
+    /// What follows by itself, and what must hold: CLEARs go out, and every reader looks whether its page is active.
+    fn settle(&self, state: &mut State) {
+        let now = state.now;
+        for leader in &mut state.leaders {
+            let base = leader.log.newest().view.base;
+            if let Some(clearing) = &mut leader.clearing {
+                clearing.tick(now, &mut Noted::default());
+            }
+            leader.clearing = leader.clearing.take().filter(|clearing| clearing.base() == base);
+            if leader.clearing.as_ref().is_some_and(|clearing| clearing.is_done(now, &self.config)) {
+                leader.clearing = None;
+                leader.cleared = leader.cleared.max(base);
+                state.sent.insert(base);
+            }
+        }
+        for holder in 0..state.holders.len() {
+            let by_app = holder == 0 && state.app_alive;
+            if !state.holders[holder].alive && !by_app {
+                // Nobody reads this page any more.
+                state.holders[holder].lease = Lease::new(&self.config.timing, self.config.plant);
+                state.holders[holder].known = ViewId::GENESIS;
+                state.holders[holder].call = None;
+            }
+        }
+        for holder in 0..state.holders.len() {
+            let hopeless = |r: &Reading| !self.may_be_renewed(state, r.view, r.empty);
+            if state.holders[holder].reading.as_ref().is_some_and(hopeless) {
+                state.holders[holder].reading = None;
+            }
+        }
+        state.fences.retain(|fence| fence.executed.is_none() || fence.awaited);
+        if !self.split {
+            let active: Vec<u8> = (0..state.holders.len())
+                .filter(|&holder| self.is_read(state, holder))
+                .map(|holder| (state.holders[holder].lease.page(), state.holders[holder].fence))
+                .filter(|(page, fence)| page.is_active(page.view, self.fence(*fence), now))
+                .map(|(page, _)| state.run(page.view))
+                .collect();
+            state.latest = active.iter().copied().max().unwrap_or_default().max(state.latest);
+            state.broken |= active.iter().any(|&run| run < state.latest);
+        }
+        state.sort_acceptors();
+        state.fences.sort_unstable_by_key(|f| (f.leader, f.holder, f.desired, f.peer, f.round));
+    }
+}

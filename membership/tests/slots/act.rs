@@ -1,0 +1,182 @@
+//! What a step does.
+
+use super::*;
+
+impl Slots {
+    pub(crate) fn step(&self, state: &mut State, step: Step) {
+        match step {
+            Step::Prepare(p) => {
+                state.proposers[p].attempts -= 1;
+                self.drive(state, p, &|engine, fabric| engine.prepare(fabric));
+            }
+            Step::Propose(p) => {
+                let proposer = &mut state.proposers[p];
+                let nth = usize::from(proposer.slot) * 4 + p * 2 + usize::from(proposer.spoke);
+                proposer.spoke = true;
+                self.drive(state, p, &|engine, fabric| engine.accept(Arc::clone(&self.values[nth]), fabric));
+            }
+            Step::Reopen { proposer, guess } => {
+                state.reopens[proposer] -= 1;
+                self.open(&mut state.proposers[proposer], guess.then_some(2 - proposer as u16));
+            }
+            Step::OpenNext(p) => {
+                let proposer = &mut state.proposers[p];
+                proposer.slot += 1;
+                proposer.spoke = false;
+                self.open(proposer, None);
+            }
+            Step::Execute { proposer, acceptor } => self.execute(state, proposer, acceptor),
+            Step::Deliver { proposer, acceptor } => self.deliver(state, proposer, acceptor),
+            Step::FailLink { proposer, acceptor } => {
+                state.failures -= 1;
+                let link = &mut state.proposers[proposer].links[acceptor];
+                link.down = true;
+                // What was posted may still be executed, but nobody hears of it.
+                let waiting = link.posted.iter_mut().find(|op| op.fresh).map(|op| {
+                    op.fresh = false;
+                    op.token
+                });
+                link.done = waiting.or(link.done.map(|(token, _)| token)).map(|token| (token, Result_::Lost));
+            }
+        }
+        self.look(state);
+    }
+
+    fn open(&self, proposer: &mut Proposer, guess: Option<u16>) {
+        let slot = self.slots[usize::from(proposer.slot)];
+        Arc::make_mut(&mut proposer.engine).open(slot, &self.acceptors, guess);
+        for link in &mut proposer.links {
+            link.done = None;
+            link.posted.iter_mut().for_each(|op| op.fresh = false);
+        }
+    }
+
+    /// Calls an engine, queues what it posts, and takes what it tells as a leader would.
+    fn drive(&self, state: &mut State, p: usize, call: &dyn Fn(&mut Engine, &mut Noted) -> Option<Outcome>) {
+        let mut fabric = Noted::default();
+        let proposer = &mut state.proposers[p];
+        let outcome = call(Arc::make_mut(&mut proposer.engine), &mut fabric);
+        for (post, token) in fabric.posts {
+            self.queue(proposer, post, token);
+        }
+        match outcome {
+            Some(Outcome::Adopted) => {
+                let proposer = &state.proposers[p];
+                let nth = usize::from(proposer.slot) * 4 + p * 2 + usize::from(proposer.spoke);
+                let own = match self.plant.has(Mutant::AnnounceOwnValue) {
+                    true => Arc::clone(&self.values[nth]),
+                    false => Arc::from([]),
+                };
+                self.drive(state, p, &|engine, fabric| engine.accept(Arc::clone(&own), fabric));
+            }
+            Some(Outcome::Decided { value, .. }) => {
+                let slot = state.proposers[p].slot;
+                let value = self.number(&value);
+                if value == u8::MAX || Self::slot_of(value) != slot {
+                    state.broken = Some(Broken::Invalid);
+                } else if state.chosen[usize::from(slot)].0 == 0 {
+                    state.broken = Some(Broken::Unchosen);
+                } else if state.chosen[usize::from(slot)].0 != value {
+                    state.broken = Some(Broken::Agreement);
+                }
+            }
+            None | Some(Outcome::Prepared | Outcome::Aborted(_)) => {}
+        }
+    }
+
+    fn queue(&self, proposer: &mut Proposer, post: Post, token: Token) {
+        let (at, deed) = match post {
+            Post::Read { from, len } => {
+                assert_eq!(len, LIMITS.value_bytes);
+                (from.at, Deed::Read { area: self.area_at(from.offset) })
+            }
+            Post::Write { to, bytes } => {
+                (to.at, Deed::Write { area: self.area_at(to.offset), value: self.number(&bytes) })
+            }
+            Post::Cas { at, expected, desired } => {
+                assert_eq!(at.offset, self.layout.slot(self.slots[usize::from(proposer.slot)].0));
+                (at.at, Deed::Cas { expected: Word(expected), desired: Word(desired) })
+            }
+        };
+        let link = &mut proposer.links[at.region as usize - 1];
+        let fresh = !matches!(deed, Deed::Write { .. });
+        if fresh {
+            link.done = None;
+            link.posted.iter_mut().for_each(|op| op.fresh = false);
+        }
+        if !link.down {
+            link.posted.push(Op { deed, token, fresh });
+        } else if fresh {
+            link.done = Some((token, Result_::Lost));
+        }
+    }
+
+    pub(super) fn execute(&self, state: &mut State, p: usize, a: usize) {
+        let Op { deed, token, fresh } = state.proposers[p].links[a].posted.remove(0);
+        let areas = &mut state.areas[a];
+        let result = match deed {
+            Deed::Write { area, value } if self.torn => {
+                areas[usize::from(area)].head = value;
+                let rest = Op { deed: Deed::Finish { area, value }, token, fresh };
+                state.proposers[p].links[a].posted.insert(0, rest);
+                return;
+            }
+            Deed::Write { area, value } => {
+                areas[usize::from(area)] = Area { head: value, body: value };
+                Result_::Written
+            }
+            Deed::Finish { area, value } => {
+                areas[usize::from(area)].body = value;
+                Result_::Written
+            }
+            Deed::Read { area } => Result_::Read(areas[usize::from(area)]),
+            Deed::Cas { expected, desired } => {
+                let slot = (0..self.slots.len())
+                    .find(|&at| desired.lap(self.slots[at]) == Lap::This)
+                    .expect("a CAS puts a word of one of the slots") as u8;
+                let word = &mut state.words[a][self.ring(slot)];
+                let found = *word;
+                if found == expected {
+                    *word = desired;
+                    self.check_word(state, slot, a, found, desired);
+                }
+                Result_::Swapped(found)
+            }
+        };
+        if fresh {
+            state.proposers[p].links[a].done = Some((token, result));
+        } else if !state.proposers[p].links[a].down {
+            let mut engine = (*state.proposers[p].engine).clone();
+            let mut fabric = Noted::default();
+            let told = self.complete(&mut engine, token, result, &mut fabric);
+            let deaf = told.is_none() && fabric.posts.is_empty() && engine == *state.proposers[p].engine;
+            assert!(deaf, "a completion that should be stale was taken");
+        }
+    }
+
+    pub(super) fn deliver(&self, state: &mut State, p: usize, a: usize) {
+        let Some((token, result)) = state.proposers[p].links[a].done.take() else { return };
+        self.drive(state, p, &|engine, fabric| self.complete(engine, token, result, fabric));
+    }
+
+    fn complete(
+        &self,
+        engine: &mut Engine,
+        token: Token,
+        result: Result_,
+        fabric: &mut Noted,
+    ) -> Option<Outcome> {
+        let (part, peer, round) = tokens::unpack(token).expect("the engine's token");
+        let bytes;
+        let result = match result {
+            Result_::Swapped(found) => Ok(Completion::Swapped(found.0)),
+            Result_::Read(area) => {
+                bytes = self.bytes(area);
+                Ok(Completion::Read(&bytes))
+            }
+            Result_::Written => Ok(Completion::Written),
+            Result_::Lost => Err(LinkError::PeerDead),
+        };
+        engine.complete(part, peer, round, &result, fabric)
+    }
+}

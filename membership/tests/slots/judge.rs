@@ -1,0 +1,142 @@
+//! What must hold.
+
+use super::*;
+
+impl Slots {
+    /// A word changes forwards only, and an accepted one names a whole value.
+    pub(super) fn check_word(&self, state: &mut State, slot: u8, a: usize, old: Word, new: Word) {
+        let id = self.slots[usize::from(slot)];
+        let (before, after) = (old.state(id), new.state(id));
+        let (Some(before), Some(after)) = (before, after) else {
+            state.broken = Some(Broken::Backwards);
+            return;
+        };
+        if after.min_proposal < before.min_proposal
+            || after.accepted_proposal < before.accepted_proposal
+            || after.accepted_proposal > after.min_proposal
+        {
+            state.broken = Some(Broken::Backwards);
+        }
+        if after.accepted_proposal == before.accepted_proposal {
+            return;
+        }
+        let held = state.areas[a][usize::from(self.home(slot, after.accepted_value))].whole();
+        let Some(value) = held.filter(|&value| value == u8::MAX || Self::slot_of(value) == slot) else {
+            state.broken = Some(Broken::Unreadable);
+            return;
+        };
+        if value == u8::MAX {
+            state.broken = Some(Broken::Invalid);
+            return;
+        }
+        let number = after.accepted_proposal;
+        let at = state.votes.iter().position(|v| (v.slot, v.number) == (slot, number)).unwrap_or_else(|| {
+            state.votes.push(Votes { slot, number, value, mask: 0 });
+            state.votes.sort_unstable();
+            state.votes.iter().position(|v| (v.slot, v.number) == (slot, number)).expect("just put there")
+        });
+        let votes = &mut state.votes[at];
+        if votes.value != value {
+            state.broken = Some(Broken::Reused);
+        }
+        votes.mask |= 1 << a;
+        if votes.mask.count_ones() >= MAJORITY {
+            let chosen = &mut state.chosen[usize::from(slot)];
+            match *chosen {
+                (0, _) => *chosen = (value, number),
+                (other, _) if other != value => state.broken = Some(Broken::Agreement),
+                (_, lowest) => chosen.1 = lowest.min(number),
+            }
+        }
+    }
+
+    /// Row 2: whoever is sent to a value of a decided slot finds it, whole.
+    pub(super) fn look(&self, state: &mut State) {
+        for slot in 0..self.slots.len() as u8 {
+            let (value, lowest) = state.chosen[usize::from(slot)];
+            if value == 0 {
+                continue;
+            }
+            // The ring's next lap may be under way: then the reader must see that, and look again.
+            let recycled = usize::from(slot) + 1 < self.slots.len() && self.ring(slot) == self.ring(slot + 1);
+            for a in 0..ACCEPTORS {
+                let word = state.words[a][self.ring(slot)];
+                let Some(accepted) = self.accepted(slot, word) else { continue };
+                if accepted.accepted_proposal < lowest {
+                    continue;
+                }
+                let held = state.areas[a][usize::from(self.home(slot, accepted.accepted_value))];
+                let other_lap = |n: u8| n != 0 && n != u8::MAX && Self::slot_of(n) > slot;
+                let excused = recycled && (other_lap(held.head) || other_lap(held.body));
+                if held.whole() != Some(value) && !excused {
+                    state.broken = Some(Broken::Unreadable);
+                }
+            }
+        }
+    }
+
+    /// Whether proposer `p` decides its slot, or learns that it is behind, within `attempts_max` more attempts if from
+    /// now on it runs alone: the other's posts are never executed, all links are up but those to `dead`, and answers
+    /// come in this order.
+    pub(crate) fn decides_alone(
+        &self,
+        state: &State,
+        p: usize,
+        order: [usize; ACCEPTORS],
+        dead: Option<usize>,
+        attempts_max: u8,
+    ) -> bool {
+        let mut state = state.clone();
+        state.proposers[1 - p].links.iter_mut().for_each(|link| link.posted.clear());
+        state.proposers[p].attempts = attempts_max;
+        for (a, link) in state.proposers[p].links.iter_mut().enumerate() {
+            let waiting = link.posted.iter().find(|op| op.fresh).map(|op| op.token);
+            if dead == Some(a) {
+                link.down = true;
+                link.posted.clear();
+                link.done = waiting.map(|token| (token, Result_::Lost)).or(link.done);
+            } else if link.down {
+                link.down = false;
+                link.posted.clear();
+            }
+        }
+        loop {
+            let proposer = &state.proposers[p];
+            let slot = proposer.slot;
+            let id = self.slots[usize::from(slot)];
+            match proposer.engine.phase() {
+                Phase::Decided => return true,
+                Phase::Prepared(_) => self.step(&mut state, Step::Propose(p)),
+                Phase::Idle if state.words.iter().any(|w| w[self.ring(slot)].lap(id) == Lap::Later) => {
+                    return true;
+                }
+                Phase::Idle if proposer.attempts == 0 => return false,
+                Phase::Idle => self.step(&mut state, Step::Prepare(p)),
+                Phase::Preparing | Phase::Reading(_) | Phase::Accepting => {
+                    for a in order {
+                        while !state.proposers[p].links[a].posted.is_empty() {
+                            self.execute(&mut state, p, a);
+                        }
+                    }
+                    let Some(a) = order.into_iter().find(|&a| state.proposers[p].links[a].done.is_some())
+                    else {
+                        return false;
+                    };
+                    self.deliver(&mut state, p, a);
+                }
+            }
+        }
+    }
+
+    /// Whether every proposer that is not done decides alone, whichever acceptor answers first or not at all.
+    pub(crate) fn is_live(&self, state: &State) -> bool {
+        let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]];
+        (0..PROPOSERS).all(|p| {
+            orders.into_iter().all(|order| {
+                [None, Some(order[2])]
+                    .into_iter()
+                    .all(|dead| self.decides_alone(state, p, order, dead, ALONE_MAX))
+            })
+        })
+    }
+}
