@@ -50,6 +50,8 @@ enum Stage {
         newest: Option<Arc<View>>,
         cleared: ViewId,
     },
+    /// Reading whole rings: slots have moved on, and no coordinator that is left knows how far.
+    Rings { answers: Vec<Option<Option<Vec<Word>>>>, cleared: ViewId },
 }
 
 /// One reader; at most one round of READs is out at a time.
@@ -60,8 +62,8 @@ pub struct Poll {
     posted: Instant,
     /// The view whose successor is asked for, and its acceptors.
     view: Option<Arc<View>>,
-    /// A decision that the ring still shows, in case no coordinator that is left knows of a later view.
-    later: Option<(ViewId, usize, u16)>,
+    /// A slot of a later lap was seen: there is a later view, whoever knows it.
+    behind: bool,
 }
 
 impl Default for Poll {
@@ -74,7 +76,7 @@ impl Poll {
     /// A reader with nothing out.
     #[must_use]
     pub const fn new() -> Self {
-        Self { stage: Stage::Idle, round: 0, posted: Instant::ZERO, view: None, later: None }
+        Self { stage: Stage::Idle, round: 0, posted: Instant::ZERO, view: None, behind: false }
     }
 
     /// Whether READs are out.
@@ -115,7 +117,7 @@ impl Poll {
         self.round = self.round.wrapping_add(1);
         self.posted = now;
         self.view = Some(Arc::clone(view));
-        self.later = None;
+        self.behind = false;
     }
 
     /// Gives up what is out.
@@ -171,23 +173,20 @@ impl Poll {
                 } else {
                     match newest.take() {
                         Some(view) if view.id > asked.id => Found::Newer(view, cleared),
-                        _ => match self.later.take() {
-                            // Whoever decided it is gone and told nobody who is left; its value is in the ring.
-                            Some((slot, at, value))
-                                if u32::from(value) <= config.layout.limits().proposers =>
-                            {
-                                let acceptor = asked.acceptors.get(at)?.address;
-                                let offset = config.layout.value(slot.0, value.max(1));
-                                self.stage = Stage::Value(slot);
-                                let token = tokens::pack(Part::PollValue, at as u16, self.round);
-                                let bytes = config.layout.limits().value_bytes;
-                                fabric.read(Remote { at: acceptor, offset }, bytes, token);
-                                return None;
-                            }
-                            _ => Found::NothingNewer(cleared),
-                        },
+                        _ if self.behind => {
+                            self.read_rings(cleared, config, fabric);
+                            return None;
+                        }
+                        _ => Found::NothingNewer(cleared),
                     }
                 }
+            }
+            (Part::PollView, Stage::Rings { answers, .. }) => {
+                let words = bytes.map(|bytes| {
+                    bytes.as_chunks::<8>().0.iter().map(|word| Word(u64::from_le_bytes(*word))).collect()
+                });
+                *answers.get_mut(usize::from(peer))? = Some(words);
+                self.weigh_rings(config, fabric)?
             }
             _ => return None,
         };
@@ -205,12 +204,8 @@ impl Poll {
         let good: Vec<(usize, Word)> =
             words.iter().enumerate().filter_map(|(at, w)| Some((at, (*w)??))).collect();
         if good.iter().any(|(_, word)| word.lap(slot) == Lap::Later) {
-            if good.len() < view.majority() && answered < words.len() {
-                return None;
-            }
-            let later = later_decision(slot, &good, view.majority());
             self.snapshot(&view, config, self.posted, fabric);
-            self.later = later;
+            self.behind = true;
             return None;
         }
         let accepted: Vec<(usize, State)> = good
@@ -244,6 +239,44 @@ impl Poll {
         (answered == words.len()).then_some(Found::Undecided(slot))
     }
 
+    fn read_rings<F: Fabric>(&mut self, cleared: ViewId, config: &Config, fabric: &mut F) {
+        let Some(view) = &self.view else { return };
+        self.stage = Stage::Rings { answers: vec![None; view.acceptors.len()], cleared };
+        self.round = self.round.wrapping_add(1);
+        let (offset, bytes) = (config.layout.slot(0), config.layout.limits().slots * 8);
+        for (at, acceptor) in view.acceptors.iter().enumerate() {
+            let token = tokens::pack(Part::PollView, at as u16, self.round);
+            fabric.read(Remote { at: acceptor.address, offset }, bytes, token);
+        }
+    }
+
+    /// The newest decision that the rings show. Whoever made it is gone and told nobody who is left.
+    fn weigh_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
+        let Stage::Rings { answers, cleared } = &self.stage else { return None };
+        let view = self.view.as_ref()?;
+        let answered = answers.iter().flatten().count();
+        let rings: Vec<(usize, &Vec<Word>)> =
+            answers.iter().enumerate().filter_map(|(at, ring)| Some((at, ring.as_ref()?.as_ref()?))).collect();
+        let decisions = (0..config.layout.limits().slots as usize).filter_map(|place| {
+            let words: Vec<(usize, Word)> =
+                rings.iter().filter_map(|(at, ring)| Some((*at, *ring.get(place)?))).collect();
+            decision_after(view.id, &words, view.majority())
+        });
+        let newest = decisions.max_by_key(|(slot, ..)| *slot);
+        let proposers = config.layout.limits().proposers;
+        match newest {
+            Some((slot, at, value)) if (1..=proposers).contains(&u32::from(value)) => {
+                let acceptor = view.acceptors.get(at)?.address;
+                let offset = config.layout.value(slot.0, value);
+                self.stage = Stage::Value(slot);
+                let token = tokens::pack(Part::PollValue, at as u16, self.round);
+                fabric.read(Remote { at: acceptor, offset }, config.layout.limits().value_bytes, token);
+                None
+            }
+            _ => (answered == answers.len()).then_some(Found::NothingNewer(*cleared)),
+        }
+    }
+
     /// `known` is the newest view that the reader knows.
     fn value(slot: ViewId, known: ViewId, bytes: Option<&[u8]>) -> Found {
         let view = bytes
@@ -262,19 +295,20 @@ impl Poll {
     }
 }
 
-/// The decision of a later lap in the place of `slot`, if these words show one: its slot, an acceptor that holds it, and
-/// whose value area it is in.
-fn later_decision(slot: ViewId, good: &[(usize, Word)], majority: usize) -> Option<(ViewId, usize, u16)> {
-    let of_later = |word: Word| {
-        let ahead = ((word.0 >> 48) as u16).wrapping_sub(slot.0 as u16);
-        let later = ViewId(slot.0 + u64::from(ahead));
-        let state = word.state(later).filter(|s| s.accepted_proposal != 0)?;
-        (word.lap(slot) == Lap::Later).then_some((later, state.accepted_proposal, state.accepted_value))
+/// The decision of a view after `known` in one place of the ring, if these words show one: its slot, an acceptor that
+/// holds it, and whose value area it is in.
+fn decision_after(known: ViewId, words: &[(usize, Word)], majority: usize) -> Option<(ViewId, usize, u16)> {
+    let accepted = |word: Word| {
+        // Serial numbers, as in `Word::lap`.
+        let ahead = ((word.0 >> 48) as u16).wrapping_sub(known.0 as u16);
+        let slot = ViewId(known.0 + u64::from(ahead));
+        let state = word.state(slot).filter(|s| s.accepted_proposal != 0)?;
+        (1..0x8000).contains(&ahead).then_some((slot, state.accepted_proposal, state.accepted_value))
     };
-    good.iter().find_map(|&(at, word)| {
-        let (later, _, value) = of_later(word)?;
-        let same = good.iter().filter(|(_, w)| of_later(*w) == of_later(word)).count();
-        (same >= majority).then_some((later, at, value))
+    words.iter().find_map(|&(at, word)| {
+        let (slot, _, value) = accepted(word)?;
+        let same = words.iter().filter(|(_, w)| accepted(*w) == accepted(word)).count();
+        (same >= majority).then_some((slot, at, value))
     })
 }
 
