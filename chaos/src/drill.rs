@@ -22,7 +22,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A failover that takes longer has failed.
 const FAILOVER_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// A cluster that is not healthy for so long can not be drilled.
-const HEALTH_TIMEOUT: Nanos = Nanos::from_secs(20);
+const HEALTH_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// Who dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,7 +252,8 @@ fn healthy(observer: &mut Observer) -> Result<Snapshot, DrillError> {
         if snapshot.health == Health::Healthy {
             return Ok(snapshot);
         }
-        if clock::now() > deadline {
+        // Where nobody lives, nobody comes back.
+        if clock::now() > deadline || snapshot.health == Health::Unreachable {
             return Err(DrillError::NotHealthy(snapshot.reasons));
         }
         thread::sleep(LOOK_EVERY);

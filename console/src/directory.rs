@@ -134,6 +134,18 @@ impl Made {
     }
 }
 
+impl Made {
+    /// The cluster's name.
+    pub(crate) fn cluster(&self) -> Name {
+        self.0.cluster
+    }
+
+    /// Whether nobody has removed it.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.is_there()
+    }
+}
+
 impl Drop for Made {
     fn drop(&mut self) {
         if let Err(error) = self.0.remove() {

@@ -10,6 +10,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, Kind, View};
 use serde::Serialize;
 use std::io;
+use std::sync::Arc;
 
 /// A view change is told when all survivors are active, or after this time with what there is.
 const SETTLE_TIMEOUT: Nanos = Nanos::from_secs(1);
@@ -80,7 +81,7 @@ pub(crate) struct Live {
     told: Option<ViewId>,
     told_health: Option<(Health, Vec<String>)>,
     /// The newest view that is not told yet, and when it was first seen.
-    waiting: Option<(ViewId, Instant)>,
+    waiting: Option<(Arc<View>, Instant)>,
     changes: u64,
     tabled: Option<Snapshot>,
 }
@@ -118,21 +119,19 @@ impl Live {
                 self.names.push((member.incarnation, member.name));
             }
         }
+        // Views may follow each other faster than they settle; whoever waits is told before it is passed over.
+        if let Some((passed, _)) = self.waiting.take_if(|(waiting, _)| waiting.id != view.id) {
+            self.tell(&passed, &snapshot)?;
+        }
         if self.told != Some(view.id) {
-            let since = match self.waiting {
-                Some((id, since)) if id == view.id => since,
-                _ => {
-                    self.waiting = Some((view.id, snapshot.at));
-                    snapshot.at
-                }
-            };
-            let holders = view.members.iter().filter(|m| m.kind != Kind::Coordinator);
-            let settled = holders.into_iter().all(|m| self.history.active_from(view.id, m.name).is_some());
+            let since = self.waiting.as_ref().map_or(snapshot.at, |(_, since)| *since);
+            let mut holders = view.members.iter().filter(|m| m.kind != Kind::Coordinator);
+            let settled = holders.all(|m| self.history.active_from(view.id, m.name).is_some());
+            self.waiting = None;
             if settled || snapshot.at.since(since) > SETTLE_TIMEOUT {
-                self.changes += view.id.0 - self.told.map_or(0, |id| id.0);
                 self.tell(&view, &snapshot)?;
-                self.told = Some(view.id);
-                self.waiting = None;
+            } else {
+                self.waiting = Some((view, since));
             }
         }
         let health = (snapshot.health, snapshot.reasons.clone());
@@ -202,7 +201,9 @@ impl Live {
         view.changes.iter().map(told).collect()
     }
 
-    fn tell(&self, view: &View, snapshot: &Snapshot) -> io::Result<()> {
+    fn tell(&mut self, view: &View, snapshot: &Snapshot) -> io::Result<()> {
+        let before = self.told.replace(view.id);
+        self.changes += view.id.0 - before.map_or(0, |id| id.0);
         if self.quiet {
             return Ok(());
         }
@@ -243,7 +244,7 @@ impl Live {
                 active: rows(&active),
             });
         }
-        let skipped = match self.told {
+        let skipped = match before {
             Some(told) if view.id.0 > told.0 + 1 => format!(" (after {} more)", view.id.0 - told.0 - 1),
             _ => String::new(),
         };

@@ -191,7 +191,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
     }
     // From here on everything is undone when this function is left: first the processes, then the directory.
-    let _directory = Made::new(root, cluster, &deployment)?;
+    let directory = Made::new(root, cluster, &deployment)?;
     let requests = listen(&root.join(cluster.as_str()))?;
     let mut supervisor = Supervisor::new(root, cluster, &deployment)?;
     let names: Vec<String> = supervisor.specs.keys().cloned().collect();
@@ -209,12 +209,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let live = Live::new(cluster, observer, options.json, options.headless && !options.json);
-    attend(cluster, live, supervisor, &requests, &stop, options)
+    attend(&directory, live, supervisor, &requests, &stop, options)
 }
 
 /// Shows the cluster and serves requests until the end.
 fn attend(
-    cluster: Name,
+    directory: &Made,
     mut live: Live,
     mut supervisor: Supervisor,
     requests: &Receiver<Ask>,
@@ -222,25 +222,37 @@ fn attend(
     options: &Up,
 ) -> Result<ExitCode, Failure> {
     let began = Instant::now();
+    let cluster = directory.cluster();
     let mut up = false;
     let mut asked_to_stop = None;
+    let mut next_look = began;
     while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() {
         if options.time.is_some_and(|time| began.elapsed() >= time) {
             break;
         }
-        match requests.recv_timeout(LOOK_EVERY) {
+        match requests.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
             Ok(ask) => match &ask.request {
                 Request::Start { name } => {
                     ask.answer(&match supervisor.start(name) {
                         Ok(pid) => Answer::Done { pid: Some(pid) },
                         Err(reason) => Answer::Refused { reason },
                     });
-                    continue;
                 }
                 Request::Stop => asked_to_stop = Some(ask),
             },
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
+        }
+        // Requests may come faster than looks are due, and must not keep them off.
+        if Instant::now() < next_look && asked_to_stop.is_none() {
+            continue;
+        }
+        next_look = Instant::now() + LOOK_EVERY;
+        if !directory.is_there() {
+            output::remark(format_args!(
+                "obol: somebody removed the directory of cluster {cluster}; ending"
+            ))?;
+            break;
         }
         supervisor.reap();
         live.look()?;

@@ -1,0 +1,233 @@
+//! The command line: what is refused and in which words, what is printed for scripts, and what a closed pipe does.
+
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
+use support::{Ran, Root, obol, until};
+
+fn ran(arguments: &[&str]) -> Ran {
+    Ran::of(obol().args(arguments))
+}
+
+/// Every command that operators see, with its options.
+const COMMANDS: [(&[&str], &[&str]); 14] = [
+    (&["up"], &["--coordinators", "--apps", "--profile", "--headless", "--for", "--json", "obol status"]),
+    (&["status"], &["--json", "exit code 0 healthy, 1 degraded, 2 unreachable"]),
+    (&["events"], &["--last", "--json"]),
+    (&["kill"], &["<TARGET>", "leader"]),
+    (&["start"], &["<TARGET>", "app-2"]),
+    (&["down"], &["crashed `up`"]),
+    (&["drill"], &["--count", "--gap", "--json", "app+leader", "void"]),
+    (&["bench"], &["--count", "--json"]),
+    (&["sim", "campaign"], &["--seeds", "--seed", "--json"]),
+    (&["sim", "replay"], &["<SEED>", "--mutant"]),
+    (&["profile", "list"], &[]),
+    (&["profile", "show"], &["<PROFILE>"]),
+    (&["profile", "check"], &["<FILE>"]),
+    (&["completions"], &["<SHELL>", "bash", "zsh", "fish"]),
+];
+
+#[test]
+fn the_help_of_each_command_names_its_options() {
+    let all = ran(&["--help"]).ends(0).out;
+    for (command, wanted) in COMMANDS {
+        assert!(all.contains(&format!("\n  {} ", command[0])), "{command:?} in:\n{all}");
+        let help = ran(&[command, &["--help"]].concat()).ends(0).out;
+        for word in wanted.iter().chain(&["--cluster", "--root", "Usage: obol "]) {
+            assert!(help.contains(word), "{word:?} is not in:\n{help}");
+        }
+    }
+    assert!(all.contains("Exit codes") && all.contains("OBOL_CLUSTER"), "{all}");
+    for hidden in ["\n  coordinator ", "\n  agent ", "\n  app ", "floor-role"] {
+        assert!(!all.contains(hidden), "{hidden:?} is for the supervisor only:\n{all}");
+    }
+}
+
+#[test]
+fn without_a_command_the_commands_are_listed_whatever_the_environment_says() {
+    let bare = ran(&[]);
+    assert!(bare.code == Some(2) && bare.err.contains("Start a cluster on this host"), "{bare:?}");
+    let with = Ran::of(obol().env("OBOL_CLUSTER", "x")).ends(2).err;
+    assert!(with.contains("drill") && !with.contains("floor-role"), "{with}");
+    let mistyped = ran(&["upp"]).ends(2).err;
+    assert!(mistyped.contains("a similar subcommand exists: 'up'"), "{mistyped}");
+}
+
+#[test]
+fn completions_are_scripts_of_their_shells() {
+    for (shell, check) in [("bash", "bash"), ("zsh", "zsh"), ("fish", "fish")] {
+        let script = ran(&["completions", shell]).ends(0).out;
+        for word in ["drill", "--headless", "status"] {
+            assert!(script.contains(word.trim_start_matches("--")), "{word} for {shell}");
+        }
+        // A shell that is here reads its script without a complaint.
+        let file = std::env::temp_dir().join(format!("obol-completions-{}-{shell}", std::process::id()));
+        fs::write(&file, &script).expect("written");
+        let read = Command::new(check).arg("-n").arg(&file).output();
+        fs::remove_file(&file).expect("removed");
+        match read {
+            Ok(read) => assert!(read.status.success(), "{shell}: {}", String::from_utf8_lossy(&read.stderr)),
+            Err(error) => println!("{shell} did not read its script: {error}"),
+        }
+    }
+    ran(&["completions", "cmd"]).refused(&["invalid value 'cmd'", "bash"]);
+}
+
+#[test]
+fn numbers_out_of_range_are_refused_with_the_range() {
+    for (arguments, words) in [
+        (&["up", "--coordinators", "0"][..], ["--coordinators <N>", "0 is not in 1..=7"]),
+        (&["up", "--coordinators", "8"], ["--coordinators <N>", "8 is not in 1..=7"]),
+        (&["up", "--apps", "0"], ["--apps <N>", "0 is not in 1..=64"]),
+        (&["up", "--apps", "-1"], ["unexpected argument '-1'", "Usage"]),
+        (&["up", "--apps", "65"], ["--apps <N>", "65 is not in 1..=64"]),
+        (&["drill", "app", "--count", "0"], ["--count <N>", "0 is not in 1..=100000"]),
+        (&["drill", "app", "--count", "many"], ["--count <N>", "invalid digit"]),
+        (&["drill", "everybody"], ["invalid value 'everybody'", "app+leader"]),
+        (&["events", "--last", "-3"], ["unexpected argument '-3'", "Usage"]),
+    ] {
+        ran(arguments).refused(&words);
+    }
+}
+
+#[test]
+fn times_and_names_that_make_no_sense_are_refused_with_a_reason() {
+    for (arguments, words) in [
+        (&["up", "--for", "20"][..], ["has no unit", "20ms"]),
+        (&["up", "--for", "20d"], ["--for <TIME>", "20d"]),
+        (&["up", "--for", ""], ["--for <TIME>", "''"]),
+        (&["up", "--for", "0s"], ["--for <TIME>", "less than 1us"]),
+        (&["up", "--for", "99999999999999999999s"], ["--for <TIME>", "99999999999999999999s"]),
+        (&["drill", "app", "--gap", "1"], ["--gap <TIME>", "has no unit"]),
+        (&["status", "--cluster", "a b"], ["--cluster <NAME>", "a name is made of"]),
+        (&["status", "--cluster", "../etc"], ["--cluster <NAME>", "a name is made of"]),
+        (&["status", "--cluster", ""], ["--cluster <NAME>", "name"]),
+        (&["status", "--cluster", "a-name-that-is-longer-than-23-bytes"], ["--cluster <NAME>", "23"]),
+    ] {
+        ran(arguments).refused(&words);
+    }
+}
+
+#[test]
+fn a_bad_profile_is_refused_with_line_and_column_and_leaves_nothing() {
+    let root = Root::new();
+    let good = ran(&["profile", "show", "laptop"]).ends(0).out;
+    let file = std::env::temp_dir().join(format!("obol-profile-{}.toml", std::process::id()));
+    let path = file.to_str().expect("text").to_owned();
+    let line_of = |text: &str, of: &str| text.lines().position(|l| l.starts_with(of)).expect("a line") + 1;
+    for (old, new, column, words) in [
+        (
+            "renew_every = ",
+            "renew_evry = ",
+            1,
+            "unknown key lease.renew_evry; did you mean lease.renew_every?",
+        ),
+        ("confirm = 3", "confirm = 1", 11, "heartbeat.confirm"),
+        ("duration = \"20ms\"", "duration = 20", 12, "lease.duration is the integer 20"),
+        ("schema = 1", "schema = 2", 10, "schema is 2, but this obol reads schema 1 only"),
+        ("policy = \"other\"", "policy = \"idle\"", 10, "scheduling.policy"),
+    ] {
+        assert!(good.contains(old), "{old}");
+        let bad = good.replacen(old, new, 1);
+        fs::write(&file, &bad).expect("written");
+        let place = format!("{path}:{}:{column}: ", line_of(&bad, new));
+        root.run(&["up", "--headless", "--profile", &path]).refused(&[&place, words]);
+        ran(&["profile", "check", &path]).refused(&[&place, words]);
+        root.is_gone();
+    }
+    fs::write(&file, good).expect("written");
+    ran(&["profile", "check", &path]).ends(0);
+    fs::remove_file(&file).expect("removed");
+    root.run(&["up", "--profile", &path]).refused(&[&path]);
+    root.run(&["up", "--profile", "desktop"]).refused(&["desktop", "laptop", "dedicated"]);
+    root.is_gone();
+}
+
+#[test]
+fn unknown_targets_are_answered_with_what_there_is() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    for target in ["app-9", "app", "", "Leader", "app-1 "] {
+        root.run(&["kill", target]).refused(&[
+            "no live process",
+            "coord-1, node-1, app-1",
+            "the role leader",
+        ]);
+        root.run(&["start", target]).refused(&["no process", "app-1, coord-1, node-1"]);
+    }
+    root.run(&["start", "app-1"]).refused(&["app-1 runs already (pid "]);
+    root.run(&["kill", "app-1"]).ends(0);
+    root.until("app-1 is dead", |s| s.reasons().contains("app-1 down"));
+    root.run(&["kill", "app-1"]).refused(&["no live process app-1", "coord-1, node-1"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_a_command_quietly() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    for command in
+        [&["status"][..], &["status", "--json"], &["events"], &["--help"], &["completions", "bash"]]
+    {
+        let mut child =
+            root.command(command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        drop(child.stdout.take());
+        let mut said = String::new();
+        child.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
+        let status = child.wait().expect("a child");
+        assert_eq!((said.as_str(), status.code().is_some()), ("", true), "{command:?}: {status:?}");
+    }
+}
+
+#[test]
+fn an_up_whose_reader_goes_away_ends_its_cluster() {
+    let root = Root::new();
+    let mut command = root.command(&["up", "--headless", "--json", "--coordinators", "1", "--apps", "1"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut first = [0];
+    let mut out = child.stdout.take().expect("piped");
+    out.read_exact(&mut first).expect("something is printed");
+    drop(out);
+    until("up has had to say something, and has ended", || {
+        root.run(&["kill", "app-1"]);
+        root.run(&["start", "app-1"]);
+        child.try_wait().expect("a child").is_some()
+    });
+    root.is_gone();
+}
+
+#[test]
+fn nothing_is_coloured_without_a_terminal_or_against_no_color() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    for command in [
+        &["status"][..],
+        &["events"],
+        &["--help"],
+        &["up", "--help"],
+        &["kill", "x"],
+        &["upp"],
+        &["up", "--apps", "0"],
+    ] {
+        let plain = root.run(command);
+        assert!(!plain.out.contains('\x1b') && !plain.err.contains('\x1b'), "{plain:?}");
+    }
+    let on_terminal = |colour: Option<&str>| {
+        let shown = format!("{} up --apps 0; {} status --root {}", bin(), bin(), root.path().display());
+        let mut script = Command::new("script");
+        script.args(["-qec", &shown, "/dev/null"]).env("TERM", "xterm-256color").env_remove("NO_COLOR");
+        if let Some(colour) = colour {
+            script.env("NO_COLOR", colour);
+        }
+        script.stdin(Stdio::null()).output()
+    };
+    match on_terminal(Some("1")) {
+        Ok(shown) => assert!(!shown.stdout.contains(&0x1b), "{}", String::from_utf8_lossy(&shown.stdout)),
+        Err(error) => println!("skipped on a terminal: script does not run: {error}"),
+    }
+}
+
+fn bin() -> &'static str {
+    env!("CARGO_BIN_EXE_obol")
+}

@@ -1,0 +1,128 @@
+//! Drills: one report for scripts, whose numbers agree with each other.
+
+mod support;
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Stdio;
+use support::{Ran, Root, signal, until};
+
+const PHASES: [&str; 6] = ["notice", "propose", "decide", "fence", "clear", "active"];
+const P99_SAMPLES_MIN: u64 = 299;
+
+/// Holds that the report has what scripts rely on, and that its numbers agree.
+fn report(ran: &Ran, drill: &str) -> Value {
+    let report = ran.json();
+    let keys: BTreeSet<&str> = report.as_object().expect("one object").keys().map(String::as_str).collect();
+    let wanted = [
+        "drill",
+        "verdict",
+        "count",
+        "void",
+        "false_suspicions",
+        "failover_us",
+        "phases_us",
+        "lease_wait_us",
+        "profile",
+        "host",
+        "remarks",
+    ];
+    assert_eq!(keys, BTreeSet::from(wanted));
+    assert_eq!((&report["drill"], &report["profile"]), (&drill.into(), &"laptop".into()));
+    let false_suspicions = report["false_suspicions"].as_u64().expect("a number");
+    // A busy machine may suspect somebody who only got no core; the report then says that it did.
+    let verdict = if false_suspicions == 0 { "passed" } else { "failed" };
+    assert_eq!(report["verdict"], verdict, "{report}");
+    assert_eq!(ran.code, Some(i32::from(verdict == "failed")), "{report}");
+    assert!(report["host"]["cores"].as_u64() > Some(0), "{report}");
+    assert!(report["host"]["kernel"].as_str().is_some_and(|kernel| !kernel.is_empty()), "{report}");
+    let measured = report["count"].as_u64().expect("a number") - report["void"].as_u64().expect("a number");
+    summary(&report["failover_us"], measured);
+    let phases = report["phases_us"].as_object().expect("an object");
+    assert_eq!(phases.keys().map(String::as_str).collect::<BTreeSet<_>>(), BTreeSet::from(PHASES));
+    phases.values().for_each(|phase| summary(phase, measured));
+    report
+}
+
+fn summary(of: &Value, measured: u64) {
+    assert_eq!(of["n"], measured, "{of}");
+    let at = |key: &str| of[key].as_f64().unwrap_or_else(|| panic!("no {key}: {of}"));
+    assert!(at("min") <= at("p50") && at("p50") <= at("p90") && at("p90") <= at("max"), "{of}");
+    match of["p99"].as_f64() {
+        Some(p99) => assert!(measured >= P99_SAMPLES_MIN && at("p90") <= p99 && p99 <= at("max"), "{of}"),
+        None => assert!(measured < P99_SAMPLES_MIN && of["p99"].is_null(), "{of}"),
+    }
+}
+
+#[test]
+fn each_drill_reports_one_object() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    for drill in ["app", "leader", "app+leader"] {
+        let ran = root.run(&["drill", drill, "--count", "3", "--json"]);
+        assert_eq!(report(&ran, drill)["count"], 3);
+        assert_eq!(ran.err, "", "progress is for terminals");
+        root.healthy();
+    }
+}
+
+#[test]
+fn the_phases_of_a_failover_add_up_to_it() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    for drill in ["app", "leader", "app+leader"] {
+        let mut one = Value::Null;
+        until("one failover is measured", || {
+            one = report(&root.run(&["drill", drill, "--count", "1", "--json"]), drill);
+            one["failover_us"]["n"] == 1
+        });
+        let total = one["failover_us"]["max"].as_f64().expect("a number");
+        let sum: f64 = PHASES.iter().map(|p| one["phases_us"][p]["max"].as_f64().expect("a number")).sum();
+        // Durations keep three figures, and a phase of no length counts as a nanosecond.
+        assert!((total - sum).abs() <= total * 0.005 + 0.1, "{sum} is not {total}: {one}");
+    }
+}
+
+#[test]
+fn a_p99_is_claimed_from_299_samples_on() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    report(&root.run(&["drill", "app", "--count", "310", "--gap", "1us", "--json"]), "app");
+}
+
+#[test]
+fn a_drill_for_people_says_what_it_can_not_claim() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let shown = root.run(&["drill", "app", "--count", "2"]).out;
+    for words in ["drill app: ", "2 repetitions", "failover", "  fence", "no p99: it needs 299 samples"] {
+        assert!(shown.contains(words), "{words:?} is not in:\n{shown}");
+    }
+}
+
+#[test]
+fn a_drill_that_is_interrupted_reports_what_it_has() {
+    let root = Root::new();
+    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let mut command = root.command(&["drill", "app", "--count", "100000", "--json"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let pid = i64::from(child.id());
+    up.until_view("somebody is killed and comes back", |view| view["view"].as_u64() > Some(8));
+    signal("INT", &[pid]);
+    let ended = child.wait_with_output().expect("a child");
+    let report: Value = serde_json::from_slice(&ended.stdout).expect("one object");
+    assert_eq!(ended.status.code(), Some(1), "{report}");
+    assert!(report["verdict"] == "interrupted" || report["false_suspicions"].as_u64() > Some(0), "{report}");
+    assert!(report["count"].as_u64() < Some(100_000), "{report}");
+    // The cluster is left whole.
+    root.healthy();
+}
+
+#[test]
+fn a_cluster_that_is_not_healthy_is_not_drilled() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    root.run(&["kill", "coord-1"]).ends(0);
+    root.until("leases have ended", |s| s.active().is_empty());
+    root.run(&["drill", "app", "--count", "1"]).refused(&["not healthy", "coordinator majority lost"]);
+}

@@ -1,0 +1,77 @@
+//! A program with a core of its own: this test program is a member.
+
+mod support;
+
+use obol_agent::Embedded;
+use obol_fabric::{Incarnation, Name};
+use obol_profiles::Site;
+use std::sync::Arc;
+use support::{Root, Status, until};
+
+fn site(root: &Root) -> Arc<Site> {
+    let name = Name::new("default").expect("a name");
+    Arc::new(Site::open(root.path(), name).expect("the cluster runs"))
+}
+
+fn start(root: &Root, name: &str) -> Embedded {
+    Embedded::start(site(root), Name::new(name).expect("a name")).expect("it starts")
+}
+
+/// Waits until a program is a member and active; tells as whom.
+fn active(guest: &Embedded) -> Incarnation {
+    let mut who = Incarnation::NONE;
+    until("the guest is active", || {
+        who = guest.incarnation();
+        let view = guest.view().filter(|view| view.member(who).is_some());
+        view.is_some_and(|view| guest.active(view.id) && guest.guard(view.id, || 7) == Some(7))
+    });
+    who
+}
+
+#[test]
+fn an_embedded_program_joins_acts_and_is_removed_when_dropped() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "2"]);
+    let guest = start(&root, "guest");
+    let first = active(&guest);
+    let seen = root.until("the cluster shows the guest", |s| s.is_active("guest"));
+    assert_eq!(seen.process("guest")["pid"], std::process::id());
+    assert_eq!(seen.process("guest")["kind"], "app");
+    assert_eq!(seen.process("guest")["host"], serde_json::Value::Null);
+    up.until_view("the guest is the eighth member", |view| view["members"] == 8);
+    drop(guest);
+    up.until_view("the guest is removed", |view| view["members"] == 7);
+    let without = root.healthy();
+    assert!(!without.is_active("guest"), "{without:?}");
+    let guest = start(&root, "guest");
+    assert!(active(&guest) > first, "it comes back as somebody new");
+}
+
+#[test]
+fn an_embedded_program_sees_the_death_of_another_member() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let guest = start(&root, "guest");
+    active(&guest);
+    let who = Incarnation(root.healthy().incarnation("app-2"));
+    let gone = |guest: &Embedded| {
+        let view = guest.view().filter(|view| view.member(who).is_none());
+        view.is_some_and(|view| guest.active(view.id))
+    };
+    root.run(&["kill", "app-2"]).ends(0);
+    until("a view without app-2 is active", || gone(&guest));
+}
+
+#[test]
+fn an_embedded_program_holds_no_lease_without_a_majority() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let guest = start(&root, "guest");
+    active(&guest);
+    root.run(&["kill", "coord-1"]).ends(0);
+    until("its lease has ended", || guest.view().is_some_and(|view| !guest.active(view.id)));
+    let lost: Status = root.until("all leases have ended", |s| s.active().is_empty());
+    assert_eq!(lost.code, Some(1));
+    root.run(&["start", "coord-1"]).ends(0);
+    active(&guest);
+}

@@ -1,0 +1,106 @@
+//! Processes that stand still for longer than any timeout: they are excluded by their heartbeat, never act in the old
+//! view again, and come back as somebody new. The others go on.
+
+mod support;
+
+use serde_json::Value;
+use std::time::Duration;
+use support::{Root, Status, Up, freeze, signal};
+
+/// Longer than every timeout of the profile `laptop` after which somebody acts.
+const FREEZE: Duration = Duration::from_secs(1);
+
+/// Whether a coordinator took a notice against this incarnation, by its heartbeat.
+fn accused_by_heartbeat(events: &[Value], incarnation: u64) -> bool {
+    let notice = |e: &Value| e["event"] == "notice" && e["level"] == "heartbeat" && e["a"] == incarnation;
+    events.iter().any(notice)
+}
+
+/// The views in which a process noted that it was active or served, since it became this incarnation.
+fn acted_since(events: &[Value], name: &str, incarnation: u64) -> Vec<u64> {
+    let mine = events.iter().filter(|e| e["process"] == name);
+    let since = mine.skip_while(|e| !(e["event"] == "joined" && e["a"] == incarnation));
+    let acts = since.filter(|e| e["event"] == "active" || e["event"] == "service");
+    acts.filter_map(|e| e["a"].as_u64()).collect()
+}
+
+/// The noted views up to that point.
+fn acted_before(events: &[Value], name: &str, incarnation: u64) -> Vec<u64> {
+    let mine = events.iter().filter(|e| e["process"] == name);
+    let before = mine.take_while(|e| !(e["event"] == "joined" && e["a"] == incarnation));
+    let acts = before.filter(|e| e["event"] == "active" || e["event"] == "service");
+    acts.filter_map(|e| e["a"].as_u64()).collect()
+}
+
+/// Freezes a process until the cluster has excluded it and goes on without it; wakes it, and waits until it is back.
+/// Gives what was seen before, while it slept, and after it was back.
+fn sleep_and_wake(root: &Root, up: &Up, name: &str, others: &[&str]) -> [Status; 3] {
+    let before = root.healthy();
+    freeze(before.pid(name));
+    let asleep = root.status();
+    // It may have been excluded and have come back between the look and the freeze.
+    let was = asleep.incarnation(name).max(before.incarnation(name));
+    support::until("its heartbeat accuses it", || accused_by_heartbeat(&root.events(), was));
+    let excluded = root.until("the others go on in a later view", |s| {
+        s.view() > asleep.view() && others.iter().all(|other| s.is_active(other))
+    });
+    std::thread::sleep(FREEZE);
+    let during = root.status();
+    assert_eq!(during.code, Some(1), "{during:?}");
+    assert!(during.reasons().contains(&format!("{name} is frozen (stopped)")), "{during:?}");
+    assert!(!during.is_active(name), "{during:?}");
+    let acted = acted_before(&root.events(), name, u64::MAX);
+    signal("CONT", &[before.pid(name)]);
+    let after = root.healthy();
+    assert!(after.incarnation(name) > was, "{name} was {was}: {after:?}");
+    assert_eq!(after.pid(name), before.pid(name), "it is the same process");
+    // Between waking and joining again it has noted nothing.
+    let events = root.events();
+    let rejoined = events
+        .iter()
+        .filter(|e| e["process"] == name && e["event"] == "joined")
+        .filter_map(|e| e["a"].as_u64())
+        .find(|incarnation| *incarnation > was)
+        .expect("it has joined again");
+    assert_eq!(acted_before(&events, name, rejoined), acted, "{name} acted in an old view");
+    assert!(acted_since(&events, name, rejoined).iter().all(|view| *view > excluded.view()));
+    up.until_view("all are members again", |view| view["members"] == before.processes().len());
+    [before, during, after]
+}
+
+#[test]
+fn a_frozen_app_is_excluded_and_comes_back_as_somebody_new() {
+    let root = Root::new();
+    let up = root.up(&[]);
+    let [_, during, _] = sleep_and_wake(&root, &up, "app-2", &["app-1", "app-3", "node-2"]);
+    assert_eq!(during.process("app-2")["frozen"], true);
+}
+
+#[test]
+fn a_frozen_agent_is_fenced_and_its_app_goes_with_it_and_both_come_back() {
+    let root = Root::new();
+    let up = root.up(&[]);
+    let [before, during, after] =
+        sleep_and_wake(&root, &up, "node-2", &["app-1", "app-3", "node-1", "node-3"]);
+    let lease = &during.process("node-2")["lease"];
+    assert!(lease["fence"].as_u64() > lease["view"].as_u64(), "{lease}");
+    assert!(!during.is_active("app-2"), "its lease is the agent's");
+    assert!(after.incarnation("app-2") > before.incarnation("app-2"));
+    assert_eq!(after.pid("app-2"), before.pid("app-2"), "the app has not been restarted");
+}
+
+#[test]
+fn a_frozen_leader_is_replaced_and_leads_no_view_when_it_wakes() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "2"]);
+    let leader = root.healthy().json["leader"].as_str().expect("somebody leads").to_owned();
+    let [_, during, _] = sleep_and_wake(&root, &up, &leader, &["app-1", "app-2"]);
+    assert!(during.json["leader"].is_string() && during.json["leader"] != leader, "{during:?}");
+}
+
+#[test]
+fn a_frozen_follower_is_excluded_and_comes_back() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "2"]);
+    sleep_and_wake(&root, &up, "coord-3", &["app-1", "app-2"]);
+}

@@ -1,0 +1,184 @@
+//! The life of a cluster: it comes up, is seen, loses processes, gets them back, and ends without a trace.
+
+mod support;
+
+use serde_json::Value;
+use support::{Root, signal};
+
+/// The names of everything that `up` starts.
+fn names(coordinators: usize, apps: usize) -> Vec<String> {
+    let all = [("app", apps), ("coord", coordinators), ("node", apps)];
+    all.iter().flat_map(|(kind, n)| (1..=*n).map(move |n| format!("{kind}-{n}"))).collect()
+}
+
+#[test]
+fn a_headless_cluster_tells_its_life_in_json_and_ends_by_itself() {
+    let root = Root::new();
+    let ended = root.begin(&["--for", "2s"]).end().well();
+    root.is_gone();
+    let events: Vec<&str> = ended.lines.iter().map(|l| l["event"].as_str().expect("a name")).collect();
+    assert_eq!(events.iter().filter(|e| **e == "up").count(), 1, "{events:?}");
+    assert!(events.contains(&"view") && events.last() == Some(&"summary"), "{events:?}");
+    for line in &ended.lines {
+        let keys: &[&str] = match line["event"].as_str() {
+            Some("up") => &["health", "reasons", "seconds"],
+            Some("view") => {
+                &["view", "base", "members", "leader", "causes", "decided_by", "stamps", "received", "active"]
+            }
+            Some("health") => &["health", "reasons"],
+            Some("summary") => &[
+                "seconds",
+                "view",
+                "view_changes",
+                "health",
+                "reasons",
+                "renewals_on_time",
+                "renewals_late",
+                "renewals_failed",
+            ],
+            other => panic!("nobody documented {other:?}"),
+        };
+        assert!(keys.iter().all(|key| line.get(key).is_some()), "{keys:?} in {line}");
+    }
+    let summary = ended.lines.last().expect("the summary");
+    assert!(summary["renewals_on_time"].as_u64() > Some(0), "{summary}");
+    assert_eq!(ended.err, "");
+}
+
+#[test]
+fn everything_that_was_asked_for_is_there_under_its_name() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "5", "--apps", "2"]);
+    let status = root.healthy();
+    let processes = status.processes();
+    assert_eq!(processes.keys().copied().collect::<Vec<_>>(), names(5, 2));
+    for (name, process) in &processes {
+        let kind = match &name[..3] {
+            "coo" => "coordinator",
+            "nod" => "agent",
+            _ => "app",
+        };
+        assert_eq!(process["kind"], kind, "{name}");
+        let host = process["host"].as_str().map(str::to_owned);
+        assert_eq!(host, name.strip_prefix("app-").map(|n| format!("node-{n}")), "{name}");
+    }
+    assert_eq!((&status.json["cluster"], &status.json["profile"]), (&"default".into(), &"laptop".into()));
+    assert_eq!(status.json["health"], "healthy");
+}
+
+#[test]
+fn ctrl_c_and_sigterm_leave_no_process_and_no_file() {
+    // Ctrl-C reaches the whole process group, the daemons too; a SIGTERM only `up`.
+    for (name, whole_group) in [("INT", true), ("INT", false), ("TERM", false), ("HUP", false)] {
+        let root = Root::new();
+        let up = root.up(&["--apps", "1"]);
+        signal(name, &[if whole_group { -up.pid() } else { up.pid() }]);
+        let ended = up.end().well();
+        root.is_gone();
+        assert_eq!(ended.lines.last().map(|l| &l["event"]), Some(&"summary".into()), "SIG{name}");
+    }
+}
+
+#[test]
+fn a_cluster_that_is_just_starting_ends_at_once_too() {
+    let root = Root::new();
+    let up = root.begin(&[]);
+    support::until("the directory is made", || root.cluster().join("table").exists());
+    signal("TERM", &[up.pid()]);
+    up.end().well();
+    root.is_gone();
+}
+
+#[test]
+fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() {
+    let root = Root::new();
+    let up = root.up(&[]);
+    let before = root.healthy();
+    let killed = root.run(&["kill", "app-2"]).ends(0).out;
+    assert!(killed.starts_with(&format!("killed app-2 (pid {}, ", before.pid("app-2"))), "{killed}");
+    let degraded = root.until("app-2 is missed", |s| s.code == Some(1) && s.reasons().contains("app-2"));
+    assert!(degraded.reasons().contains("app-2 down"), "{degraded:?}");
+    up.until_view("app-2 is removed", |view| view["members"] == 8);
+    let started = root.run(&["start", "app-2"]).ends(0).out;
+    assert!(started.starts_with("started app-2 (pid "), "{started}");
+    let after = root.healthy();
+    assert!(after.incarnation("app-2") > before.incarnation("app-2"));
+    assert_ne!(after.pid("app-2"), before.pid("app-2"));
+    assert_eq!(after.pid("app-1"), before.pid("app-1"));
+    assert!(after.view() > before.view());
+    let rows = after.json["processes"].as_array().expect("rows");
+    let app_2 = |row: &&Value| row["name"] == "app-2";
+    assert_eq!(rows.iter().filter(app_2).count(), 1, "its predecessor is not shown beside it");
+}
+
+#[test]
+fn a_process_that_was_just_killed_can_be_started_again_at_once() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    for _ in 0..5 {
+        root.run(&["kill", "app-1"]).ends(0);
+        root.run(&["start", "app-1"]).ends(0);
+        root.healthy();
+    }
+}
+
+#[test]
+fn the_leader_can_be_killed_by_its_role_and_another_leads() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let leader = root.until("somebody leads", |s| s.json["leader"].is_string()).json["leader"].clone();
+    let killed = root.run(&["kill", "leader"]).ends(0).out;
+    assert!(killed.starts_with("killed coord-"), "{killed}");
+    let name = killed.split(' ').nth(1).expect("a name").to_owned();
+    assert_eq!(leader, name);
+    let led = |s: &support::Status| s.json["leader"].as_str().is_some_and(|new| new != name);
+    root.until("another leads, and the app goes on", |s| led(s) && s.is_active("app-1"));
+    root.run(&["start", &name]).ends(0);
+    root.healthy();
+}
+
+#[test]
+fn down_ends_a_cluster_that_runs() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    assert_eq!(root.run(&["down"]).ends(0).out, "cluster default is down\n");
+    root.is_gone();
+    up.end().well();
+    root.run(&["status"]).refused(&["no cluster default in", "there are none"]);
+    root.run(&["down"]).refused(&["no cluster default in"]);
+}
+
+#[test]
+fn clusters_side_by_side_do_not_touch_each_other() {
+    let root = Root::new();
+    let [a, b] = ["alpha", "beta"].map(|name| ["--cluster", name]);
+    let small = ["--coordinators", "1", "--apps", "1"];
+    let _alpha = root.up(&[&small[..], &a].concat());
+    let mut beta = root.up(&[&small[..], &b].concat());
+    let before = root.status_in(&b).pids();
+    root.run(&[&["kill", "app-1"], &a[..]].concat()).ends(0);
+    support::until("alpha misses its app", || root.status_in(&a).reasons().contains("app-1 down"));
+    root.run(&["status"]).refused(&["no cluster default in", "there are: alpha, beta"]);
+    root.run(&[&["down"], &a[..]].concat()).ends(0);
+    assert_eq!(root.status_in(&b).pids(), before);
+    assert!(beta.runs());
+    // The environment names a cluster as well as the option does.
+    let by_environment = support::Ran::of(root.command(&["down"]).env("OBOL_CLUSTER", "beta"));
+    assert_eq!(by_environment.ends(0).out, "cluster beta is down\n");
+    root.is_gone();
+}
+
+#[test]
+fn the_profile_dedicated_comes_up_with_privileges_and_without() {
+    let root = Root::new();
+    let up = root.up(&["--profile", "dedicated", "--coordinators", "1", "--apps", "1"]);
+    let status = root.healthy();
+    assert_eq!(status.json["profile"], "dedicated");
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", status.pid("coord-1"))).expect("it lives");
+    // Field 41; field 3 follows the last bracket. SCHED_FIFO is 1.
+    let fields = stat.rsplit(") ").next().expect("fields");
+    let fifo = fields.split(' ').nth(41 - 3) == Some("1");
+    root.run(&["down"]).ends(0);
+    let said = up.end().well().err;
+    assert_eq!(fifo, !said.contains("no real-time scheduling"), "{said}");
+}

@@ -1,0 +1,422 @@
+//! What the tests with real processes share: a root directory of their own, the program, and waiting for conditions.
+//!
+//! One test at a time has a root, because a cluster is nine processes and a host may have two cores. No test relies on
+//! nobody being suspected wrongly: a process that gets no core for 0.3 s is excluded and comes back, rightly.
+#![allow(dead_code, reason = "each test program uses its part")]
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A hang, not a slow machine.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// Waits until something holds. `describe` tells how it was if it never does.
+pub(crate) fn until_or<T>(
+    what: &str,
+    mut found: impl FnMut() -> Option<T>,
+    describe: impl FnOnce() -> String,
+) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(start.elapsed() < HANG, "this hangs: {what}\n{}", describe());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until something holds.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    until_or(what, || holds().then_some(()), String::new);
+}
+
+/// What a command did.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ran {
+    /// Runs a command without a terminal to its end, which must come.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let shown = format!("{command:?}");
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let out = drain(child.stdout.take().expect("piped"));
+        let err = drain(child.stderr.take().expect("piped"));
+        let status = end_of(&mut child, &shown);
+        let (out, err) = (out.join().expect("read"), err.join().expect("read"));
+        assert!(!err.contains("panicked"), "{shown} panicked:\n{err}");
+        Self { code: status.code(), out, err }
+    }
+
+    /// The one JSON value on standard output.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("no JSON value ({error}): {self:?}"))
+    }
+
+    /// Holds that it ended with this code.
+    #[track_caller]
+    pub(crate) fn ends(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self:?}");
+        self
+    }
+
+    /// Holds that it was refused, and said so in these words.
+    #[track_caller]
+    pub(crate) fn refused(self, words: &[&str]) {
+        let said = self.ends(2).err;
+        for word in words {
+            assert!(said.contains(word), "{word:?} is not in:\n{said}");
+        }
+    }
+}
+
+fn drain(mut from: impl Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut text = Vec::new();
+        from.read_to_end(&mut text).expect("a pipe");
+        String::from_utf8(text).expect("text")
+    })
+}
+
+fn end_of(child: &mut Child, what: &str) -> ExitStatus {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            return status;
+        }
+        if start.elapsed() > HANG {
+            // The assertion tells; the child must not outlive it.
+            let _ = child.kill();
+            panic!("this hangs: {what}");
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The program, in no cluster of the environment.
+pub(crate) fn obol() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obol"));
+    for name in ["OBOL_CLUSTER", "OBOL_ROOT", "NO_COLOR"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Sends a signal to processes; a negative id is a process group.
+pub(crate) fn signal(name: &str, pids: &[i64]) {
+    let pids: Vec<String> = pids.iter().map(i64::to_string).collect();
+    let sent = Command::new("sh").args(["-c", &format!("kill -s {name} -- {}", pids.join(" "))]).status();
+    assert!(sent.expect("sh runs").success(), "kill -{name} {pids:?}");
+}
+
+/// Stops a process, and sees that it has stopped.
+pub(crate) fn freeze(pid: i64) {
+    signal("STOP", &[pid]);
+    until("the process stops", || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+    });
+}
+
+/// A root directory of its own. Whatever happens, nothing of it is left at the end: no process and no file.
+pub(crate) struct Root {
+    path: PathBuf,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Root {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = PathBuf::from(format!("/dev/shm/obol-test-{}-{n}-processes", std::process::id()));
+        Self { path, _alone: alone }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory of the cluster `default`.
+    pub(crate) fn cluster(&self) -> PathBuf {
+        self.path.join("default")
+    }
+
+    /// The program with this root.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = obol();
+        command.args(arguments).arg("--root").arg(&self.path);
+        command
+    }
+
+    /// Runs a command to its end.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Ran {
+        Ran::of(&mut self.command(arguments))
+    }
+
+    /// Starts a cluster and waits until it is healthy.
+    pub(crate) fn up(&self, arguments: &[&str]) -> Up {
+        let up = self.begin(arguments);
+        let named = arguments.iter().position(|a| *a == "--cluster");
+        let place: Vec<&str> = named.map_or(Vec::new(), |at| arguments[at..at + 2].to_vec());
+        self.healthy_in(&place);
+        up
+    }
+
+    /// Starts a cluster.
+    pub(crate) fn begin(&self, arguments: &[&str]) -> Up {
+        let mut command = self.command(&["up", "--headless", "--json"]);
+        // A group of its own, as a shell gives it, so that a test can press Ctrl-C.
+        command
+            .args(arguments)
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (kept, out) = (Arc::clone(&lines), child.stdout.take().expect("piped"));
+        let reader = std::thread::spawn(move || {
+            for line in BufReader::new(out).lines() {
+                kept.lock().unwrap_or_else(PoisonError::into_inner).push(line.expect("text"));
+            }
+        });
+        let err = drain(child.stderr.take().expect("piped"));
+        Up { child, lines, reader: Some(reader), err: Some(err) }
+    }
+
+    /// How the cluster is.
+    pub(crate) fn status(&self) -> Status {
+        self.status_in(&[])
+    }
+
+    /// How a cluster is.
+    pub(crate) fn status_in(&self, place: &[&str]) -> Status {
+        let ran = self.run(&[&["status", "--json"], place].concat());
+        Status { code: ran.code, json: ran.json() }
+    }
+
+    /// Waits until the cluster is healthy; tells how it is then.
+    pub(crate) fn healthy(&self) -> Status {
+        self.healthy_in(&[])
+    }
+
+    fn healthy_in(&self, place: &[&str]) -> Status {
+        self.until_in(place, "the cluster is healthy", |status| status.code == Some(0))
+    }
+
+    /// Waits until the cluster is as wanted; tells how it is then.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+        self.until_in(&[], what, holds)
+    }
+
+    fn until_in(&self, place: &[&str], what: &str, holds: impl Fn(&Status) -> bool) -> Status {
+        let found = || Some(self.status_in(place)).filter(&holds);
+        until_or(what, found, || format!("{:#?}\n{}", self.status_in(place), self.run(&["events"]).out))
+    }
+
+    /// The flight recorders of the cluster, oldest event first.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        let text = self.run(&["events", "--last", "100000", "--json"]).ends(0).out;
+        text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect()
+    }
+
+    /// The processes that were started for this root, by pid.
+    pub(crate) fn processes(&self) -> BTreeMap<i64, String> {
+        let mine = self.path.to_str().expect("text");
+        let proc = std::fs::read_dir("/proc").expect("/proc is mounted").filter_map(Result::ok);
+        proc.filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let command = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let command = String::from_utf8(command).ok()?.replace('\0', " ");
+            // What this process has started is told by the root, as a whole word.
+            command.split(' ').any(|word| word == mine).then_some((pid, command))
+        })
+        .collect()
+    }
+
+    /// Kills everything at once, as a crash does; the files stay.
+    pub(crate) fn crash(&self) {
+        let all: Vec<i64> = self.processes().into_keys().collect();
+        signal("KILL", &all);
+        until("all processes are gone", || self.processes().is_empty());
+    }
+
+    /// Holds that nothing of this root is left.
+    #[track_caller]
+    pub(crate) fn is_gone(&self) {
+        assert_eq!(self.processes(), BTreeMap::new(), "processes are left");
+        assert!(!self.path.exists(), "files are left: {:?}", files(&self.path));
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let start = Instant::now();
+        while start.elapsed() < HANG {
+            let left: Vec<String> = self.processes().keys().map(i64::to_string).collect();
+            if left.is_empty() {
+                break;
+            }
+            // Some may be gone by now.
+            let _ = Command::new("sh")
+                .args(["-c", &format!("kill -KILL {}", left.join(" "))])
+                .stderr(Stdio::null())
+                .status();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Mostly it is gone already.
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+fn files(path: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
+    entries.flat_map(|e| if e.path().is_dir() { files(&e.path()) } else { vec![e.path()] }).collect()
+}
+
+/// A running `up`, killed at the end.
+pub(crate) struct Up {
+    child: Child,
+    lines: Arc<Mutex<Vec<String>>>,
+    reader: Option<JoinHandle<()>>,
+    err: Option<JoinHandle<String>>,
+}
+
+/// How an `up` ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) lines: Vec<Value>,
+    pub(crate) err: String,
+}
+
+impl Up {
+    pub(crate) fn pid(&self) -> i64 {
+        i64::from(self.child.id())
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("a child").is_none()
+    }
+
+    /// What it has printed until now.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
+    }
+
+    /// Waits until the newest view that it has printed is as wanted.
+    pub(crate) fn until_view(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        let newest = || self.lines().into_iter().rfind(|line| line["event"] == "view");
+        until_or(what, || newest().filter(&holds), || format!("{:#?}", newest()))
+    }
+
+    /// Waits until it has ended, and all that it started has, too.
+    pub(crate) fn end(mut self) -> Ended {
+        let status = end_of(&mut self.child, "up");
+        self.reader.take().expect("once").join().expect("read");
+        let err = self.err.take().expect("once").join().expect("read");
+        assert!(!err.contains("panicked"), "up panicked:\n{err}");
+        Ended { status, lines: self.lines(), err }
+    }
+}
+
+impl Ended {
+    /// Holds that it ended by itself and without a complaint.
+    #[track_caller]
+    pub(crate) fn well(self) -> Self {
+        assert!(self.status.success(), "{self:?}");
+        self
+    }
+
+    /// Holds that it was refused, and said so in these words.
+    #[track_caller]
+    pub(crate) fn refused(&self, words: &[&str]) {
+        assert_eq!((self.status.code(), self.status.signal()), (Some(2), None), "{self:?}");
+        for word in words {
+            assert!(self.err.contains(word), "{word:?} is not in:\n{}", self.err);
+        }
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `status --json` says.
+#[derive(Debug)]
+pub(crate) struct Status {
+    pub(crate) code: Option<i32>,
+    pub(crate) json: Value,
+}
+
+impl Status {
+    /// The processes by name.
+    pub(crate) fn processes(&self) -> BTreeMap<&str, &Value> {
+        let all = self.json["processes"].as_array().expect("an array");
+        all.iter().map(|p| (p["name"].as_str().expect("a name"), p)).collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn process(&self, name: &str) -> &Value {
+        self.processes().get(name).copied().unwrap_or_else(|| panic!("no {name}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn pid(&self, name: &str) -> i64 {
+        self.process(name)["pid"].as_i64().expect("a pid")
+    }
+
+    pub(crate) fn pids(&self) -> BTreeMap<String, i64> {
+        self.processes().into_keys().map(|name| (name.to_owned(), self.pid(name))).collect()
+    }
+
+    /// The incarnation of a member; 0 if it is none.
+    pub(crate) fn incarnation(&self, name: &str) -> u64 {
+        self.processes().get(name).and_then(|p| p["incarnation"].as_u64()).unwrap_or(0)
+    }
+
+    pub(crate) fn view(&self) -> u64 {
+        self.json["view"].as_u64().unwrap_or(0)
+    }
+
+    /// Whether a process may act in a view now.
+    pub(crate) fn is_active(&self, name: &str) -> bool {
+        self.processes().get(name).is_some_and(|p| p["lease"]["active"] == true)
+    }
+
+    /// The processes that may act in a view now.
+    pub(crate) fn active(&self) -> Vec<&str> {
+        self.processes().into_keys().filter(|name| self.is_active(name)).collect()
+    }
+
+    pub(crate) fn reasons(&self) -> String {
+        let reasons = self.json["reasons"].as_array().expect("an array");
+        reasons.iter().map(|r| r.as_str().expect("text")).collect::<Vec<_>>().join("\n")
+    }
+}
