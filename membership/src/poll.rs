@@ -51,7 +51,10 @@ enum Stage {
         cleared: ViewId,
     },
     /// Reading whole rings: slots have moved on, and no coordinator that is left knows how far.
-    Rings { answers: Vec<Option<Option<Vec<Word>>>>, cleared: ViewId },
+    Rings {
+        answers: Vec<Option<Option<Vec<Word>>>>,
+        cleared: ViewId,
+    },
 }
 
 /// One reader; at most one round of READs is out at a time.
@@ -255,8 +258,11 @@ impl Poll {
         let Stage::Rings { answers, cleared } = &self.stage else { return None };
         let view = self.view.as_ref()?;
         let answered = answers.iter().flatten().count();
-        let rings: Vec<(usize, &Vec<Word>)> =
-            answers.iter().enumerate().filter_map(|(at, ring)| Some((at, ring.as_ref()?.as_ref()?))).collect();
+        let rings: Vec<(usize, &Vec<Word>)> = answers
+            .iter()
+            .enumerate()
+            .filter_map(|(at, ring)| Some((at, ring.as_ref()?.as_ref()?)))
+            .collect();
         let decisions = (0..config.layout.limits().slots as usize).filter_map(|place| {
             let words: Vec<(usize, Word)> =
                 rings.iter().filter_map(|(at, ring)| Some((*at, *ring.get(place)?))).collect();

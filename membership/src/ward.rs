@@ -25,8 +25,6 @@ struct Ward {
     as_of: ViewId,
     phase: Phase,
     due: Instant,
-    /// The program asked to leave while its join was on its way.
-    leaves: bool,
 }
 
 /// The programs in an agent's seats.
@@ -56,31 +54,24 @@ impl Wards {
                 }
                 self.0.retain(|w| w.seat != seat);
                 let as_of = view.id;
-                self.0.push(Ward {
-                    seat,
-                    token,
-                    name,
-                    address,
-                    as_of,
-                    phase: Phase::Joining,
-                    due: now,
-                    leaves: false,
-                });
+                self.0.push(Ward { seat, token, name, address, as_of, phase: Phase::Joining, due: now });
             }
-            SeatRequest::Leave => match self.0.iter_mut().find(|w| w.seat == seat && !w.is_stray()) {
-                Some(ward) => {
-                    match ward.phase {
-                        Phase::Member(who) => {
-                            ward.phase = Phase::Leaving(who);
-                            ward.due = now;
-                        }
-                        // The join may be decided yet.
-                        Phase::Joining => ward.leaves = true,
-                        Phase::Leaving(_) | Phase::Stray(_) => {}
+            SeatRequest::Leave => {
+                let at = self.0.iter().position(|w| w.seat == seat && !w.is_stray());
+                match at.map(|at| (at, self.0[at].phase.clone())) {
+                    Some((at, Phase::Member(who))) => {
+                        self.0[at].phase = Phase::Leaving(who);
+                        self.0[at].due = now;
                     }
+                    Some((_, Phase::Leaving(_) | Phase::Stray(_))) => {}
+                    // If its join is decided yet, it is a stray.
+                    Some((at, Phase::Joining)) => {
+                        self.0.remove(at);
+                        fabric.publish_seat(seat, SeatStatus::Left);
+                    }
+                    None => fabric.publish_seat(seat, SeatStatus::Left),
                 }
-                None => fabric.publish_seat(seat, SeatStatus::Left),
-            },
+            }
         }
     }
 
@@ -103,10 +94,6 @@ impl Wards {
                     if let Some(member) = view.by_token(ward.token) {
                         ward.phase = Phase::Member(member.incarnation);
                         ward.due = Instant::NEVER;
-                        if ward.leaves {
-                            ward.phase = Phase::Leaving(member.incarnation);
-                            ward.due = Instant::ZERO;
-                        }
                         // The coordinators watch it, too; this is for fabrics where only its own node can.
                         fabric.watch_lazily(ward.address);
                         fabric.publish_seat(ward.seat, SeatStatus::Member(member.incarnation));
@@ -144,7 +131,6 @@ impl Wards {
                     as_of: view.id,
                     phase: Phase::Stray(m.incarnation),
                     due: patience,
-                    leaves: false,
                 });
             }
         }

@@ -229,8 +229,13 @@ impl Core {
         if answered {
             program.request = None;
         }
-        if status == SeatStatus::Excluded && !leaving {
-            self.rejoin_later(node, seat, generation);
+        if status == SeatStatus::Excluded {
+            if leaving {
+                // It wanted to be out and is; a rejoin that an earlier exclusion has scheduled must not undo that.
+                program.status = Some(SeatStatus::Left);
+            } else {
+                self.rejoin_later(node, seat, generation);
+            }
         }
     }
 
