@@ -100,8 +100,8 @@ mod tests {
         assert_eq!(times.summary().p99, None);
         times.add(Nanos(299_000));
         let summary = times.summary();
-        assert!((summary.p50 - 150.0).abs() < 0.2, "{summary:?}");
-        assert!(summary.p99.is_some_and(|p99| (p99 - 296.0).abs() < 1.0), "{summary:?}");
+        assert!((summary.p50 - 150.0).abs() < 0.5, "{summary:?}");
+        assert!(summary.p99.is_some_and(|p99| (p99 - 297.0).abs() < 0.5), "{summary:?}");
     }
 
     #[test]
