@@ -1,6 +1,6 @@
 //! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
 
-use crate::cli::Up;
+use crate::cli::{DEFAULT, Up};
 use crate::directory::Made;
 use crate::live::Live;
 use crate::output::{self, Failure};
@@ -206,8 +206,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     if !options.json {
         output::line(format_args!(
-            "obol: cluster {cluster}, profile {profile_name}, {} coordinators, {} apps. Ctrl-C ends it; try `obol status`, `obol kill app-1`, `obol drill app` in another terminal",
+            "obol: cluster {cluster}, profile {profile_name}, coordinators {}, apps {}. Ctrl-C ends it",
             deployment.coordinators, deployment.apps
+        ))?;
+        let place = if cluster.as_str() == DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
+        output::line(format_args!(
+            "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
         ))?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
