@@ -21,6 +21,9 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The cluster that is meant where none is named.
+pub(crate) const DEFAULT: &str = "default";
+
 /// Heads the options that every command has.
 const WHICH: &str = "Which cluster";
 
@@ -32,7 +35,7 @@ pub(crate) struct Place {
         long,
         global = true,
         value_name = "NAME",
-        default_value = "default",
+        default_value = DEFAULT,
         env = "OBOL_CLUSTER",
         hide_env = true,
         help_heading = WHICH

@@ -7,6 +7,7 @@ use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::shm::{Presence, ShmError, clock, sched};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_profiles::{Scheduling, Site};
+use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,34 +19,44 @@ const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 const SERVE_EVERY: Nanos = Nanos::from_millis(50);
 
 /// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and SIGINT.
-fn enter(root: &Path, cluster: Name, core: bool) -> Result<(Site, Arc<AtomicBool>), Failure> {
+fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>), Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
     }
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
-    if core && let Scheduling::Fifo { priority } = site.deployment.profile.scheduling {
-        // The profile asks for it where it is allowed; the process works without.
-        if let Err(error) = sched::run_fifo(priority) {
-            output::remark(format_args!(
-                "obol: no real-time scheduling ({error}); leases may be renewed late. Grant CAP_SYS_NICE or use the profile laptop"
-            ))?;
-        }
-    }
     Ok((site, stop))
 }
 
+/// Schedules a process with a core as the profile asks for, where it is allowed; the process works without.
+fn schedule(site: &Site, tells: bool) -> Result<(), Failure> {
+    let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else { return Ok(()) };
+    match sched::run_fifo(priority) {
+        Err(error) if tells => Ok(output::remark(format_args!(
+            "obol: no real-time scheduling ({error}); leases may be renewed late. Grant CAP_SYS_NICE or use the profile laptop"
+        ))?),
+        _ => Ok(()),
+    }
+}
+
+/// A daemon's end. Several share one standard error, so each says who it is.
+fn ended<E: Display>(name: impl Display, result: Result<(), E>) -> Result<ExitCode, Failure> {
+    result.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::Failed(format!("{name}: {error}")))
+}
+
 pub(crate) fn coordinator(root: &Path, cluster: Name, number: u16) -> Result<ExitCode, Failure> {
-    let (site, stop) = enter(root, cluster, true)?;
-    obol_coordinator::run(&site, number, obol_agent::seed(), &stop).map_err(Failure::failed)?;
-    Ok(ExitCode::SUCCESS)
+    let (site, stop) = enter(root, cluster)?;
+    // All are refused alike: the first tells for all.
+    schedule(&site, number == 1)?;
+    let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop);
+    ended(format_args!("coord-{number}"), result)
 }
 
 pub(crate) fn agent(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, Failure> {
-    let (site, stop) = enter(root, cluster, true)?;
-    obol_agent::run_agent(&site, name, obol_agent::seed(), &stop).map_err(Failure::failed)?;
-    Ok(ExitCode::SUCCESS)
+    let (site, stop) = enter(root, cluster)?;
+    schedule(&site, false)?;
+    ended(name, obol_agent::run_agent(&site, name, obol_agent::seed(), &stop))
 }
 
 /// Takes a seat, as soon as the agent is there.
@@ -70,17 +81,21 @@ fn attach(
 
 /// The demo application: it serves small requests under the guard of its view, and notes the first success in each.
 pub(crate) fn app(root: &Path, cluster: Name, name: Name, node: Name) -> Result<ExitCode, Failure> {
-    let (site, stop) = enter(root, cluster, false)?;
+    let (site, stop) = enter(root, cluster)?;
+    ended(name, serve_at(&site, name, node, &stop))
+}
+
+/// Attaches to the agent, and to its successor when it dies, until told to stop.
+fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<(), AttachError> {
+    let beat_every = site.deployment.profile.timing.heartbeat_every;
     while !stop.load(Ordering::Relaxed) {
-        let (mut app, mut presence) = attach(&site, node, name, &stop).map_err(Failure::failed)?;
-        match app.join(START_TIMEOUT) {
-            Ok(_) => {}
-            Err(AttachError::AgentDied(_)) => continue,
-            Err(error) => return Err(Failure::failed(error)),
+        let (mut app, mut presence) = attach(site, node, name, stop)?;
+        match app.join(START_TIMEOUT).and_then(|_| serve(&mut app, &mut presence, beat_every, stop)) {
+            Ok(()) | Err(AttachError::AgentDied(_)) => {}
+            Err(error) => return Err(error),
         }
-        serve(&mut app, &mut presence, site.deployment.profile.timing.heartbeat_every, &stop)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Serves until told to stop or until the agent dies.
@@ -89,7 +104,7 @@ fn serve(
     presence: &mut Presence,
     beat_every: Nanos,
     stop: &AtomicBool,
-) -> Result<(), Failure> {
+) -> Result<(), AttachError> {
     let mut served_in = None;
     let mut changes = app.changes();
     let mut view = app.view();
@@ -108,11 +123,7 @@ fn serve(
                 wait = wait.min(lease.start.since(now));
             }
         } else if app.is_excluded() {
-            match app.join(START_TIMEOUT) {
-                Ok(_) => {}
-                Err(AttachError::AgentDied(_)) => return Ok(()),
-                Err(error) => return Err(Failure::failed(error)),
-            }
+            app.join(START_TIMEOUT)?;
             view = app.view();
             continue;
         }

@@ -2,9 +2,10 @@
 
 use crate::output;
 use crate::table;
-use obol_chaos::observe::{Health, Observer, Snapshot};
+use obol_chaos::observe::{Health, Observer, Seen, Snapshot};
 use obol_chaos::timeline::{History, Timeline};
 use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::Kind as Event;
 use obol_fabric::shm::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, Kind, View};
@@ -16,6 +17,9 @@ use std::sync::Arc;
 const SETTLE_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Between two tables.
 const TABLE_EVERY: Nanos = Nanos::from_secs(5);
+
+/// Members whose names are kept, also of those that are gone.
+const NAMES_MAX: usize = 1024;
 
 /// One stamp of a view change in JSON: microseconds since its first stamp.
 #[derive(Serialize)]
@@ -109,21 +113,27 @@ impl Live {
         self.observer.snapshot()
     }
 
-    /// Looks, and prints what is new.
-    pub(crate) fn look(&mut self) -> io::Result<()> {
-        self.history.take(&self.observer.events());
+    /// Looks, and prints what is new. How the cluster is counts once it is `up`: before, some have just not begun.
+    pub(crate) fn look(&mut self, up: bool) -> io::Result<()> {
+        let events = self.observer.events();
+        for Seen { process, event, .. } in &events {
+            // Some come and go between two looks.
+            if event.record.kind == Event::Joined {
+                self.know(Incarnation(event.record.a), *process);
+            }
+        }
+        self.history.take(&events);
         let snapshot = self.observer.snapshot();
         let Some(view) = snapshot.view.clone() else { return Ok(()) };
         for member in &view.members {
-            if !self.names.iter().any(|(who, _)| *who == member.incarnation) {
-                self.names.push((member.incarnation, member.name));
-            }
+            self.know(member.incarnation, member.name);
         }
         // Views may follow each other faster than they settle; whoever waits is told before it is passed over.
         if let Some((passed, _)) = self.waiting.take_if(|(waiting, _)| waiting.id != view.id) {
             self.tell(&passed, &snapshot)?;
         }
-        if self.told != Some(view.id) {
+        // The first view has no cause and no time line: the cluster was made so.
+        if view.id > ViewId(0) && self.told != Some(view.id) {
             let since = self.waiting.as_ref().map_or(snapshot.at, |(_, since)| *since);
             let mut holders = view.members.iter().filter(|m| m.kind != Kind::Coordinator);
             let settled = holders.all(|m| self.history.active_from(view.id, m.name).is_some());
@@ -136,13 +146,22 @@ impl Live {
         }
         let health = (snapshot.health, snapshot.reasons.clone());
         let due = self.tabled.as_ref().is_none_or(|t| snapshot.at.since(t.at) > TABLE_EVERY);
-        if self.told.is_some() && self.waiting.is_none() && self.told_health.as_ref() != Some(&health) {
+        if up && self.waiting.is_none() && self.told_health.as_ref() != Some(&health) {
             self.tell_health(&snapshot)?;
             self.told_health = Some(health);
-        } else if due && !self.json && !self.quiet && self.waiting.is_none() {
+        } else if up && due && !self.json && !self.quiet && self.waiting.is_none() {
             self.tell_table(&snapshot)?;
         }
         Ok(())
+    }
+
+    fn know(&mut self, who: Incarnation, name: Name) {
+        if !self.names.iter().any(|(known, _)| *known == who) {
+            if self.names.len() == NAMES_MAX {
+                self.names.remove(0);
+            }
+            self.names.push((who, name));
+        }
     }
 
     fn age(&self) -> String {

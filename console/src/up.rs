@@ -1,6 +1,6 @@
 //! `obol up`: make a cluster's memory, start its processes, show it, and end it without a trace.
 
-use crate::cli::Up;
+use crate::cli::{DEFAULT, Up};
 use crate::directory::Made;
 use crate::live::Live;
 use crate::output::{self, Failure};
@@ -11,6 +11,7 @@ use obol_profiles::{Deployment, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -93,6 +94,8 @@ impl Supervisor {
             .args(&spec.arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            // Ctrl-C is for `up` alone, which then ends them; otherwise they would seem to fail.
+            .process_group(0)
             .spawn()
             .map_err(|error| format!("could not start {name}: {error}"))?;
         let pid = child.id();
@@ -203,8 +206,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     if !options.json {
         output::line(format_args!(
-            "obol: cluster {cluster}, profile {profile_name}, {} coordinators, {} apps. Ctrl-C ends it; try `obol status`, `obol kill app-1`, `obol drill app` in another terminal",
+            "obol: cluster {cluster}, profile {profile_name}, coordinators {}, apps {}. Ctrl-C ends it",
             deployment.coordinators, deployment.apps
+        ))?;
+        let place = if cluster.as_str() == DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
+        output::line(format_args!(
+            "In another terminal: `obol status{place}`, `obol kill app-1{place}`, `obol drill app{place}`"
         ))?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
@@ -225,7 +232,7 @@ fn attend(
     let cluster = directory.cluster();
     let mut up = false;
     let mut asked_to_stop = None;
-    let mut next_look = began;
+    let mut next_look = began + LOOK_EVERY;
     while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() {
         if options.time.is_some_and(|time| began.elapsed() >= time) {
             break;
@@ -244,7 +251,7 @@ fn attend(
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
         }
         // Requests may come faster than looks are due, and must not keep them off.
-        if Instant::now() < next_look && asked_to_stop.is_none() {
+        if Instant::now() < next_look || stop.load(Ordering::Relaxed) || asked_to_stop.is_some() {
             continue;
         }
         next_look = Instant::now() + LOOK_EVERY;
@@ -255,7 +262,7 @@ fn attend(
             break;
         }
         supervisor.reap();
-        live.look()?;
+        live.look(up)?;
         if !up {
             let snapshot = live.snapshot();
             up = snapshot.health == Health::Healthy || began.elapsed() > START_TIMEOUT;
