@@ -91,6 +91,8 @@ struct Row {
     /// Number of the last CAS posted to it.
     round: u32,
     answer: Answer,
+    /// Whether the value that it accepted could not be read whole in this attempt, so that it counts as none.
+    hollow: bool,
 }
 
 /// Proposal numbers of a slot end here: uKharon A.6, `2^16 - |P|`, with room for every proposer.
@@ -159,7 +161,14 @@ impl Engine {
             .enumerate()
             .map(|(at, &acceptor)| {
                 let predicted = guess.or_else(|| lap.get(at).copied()).unwrap_or_default();
-                Row { acceptor, predicted, expected: predicted, round: 0, answer: Answer::Pending }
+                Row {
+                    acceptor,
+                    predicted,
+                    expected: predicted,
+                    round: 0,
+                    answer: Answer::Pending,
+                    hollow: false,
+                }
             })
             .collect();
         self.slot = slot;
@@ -187,6 +196,7 @@ impl Engine {
         row.predicted = desired;
         row.round = self.round;
         row.answer = Answer::Pending;
+        row.hollow = false;
         let slot = Remote { at: row.acceptor.address, offset: self.layout.slot(self.slot.0) };
         let token = tokens::pack(Part::EngineCas, at as u16, row.round);
         fabric.cas(slot, row.expected.0, desired.0, token);
@@ -274,11 +284,14 @@ impl Engine {
                 self.judge(fabric)
             }
             Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
-                let read = match *result {
-                    Ok(Completion::Read(bytes)) => sealed::open_for(self.slot, bytes).ok(),
-                    _ => None,
+                let Ok(Completion::Read(bytes)) = *result else { return Some(self.abort(Abort::Unreadable)) };
+                let Ok(whole) = sealed::open_for(self.slot, bytes) else {
+                    // Its proposer was writing another value over it, perhaps as it died. It may do so only under a
+                    // later number for which a majority promised and told of no such value: so this one was not
+                    // chosen and will not be. (A ring that went on looks the same; then no majority will accept.)
+                    self.rows[at].hollow = true;
+                    return self.adopt(fabric);
                 };
-                let Some(whole) = read else { return Some(self.abort(Abort::Unreadable)) };
                 self.value = Arc::from(whole);
                 self.phase = Phase::Prepared(true);
                 Some(Outcome::Adopted)
@@ -320,7 +333,7 @@ impl Engine {
     /// Prepared: takes over the accepted value with the highest number among the promises, if there is one.
     fn adopt<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
         let highest = (0..self.rows.len())
-            .filter(|&at| self.rows[at].answer == Answer::Swapped)
+            .filter(|&at| self.rows[at].answer == Answer::Swapped && !self.rows[at].hollow)
             .map(|at| (self.rows[at].expected.state(self.slot).unwrap_or_default(), at))
             .filter(|(state, _)| state.accepted_proposal != 0)
             .max_by_key(|(state, _)| state.accepted_proposal);

@@ -109,9 +109,9 @@ hold! {
     two_leaders_fence_pages_that_were_fenced_before:
         Leases { leaders: 2, fence: ViewId(1), ..replaced(NONE) }, at least 380_000 states;
     a_call_that_is_interrupted_sees_the_fence:
-        Leases { split: true, leaders: 2, ..replaced(NONE) }, at least 1_140_000 states;
+        Leases { split: true, leaders: 2, ..replaced(NONE) }, at least 600_000 states;
     a_call_that_is_interrupted_while_another_holder_stays:
-        Leases { split: true, ..left(NONE) }, at least 830_000 states;
+        Leases { split: true, ..left(NONE) }, at least 390_000 states;
     a_holder_stays_when_another_leaves_or_dies:
         Leases { deaths: 1, failures: 1, ..left(NONE) }, at least 160_000 states;
     a_holder_stays_under_two_leaders:

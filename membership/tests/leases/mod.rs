@@ -112,8 +112,10 @@ impl Holder {
         let held = self.lease.page();
         let page = if held.end <= now && held.base != base { Page::default() } else { *held };
         let clear = self.lease.clear_known().filter(|&clear| clear >= base);
-        (page.view, page.base, page.start.max(now), page.end.max(now), clear).hash(state);
-        (page.end == Instant::ZERO, self.known, self.reading, self.fence, self.alive, self.call).hash(state);
+        let ahead = |page: &Page| (page.view, page.base, page.start.max(now), page.end.max(now));
+        let call = self.call.as_ref().map(|(page, latest)| (ahead(page), latest));
+        (ahead(&page), page.end == Instant::ZERO, clear, call).hash(state);
+        (self.known, self.reading, self.fence, self.alive).hash(state);
         self.gone.hash(state);
         (page.view != self.known).then_some(self.learned).hash(state);
     }

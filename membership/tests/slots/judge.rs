@@ -75,6 +75,11 @@ impl Slots {
         }
     }
 
+    /// Whether an acceptor holds a value half written.
+    pub(crate) fn is_torn(&self, state: &State) -> bool {
+        state.areas.iter().flatten().any(|area| area.head != area.body)
+    }
+
     /// Whether proposer `p` decides its slot, or learns that it is behind, within `attempts_max` more attempts if from
     /// now on it runs alone: the other's posts are never executed, all links are up but those to `dead`, and answers
     /// come in this order.

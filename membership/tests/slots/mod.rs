@@ -44,8 +44,8 @@ pub(crate) struct Slots {
     pub(crate) failures: u8,
     /// Whether a WRITE takes effect in two steps.
     pub(crate) torn: bool,
-    /// Whether proposers may start with a guess about each other.
-    pub(crate) guesses: bool,
+    /// Which proposers start with a guess about the other; each row is a start.
+    pub(crate) guesses: Vec<[bool; PROPOSERS]>,
     /// `values[i]` is value `i + 1`.
     pub(crate) values: Vec<Arc<[u8]>>,
     pub(crate) acceptors: Vec<Acceptor>,
@@ -200,7 +200,7 @@ impl Slots {
             reopens: [0, 0],
             failures: 0,
             torn: false,
-            guesses: false,
+            guesses: vec![[false, false]],
             values,
             acceptors: acceptors.collect(),
         }
@@ -246,9 +246,7 @@ impl Slots {
     }
 
     pub(crate) fn init(&self) -> Vec<State> {
-        let guesses: &[[bool; 2]] =
-            if self.guesses { &[[false, false], [false, true], [true, true]] } else { &[[false, false]] };
-        guesses
+        self.guesses
             .iter()
             .map(|guess| State {
                 proposers: core::array::from_fn(|p| {
