@@ -66,8 +66,9 @@ fn of_two_ups_at_once_one_has_the_cluster_to_itself() {
 fn an_up_that_is_killed_takes_its_processes_with_it_and_the_next_one_replaces_it() {
     let root = Root::new();
     let up = root.up(&["--apps", "1"]);
+    let all: Vec<i64> = root.processes().into_keys().collect();
     signal("KILL", &[up.pid()]);
-    support::until("no process outlives its supervisor", || root.processes().is_empty());
+    support::until("no process outlives its supervisor", || all.iter().all(|pid| support::has_ended(*pid)));
     assert_eq!(root.status().code, Some(2));
     let next = root.up(&["--apps", "1"]);
     root.run(&["down"]).ends(0);
@@ -97,13 +98,33 @@ fn down_ends_processes_whose_supervisor_hangs() {
     let said = root.run(&["down"]).ends(0).err;
     assert!(said.contains("killing its processes"), "{said}");
     assert!(!root.path().exists());
-    // Once it wakes, it finds that its cluster is gone, and takes nothing of the next one with it.
+    // Once it wakes, it ends, and takes nothing of the next cluster with it.
     let _next = root.up(&["--coordinators", "1", "--apps", "1"]);
     let before = root.healthy().pids();
     signal("CONT", &[up.pid()]);
+    up.end().well();
+    assert_eq!(root.healthy().pids(), before);
+}
+
+#[test]
+fn an_up_whose_directory_is_removed_says_so_and_ends() {
+    let root = Root::new();
+    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    fs::remove_dir_all(root.path()).expect("removed");
     let said = up.end().well().err;
     assert!(said.contains("somebody removed the directory of cluster default; ending"), "{said}");
-    assert_eq!(root.healthy().pids(), before);
+    root.is_gone();
+}
+
+#[test]
+fn what_a_crash_left_behind_can_be_replaced_while_it_still_dies() {
+    let root = Root::new();
+    for _ in 0..5 {
+        let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+        signal("KILL", &[up.pid()]);
+        root.up(&["--coordinators", "1", "--apps", "1"]);
+        root.run(&["down"]).ends(0);
+    }
 }
 
 #[test]

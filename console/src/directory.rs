@@ -9,9 +9,15 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// So often a directory may be removed by others while it is made, before that is an error.
 const TRIES_MAX: u32 = 100;
+
+/// What a crashed `up` left behind has this long to die. Its processes get their SIGKILL when it is gone.
+const DYING_TIMEOUT: Duration = Duration::from_secs(2);
+/// Between two looks at them.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// A cluster's directory, told by its inode from an earlier or later one of the same name.
 pub(crate) struct Directory {
@@ -90,7 +96,10 @@ impl Made {
         let path = root.join(cluster.as_str());
         let failed =
             |error: io::Error| Failure::Refused(format!("cannot create {}: {error}", path.display()));
-        for _ in 0..TRIES_MAX {
+        let end = Instant::now() + DYING_TIMEOUT;
+        let mut tries = 0;
+        while tries < TRIES_MAX {
+            tries += 1;
             let directory = match Directory::make(root, cluster) {
                 // The last cluster that goes takes the root with it.
                 Err(error)
@@ -116,6 +125,10 @@ impl Made {
                         path.display()
                     ))?;
                     directory.remove().map_err(Failure::refused)?;
+                }
+                Err(SiteError::Fabric(ShmError::AlreadyExists { .. })) if Instant::now() < end => {
+                    tries = 0;
+                    std::thread::sleep(LOOK_EVERY);
                 }
                 Err(SiteError::Fabric(ShmError::AlreadyExists { .. })) => return Err(runs(&path, cluster)),
                 Err(error) if ours => {

@@ -137,6 +137,12 @@ pub(crate) fn freeze(pid: i64) {
     });
 }
 
+/// Whether a process runs no more. (A dying one loses its command line before that.)
+pub(crate) fn has_ended(pid: i64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
+}
+
 /// A root directory of its own. Whatever happens, nothing of it is left at the end: no process and no file.
 pub(crate) struct Root {
     path: PathBuf,
@@ -258,7 +264,7 @@ impl Root {
     pub(crate) fn crash(&self) {
         let all: Vec<i64> = self.processes().into_keys().collect();
         signal("KILL", &all);
-        until("all processes are gone", || self.processes().is_empty());
+        until("all processes are gone", || all.iter().all(|pid| has_ended(*pid)));
     }
 
     /// Holds that nothing of this root is left.
