@@ -1,11 +1,9 @@
 //! The command line: what is refused and in which words, what is printed for scripts, and what a closed pipe does.
 
-mod support;
-
+use crate::support::{Ran, Root, obol, until};
 use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
-use support::{Ran, Root, obol, until};
 
 fn ran(arguments: &[&str]) -> Ran {
     Ran::of(obol().args(arguments))

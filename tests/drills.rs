@@ -1,11 +1,9 @@
 //! Drills: one report for scripts, whose numbers agree with each other.
 
-mod support;
-
+use crate::support::{Ran, Root, signal, until};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Stdio;
-use support::{Ran, Root, signal, until};
 
 const PHASES: [&str; 6] = ["notice", "propose", "decide", "fence", "clear", "active"];
 const P99_SAMPLES_MIN: u64 = 299;

@@ -1,12 +1,10 @@
 //! A program with a core of its own: this test program is a member.
 
-mod support;
-
+use crate::support::{Root, Status, until};
 use obol_agent::Embedded;
 use obol_fabric::{Incarnation, Name};
 use obol_profiles::Site;
 use std::sync::Arc;
-use support::{Root, Status, until};
 
 fn site(root: &Root) -> Arc<Site> {
     let name = Name::new("default").expect("a name");

@@ -1,8 +1,6 @@
 //! Deaths that take more than one process, or more than the cluster can bear.
 
-mod support;
-
-use support::Root;
+use crate::support::Root;
 
 #[test]
 fn without_a_majority_nothing_is_active_and_with_it_all_is_again() {

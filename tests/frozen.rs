@@ -1,11 +1,9 @@
 //! Processes that stand still for longer than any timeout: they are excluded by their heartbeat, never act in the old
 //! view again, and come back as somebody new. The others go on.
 
-mod support;
-
+use crate::support::{Root, Status, Up, freeze, signal, until};
 use serde_json::Value;
 use std::time::Duration;
-use support::{Root, Status, Up, freeze, signal};
 
 /// Longer than every timeout of the profile `laptop` after which somebody acts.
 const FREEZE: Duration = Duration::from_secs(1);
@@ -40,7 +38,7 @@ fn sleep_and_wake(root: &Root, up: &Up, name: &str, others: &[&str]) -> [Status;
     let asleep = root.status();
     // It may have been excluded and have come back between the look and the freeze.
     let was = asleep.incarnation(name).max(before.incarnation(name));
-    support::until("its heartbeat accuses it", || accused_by_heartbeat(&root.events(), was));
+    until("its heartbeat accuses it", || accused_by_heartbeat(&root.events(), was));
     let excluded = root.until("the others go on in a later view", |s| {
         s.view() > asleep.view() && others.iter().all(|other| s.is_active(other))
     });

@@ -1,13 +1,11 @@
 //! What crashed, came twice, or belongs to another version: nothing that runs is disturbed, and what is left behind can
 //! be replaced and removed.
 
-mod support;
-
+use crate::support::{Root, Up, freeze, has_ended, signal, until};
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 use std::process::Command;
-use support::{Root, signal};
 
 /// Where the layout version lies in a table and in a region: behind the magic.
 const VERSION_AT: u64 = 8;
@@ -49,12 +47,12 @@ fn of_two_ups_at_once_one_has_the_cluster_to_itself() {
     for _ in 0..5 {
         let mut ups = [(); 4].map(|()| root.begin(&["--coordinators", "1", "--apps", "1"]));
         // One that came late would find the place empty.
-        support::until("all but one have ended", || {
+        until("all but one have ended", || {
             ups.iter_mut().map(|up| usize::from(up.runs())).sum::<usize>() == 1
         });
         root.healthy();
         root.run(&["down"]).ends(0);
-        let ended = ups.map(support::Up::end);
+        let ended = ups.map(Up::end);
         let (won, lost): (Vec<_>, Vec<_>) = ended.into_iter().partition(|end| end.status.success());
         assert_eq!(won.len(), 1, "{won:?}");
         lost.iter().for_each(|end| end.refused(&["cluster default runs already"]));
@@ -68,7 +66,7 @@ fn an_up_that_is_killed_takes_its_processes_with_it_and_the_next_one_replaces_it
     let up = root.up(&["--apps", "1"]);
     let all: Vec<i64> = root.processes().into_keys().collect();
     signal("KILL", &[up.pid()]);
-    support::until("no process outlives its supervisor", || all.iter().all(|pid| support::has_ended(*pid)));
+    until("no process outlives its supervisor", || all.iter().all(|pid| has_ended(*pid)));
     assert_eq!(root.status().code, Some(2));
     let next = root.up(&["--apps", "1"]);
     root.run(&["down"]).ends(0);
@@ -94,7 +92,7 @@ fn down_removes_what_a_crash_left_behind() {
 fn down_ends_processes_whose_supervisor_hangs() {
     let root = Root::new();
     let up = root.up(&["--coordinators", "1", "--apps", "1"]);
-    support::freeze(up.pid());
+    freeze(up.pid());
     let said = root.run(&["down"]).ends(0).err;
     assert!(said.contains("killing its processes"), "{said}");
     assert!(!root.path().exists());
@@ -200,7 +198,7 @@ fn a_coordinator_does_not_touch_a_region_of_another_version() {
     set_version(&region, right + 1);
     root.run(&["start", "coord-3"]).ends(0);
     let runs = || root.processes().values().any(|command| command.contains("coordinator --number 3"));
-    support::until("coord-3 has given up", || !runs());
+    until("coord-3 has given up", || !runs());
     let refused = root.status();
     assert!(refused.code == Some(1) && refused.reasons().contains("coord-3 down"), "{refused:?}");
     set_version(&region, right);

@@ -1,9 +1,7 @@
 //! The life of a cluster: it comes up, is seen, loses processes, gets them back, and ends without a trace.
 
-mod support;
-
+use crate::support::{Ran, Root, Status, signal, until};
 use serde_json::Value;
-use support::{Root, signal};
 
 /// The names of everything that `up` starts.
 fn names(coordinators: usize, apps: usize) -> Vec<String> {
@@ -86,7 +84,7 @@ fn ctrl_c_and_sigterm_leave_no_process_and_no_file() {
 fn a_cluster_that_is_just_starting_ends_at_once_too() {
     let root = Root::new();
     let up = root.begin(&[]);
-    support::until("the directory is made", || root.cluster().join("table").exists());
+    until("the directory is made", || root.cluster().join("table").exists());
     signal("TERM", &[up.pid()]);
     up.end().well();
     root.is_gone();
@@ -134,7 +132,7 @@ fn the_leader_can_be_killed_by_its_role_and_another_leads() {
     assert!(killed.starts_with("killed coord-"), "{killed}");
     let name = killed.split(' ').nth(1).expect("a name").to_owned();
     assert_eq!(leader, name);
-    let led = |s: &support::Status| s.json["leader"].as_str().is_some_and(|new| new != name);
+    let led = |s: &Status| s.json["leader"].as_str().is_some_and(|new| new != name);
     root.until("another leads, and the app goes on", |s| led(s) && s.is_active("app-1"));
     root.run(&["start", &name]).ends(0);
     root.healthy();
@@ -160,13 +158,13 @@ fn clusters_side_by_side_do_not_touch_each_other() {
     let mut beta = root.up(&[&small[..], &b].concat());
     let before = root.status_in(&b).pids();
     root.run(&[&["kill", "app-1"], &a[..]].concat()).ends(0);
-    support::until("alpha misses its app", || root.status_in(&a).reasons().contains("app-1 down"));
+    until("alpha misses its app", || root.status_in(&a).reasons().contains("app-1 down"));
     root.run(&["status"]).refused(&["no cluster default in", "there are: alpha, beta"]);
     root.run(&[&["down"], &a[..]].concat()).ends(0);
     assert_eq!(root.status_in(&b).pids(), before);
     assert!(beta.runs());
     // The environment names a cluster as well as the option does.
-    let by_environment = support::Ran::of(root.command(&["down"]).env("OBOL_CLUSTER", "beta"));
+    let by_environment = Ran::of(root.command(&["down"]).env("OBOL_CLUSTER", "beta"));
     assert_eq!(by_environment.ends(0).out, "cluster beta is down\n");
     root.is_gone();
 }

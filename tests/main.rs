@@ -1,0 +1,10 @@
+//! Real processes, for what only an operating system does. One program, because every one is linked for long.
+
+mod commands;
+mod drills;
+mod embedded;
+mod faults;
+mod frozen;
+mod leftovers;
+mod life;
+mod support;
