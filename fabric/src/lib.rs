@@ -8,13 +8,16 @@
 //! live here: [`sim`], a deterministic cluster in virtual time, and [`shm`], real processes on one host that map each
 //! other's regions from `/dev/shm`. All `unsafe` of the workspace is in this crate.
 
+mod atomic;
 pub mod contract;
 pub mod layout;
 pub mod memory;
 pub mod metrics;
 pub mod page;
 pub mod recorder;
+#[cfg(not(loom))]
 pub mod shm;
+#[cfg(not(loom))]
 pub mod sim;
 pub mod types;
 
@@ -24,3 +27,10 @@ pub use contract::{
 pub use layout::{Layout, Limits};
 pub use page::Page;
 pub use types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
+
+#[cfg(loom)]
+#[allow(dead_code, unreachable_pub, reason = "the models use a part of it")]
+#[path = "shm/lanes.rs"]
+mod lanes;
+#[cfg(all(loom, test))]
+mod orders;

@@ -3,10 +3,10 @@
 //! A sender claims a lane by writing its identity into it, fills slots, and publishes them by advancing `head`; the
 //! receiver takes them at `tail`. A sender that dies while it fills a slot has published nothing. A full lane loses.
 
+use crate::atomic::{AtomicU64, Ordering};
 use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout};
 use crate::memory;
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, Ordering};
 
 /// Who sends: its region and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,7 @@ pub fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut(Sender
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::shm::test::LIMITS;

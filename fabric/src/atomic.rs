@@ -1,0 +1,6 @@
+//! The atomics that words of a region are made of: the standard library's, or loom's where a model tries all orders.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU64, Ordering, fence};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
