@@ -26,6 +26,8 @@ pub enum Request {
         /// Its name, such as `app-2`.
         name: String,
     },
+    /// Say that somebody listens.
+    Hello,
     /// End the whole cluster.
     Stop,
 }
@@ -78,6 +80,11 @@ impl std::error::Error for ControlError {}
 
 /// Asks the supervisor of the cluster in `dir`, and waits for its answer.
 pub fn ask(dir: &Path, request: &Request) -> Result<Option<u32>, ControlError> {
+    ask_within(dir, request, ANSWER_TIMEOUT)
+}
+
+/// The same with a bound of the caller's.
+pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Option<u32>, ControlError> {
     let at = dir.join(SOCKET);
     let failed = |error: io::Error| ControlError::Io(at.clone(), error);
     let stream = match UnixStream::connect(&at) {
@@ -87,7 +94,7 @@ pub fn ask(dir: &Path, request: &Request) -> Result<Option<u32>, ControlError> {
         }
         Err(error) => return Err(failed(error)),
     };
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
+    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
     write_line(&stream, request).map_err(failed)?;
     match read_line(&stream).map_err(failed)? {
         Answer::Done { pid } => Ok(pid),

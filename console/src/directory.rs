@@ -2,6 +2,7 @@
 //! runs, so two of them never share a cluster, and none removes what another has made. The lock ends with its process.
 
 use crate::output::{self, Failure};
+use obol_chaos::control::{self, Request};
 use obol_fabric::Name;
 use obol_fabric::shm::{Cluster, ShmError};
 use obol_profiles::{Deployment, Site, SiteError};
@@ -14,8 +15,8 @@ use std::time::{Duration, Instant};
 /// So often a directory may be removed by others while it is made, before that is an error.
 const TRIES_MAX: u32 = 100;
 
-/// What a crashed `up` left behind has this long to die. Its processes get their SIGKILL when it is gone.
-const DYING_TIMEOUT: Duration = Duration::from_secs(2);
+/// A killed `up` and its processes have this long to die. The processes get their SIGKILL when it is gone.
+const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at them.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -110,7 +111,14 @@ impl Made {
                 made => made.map_err(failed)?,
             };
             if !directory.lock().map_err(failed)? {
-                return Err(runs(&path, cluster));
+                // Whoever holds it runs, hangs, has just begun, or was killed and is still dying: only the first answers.
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() || control::ask_within(&path, &Request::Hello, left).is_ok() {
+                    return Err(runs(&path, cluster));
+                }
+                tries = 0;
+                std::thread::sleep(LOOK_EVERY);
+                continue;
             }
             if !directory.is_there() {
                 continue;

@@ -245,6 +245,7 @@ fn attend(
                         Err(reason) => Answer::Refused { reason },
                     });
                 }
+                Request::Hello => ask.answer(&Answer::Done { pid: Some(std::process::id()) }),
                 Request::Stop => asked_to_stop = Some(ask),
             },
             Err(RecvTimeoutError::Timeout) => {}
