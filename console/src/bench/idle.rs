@@ -1,7 +1,7 @@
 //! What an idle cluster costs: processor time and memory of its nine processes.
 
 use super::Figure;
-use super::failover::Running;
+use super::running::Running;
 use crate::output::Failure;
 use std::time::{Duration, Instant};
 

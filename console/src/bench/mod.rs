@@ -7,6 +7,7 @@ mod failover;
 mod floor;
 mod idle;
 mod micro;
+mod running;
 
 use crate::cli::Bench;
 use crate::output::{self, Failure};
@@ -83,7 +84,7 @@ pub(crate) fn run(options: &Bench) -> Result<ExitCode, Failure> {
     progress("simulation");
     figures.push(micro::simulation());
     let far_out = figures.iter().any(|figure| figure.miss() > FAR_OUT);
-    let report = Report { bench: "obol", figures, host: Host::this(), profile: failover::PROFILE };
+    let report = Report { bench: "obol", figures, host: Host::this(), profile: running::PROFILE };
     if options.json {
         output::json(&report)?;
     } else {
