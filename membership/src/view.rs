@@ -18,11 +18,13 @@ pub enum Kind {
     Agent = 2,
     /// An application: embedded (its own page) or attached to an agent.
     App = 3,
+    /// Renews the leases of others on the strength of its own.
+    LeaseCache = 4,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Coordinator, Self::Agent, Self::App];
+    pub const ALL: [Self; 4] = [Self::Coordinator, Self::Agent, Self::App, Self::LeaseCache];
 
     /// The name that operators see.
     #[must_use]
@@ -31,6 +33,7 @@ impl Kind {
             Self::Coordinator => "coordinator",
             Self::Agent => "agent",
             Self::App => "app",
+            Self::LeaseCache => "lease-cache",
         }
     }
 
@@ -100,14 +103,20 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether this member has a lease page of its own.
+    /// Whether programs act under this member's own lease page. A cache's page only serves those of others.
     #[must_use]
     pub fn is_holder(&self) -> bool {
         match self.kind {
-            Kind::Coordinator => false,
+            Kind::Coordinator | Kind::LeaseCache => false,
             Kind::Agent => true,
             Kind::App => self.host == Incarnation::NONE,
         }
+    }
+
+    /// Whether it runs a machine of its own.
+    #[must_use]
+    pub fn has_core(&self) -> bool {
+        self.host == Incarnation::NONE
     }
 }
 
@@ -166,12 +175,14 @@ pub struct View {
     pub base: ViewId,
     /// No lease on any view below this one exists any more.
     pub cleared: ViewId,
-    /// The longest lease of all views in `[cleared, base)`: what a newcomer to this run waits, before clock drift.
+    /// The longest reach of all views in `[cleared, base)`: what a newcomer to this run waits, before clock drift.
     pub wait: Nanos,
-    /// The longest lease of the views in `[base, id]`.
-    pub run_lease: Nanos,
+    /// The longest [`View::reach`] of the views in `[base, id]`.
+    pub run_reach: Nanos,
     /// How long a lease on this view lasts.
     pub lease: Nanos,
+    /// How long a lease cache's own lease on this view lasts. (uKharon 6.3, Delta.)
+    pub cache_lease: Nanos,
     /// The next incarnation to give out.
     pub next_incarnation: Incarnation,
     /// Who decides the next slot.
@@ -215,7 +226,7 @@ pub struct Edit {
 impl View {
     /// View 0: the coordinators, with incarnations 1 to n, and no lease before it.
     #[must_use]
-    pub fn genesis(coordinators: &[(Name, Address)], lease: Nanos) -> Self {
+    pub fn genesis(coordinators: &[(Name, Address)], lease: Nanos, cache_lease: Nanos) -> Self {
         let members: Vec<Member> = (1..)
             .zip(coordinators)
             .map(|(n, &(name, address))| Member {
@@ -233,8 +244,9 @@ impl View {
             base: ViewId::GENESIS,
             cleared: ViewId::GENESIS,
             wait: Nanos::ZERO,
-            run_lease: lease,
+            run_reach: lease,
             lease,
+            cache_lease,
             next_incarnation: Incarnation(members.len() as u64 + 1),
             acceptors: members
                 .iter()
@@ -270,14 +282,31 @@ impl View {
         self.acceptors.len() / 2 + 1
     }
 
+    /// How long the leases of a kind last.
+    #[must_use]
+    pub const fn lease_of(&self, kind: Kind) -> Nanos {
+        match kind {
+            Kind::LeaseCache => self.cache_lease,
+            Kind::Coordinator | Kind::Agent | Kind::App => self.lease,
+        }
+    }
+
+    /// How long after its successor's decision some holder may still have a lease on this view: where it names a
+    /// cache, that one may answer as long as its own lease lasts, and what it answers lasts a lease.
+    #[must_use]
+    pub fn reach(&self) -> Nanos {
+        let cached = self.of_kind(Kind::LeaseCache).next().is_some();
+        if cached { self.lease.saturating_add(self.cache_lease) } else { self.lease }
+    }
+
     /// Whether a lease on the one is as good as a lease on the other: the same apps with the same lease pages.
-    /// Coordinators and lease durations may differ. (uKharon 6.3.)
+    /// Coordinators, caches and lease durations may differ. (uKharon 6.3.)
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         let protected = |view: &Self| {
             view.members
                 .iter()
-                .filter(|m| m.kind != Kind::Coordinator)
+                .filter(|m| !matches!(m.kind, Kind::Coordinator | Kind::LeaseCache))
                 .map(|m| m.incarnation)
                 .collect::<Vec<_>>()
         };
@@ -358,19 +387,22 @@ impl View {
             base: self.base,
             cleared: self.cleared.max(cleared.min(self.base)),
             wait: self.wait,
-            run_lease: self.run_lease.max(lease),
+            run_reach: self.run_reach,
             lease,
+            cache_lease: self.cache_lease,
             next_incarnation,
             acceptors: self.acceptors.clone(),
             members,
             departed,
             changes,
         };
+        let reach = if plant.has(Mutant::WaitWithoutCaches) { lease } else { next.reach() };
+        next.run_reach = self.run_reach.max(reach);
         if !self.is_compatible(&next) {
             next.base = id;
-            next.run_lease = lease;
+            next.run_reach = reach;
             let run_only = next.cleared == self.base || plant.has(Mutant::WaitOverNeighbours);
-            next.wait = if run_only { self.run_lease } else { self.wait.max(self.run_lease) };
+            next.wait = if run_only { self.run_reach } else { self.wait.max(self.run_reach) };
             if plant.has(Mutant::WaitOverNeighbours) {
                 next.wait = self.lease.max(lease);
             }
@@ -409,7 +441,7 @@ mod tests {
 
     fn genesis() -> View {
         let c = |n| (name(&format!("coord-{n}")), Address::region(n));
-        View::genesis(&[c(1), c(2), c(3)], Nanos(100))
+        View::genesis(&[c(1), c(2), c(3)], Nanos(100), Nanos(120))
     }
 
     fn agent(n: u32) -> Newcomer {
@@ -492,7 +524,7 @@ mod tests {
         let one = admit(&genesis(), vec![agent(1)]);
         let long = lease(&one, 500);
         let short = lease(&long, 50);
-        assert_eq!((short.base, short.lease, short.run_lease), (ViewId(1), Nanos(50), Nanos(500)));
+        assert_eq!((short.base, short.lease, short.run_reach), (ViewId(1), Nanos(50), Nanos(500)));
         let next = admit(&short, vec![agent(2)]);
         assert_eq!((next.base, next.wait), (ViewId(4), Nanos(500)), "the long lease may still run");
         let later = admit(&next, vec![agent(3)]);

@@ -54,7 +54,7 @@ fn change() -> impl Strategy<Value = Change> {
 
 prop_compose! {
     fn view()(
-        mut ids in proptest::array::uniform3(any::<u64>()),
+        mut ids in proptest::array::uniform4(any::<u64>()),
         spans in proptest::array::uniform3(any::<u64>()),
         next in any::<u64>(),
         acceptors in prop::collection::vec((any::<u16>(), address()), 1..7),
@@ -69,8 +69,9 @@ prop_compose! {
             base: ViewId(ids[1]),
             cleared: ViewId(ids[0]),
             wait: Nanos(spans[0]),
-            run_lease: Nanos(spans[1]),
+            run_reach: Nanos(spans[1]),
             lease: Nanos(spans[2]),
+            cache_lease: Nanos(spans[3]),
             next_incarnation: Incarnation(next),
             acceptors: acceptors.into_iter().map(|(proposer, address)| Acceptor { proposer, address }).collect(),
             members,

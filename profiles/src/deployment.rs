@@ -175,7 +175,7 @@ impl Deployment {
     #[must_use]
     pub fn genesis(&self) -> View {
         let coordinators: Vec<(Name, Address)> = (1..=self.coordinators).map(Self::coordinator).collect();
-        View::genesis(&coordinators, self.profile.timing.lease)
+        View::genesis(&coordinators, self.profile.timing.lease, self.profile.timing.cache_lease)
     }
 
     /// What the machines are built with.

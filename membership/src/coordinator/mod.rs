@@ -335,7 +335,18 @@ impl Coordinator {
                     self.stand_by(now);
                 }
             }
-            Ok(Message::JoinReply { .. }) => {}
+            Ok(Message::Raised { nonce, chunk, raised }) => {
+                if let Some(clearing) = &mut self.clearing {
+                    clearing.raised(nonce, chunk, raised, &self.config, fabric);
+                }
+            }
+            // Answers that a view tells better, and what is asked of caches and members.
+            Ok(
+                Message::JoinReply { .. }
+                | Message::Vouch { .. }
+                | Message::Vouched { .. }
+                | Message::Raise { .. },
+            ) => {}
             Err(_) => fabric.count(Counter::DatagramsRefused, 1),
         }
     }
@@ -530,7 +541,7 @@ impl Machine for Coordinator {
         }
         self.notices.tick(me, &view, &self.config, now, fabric);
         if let Some(clearing) = &mut self.clearing {
-            clearing.tick(now, fabric);
+            clearing.tick(&self.config, now, fabric);
         }
         self.drive(now, fabric);
     }

@@ -16,6 +16,9 @@ pub const TIMING: Timing = Timing {
     lease: Nanos(1_000_000),
     renew_every: Nanos(300_000),
     renew_timeout: Nanos(300_000),
+    cache_lease: Nanos(1_200_000),
+    cache_timeout: Nanos(100_000),
+    fan_out_from: 3,
     drift_ppm: 200,
     fencing: true,
     heartbeat_every: Nanos(100_000),
@@ -168,7 +171,7 @@ impl Cluster {
             )
         };
         let seats: Vec<(Name, Address)> = (1..=coordinators).map(of).collect();
-        let genesis = Arc::new(View::genesis(&seats, TIMING.lease));
+        let genesis = Arc::new(View::genesis(&seats, TIMING.lease, TIMING.cache_lease));
         let mut cluster = Self {
             config,
             genesis,
