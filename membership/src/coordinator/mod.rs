@@ -512,8 +512,9 @@ impl Machine for Coordinator {
             self.follow(now, fabric);
         }
         if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
-            self.poll.cancel();
             self.booted = true;
+            let found = self.poll.expire();
+            self.found(found, now, fabric);
         }
         if self.poll_due <= now {
             self.ask(now, fabric);

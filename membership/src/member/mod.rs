@@ -11,7 +11,7 @@ use crate::detector::{Detector, Verdict};
 use crate::lease::Lease;
 use crate::mutants::Mutant;
 use crate::notices::Notices;
-use crate::poll::{Found, Poll};
+use crate::poll::Poll;
 use crate::rng::Rng;
 use crate::source::Source;
 use crate::tokens::{self, Part};
@@ -352,8 +352,8 @@ impl Machine for Member {
             self.follow(now, fabric);
         }
         if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
-            self.poll.cancel();
-            self.found(Found::Failed, now, fabric);
+            let found = self.poll.expire();
+            self.found(found, now, fabric);
             self.poll_due = now;
         }
         self.give_up_cache(now, fabric);
