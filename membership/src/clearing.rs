@@ -143,8 +143,9 @@ impl Clearing {
     ) -> BTreeSet<u16> {
         let view = &known.log.newest().view;
         let lives = |who: Incarnation| view.member(who).is_some() && !(known.suspected)(who);
-        let living: Vec<u16> =
-            (0..self.holders.len() as u16).filter(|at| lives(self.holders[usize::from(*at)].incarnation)).collect();
+        let living: Vec<u16> = (0..self.holders.len() as u16)
+            .filter(|at| lives(self.holders[usize::from(*at)].incarnation))
+            .collect();
         let caches: Vec<Address> =
             view.of_kind(Kind::LeaseCache).filter(|m| lives(m.incarnation)).map(|m| m.address).collect();
         if caches.is_empty() || living.len() < config.timing.fan_out_from as usize {

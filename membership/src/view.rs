@@ -37,6 +37,12 @@ impl Kind {
         }
     }
 
+    /// Whether members of this kind act under a lease. Coordinators have none, and a cache's only serves others.
+    #[must_use]
+    pub const fn acts(self) -> bool {
+        matches!(self, Self::Agent | Self::App)
+    }
+
     /// The kind with this number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
@@ -106,11 +112,7 @@ impl Member {
     /// Whether programs act under this member's own lease page. A cache's page only serves those of others.
     #[must_use]
     pub fn is_holder(&self) -> bool {
-        match self.kind {
-            Kind::Coordinator | Kind::LeaseCache => false,
-            Kind::Agent => true,
-            Kind::App => self.host == Incarnation::NONE,
-        }
+        self.kind.acts() && self.has_core()
     }
 
     /// Whether it runs a machine of its own.
@@ -271,6 +273,12 @@ impl View {
         self.members.iter().find(|m| m.token == token)
     }
 
+    /// Whether programs can be attached to this member.
+    #[must_use]
+    pub fn is_host(&self, who: Incarnation) -> bool {
+        self.member(who).is_some_and(|m| m.kind == Kind::Agent)
+    }
+
     /// The members of a kind.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(move |m| m.kind == kind)
@@ -304,11 +312,7 @@ impl View {
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         let protected = |view: &Self| {
-            view.members
-                .iter()
-                .filter(|m| !matches!(m.kind, Kind::Coordinator | Kind::LeaseCache))
-                .map(|m| m.incarnation)
-                .collect::<Vec<_>>()
+            view.members.iter().filter(|m| m.kind.acts()).map(|m| m.incarnation).collect::<Vec<_>>()
         };
         protected(self) == protected(other)
     }
@@ -355,8 +359,9 @@ impl View {
         }
         let mut next_incarnation = self.next_incarnation;
         for &Newcomer { kind, name, address, host, token, proposer } in &edit.admit {
-            // An attached app needs its agent.
-            if host != Incarnation::NONE && !members.iter().any(|m| m.incarnation == host) {
+            // An attached app needs its agent: under the page of anything else it would not be fenced.
+            let hosts = |m: &Member| m.incarnation == host && m.kind == Kind::Agent;
+            if host != Incarnation::NONE && !members.iter().any(hosts) {
                 continue;
             }
             let incarnation = next_incarnation;

@@ -61,7 +61,8 @@ pub(crate) static RULES: &[Rule] = &[
 fn renewals_too_slow(profile: &Profile) -> Option<String> {
     let timing = &profile.timing;
     let usable = shortened(timing.lease, timing.drift_ppm);
-    let renewal = timing.renew_every.saturating_add(timing.cache_timeout).saturating_add(timing.renew_timeout);
+    let renewal =
+        timing.renew_every.saturating_add(timing.cache_timeout).saturating_add(timing.renew_timeout);
     (renewal >= usable).then(|| format!("{} is not more than {}", print(usable), print(renewal)))
 }
 

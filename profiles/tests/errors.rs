@@ -42,7 +42,10 @@ fn an_unknown_key_is_answered_with_the_nearest() {
         said(&[("duration", "durration")]),
         "mine.toml:durration:1: unknown key lease.durration; did you mean lease.duration?"
     );
-    assert_eq!(said(&[("schema = 1\n", "schema = 1\ncolour = 3\n")]), "mine.toml:colour:1: unknown key colour");
+    assert_eq!(
+        said(&[("schema = 1\n", "schema = 1\ncolour = 3\n")]),
+        "mine.toml:colour:1: unknown key colour"
+    );
     assert_eq!(
         said(&[("[notice]\n", "[notice]\nperiod = \"1ms\"\n")]),
         "mine.toml:period:1: unknown key notice.period; did you mean heartbeat.period?"
@@ -67,7 +70,10 @@ fn an_unknown_table_is_answered_with_the_nearest() {
         said(&[("[notice]", "[zebra]")]),
         "mine.toml:schema:1: missing table [notice]\nmine.toml:[zebra]:2: unknown table [zebra]"
     );
-    assert_eq!(said(&[("[notice]", "[lease.x]\n[notice]")]), "mine.toml:[lease.x]:8: unknown table [lease.x]");
+    assert_eq!(
+        said(&[("[notice]", "[lease.x]\n[notice]")]),
+        "mine.toml:[lease.x]:8: unknown table [lease.x]"
+    );
     assert_eq!(
         said(&[("[notice]", "[[notice]]")]),
         "mine.toml:[[notice]]:1: notice is an array, but must be a table, [notice]"

@@ -42,7 +42,8 @@ impl Driver {
         let seats: Vec<(Name, Address)> = (0..scenario.coordinators)
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
-        let genesis = Arc::new(View::genesis(&seats, scenario.config.timing.lease, scenario.config.timing.cache_lease));
+        let genesis =
+            Arc::new(View::genesis(&seats, scenario.config.timing.lease, scenario.config.timing.cache_lease));
         let mut driver = Self {
             world: World::new(scenario.config.layout, scenario.rough, scenario.seed),
             oracle: Oracle::new(&scenario, &genesis),

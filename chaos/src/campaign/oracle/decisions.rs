@@ -294,15 +294,7 @@ impl Decisions {
         }
         self.failovers += u64::from(view.changes.iter().any(|c| matches!(c, Change::Failed { .. })));
         let view = Arc::new(view);
-        self.views.push(Decided {
-            view,
-            sealed,
-            at: time,
-            base,
-            run_lease,
-            run_cache_lease,
-            run_reach,
-        });
+        self.views.push(Decided { view, sealed, at: time, base, run_lease, run_cache_lease, run_reach });
         Ok(())
     }
 

@@ -98,7 +98,11 @@ impl Processes {
         let page = obol_fabric::page::load(world.page(node)).unwrap_or_default();
         if page.end <= world.local_now(node) {
             let view = page.view;
-            return broken(8, world.now(), format_args!("node {node} vouched for view {view} after its lease"));
+            return broken(
+                8,
+                world.now(),
+                format_args!("node {node} vouched for view {view} after its lease"),
+            );
         }
         Ok(())
     }
