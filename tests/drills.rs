@@ -65,6 +65,17 @@ fn each_drill_reports_one_object() {
 }
 
 #[test]
+fn caches_are_drilled_where_there_are_some() {
+    let root = Root::new();
+    let _up = root.up(&["--caches", "2"]);
+    for drill in ["cache", "app+cache", "app+leader+cache"] {
+        let ran = root.run(&["drill", drill, "--count", "3", "--json"]);
+        assert_eq!(report(&ran, drill)["count"], 3);
+        root.healthy();
+    }
+}
+
+#[test]
 fn the_phases_of_a_failover_add_up_to_it() {
     let root = Root::new();
     let _up = root.up(&[]);
@@ -123,4 +134,7 @@ fn a_cluster_that_is_not_healthy_is_not_drilled() {
     root.run(&["kill", "coord-1"]).ends(0);
     root.until("leases have ended", |s| s.active().is_empty());
     root.run(&["drill", "app", "--count", "1"]).refused(&["not healthy", "coordinator majority lost"]);
+    root.run(&["start", "coord-1"]).ends(0);
+    root.healthy();
+    root.run(&["drill", "cache", "--count", "1"]).refused(&["no lease cache", "--caches"]);
 }

@@ -48,6 +48,13 @@ fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, M
     Ok((endpoint, Member::new(site.config, kind, name, Arc::clone(&site.genesis), seed)))
 }
 
+/// Runs a lease cache on this thread until `stop` is set. `seed` must differ between lives.
+pub fn run_cache(site: &Site, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), ShmError> {
+    let (mut endpoint, mut machine) = member(site, Kind::LeaseCache, name, seed)?;
+    endpoint.run(&mut machine, stop, |_, _| {});
+    Ok(())
+}
+
 /// Runs the agent of a node on this thread until `stop` is set. `seed` must differ between lives.
 pub fn run_agent(site: &Site, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), ShmError> {
     let (mut endpoint, mut machine) = member(site, Kind::Agent, name, seed)?;

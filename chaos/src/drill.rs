@@ -31,8 +31,14 @@ pub enum Victims {
     App,
     /// The leading coordinator.
     Leader,
-    /// Both on one cue.
+    /// A lease cache, each in turn.
+    Cache,
+    /// An app and the leader on one cue.
     AppAndLeader,
+    /// An app and a lease cache.
+    AppAndCache,
+    /// All three.
+    AppLeaderAndCache,
 }
 
 impl Victims {
@@ -42,7 +48,10 @@ impl Victims {
         match self {
             Self::App => "app",
             Self::Leader => "leader",
+            Self::Cache => "cache",
             Self::AppAndLeader => "app+leader",
+            Self::AppAndCache => "app+cache",
+            Self::AppLeaderAndCache => "app+leader+cache",
         }
     }
 }
@@ -157,6 +166,9 @@ impl fmt::Display for DrillError {
                     reasons.join("; ")
                 )
             }
+            Self::NoVictim("lease-cache") => {
+                write!(f, "there is no lease cache to kill; start the cluster with `obol up --caches N`")
+            }
             Self::NoVictim(what) => write!(f, "there is no {what} to kill; see `obol status`"),
             Self::Kill(name, error) => write!(f, "could not kill {name}: {error}"),
         }
@@ -261,17 +273,20 @@ fn healthy(observer: &mut Observer) -> Result<Snapshot, DrillError> {
 }
 
 fn choose(snapshot: &Snapshot, victims: Victims, number: u32) -> Result<Vec<Process>, DrillError> {
-    let app = || {
-        let apps: Vec<&Process> =
-            snapshot.processes.iter().filter(|p| p.kind == Kind::App && p.alive).collect();
-        let at = (number as usize).checked_rem(apps.len()).ok_or(DrillError::NoVictim("app"))?;
-        Ok::<_, DrillError>(apps[at].clone())
+    let in_turn = |kind: Kind| {
+        let all: Vec<&Process> = snapshot.processes.iter().filter(|p| p.kind == kind && p.alive).collect();
+        let at = (number as usize).checked_rem(all.len()).ok_or(DrillError::NoVictim(kind.name()))?;
+        Ok::<_, DrillError>(all[at].clone())
     };
+    let (app, cache) = (|| in_turn(Kind::App), || in_turn(Kind::LeaseCache));
     let leader = || snapshot.leader().cloned().ok_or(DrillError::NoVictim("leader"));
     Ok(match victims {
         Victims::App => vec![app()?],
         Victims::Leader => vec![leader()?],
+        Victims::Cache => vec![cache()?],
         Victims::AppAndLeader => vec![app()?, leader()?],
+        Victims::AppAndCache => vec![app()?, cache()?],
+        Victims::AppLeaderAndCache => vec![app()?, leader()?, cache()?],
     })
 }
 
@@ -282,7 +297,7 @@ fn repetition(observer: &mut Observer, victims: Victims, number: u32) -> Result<
     let survivors: Vec<Name> = before
         .processes
         .iter()
-        .filter(|p| p.alive && p.kind != Kind::Coordinator && !dead.iter().any(|d| d.name == p.name))
+        .filter(|p| p.alive && p.kind.acts() && !dead.iter().any(|d| d.name == p.name))
         .map(|p| p.name)
         .collect();
     let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();

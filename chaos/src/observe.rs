@@ -250,8 +250,9 @@ impl Observer {
         } else if !down.is_empty() {
             reasons.push(format!("{} down", down.join(", ")));
         }
+        let caches = (1..=self.deployment.caches).map(|n| format!("cache-{n}"));
         let apps = (1..=self.deployment.apps).flat_map(|n| [format!("node-{n}"), format!("app-{n}")]);
-        let down: Vec<String> = apps.filter(|name| live(name).is_none()).collect();
+        let down: Vec<String> = caches.chain(apps).filter(|name| live(name).is_none()).collect();
         if !down.is_empty() {
             reasons.push(format!("{} down", down.join(", ")));
         }

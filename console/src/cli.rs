@@ -100,6 +100,13 @@ pub(crate) enum Command {
         #[arg(long)]
         name: obol_fabric::Name,
     },
+    /// A lease cache process (started by `up`)
+    #[command(hide = true)]
+    LeaseCache {
+        /// The cache's name
+        #[arg(long)]
+        name: obol_fabric::Name,
+    },
     /// A demo application attached to an agent (started by `up`)
     #[command(hide = true)]
     App {
@@ -127,6 +134,9 @@ pub(crate) struct Up {
     /// App nodes: an agent and a demo app attached to it, each
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) apps: u16,
+    /// Lease caches, which renew the leases of agents so that coordinators need not
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
+    pub(crate) caches: u16,
     /// Profile: laptop, dedicated, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
@@ -150,7 +160,7 @@ pub(crate) struct Json {
 
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// A process by name (app-2, node-1, coord-3) or by role (leader)
+    /// A process by name (app-2, node-1, cache-1, coord-3) or by role (leader)
     pub(crate) target: String,
 }
 
@@ -159,13 +169,18 @@ pub(crate) struct Target {
 pub(crate) enum DrillKind {
     App,
     Leader,
+    Cache,
     #[value(name = "app+leader")]
     AppLeader,
+    #[value(name = "app+cache")]
+    AppCache,
+    #[value(name = "app+leader+cache")]
+    AppLeaderCache,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Drill {
-    /// Who dies: an app, the leading coordinator, or both at once
+    /// Who dies: an app, the leading coordinator, a lease cache, or several at once
     pub(crate) kind: DrillKind,
     /// Repetitions; a p99 is claimed from 299 on
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]

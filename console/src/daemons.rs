@@ -59,6 +59,12 @@ pub(crate) fn agent(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, 
     ended(name, obol_agent::run_agent(&site, name, obol_agent::seed(), &stop))
 }
 
+pub(crate) fn lease_cache(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, Failure> {
+    let (site, stop) = enter(root, cluster)?;
+    schedule(&site, false)?;
+    ended(name, obol_agent::run_cache(&site, name, obol_agent::seed(), &stop))
+}
+
 /// Takes a seat, as soon as the agent is there.
 fn attach(
     site: &Site,

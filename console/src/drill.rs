@@ -15,7 +15,10 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let victims = match options.kind {
         DrillKind::App => Victims::App,
         DrillKind::Leader => Victims::Leader,
+        DrillKind::Cache => Victims::Cache,
         DrillKind::AppLeader => Victims::AppAndLeader,
+        DrillKind::AppCache => Victims::AppAndCache,
+        DrillKind::AppLeaderCache => Victims::AppLeaderAndCache,
     };
     let plan = Plan { victims, count: options.count, gap: options.gap };
     let stop = Arc::new(AtomicBool::new(false));

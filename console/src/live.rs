@@ -8,7 +8,7 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::Kind as Event;
 use obol_fabric::shm::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::{Change, Kind, View};
+use obol_membership::{Change, View};
 use serde::Serialize;
 use std::io;
 use std::sync::Arc;
@@ -135,7 +135,7 @@ impl Live {
         // The first view has no cause and no time line: the cluster was made so.
         if view.id > ViewId(0) && self.told != Some(view.id) {
             let since = self.waiting.as_ref().map_or(snapshot.at, |(_, since)| *since);
-            let mut holders = view.members.iter().filter(|m| m.kind != Kind::Coordinator);
+            let mut holders = view.members.iter().filter(|m| m.kind.acts());
             let settled = holders.all(|m| self.history.active_from(view.id, m.name).is_some());
             self.waiting = None;
             if settled || snapshot.at.since(since) > SETTLE_TIMEOUT {

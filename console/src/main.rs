@@ -56,6 +56,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         }
         Command::Coordinator { number } => daemons::coordinator(&root, cluster, *number),
         Command::Agent { name } => daemons::agent(&root, cluster, *name),
+        Command::LeaseCache { name } => daemons::lease_cache(&root, cluster, *name),
         Command::App { name, node } => daemons::app(&root, cluster, *name, *node),
         Command::FloorRole { role } => bench::floor_role(&root, cluster, *role),
     }

@@ -58,6 +58,10 @@ impl Supervisor {
         for n in 1..=deployment.coordinators {
             add(format!("coord-{n}"), vec!["coordinator".into(), "--number".into(), n.to_string()]);
         }
+        for n in 1..=deployment.caches {
+            let name = format!("cache-{n}");
+            add(name.clone(), vec!["lease-cache".into(), "--name".into(), name]);
+        }
         for n in 1..=deployment.apps {
             let (node, app) = (format!("node-{n}"), format!("app-{n}"));
             add(node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
@@ -187,8 +191,8 @@ fn hear(caller: UnixStream, tell: &Sender<Ask>) {
 pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, Failure> {
     let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
     let profile_name = profile.name;
-    let deployment =
-        Deployment::new(options.coordinators, options.apps, profile).map_err(Failure::refused)?;
+    let deployment = Deployment::new(options.coordinators, options.apps, options.caches, profile)
+        .map_err(Failure::refused)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
@@ -198,7 +202,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let requests = listen(&root.join(cluster.as_str()))?;
     let mut supervisor = Supervisor::new(root, cluster, &deployment)?;
     let names: Vec<String> = supervisor.specs.keys().cloned().collect();
-    let order = |name: &String| ["coord", "node", "app"].iter().position(|kind| name.starts_with(kind));
+    let order =
+        |name: &String| ["coord", "cache", "node", "app"].iter().position(|kind| name.starts_with(kind));
     let mut ordered = names;
     ordered.sort_by_key(order);
     for name in &ordered {
@@ -206,8 +211,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     if !options.json {
         output::line(format_args!(
-            "obol: cluster {cluster}, profile {profile_name}, coordinators {}, apps {}. Ctrl-C ends it",
-            deployment.coordinators, deployment.apps
+            "obol: cluster {cluster}, profile {profile_name}, coordinators {}, caches {}, apps {}. Ctrl-C ends it",
+            deployment.coordinators, deployment.caches, deployment.apps
         ))?;
         let place = if cluster.as_str() == DEFAULT { String::new() } else { format!(" --cluster {cluster}") };
         output::line(format_args!(

@@ -89,6 +89,16 @@ named! {
         Served = "served",
         /// Times that this application found its view not active.
         Inactive = "inactive",
+        /// Renewals for which a lease cache vouched; they count as on time or late, too.
+        RenewalsCached = "renewals_cached",
+        /// Times that a lease cache was passed over: it died, refused, or did not answer in time.
+        CachesPassed = "caches_passed",
+        /// Times that this cache vouched for a view.
+        Vouches = "vouches",
+        /// Times that this cache could not vouch.
+        VouchesRefused = "vouches_refused",
+        /// Holders whose fence a cache raised for this leader.
+        FencesFannedOut = "fences_fanned_out",
     }
 }
 

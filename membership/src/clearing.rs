@@ -7,14 +7,19 @@
 //! `docs/design/leases.md`.
 
 use crate::Config;
+use crate::cache::FENCES_MAX;
 use crate::lease::lengthened;
 use crate::log::Log;
 use crate::mutants::Mutant;
 use crate::tokens::{self, Part};
 use crate::view::{Kind, View};
+use crate::wire::{self, Addresses, Message};
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Remote, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Bytes of [`Message::Raise`] before its addresses.
+const RAISE_HEAD: usize = 32;
 
 /// By what a holder was cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +51,30 @@ impl Holder {
     }
 }
 
+/// Fences that caches were asked to raise.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FanOut {
+    /// No other attempt has it, of this leader or another: a late answer can not be taken for one to this.
+    nonce: u64,
+    /// The places in [`Clearing::holders`] that each request named; emptied by its answer.
+    chunks: Vec<Vec<u16>>,
+    /// When the leader raises what is left by itself.
+    until: Instant,
+}
+
+/// What a leader knows that decides what has to be cleared.
+#[derive(Clone, Copy)]
+pub struct Known<'a> {
+    /// The last views.
+    pub log: &'a Log,
+    /// The latest base whose CLEAR is known or recorded.
+    pub cleared: ViewId,
+    /// Members that are proved dead.
+    pub proofs: &'a BTreeSet<Incarnation>,
+    /// Whether a member may be dead.
+    pub suspected: &'a dyn Fn(Incarnation) -> bool,
+}
+
 /// The clearing of all views below one base.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Clearing {
@@ -55,26 +84,27 @@ pub struct Clearing {
     /// When even holders that the log does not tell of are over; set if the log has a gap.
     blind_until: Option<Instant>,
     round: u32,
+    fan_out: Option<FanOut>,
 }
 
 impl Clearing {
-    /// Begins to clear all views in `[cleared, base)`, where `base` is the newest view's; `cleared` is the latest base
-    /// whose CLEAR is known or recorded.
+    /// Begins to clear all views in `[cleared, base)`, where `base` is the newest view's. `round` and `nonce` must differ
+    /// from those of all earlier attempts.
     pub fn begin<F: Fabric>(
-        log: &Log,
-        cleared: ViewId,
-        proofs: &BTreeSet<Incarnation>,
+        known: &Known<'_>,
+        (round, nonce): (u32, u64),
         config: &Config,
-        round: u32,
         now: Instant,
         fabric: &mut F,
     ) -> Self {
+        let &Known { log, cleared, proofs, .. } = known;
         let newest = log.newest();
         let (base, view) = (newest.view.base, &newest.view);
         let wait = lengthened(view.wait, config.timing.drift_ppm);
         let learned_base = log.get(base).map_or(newest.learned, |entry| entry.learned);
         let from = if config.plant.has(Mutant::ForgetOlderHolders) { ViewId(base.0 - 1) } else { cleared };
-        let mut clearing = Self { base, began: now, holders: Vec::new(), blind_until: None, round };
+        let mut clearing =
+            Self { base, began: now, holders: Vec::new(), blind_until: None, round, fan_out: None };
         match log.range(from, base) {
             None => clearing.blind_until = Some(learned_base + wait),
             Some(entries) => {
@@ -91,13 +121,78 @@ impl Clearing {
                 }
             }
         }
-        for at in 0..clearing.holders.len() {
-            if config.timing.fencing {
+        if config.timing.fencing {
+            let delegated = clearing.delegate(known, nonce, config, now, fabric);
+            for at in (0..clearing.holders.len()).filter(|at| !delegated.contains(&(*at as u16))) {
                 clearing.raise(at, ViewId::GENESIS, config, fabric);
             }
-            clearing.prove(at, proofs, config, fabric);
         }
+        clearing.proved(proofs, config, fabric);
         clearing
+    }
+
+    /// Asks the caches to raise the fences of holders that most likely live, if there are many. Those of the others take
+    /// a link's timeout to fail, which would keep a cache from answering for the rest.
+    fn delegate<F: Fabric>(
+        &mut self,
+        known: &Known<'_>,
+        nonce: u64,
+        config: &Config,
+        now: Instant,
+        fabric: &mut F,
+    ) -> BTreeSet<u16> {
+        let view = &known.log.newest().view;
+        let lives = |who: Incarnation| view.member(who).is_some() && !(known.suspected)(who);
+        let living: Vec<u16> = (0..self.holders.len() as u16)
+            .filter(|at| lives(self.holders[usize::from(*at)].incarnation))
+            .collect();
+        let caches: Vec<Address> =
+            view.of_kind(Kind::LeaseCache).filter(|m| lives(m.incarnation)).map(|m| m.address).collect();
+        if caches.is_empty() || living.len() < config.timing.fan_out_from as usize {
+            return BTreeSet::new();
+        }
+        let room = (config.layout.limits().datagram_bytes as usize - RAISE_HEAD) / wire::ADDRESS_BYTES_MAX;
+        let size = living.len().div_ceil(caches.len()).min(room).min(FENCES_MAX);
+        let chunks: Vec<Vec<u16>> = living.chunks(size).map(<[u16]>::to_vec).collect();
+        for ((number, chunk), cache) in (0..).zip(&chunks).zip(caches.iter().cycle()) {
+            let pages: Vec<Address> = chunk.iter().map(|at| self.holders[usize::from(*at)].page).collect();
+            let bytes = wire::encode_addresses(&pages);
+            if let Ok(pages) = Addresses::new(&bytes) {
+                let base = self.base;
+                fabric.send(*cache, &Message::Raise { nonce, chunk: number, base, pages }.encode());
+            }
+        }
+        self.fan_out = Some(FanOut { nonce, chunks, until: now + config.timing.cache_timeout });
+        living.into_iter().collect()
+    }
+
+    /// Takes a cache's word about fences. What it could not raise, the leader tries.
+    pub fn raised<F: Fabric>(
+        &mut self,
+        nonce: u64,
+        chunk: u16,
+        raised: &[u8],
+        config: &Config,
+        fabric: &mut F,
+    ) {
+        let any = config.plant.has(Mutant::FanOutAnyRound);
+        let Some(fan_out) = self.fan_out.as_mut().filter(|f| f.nonce == nonce || any) else { return };
+        // One CAS at a time is out for a page: what a second one found says nothing about the guess of the first.
+        let ours = fan_out.until == Instant::NEVER;
+        let Some(places) = fan_out.chunks.get_mut(usize::from(chunk)).map(core::mem::take) else { return };
+        for (nth, at) in places.into_iter().enumerate() {
+            let holder = &mut self.holders[usize::from(at)];
+            let stands = raised.get(nth / 8).is_some_and(|bits| bits >> (nth % 8) & 1 == 1);
+            if holder.is_clear() {
+                continue;
+            }
+            if stands {
+                holder.state = State::Fenced;
+                fabric.count(Counter::FencesFannedOut, 1);
+            } else if !ours {
+                self.raise(usize::from(at), ViewId::GENESIS, config, fabric);
+            }
+        }
     }
 
     /// The base whose predecessors are cleared.
@@ -131,7 +226,8 @@ impl Clearing {
     #[must_use]
     pub fn deadline(&self) -> Instant {
         let outstanding = self.holders.iter().filter(|h| !h.is_clear()).map(|h| h.over);
-        outstanding.chain(self.blind_until).min().unwrap_or(Instant::NEVER)
+        let delegated = self.fan_out.as_ref().map(|f| f.until);
+        outstanding.chain(self.blind_until).chain(delegated).min().unwrap_or(Instant::NEVER)
     }
 
     fn raise<F: Fabric>(&self, at: usize, guess: ViewId, config: &Config, fabric: &mut F) {
@@ -205,8 +301,16 @@ impl Clearing {
         }
     }
 
-    /// Lets waits run out.
-    pub fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+    /// Lets waits run out, and the patience with caches.
+    pub fn tick<F: Fabric>(&mut self, config: &Config, now: Instant, fabric: &mut F) {
+        if let Some(fan_out) = self.fan_out.as_mut().filter(|f| f.until <= now) {
+            // A late answer still counts.
+            fan_out.until = Instant::NEVER;
+            let left: Vec<u16> = fan_out.chunks.iter().flatten().copied().collect();
+            for at in left {
+                self.raise(usize::from(at), ViewId::GENESIS, config, fabric);
+            }
+        }
         for holder in &mut self.holders {
             if !holder.is_clear() && holder.over <= now {
                 holder.state = State::Waited;

@@ -41,8 +41,7 @@ pub struct Detector {
 impl Detector {
     /// Watches whom `me` has to watch in this view; who was watched before keeps its history.
     pub fn follow(&mut self, view: &View, me: Incarnation, config: &Config, now: Instant) {
-        let core = |m: &&crate::view::Member| m.is_holder() || m.kind == Kind::Coordinator;
-        let ring = || view.members.iter().filter(core);
+        let ring = || view.members.iter().filter(|m| m.has_core());
         let successor = ring().find(|m| m.incarnation > me).or_else(|| ring().next());
         let in_ring = ring().any(|m| m.incarnation == me);
         let wards = view.of_kind(Kind::App).filter(|m| m.host == me);

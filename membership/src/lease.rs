@@ -6,7 +6,7 @@
 
 use crate::mutants::{Mutant, Plant};
 use crate::timing::Timing;
-use crate::view::View;
+use crate::view::{Kind, View};
 use obol_fabric::{Instant, Nanos, Page, ViewId};
 
 /// Parts per million.
@@ -42,6 +42,8 @@ pub struct Lease {
     known: Option<Known>,
     /// The latest CLEAR taken.
     clear: Option<ViewId>,
+    /// What its holder is: a cache's lease has a duration of its own.
+    kind: Kind,
     drift_ppm: u32,
     plant: Plant,
 }
@@ -62,8 +64,8 @@ pub enum Renewed {
 impl Lease {
     /// No lease.
     #[must_use]
-    pub fn new(timing: &Timing, plant: Plant) -> Self {
-        Self { page: Page::default(), known: None, clear: None, drift_ppm: timing.drift_ppm, plant }
+    pub fn new(timing: &Timing, kind: Kind, plant: Plant) -> Self {
+        Self { page: Page::default(), known: None, clear: None, kind, drift_ppm: timing.drift_ppm, plant }
     }
 
     /// What the page must show.
@@ -81,7 +83,10 @@ impl Lease {
     /// Learns that `view` is decided. The running lease stays until READs for the new view succeed.
     pub fn learn(&mut self, view: &View, now: Instant) {
         let at = if self.plant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
-        self.known = Some(Known { view: view.id, base: view.base, wait: view.wait, lease: view.lease, at });
+        let (wait, lease) = (view.wait, view.lease_of(self.kind));
+        let careless = self.plant.has(Mutant::UncachedShortWait) && self.kind == Kind::App;
+        let wait = if careless { wait.min(view.lease) } else { wait };
+        self.known = Some(Known { view: view.id, base: view.base, wait, lease, at });
     }
 
     /// Forgets everything: the holder is no member any more.
@@ -90,7 +95,16 @@ impl Lease {
         self.known = None;
     }
 
-    /// The READs of the slot after `view`, posted at `posted`, found nothing accepted at a majority.
+    /// Whether the lease on `view`, the newest view known, still runs. Then no later view was decided longer than this
+    /// lease's duration ago.
+    #[must_use]
+    pub fn vouches(&self, view: ViewId, now: Instant) -> bool {
+        let newest = self.known.is_some_and(|known| known.view == view);
+        newest && self.page.view == view && (now < self.page.end || self.plant.has(Mutant::AnswerExpired))
+    }
+
+    /// The READs of the slot after `view`, posted at `posted`, found nothing accepted at a majority; or a cache that was
+    /// asked at `posted` vouched for `view`.
     pub fn renewed(&mut self, view: ViewId, posted: Instant, now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
         let from = if self.plant.has(Mutant::DateFromCompletion) { now } else { posted };

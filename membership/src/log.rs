@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_run_is_known_by_any_of_its_views() {
         let name = Name::new("coord-1").expect("a name");
-        let genesis = View::genesis(&[(name, Address::region(1))], Nanos(10));
+        let genesis = View::genesis(&[(name, Address::region(1))], Nanos(10), Nanos(10));
         let settle = |view: &View| view.successor(&Edit::default(), view.cleared, Plant::NONE);
         let two = settle(&settle(&genesis));
         // Only the newest view of the run is kept, as after a jump.

@@ -70,6 +70,8 @@ mutants! {
         EndFromStart = "end-from-start",
         /// Every view inherits its predecessor's start.
         AllCompatible = "all-compatible",
+        /// The wait forgets that caches hand out leases as long as their own last.
+        WaitWithoutCaches = "wait-without-caches",
     }
     6 {
         /// A lease is dated from the completion of its READs.
@@ -78,6 +80,16 @@ mutants! {
     7 {
         /// A renewal is content with one acceptor.
         MinorityRenewal = "minority-renewal",
+    }
+    8 {
+        /// A cache's answer is taken for the request that is out, whichever it answers.
+        DropNonce = "drop-nonce",
+        /// A cache answers although its own lease has run out.
+        AnswerExpired = "answer-expired",
+    }
+    9 {
+        /// An embedded app waits as if there were no caches.
+        UncachedShortWait = "uncached-short-wait",
     }
     10 {
         /// CLEAR when a majority of holders is clear.
@@ -104,6 +116,10 @@ mutants! {
         IgnoreFence = "ignore-fence",
         /// A holder that rejoins clears its fence while READs are outstanding.
         ReinitialisePage = "reinitialise-page",
+        /// A cache that was asked to raise fences says so before it has.
+        FanOutUnseen = "fan-out-unseen",
+        /// A cache's word about fences counts for whatever is being cleared.
+        FanOutAnyRound = "fan-out-any-round",
     }
     11 {
         /// Nobody looks for views that a lost multicast announced.
@@ -114,6 +130,10 @@ mutants! {
         ForgetJoins = "forget-joins",
         /// An incarnation is given out twice.
         ReuseIncarnation = "reuse-incarnation",
+    }
+    17 {
+        /// A member whose cache does not answer goes on asking it.
+        NoFallback = "no-fallback",
     }
     21 {
         /// An aborted proposal is not tried again.

@@ -129,6 +129,27 @@ impl Poll {
         self.stage = Stage::Idle;
     }
 
+    /// Gives up waiting for those who have not answered, and judges by the others: a majority that holds something under
+    /// several numbers is not made to wait for an acceptor that is silent.
+    pub fn expire(&mut self) -> Found {
+        let found = match (&self.stage, &self.view) {
+            (Stage::Words(words), Some(view)) => {
+                let slot = view.id.next();
+                let good = || words.iter().filter_map(|word| (*word)?);
+                let accepted = |word: Word| word.state(slot).is_some_and(|s| s.accepted_proposal != 0);
+                let known = good().count() >= view.majority() && good().any(accepted);
+                if known { Found::Undecided(slot) } else { Found::Failed }
+            }
+            (Stage::Rings { answers, cleared }, Some(view)) => {
+                let good = answers.iter().filter(|answer| matches!(answer, Some(Some(_)))).count();
+                if good >= view.majority() { Found::NothingNewer(*cleared) } else { Found::Failed }
+            }
+            _ => Found::Failed,
+        };
+        self.cancel();
+        found
+    }
+
     /// Takes the completion of one of the poll's READs.
     pub fn complete<F: Fabric>(
         &mut self,

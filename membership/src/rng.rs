@@ -2,6 +2,12 @@
 
 use obol_fabric::Nanos;
 
+/// A fixed number for a pair that nobody can guess a pattern in: spreads members over caches.
+#[must_use]
+pub const fn mix(a: u64, b: u64) -> u64 {
+    Rng(a ^ b.rotate_left(32)).next()
+}
+
 /// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): every seed gives a full period.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rng(u64);

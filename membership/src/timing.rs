@@ -11,6 +11,12 @@ pub struct Timing {
     pub renew_every: Nanos,
     /// A renewal without a majority of answers for so long has failed and is posted again.
     pub renew_timeout: Nanos,
+    /// How long a lease cache's own lease lasts. (uKharon 6.3, Delta.)
+    pub cache_lease: Nanos,
+    /// A cache that does not answer for so long is passed over, and the acceptors are asked.
+    pub cache_timeout: Nanos,
+    /// From so many living holders on, the leader lets the caches raise their fences.
+    pub fan_out_from: u32,
     /// How far any clock's rate may be off, in parts per million.
     pub drift_ppm: u32,
     /// Whether leases are fenced. Without it every failover waits for leases to run out, as in the paper.

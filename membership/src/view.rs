@@ -18,11 +18,13 @@ pub enum Kind {
     Agent = 2,
     /// An application: embedded (its own page) or attached to an agent.
     App = 3,
+    /// Renews the leases of others on the strength of its own.
+    LeaseCache = 4,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Coordinator, Self::Agent, Self::App];
+    pub const ALL: [Self; 4] = [Self::Coordinator, Self::Agent, Self::App, Self::LeaseCache];
 
     /// The name that operators see.
     #[must_use]
@@ -31,7 +33,14 @@ impl Kind {
             Self::Coordinator => "coordinator",
             Self::Agent => "agent",
             Self::App => "app",
+            Self::LeaseCache => "lease-cache",
         }
+    }
+
+    /// Whether members of this kind act under a lease. Coordinators have none, and a cache's only serves others.
+    #[must_use]
+    pub const fn acts(self) -> bool {
+        matches!(self, Self::Agent | Self::App)
     }
 
     /// The kind with this number.
@@ -100,14 +109,16 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether this member has a lease page of its own.
+    /// Whether programs act under this member's own lease page. A cache's page only serves those of others.
     #[must_use]
     pub fn is_holder(&self) -> bool {
-        match self.kind {
-            Kind::Coordinator => false,
-            Kind::Agent => true,
-            Kind::App => self.host == Incarnation::NONE,
-        }
+        self.kind.acts() && self.has_core()
+    }
+
+    /// Whether it runs a machine of its own.
+    #[must_use]
+    pub fn has_core(&self) -> bool {
+        self.host == Incarnation::NONE
     }
 }
 
@@ -166,12 +177,14 @@ pub struct View {
     pub base: ViewId,
     /// No lease on any view below this one exists any more.
     pub cleared: ViewId,
-    /// The longest lease of all views in `[cleared, base)`: what a newcomer to this run waits, before clock drift.
+    /// The longest reach of all views in `[cleared, base)`: what a newcomer to this run waits, before clock drift.
     pub wait: Nanos,
-    /// The longest lease of the views in `[base, id]`.
-    pub run_lease: Nanos,
+    /// The longest [`View::reach`] of the views in `[base, id]`.
+    pub run_reach: Nanos,
     /// How long a lease on this view lasts.
     pub lease: Nanos,
+    /// How long a lease cache's own lease on this view lasts. (uKharon 6.3, Delta.)
+    pub cache_lease: Nanos,
     /// The next incarnation to give out.
     pub next_incarnation: Incarnation,
     /// Who decides the next slot.
@@ -215,7 +228,7 @@ pub struct Edit {
 impl View {
     /// View 0: the coordinators, with incarnations 1 to n, and no lease before it.
     #[must_use]
-    pub fn genesis(coordinators: &[(Name, Address)], lease: Nanos) -> Self {
+    pub fn genesis(coordinators: &[(Name, Address)], lease: Nanos, cache_lease: Nanos) -> Self {
         let members: Vec<Member> = (1..)
             .zip(coordinators)
             .map(|(n, &(name, address))| Member {
@@ -233,8 +246,9 @@ impl View {
             base: ViewId::GENESIS,
             cleared: ViewId::GENESIS,
             wait: Nanos::ZERO,
-            run_lease: lease,
+            run_reach: lease,
             lease,
+            cache_lease,
             next_incarnation: Incarnation(members.len() as u64 + 1),
             acceptors: members
                 .iter()
@@ -259,6 +273,12 @@ impl View {
         self.members.iter().find(|m| m.token == token)
     }
 
+    /// Whether programs can be attached to this member.
+    #[must_use]
+    pub fn is_host(&self, who: Incarnation) -> bool {
+        self.member(who).is_some_and(|m| m.kind == Kind::Agent)
+    }
+
     /// The members of a kind.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(move |m| m.kind == kind)
@@ -270,16 +290,29 @@ impl View {
         self.acceptors.len() / 2 + 1
     }
 
+    /// How long the leases of a kind last.
+    #[must_use]
+    pub const fn lease_of(&self, kind: Kind) -> Nanos {
+        match kind {
+            Kind::LeaseCache => self.cache_lease,
+            Kind::Coordinator | Kind::Agent | Kind::App => self.lease,
+        }
+    }
+
+    /// How long after its successor's decision some holder may still have a lease on this view: where it names a
+    /// cache, that one may answer as long as its own lease lasts, and what it answers lasts a lease.
+    #[must_use]
+    pub fn reach(&self) -> Nanos {
+        let cached = self.of_kind(Kind::LeaseCache).next().is_some();
+        if cached { self.lease.saturating_add(self.cache_lease) } else { self.lease }
+    }
+
     /// Whether a lease on the one is as good as a lease on the other: the same apps with the same lease pages.
-    /// Coordinators and lease durations may differ. (uKharon 6.3.)
+    /// Coordinators, caches and lease durations may differ. (uKharon 6.3.)
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         let protected = |view: &Self| {
-            view.members
-                .iter()
-                .filter(|m| m.kind != Kind::Coordinator)
-                .map(|m| m.incarnation)
-                .collect::<Vec<_>>()
+            view.members.iter().filter(|m| m.kind.acts()).map(|m| m.incarnation).collect::<Vec<_>>()
         };
         protected(self) == protected(other)
     }
@@ -326,8 +359,9 @@ impl View {
         }
         let mut next_incarnation = self.next_incarnation;
         for &Newcomer { kind, name, address, host, token, proposer } in &edit.admit {
-            // An attached app needs its agent.
-            if host != Incarnation::NONE && !members.iter().any(|m| m.incarnation == host) {
+            // An attached app needs its agent: under the page of anything else it would not be fenced.
+            let hosts = |m: &Member| m.incarnation == host && m.kind == Kind::Agent;
+            if host != Incarnation::NONE && !members.iter().any(hosts) {
                 continue;
             }
             let incarnation = next_incarnation;
@@ -358,19 +392,22 @@ impl View {
             base: self.base,
             cleared: self.cleared.max(cleared.min(self.base)),
             wait: self.wait,
-            run_lease: self.run_lease.max(lease),
+            run_reach: self.run_reach,
             lease,
+            cache_lease: self.cache_lease,
             next_incarnation,
             acceptors: self.acceptors.clone(),
             members,
             departed,
             changes,
         };
+        let reach = if plant.has(Mutant::WaitWithoutCaches) { lease } else { next.reach() };
+        next.run_reach = self.run_reach.max(reach);
         if !self.is_compatible(&next) {
             next.base = id;
-            next.run_lease = lease;
+            next.run_reach = reach;
             let run_only = next.cleared == self.base || plant.has(Mutant::WaitOverNeighbours);
-            next.wait = if run_only { self.run_lease } else { self.wait.max(self.run_lease) };
+            next.wait = if run_only { self.run_reach } else { self.wait.max(self.run_reach) };
             if plant.has(Mutant::WaitOverNeighbours) {
                 next.wait = self.lease.max(lease);
             }
@@ -409,7 +446,7 @@ mod tests {
 
     fn genesis() -> View {
         let c = |n| (name(&format!("coord-{n}")), Address::region(n));
-        View::genesis(&[c(1), c(2), c(3)], Nanos(100))
+        View::genesis(&[c(1), c(2), c(3)], Nanos(100), Nanos(120))
     }
 
     fn agent(n: u32) -> Newcomer {
@@ -492,7 +529,7 @@ mod tests {
         let one = admit(&genesis(), vec![agent(1)]);
         let long = lease(&one, 500);
         let short = lease(&long, 50);
-        assert_eq!((short.base, short.lease, short.run_lease), (ViewId(1), Nanos(50), Nanos(500)));
+        assert_eq!((short.base, short.lease, short.run_reach), (ViewId(1), Nanos(50), Nanos(500)));
         let next = admit(&short, vec![agent(2)]);
         assert_eq!((next.base, next.wait), (ViewId(4), Nanos(500)), "the long lease may still run");
         let later = admit(&next, vec![agent(3)]);

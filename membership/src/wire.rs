@@ -133,8 +133,11 @@ fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
 #[must_use]
 pub fn encode_view(view: &View) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(128 + view.members.len() * 64));
-    for number in [view.id.0, view.base.0, view.cleared.0, view.wait.0, view.run_lease.0, view.lease.0] {
+    for number in [view.id.0, view.base.0, view.cleared.0] {
         w.u64(number);
+    }
+    for span in [view.wait, view.run_reach, view.lease, view.cache_lease] {
+        w.u64(span.0);
     }
     w.u64(view.next_incarnation.0);
     w.u16(view.acceptors.len() as u16);
@@ -184,8 +187,9 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
         base: ViewId(r.u64()?),
         cleared: ViewId(r.u64()?),
         wait: Nanos(r.u64()?),
-        run_lease: Nanos(r.u64()?),
+        run_reach: Nanos(r.u64()?),
         lease: Nanos(r.u64()?),
+        cache_lease: Nanos(r.u64()?),
         next_incarnation: Incarnation(r.u64()?),
         acceptors: Vec::new(),
         members: Vec::new(),
@@ -245,6 +249,43 @@ impl Refusal {
     const ALL: [Self; 4] = [Self::Full, Self::Stale, Self::Departed, Self::NoHost];
 }
 
+/// Addresses in a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses<'a>(&'a [u8]);
+
+/// The most bytes that one address takes.
+pub const ADDRESS_BYTES_MAX: usize = 29;
+
+/// The bytes of these addresses, for [`Addresses::new`].
+#[must_use]
+pub fn encode_addresses(addresses: &[Address]) -> Vec<u8> {
+    let mut w = Writer(Vec::with_capacity(addresses.len() * ADDRESS_BYTES_MAX));
+    addresses.iter().for_each(|address| w.address(*address));
+    w.0
+}
+
+impl<'a> Addresses<'a> {
+    /// What [`encode_addresses`] made; an error if these bytes are something else.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut r = Reader(bytes);
+        while r.end().is_err() {
+            r.address()?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+impl Iterator for Addresses<'_> {
+    type Item = Address;
+
+    fn next(&mut self) -> Option<Address> {
+        let mut r = Reader(self.0);
+        let address = r.address().ok()?;
+        self.0 = r.rest();
+        Some(address)
+    }
+}
+
 /// A datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
@@ -285,6 +326,42 @@ pub enum Message<'a> {
     Nudge(ViewId),
     /// An operator's wish: another lease duration.
     SetLease(Nanos),
+    /// Asks a lease cache to vouch that `view` is the newest.
+    Vouch {
+        /// Tells the answer to this question from answers to others.
+        nonce: u64,
+        /// The view.
+        view: ViewId,
+    },
+    /// A cache's answer.
+    Vouched {
+        /// The question's.
+        nonce: u64,
+        /// The newest view that the cache knows.
+        newest: ViewId,
+        /// Whether it vouches for the view that it was asked about.
+        vouched: bool,
+    },
+    /// Asks a lease cache to raise fences to `base`, which is decided.
+    Raise {
+        /// Names the leader's attempt to clear `base`.
+        nonce: u64,
+        /// Which part of it this is.
+        chunk: u16,
+        /// The view.
+        base: ViewId,
+        /// The holders of the pages.
+        pages: Addresses<'a>,
+    },
+    /// A cache's answer to that.
+    Raised {
+        /// The request's.
+        nonce: u64,
+        /// The request's.
+        chunk: u16,
+        /// A bit for each page, from the lowest of the first byte on: set if its fence stands at the base or above.
+        raised: &'a [u8],
+    },
 }
 
 impl<'a> Message<'a> {
@@ -350,6 +427,30 @@ impl<'a> Message<'a> {
                 w.u8(9);
                 w.u64(lease.0);
             }
+            Self::Vouch { nonce, view } => {
+                w.u8(10);
+                w.u64(nonce);
+                w.u64(view.0);
+            }
+            Self::Vouched { nonce, newest, vouched } => {
+                w.u8(11);
+                w.u64(nonce);
+                w.u64(newest.0);
+                w.u8(u8::from(vouched));
+            }
+            Self::Raise { nonce, chunk, base, pages } => {
+                w.u8(12);
+                w.u64(nonce);
+                w.u16(chunk);
+                w.u64(base.0);
+                w.0.extend_from_slice(pages.0);
+            }
+            Self::Raised { nonce, chunk, raised } => {
+                w.u8(13);
+                w.u64(nonce);
+                w.u16(chunk);
+                w.0.extend_from_slice(raised);
+            }
         }
         w.0
     }
@@ -387,6 +488,16 @@ impl<'a> Message<'a> {
             7 => Self::Leave(Incarnation(r.u64()?)),
             8 => Self::Nudge(ViewId(r.u64()?)),
             9 => Self::SetLease(Nanos(r.u64()?)),
+            10 => Self::Vouch { nonce: r.u64()?, view: ViewId(r.u64()?) },
+            11 => Self::Vouched { nonce: r.u64()?, newest: ViewId(r.u64()?), vouched: r.u8()? != 0 },
+            12 => {
+                let (nonce, chunk, base) = (r.u64()?, r.u16()?, ViewId(r.u64()?));
+                return Ok(Self::Raise { nonce, chunk, base, pages: Addresses::new(r.rest())? });
+            }
+            13 => {
+                let (nonce, chunk) = (r.u64()?, r.u16()?);
+                return Ok(Self::Raised { nonce, chunk, raised: r.rest() });
+            }
             other => return Err(DecodeError::Unknown(other)),
         };
         r.end()?;

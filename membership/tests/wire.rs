@@ -2,7 +2,9 @@
 
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
 use obol_membership::view::{Acceptor, Departed, Member, Newcomer};
-use obol_membership::wire::{Message, Refusal, decode_view, encode_view};
+use obol_membership::wire::{
+    ADDRESS_BYTES_MAX, Addresses, Message, Refusal, decode_view, encode_addresses, encode_view,
+};
 use obol_membership::{Change, Kind, Level, View};
 use proptest::prelude::*;
 
@@ -55,7 +57,7 @@ fn change() -> impl Strategy<Value = Change> {
 prop_compose! {
     fn view()(
         mut ids in proptest::array::uniform3(any::<u64>()),
-        spans in proptest::array::uniform3(any::<u64>()),
+        spans in proptest::array::uniform4(any::<u64>()),
         next in any::<u64>(),
         acceptors in prop::collection::vec((any::<u16>(), address()), 1..7),
         mut members in prop::collection::vec(member(), 0..20),
@@ -69,8 +71,9 @@ prop_compose! {
             base: ViewId(ids[1]),
             cleared: ViewId(ids[0]),
             wait: Nanos(spans[0]),
-            run_lease: Nanos(spans[1]),
+            run_reach: Nanos(spans[1]),
             lease: Nanos(spans[2]),
+            cache_lease: Nanos(spans[3]),
             next_incarnation: Incarnation(next),
             acceptors: acceptors.into_iter().map(|(proposer, address)| Acceptor { proposer, address }).collect(),
             members,
@@ -97,6 +100,31 @@ proptest! {
         let join = Message::Join { newcomer, as_of: ViewId(as_of) };
         let bytes = join.encode();
         prop_assert_eq!(Message::decode(&bytes), Ok(join));
+    }
+
+    #[test]
+    fn what_caches_are_asked_and_answer_comes_back_as_it_was(
+        nonce in any::<u64>(),
+        chunk in any::<u16>(),
+        view in any::<u64>(),
+        vouched in any::<bool>(),
+        pages in prop::collection::vec(address(), 0..100),
+        raised in prop::collection::vec(any::<u8>(), 0..20),
+    ) {
+        let bytes = encode_addresses(&pages);
+        prop_assert!(bytes.len() <= pages.len() * ADDRESS_BYTES_MAX);
+        let list = Addresses::new(&bytes).expect("just encoded");
+        prop_assert_eq!(list.collect::<Vec<_>>(), pages);
+        let base = ViewId(view);
+        for message in [
+            Message::Vouch { nonce, view: base },
+            Message::Vouched { nonce, newest: base, vouched },
+            Message::Raise { nonce, chunk, base, pages: list },
+            Message::Raised { nonce, chunk, raised: &raised },
+        ] {
+            let bytes = message.encode();
+            prop_assert_eq!(Message::decode(&bytes), Ok(message));
+        }
     }
 
     #[test]

@@ -18,10 +18,22 @@ pub(crate) struct Rule {
 /// All rules.
 pub(crate) static RULES: &[Rule] = &[
     Rule {
-        keys: &["lease.duration", "lease.renew_every", "lease.renew_timeout", "lease.drift_ppm"],
-        must: "lease.duration less drift must be more than lease.renew_every + lease.renew_timeout, or one lost \
-               renewal ends the lease",
+        keys: &[
+            "lease.duration",
+            "lease.renew_every",
+            "cache.timeout",
+            "lease.renew_timeout",
+            "lease.drift_ppm",
+        ],
+        must: "lease.duration less drift must be more than lease.renew_every + cache.timeout + lease.renew_timeout, or \
+               one lost renewal ends the lease",
         broken: renewals_too_slow,
+    },
+    Rule {
+        keys: &["cache.lease", "lease.renew_every", "lease.renew_timeout", "lease.drift_ppm"],
+        must: "cache.lease less drift must be more than lease.renew_every + lease.renew_timeout, or one lost renewal \
+               keeps a lease cache from vouching",
+        broken: cache_renewals_too_slow,
     },
     Rule {
         keys: &["heartbeat.every", "heartbeat.period"],
@@ -49,6 +61,14 @@ pub(crate) static RULES: &[Rule] = &[
 fn renewals_too_slow(profile: &Profile) -> Option<String> {
     let timing = &profile.timing;
     let usable = shortened(timing.lease, timing.drift_ppm);
+    let renewal =
+        timing.renew_every.saturating_add(timing.cache_timeout).saturating_add(timing.renew_timeout);
+    (renewal >= usable).then(|| format!("{} is not more than {}", print(usable), print(renewal)))
+}
+
+fn cache_renewals_too_slow(profile: &Profile) -> Option<String> {
+    let timing = &profile.timing;
+    let usable = shortened(timing.cache_lease, timing.drift_ppm);
     let renewal = timing.renew_every.saturating_add(timing.renew_timeout);
     (renewal >= usable).then(|| format!("{} is not more than {}", print(usable), print(renewal)))
 }

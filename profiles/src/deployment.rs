@@ -23,6 +23,8 @@ pub struct Deployment {
     pub coordinators: u16,
     /// App nodes that `up` started: an agent and an app each, numbered from 1.
     pub apps: u16,
+    /// Lease caches, numbered from 1.
+    pub caches: u16,
     /// Every constant.
     pub profile: Profile,
 }
@@ -33,6 +35,7 @@ struct File {
     schema: u32,
     coordinators: u16,
     apps: u16,
+    caches: u16,
 }
 
 /// Why a cluster's files do not tell what it is made of.
@@ -53,6 +56,13 @@ pub enum DeploymentError {
     },
     /// More app nodes than the profile's limits allow.
     Apps {
+        /// How many were asked for.
+        wanted: u16,
+        /// How many fit.
+        limit: u16,
+    },
+    /// More lease caches than fit beside the app nodes.
+    Caches {
         /// How many were asked for.
         wanted: u16,
         /// How many fit.
@@ -84,6 +94,13 @@ impl fmt::Display for DeploymentError {
                     "{wanted} app nodes, but the profile has room for {limit}; raise its limits.value_bytes and limits.lanes"
                 )
             }
+            Self::Caches { wanted, limit } => {
+                write!(
+                    f,
+                    "{wanted} lease caches, but beside the app nodes the profile has room for {limit}; raise its \
+                     limits.value_bytes and limits.lanes"
+                )
+            }
         }
     }
 }
@@ -97,38 +114,47 @@ impl From<ProfileError> for DeploymentError {
 }
 
 impl Deployment {
-    /// Checks that the profile has room for the coordinators.
-    pub fn new(coordinators: u16, apps: u16, profile: Profile) -> Result<Self, DeploymentError> {
+    /// Checks that the profile has room for all of them.
+    pub fn new(coordinators: u16, apps: u16, caches: u16, profile: Profile) -> Result<Self, DeploymentError> {
         let limit = profile.limits.proposers;
         if coordinators == 0 || u32::from(coordinators) > limit {
             return Err(DeploymentError::Coordinators { wanted: coordinators, limit });
         }
-        let deployment = Self { coordinators, apps, profile };
-        if !deployment.has_room(apps) {
-            let limit = (0..apps).rev().find(|&fewer| deployment.has_room(fewer)).unwrap_or(0);
+        let deployment = Self { coordinators, apps, caches, profile };
+        if !deployment.has_room(apps, 0) {
+            let limit = (0..apps).rev().find(|&fewer| deployment.has_room(fewer, 0)).unwrap_or(0);
             return Err(DeploymentError::Apps { wanted: apps, limit });
+        }
+        if !deployment.has_room(apps, caches) {
+            let limit = (0..caches).rev().find(|&fewer| deployment.has_room(apps, fewer)).unwrap_or(0);
+            return Err(DeploymentError::Caches { wanted: caches, limit });
         }
         Ok(deployment)
     }
 
-    /// Whether a view of so many app nodes fits a slot's value, together with the members that may have gone lately, and
-    /// every process can hear every other.
-    fn has_room(&self, apps: u16) -> bool {
+    /// Whether a view of so many app nodes and caches fits a slot's value, together with the members that may have gone
+    /// lately, and every process can hear every other.
+    fn has_room(&self, apps: u16, caches: u16) -> bool {
         let limits = &self.profile.limits;
-        let senders = u32::from(self.coordinators) + u32::from(apps);
+        let senders = u32::from(self.coordinators) + u32::from(apps) + u32::from(caches);
         let mut view = self.genesis();
         let mut admit = Vec::new();
+        let mut add = |kind, name: String, n| {
+            admit.push(Newcomer {
+                kind,
+                name: Name::new(&name).unwrap_or_default(),
+                address: Address { seat: kind as u16, ..Address::region(100 + u32::from(n)) },
+                host: Incarnation::NONE,
+                token: u64::from(n),
+                proposer: 0,
+            });
+        };
         for n in 1..=apps {
-            for (kind, name) in [(Kind::Agent, format!("node-{n}")), (Kind::App, format!("app-{n}"))] {
-                admit.push(Newcomer {
-                    kind,
-                    name: Name::new(&name).unwrap_or_default(),
-                    address: Address { seat: kind as u16, ..Address::region(100 + u32::from(n)) },
-                    host: Incarnation::NONE,
-                    token: u64::from(n),
-                    proposer: 0,
-                });
-            }
+            add(Kind::Agent, format!("node-{n}"), n);
+            add(Kind::App, format!("app-{n}"), n);
+        }
+        for n in 1..=caches {
+            add(Kind::LeaseCache, format!("cache-{n}"), n);
         }
         view = view.successor(&Edit { admit, ..Edit::default() }, view.cleared, Plant::NONE);
         let gone = Departed { token: 0, incarnation: Incarnation::NONE, at: view.id };
@@ -138,7 +164,8 @@ impl Deployment {
 
     /// Writes both files into a cluster's directory.
     pub fn save(&self, dir: &Path) -> Result<(), DeploymentError> {
-        let file = File { schema: DEPLOYMENT_SCHEMA, coordinators: self.coordinators, apps: self.apps };
+        let Self { coordinators, apps, caches, .. } = *self;
+        let file = File { schema: DEPLOYMENT_SCHEMA, coordinators, apps, caches };
         let text = toml::to_string(&file)
             .map_err(|e| DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), e.to_string()))?;
         for (name, text) in [(PROFILE_FILE, self.profile.to_toml()), (DEPLOYMENT_FILE, text)] {
@@ -161,7 +188,7 @@ impl Deployment {
         let path = dir.join(PROFILE_FILE);
         let text = fs::read_to_string(&path).map_err(|e| DeploymentError::Io(path.clone(), e))?;
         let profile = Profile::parse(&text, &path.display().to_string())?;
-        Self::new(file.coordinators, file.apps, profile)
+        Self::new(file.coordinators, file.apps, file.caches, profile)
     }
 
     /// Name and address of coordinator `number` in its first life: region `number`, generation 1.
@@ -175,7 +202,7 @@ impl Deployment {
     #[must_use]
     pub fn genesis(&self) -> View {
         let coordinators: Vec<(Name, Address)> = (1..=self.coordinators).map(Self::coordinator).collect();
-        View::genesis(&coordinators, self.profile.timing.lease)
+        View::genesis(&coordinators, self.profile.timing.lease, self.profile.timing.cache_lease)
     }
 
     /// What the machines are built with.
@@ -196,10 +223,11 @@ mod tests {
     fn a_deployment_comes_back_from_its_directory() {
         let dir = std::env::temp_dir().join(format!("obol-deployment-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a scratch directory");
-        let deployment = Deployment::new(5, 2, Profile::default()).expect("five coordinators fit");
+        let deployment = Deployment::new(5, 2, 1, Profile::default()).expect("five coordinators fit");
         deployment.save(&dir).expect("saved");
         assert_eq!(Deployment::load(&dir).expect("loaded"), deployment);
-        fs::write(dir.join(DEPLOYMENT_FILE), "schema = 2\ncoordinators = 3\napps = 1\n").expect("written");
+        fs::write(dir.join(DEPLOYMENT_FILE), "schema = 2\ncoordinators = 3\napps = 1\ncaches = 0\n")
+            .expect("written");
         let refused = Deployment::load(&dir).expect_err("another schema").to_string();
         assert!(refused.contains("schema 2 is not 1"), "{refused}");
         fs::write(dir.join(DEPLOYMENT_FILE), "schema = 1\ncoordinatros = 3\n").expect("written");
@@ -210,21 +238,23 @@ mod tests {
 
     #[test]
     fn coordinators_must_fit_the_profile() {
-        assert!(Deployment::new(0, 1, Profile::default()).is_err());
-        let refused = Deployment::new(8, 1, Profile::default()).expect_err("seven fit").to_string();
+        assert!(Deployment::new(0, 1, 0, Profile::default()).is_err());
+        let refused = Deployment::new(8, 1, 0, Profile::default()).expect_err("seven fit").to_string();
         assert!(refused.contains("limits.proposers is 7"), "{refused}");
     }
 
     #[test]
     fn apps_must_fit_a_view() {
-        let refused = Deployment::new(3, 500, Profile::default()).expect_err("too many").to_string();
+        let refused = Deployment::new(3, 500, 0, Profile::default()).expect_err("too many").to_string();
         assert!(refused.starts_with("500 app nodes, but the profile has room for "), "{refused}");
-        assert!(Deployment::new(7, 16, Profile::default()).is_ok());
+        assert!(Deployment::new(7, 16, 2, Profile::default()).is_ok());
+        let refused = Deployment::new(3, 3, 500, Profile::default()).expect_err("too many").to_string();
+        assert!(refused.starts_with("500 lease caches, but beside the app nodes "), "{refused}");
     }
 
     #[test]
     fn the_first_view_names_the_coordinators() {
-        let deployment = Deployment::new(3, 1, Profile::default()).expect("three fit");
+        let deployment = Deployment::new(3, 1, 0, Profile::default()).expect("three fit");
         let names: Vec<String> = deployment.genesis().members.iter().map(|m| m.name.to_string()).collect();
         assert_eq!(names, ["coord-1", "coord-2", "coord-3"]);
     }

@@ -106,6 +106,23 @@ pub(crate) static KEYS: &[Key] = &[
         "Whether leases are fenced. Without it every failover waits for leases to run out, as in the paper.",
     ),
     key(
+        "lease.fan_out_from",
+        Kind::Number { unit: "holders", low: 1, high: 1_000_000, at: |p| Some(&mut p.timing.fan_out_from) },
+        "From so many living holders on, the leader lets the lease caches raise their fences, if there are caches. One \
+         by one, each costs the leader a CAS.",
+    ),
+    key(
+        "cache.lease",
+        span(US, MINUTE, |t| &mut t.cache_lease),
+        "How long a lease cache's own lease lasts (uKharon 6.3, Delta). While a view names a cache, every wait is longer \
+         by it.",
+    ),
+    key(
+        "cache.timeout",
+        span(US, MINUTE, |t| &mut t.cache_timeout),
+        "A lease cache that does not answer for so long is passed over, and the acceptors are asked.",
+    ),
+    key(
         "heartbeat.every",
         span(US, MINUTE, |t| &mut t.heartbeat_every),
         "Every process advances its heartbeat at least so often.",
@@ -316,6 +333,9 @@ mod tests {
             lease,
             renew_every,
             renew_timeout,
+            cache_lease,
+            cache_timeout,
+            fan_out_from,
             drift_ppm,
             fencing,
             heartbeat_every,
@@ -333,6 +353,8 @@ mod tests {
             lease,
             renew_every,
             renew_timeout,
+            cache_lease,
+            cache_timeout,
             heartbeat_every,
             heartbeat_period,
             notice_after,
@@ -343,8 +365,9 @@ mod tests {
             backoff_max,
             resync_after,
         ];
-        assert_eq!(spans, [Nanos::MAX; 12]);
-        assert_eq!((drift_ppm, heartbeat_confirm, fencing), (u32::MAX, u32::MAX, true));
+        assert_eq!(spans, [Nanos::MAX; 14]);
+        assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from], [u32::MAX; 3]);
+        assert!(fencing);
         let Limits {
             seats,
             slots,

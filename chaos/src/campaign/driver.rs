@@ -42,7 +42,8 @@ impl Driver {
         let seats: Vec<(Name, Address)> = (0..scenario.coordinators)
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
-        let genesis = Arc::new(View::genesis(&seats, scenario.config.timing.lease));
+        let genesis =
+            Arc::new(View::genesis(&seats, scenario.config.timing.lease, scenario.config.timing.cache_lease));
         let mut driver = Self {
             world: World::new(scenario.config.layout, scenario.rough, scenario.seed),
             oracle: Oracle::new(&scenario, &genesis),
@@ -62,7 +63,8 @@ impl Driver {
             };
             let machine = driver.machine(node);
             driver.world.add(machine, driver.scenario.clocks[node as usize], groups);
-            if node >= driver.scenario.coordinators + driver.scenario.early {
+            let early = driver.scenario.coordinators + driver.scenario.early;
+            if node >= early && !driver.scenario.is_cache(node) {
                 driver.world.kill(node);
             }
         }
@@ -78,6 +80,8 @@ impl Driver {
             Role::Coordinator(Box::new(Coordinator::new(config, node as u16 + 1, genesis, seed)))
         } else if self.scenario.is_agent(node) {
             Role::Member(Box::new(Member::new(config, Kind::Agent, name("node", node), genesis, seed)))
+        } else if self.scenario.is_cache(node) {
+            Role::Member(Box::new(Member::new(config, Kind::LeaseCache, name("cache", node), genesis, seed)))
         } else {
             Role::Member(Box::new(Member::new(config, Kind::App, name("app", node), genesis, seed)))
         })

@@ -89,6 +89,14 @@ marks! {
     FrozenActive = "frozen_active",
     /// A renewal completed after its lease had ended.
     RenewalLate = "renewal_late",
+    /// A lease cache vouched for a view.
+    Vouched = "vouched",
+    /// A lease cache could not vouch.
+    VouchRefused = "vouch_refused",
+    /// A member passed a lease cache over.
+    CachePassed = "cache_passed",
+    /// A lease cache raised fences for a leader.
+    FannedOut = "fanned_out",
     /// A cluster became well again with all multicasts lost.
     NoMulticast = "no_multicast",
     /// A cluster became well again in a minimal majority of coordinators.

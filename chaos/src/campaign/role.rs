@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub(crate) enum Role {
     /// A coordinator.
     Coordinator(Box<Coordinator>),
-    /// An agent or an embedded app.
+    /// An agent, an embedded app or a lease cache.
     Member(Box<Member>),
 }
 

@@ -29,6 +29,8 @@ pub struct Scenario {
     pub agents: u32,
     /// Embedded apps: the nodes after those.
     pub embedded: u32,
+    /// Lease caches: the last nodes.
+    pub caches: u32,
     /// Members of these nodes that are there from the beginning; the others join later.
     pub early: u32,
     /// What the machines are built with.
@@ -49,7 +51,13 @@ impl Scenario {
     /// Nodes with a machine.
     #[must_use]
     pub const fn nodes(&self) -> u32 {
-        self.coordinators + self.agents + self.embedded
+        self.coordinators + self.agents + self.embedded + self.caches
+    }
+
+    /// Whether a node is a lease cache.
+    #[must_use]
+    pub const fn is_cache(&self, node: u32) -> bool {
+        node >= self.coordinators + self.agents + self.embedded
     }
 
     /// Whether a node is an agent, whose seats programs can take.
@@ -77,10 +85,16 @@ impl Scenario {
         // A round of words and one of values must fit in, or a laggard never catches up.
         let least = 10 * (rough.one_way.min.0 + 3 * rough.one_way.jitter.0) + 4_000;
         timing.renew_timeout = timing.renew_timeout.max(Nanos(least));
+        let mut more = Rng::new(seed ^ 0xcac4_e500_0000_0000);
+        let caches = if more.permille(600) { 1 + more.below(3) as u32 } else { 0 };
+        timing.cache_lease = Nanos(lease / 2 + more.below(lease));
+        // A question and its answer.
+        timing.cache_timeout = Nanos(least / 4 + more.below(lease / 4));
+        timing.fan_out_from = if more.permille(500) { 1 + more.below(4) as u32 } else { u32::MAX };
         let slots = if rng.permille(700) { 4 } else { 8 };
         let config = config(timing, coordinators, slots, plant);
         let bound = i64::from(drift_ppm) * 999;
-        let clocks = (0..coordinators + agents + embedded)
+        let clocks = (0..coordinators + agents + embedded + caches)
             .map(|_| {
                 let rate = match rng.below(10) {
                     0..=3 => bound,
@@ -96,6 +110,7 @@ impl Scenario {
             coordinators,
             agents,
             embedded,
+            caches,
             early: 1 + rng.below(u64::from(agents + embedded)) as u32,
             config,
             rough,
@@ -123,6 +138,7 @@ impl Scenario {
             coordinators: 3,
             agents: 3,
             embedded: 0,
+            caches: 0,
             early: 3,
             config,
             rough: calm,
@@ -156,6 +172,9 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         lease: Nanos(lease),
         renew_every: Nanos(lease / 3),
         renew_timeout: part(rng, 25, 60),
+        cache_lease: Nanos(lease),
+        cache_timeout: Nanos(lease / 4),
+        fan_out_from: u32::MAX,
         drift_ppm,
         fencing: rng.permille(700),
         heartbeat_every: Nanos(2_000),

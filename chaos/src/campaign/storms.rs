@@ -125,6 +125,9 @@ impl Storms {
     pub(super) fn storm(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         self.repair(driver);
+        if driver.scenario.caches > 0 && driver.rng.permille(150) {
+            return self.strike_caches(driver);
+        }
         match driver.rng.below(100) {
             0..=9 => {
                 let node = driver.rng.below(u64::from(driver.scenario.nodes())) as u32;
@@ -244,6 +247,31 @@ impl Storms {
         self.trap(cue, driver.world.now() + 3 * unit, strike);
         let acts = self.provocations(driver, None);
         self.all(driver, 0, acts);
+    }
+
+    /// All caches die, or one can not renew its own lease any more while members go on to ask it.
+    fn strike_caches(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        let caches = driver.scenario.nodes() - driver.scenario.caches..driver.scenario.nodes();
+        let time = unit / 2 + driver.rng.below(3 * unit);
+        if driver.rng.permille(250) {
+            for cache in caches {
+                let later = driver.rng.below(unit);
+                self.after(driver, driver.scenario.seed % 1_000, Act::Kill(cache));
+                self.after(driver, time + later, Act::Start(cache));
+            }
+            return;
+        }
+        let Some(cache) = pick(driver, |d, n| d.scenario.is_cache(n) && d.runs(n)) else { return };
+        let mut acts = match driver.rng.below(4) {
+            0 => vec![(0, Act::Freeze(cache)), (time, Act::Thaw(cache))],
+            _ => (0..driver.scenario.coordinators)
+                .flat_map(|c| [(0, Act::Cut(c, cache)), (0, Act::Cut(cache, c)), (time, Act::Heal(c, cache))])
+                .chain((0..driver.scenario.coordinators).map(|c| (time, Act::Heal(cache, c))))
+                .collect(),
+        };
+        acts.extend(self.provocations(driver, Some(cache)));
+        self.trap(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
     }
 
     /// Cuts a node off, in both directions or in one, from all coordinators or some, for a time.

@@ -115,7 +115,7 @@ fn owner(region: Option<u32>) -> Owner {
 /// The view of a cluster of nine, as large as the ones that real failovers decide.
 fn nine(acceptors: u16) -> View {
     let coordinators: Vec<_> = (1..=acceptors).map(Deployment::coordinator).collect();
-    let genesis = View::genesis(&coordinators, Nanos::from_millis(20));
+    let genesis = View::genesis(&coordinators, Nanos::from_millis(20), Nanos::from_millis(20));
     let member = |n: u32, kind: Kind| Newcomer {
         kind,
         name: Name::new(&format!("{}-{n}", kind.name())).unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! The leader's part of a coordinator: take over, propose, decide, announce, clear.
 
 use super::{Accusation, Coordinator, Standing, Told};
-use crate::clearing::Clearing;
+use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
 use crate::mutants::Mutant;
 use crate::view::{Change, View};
@@ -200,9 +200,11 @@ impl Coordinator {
 
     fn begin_clearing<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.clearing_round = self.clearing_round.wrapping_add(1);
-        let (log, cleared, round) = (&self.log, self.cleared, self.clearing_round);
-        let clearing = Clearing::begin(log, cleared, &self.proofs, &self.config, round, now, fabric);
-        self.clearing = Some(clearing);
+        let suspected = |who| self.suspects.contains_key(&who);
+        let (log, cleared, proofs) = (&self.log, self.cleared, &self.proofs);
+        let known = Known { log, cleared, proofs, suspected: &suspected };
+        let names = (self.clearing_round, self.rng.next());
+        self.clearing = Some(Clearing::begin(&known, names, &self.config, now, fabric));
     }
 
     /// Sends CLEAR once every holder of an older lease is clear.

@@ -335,7 +335,18 @@ impl Coordinator {
                     self.stand_by(now);
                 }
             }
-            Ok(Message::JoinReply { .. }) => {}
+            Ok(Message::Raised { nonce, chunk, raised }) => {
+                if let Some(clearing) = &mut self.clearing {
+                    clearing.raised(nonce, chunk, raised, &self.config, fabric);
+                }
+            }
+            // Answers that a view tells better, and what is asked of caches and members.
+            Ok(
+                Message::JoinReply { .. }
+                | Message::Vouch { .. }
+                | Message::Vouched { .. }
+                | Message::Raise { .. },
+            ) => {}
             Err(_) => fabric.count(Counter::DatagramsRefused, 1),
         }
     }
@@ -501,8 +512,9 @@ impl Machine for Coordinator {
             self.follow(now, fabric);
         }
         if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
-            self.poll.cancel();
             self.booted = true;
+            let found = self.poll.expire();
+            self.found(found, now, fabric);
         }
         if self.poll_due <= now {
             self.ask(now, fabric);
@@ -530,7 +542,7 @@ impl Machine for Coordinator {
         }
         self.notices.tick(me, &view, &self.config, now, fabric);
         if let Some(clearing) = &mut self.clearing {
-            clearing.tick(now, fabric);
+            clearing.tick(&self.config, now, fabric);
         }
         self.drive(now, fabric);
     }

@@ -49,7 +49,7 @@ impl Requests {
         if as_of.0 + JOIN_WINDOW < view.id.0 && dedupe {
             return Some(Err(Refusal::Stale));
         }
-        if newcomer.host != Incarnation::NONE && view.member(newcomer.host).is_none() {
+        if newcomer.host != Incarnation::NONE && !view.is_host(newcomer.host) {
             return Some(Err(Refusal::NoHost));
         }
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
@@ -123,7 +123,7 @@ impl Requests {
                 Err(Refusal::Departed)
             } else if join.as_of.0 + JOIN_WINDOW < view.id.0 {
                 Err(Refusal::Stale)
-            } else if join.newcomer.host != Incarnation::NONE && view.member(join.newcomer.host).is_none() {
+            } else if join.newcomer.host != Incarnation::NONE && !view.is_host(join.newcomer.host) {
                 Err(Refusal::NoHost)
             } else {
                 return true;

@@ -1,6 +1,7 @@
 //! A cluster whose fabric does everything at once: no latency, no loss unless asked for. Time moves only from one
 //! deadline to the next. Good for statements about the machines that do not depend on interleavings.
 
+#![allow(dead_code, reason = "each test crate uses a part")]
 #![expect(unreachable_pub, reason = "shared by test crates")]
 #![expect(clippy::large_enum_variant, reason = "a dozen nodes at most")]
 
@@ -16,6 +17,9 @@ pub const TIMING: Timing = Timing {
     lease: Nanos(1_000_000),
     renew_every: Nanos(300_000),
     renew_timeout: Nanos(300_000),
+    cache_lease: Nanos(1_200_000),
+    cache_timeout: Nanos(100_000),
+    fan_out_from: 3,
     drift_ppm: 200,
     fencing: true,
     heartbeat_every: Nanos(100_000),
@@ -168,7 +172,7 @@ impl Cluster {
             )
         };
         let seats: Vec<(Name, Address)> = (1..=coordinators).map(of).collect();
-        let genesis = Arc::new(View::genesis(&seats, TIMING.lease));
+        let genesis = Arc::new(View::genesis(&seats, TIMING.lease, TIMING.cache_lease));
         let mut cluster = Self {
             config,
             genesis,

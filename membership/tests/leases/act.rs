@@ -162,8 +162,8 @@ impl Leases {
             fence.awaited &= usize::from(fence.leader) != leader;
         }
         let mut fabric = Noted::default();
-        let (log, round) = (&l.log, l.round);
-        l.clearing = Some(Clearing::begin(log, l.cleared, &l.proofs, &self.config, round, now, &mut fabric));
+        let known = Known { log: &l.log, cleared: l.cleared, proofs: &l.proofs, suspected: &|_| false };
+        l.clearing = Some(Clearing::begin(&known, (l.round, 0), &self.config, now, &mut fabric));
         self.post(state, leader, fabric);
     }
 
@@ -228,7 +228,7 @@ impl Leases {
         for leader in &mut state.leaders {
             let base = leader.log.newest().view.base;
             if let Some(clearing) = &mut leader.clearing {
-                clearing.tick(now, &mut Noted::default());
+                clearing.tick(&self.config, now, &mut Noted::default());
             }
             leader.clearing = leader.clearing.take().filter(|clearing| clearing.base() == base);
             if leader.clearing.as_ref().is_some_and(|clearing| clearing.is_done(now, &self.config)) {
@@ -241,7 +241,7 @@ impl Leases {
             let by_app = holder == 0 && state.app_alive;
             if !state.holders[holder].alive && !by_app {
                 // Nobody reads this page any more.
-                state.holders[holder].lease = Lease::new(&self.config.timing, self.config.plant);
+                state.holders[holder].lease = Lease::new(&self.config.timing, Kind::Agent, self.config.plant);
                 state.holders[holder].known = ViewId::GENESIS;
                 state.holders[holder].call = None;
             }

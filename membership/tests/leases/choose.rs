@@ -107,7 +107,7 @@ impl Leases {
             .iter()
             .flat_map(|(view, _)| named(view))
             .filter(|m| match m.kind {
-                Kind::Coordinator => false,
+                Kind::Coordinator | Kind::LeaseCache => false,
                 Kind::App => rash || !state.app_alive,
                 Kind::Agent => rash || !state.holders[(m.address.region - PAGES) as usize].alive,
             })

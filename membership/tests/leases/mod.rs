@@ -17,7 +17,7 @@ mod choose;
 
 use crate::common::{LIMITS, Noted, Post, Relative};
 use obol_fabric::{Address, Completion, Incarnation, Instant, Layout, LinkError, Name, Nanos, Page, ViewId};
-use obol_membership::clearing::Clearing;
+use obol_membership::clearing::{Clearing, Known};
 use obol_membership::lease::Lease;
 use obol_membership::log::Log;
 use obol_membership::mutants::{Mutant, Plant};
@@ -224,6 +224,9 @@ impl Leases {
             lease: Nanos(lease),
             renew_every: none,
             renew_timeout: none,
+            cache_lease: Nanos(lease),
+            cache_timeout: none,
+            fan_out_from: u32::MAX,
             drift_ppm: 0,
             fencing: true,
             heartbeat_every: none,
@@ -240,7 +243,7 @@ impl Leases {
         let config = Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), plant };
         let name = Name::new("c").expect("a name");
         let coordinators: Vec<_> = (0..ACCEPTORS as u32).map(|n| (name, Address::region(n))).collect();
-        let genesis = View::genesis(&coordinators, Nanos(lease));
+        let genesis = View::genesis(&coordinators, Nanos(lease), Nanos(lease));
         let admit = (0..first_members.len()).filter(|&h| first_members[h]).map(|h| newcomer(h, 0)).collect();
         let mut first = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, Plant::NONE);
         if attached {
@@ -277,7 +280,7 @@ impl Leases {
         let now = Instant(EPOCH);
         let first = ViewId(FIRST);
         let holders = self.first_members.iter().map(|&member| {
-            let mut lease = Lease::new(&self.config.timing, self.config.plant);
+            let mut lease = Lease::new(&self.config.timing, Kind::Agent, self.config.plant);
             if member {
                 lease.clear(first, now);
                 lease.learn(&self.first, now);

@@ -23,8 +23,12 @@ pub(crate) struct Decided {
     pub(crate) at: u64,
     /// The first view of its run, by comparing members.
     pub(crate) base: ViewId,
-    /// The longest lease of its run so far.
+    /// The longest lease of its run so far: members', and caches'.
     pub(crate) run_lease: Nanos,
+    pub(crate) run_cache_lease: Nanos,
+    /// The longest time of its run so far that some holder may go on after a successor: a lease, and where there is a
+    /// cache that may hand it out, the cache's as well.
+    pub(crate) run_reach: Nanos,
 }
 
 /// Acceptances of one value under one number.
@@ -63,6 +67,8 @@ impl Decisions {
             at: 0,
             base: ViewId::GENESIS,
             run_lease: genesis.lease,
+            run_cache_lease: genesis.cache_lease,
+            run_reach: genesis.lease,
         };
         Self {
             layout,
@@ -232,8 +238,16 @@ impl Decisions {
         let before = &self.views[self.views.len() - 1];
         let old = Arc::clone(&before.view);
         let compatible = old.is_compatible(&view);
-        let (base, run_lease) =
-            if compatible { (before.base, before.run_lease.max(view.lease)) } else { (view.id, view.lease) };
+        let cached = view.members.iter().any(|m| m.kind == Kind::LeaseCache);
+        let reach = Nanos(view.lease.0 + if cached { view.cache_lease.0 } else { 0 });
+        let mut run = (view.id, view.lease, view.cache_lease, reach);
+        if compatible {
+            run.0 = before.base;
+            run.1 = run.1.max(before.run_lease);
+            run.2 = run.2.max(before.run_cache_lease);
+            run.3 = run.3.max(before.run_reach);
+        }
+        let (base, run_lease, run_cache_lease, run_reach) = run;
         self.lease_changes.0 |= view.lease > old.lease;
         self.lease_changes.1 |= view.lease < old.lease;
         for member in &view.members {
@@ -279,7 +293,8 @@ impl Decisions {
             }
         }
         self.failovers += u64::from(view.changes.iter().any(|c| matches!(c, Change::Failed { .. })));
-        self.views.push(Decided { view: Arc::new(view), sealed, at: time, base, run_lease });
+        let view = Arc::new(view);
+        self.views.push(Decided { view, sealed, at: time, base, run_lease, run_cache_lease, run_reach });
         Ok(())
     }
 
@@ -313,6 +328,6 @@ impl Decisions {
         base.0 > 0
             && self
                 .get(ViewId(base.0 - 1))
-                .is_some_and(|d| d.view.members.iter().any(|m| m.kind != Kind::Coordinator))
+                .is_some_and(|d| d.view.members.iter().any(obol_membership::view::Member::is_holder))
     }
 }

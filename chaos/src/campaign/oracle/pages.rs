@@ -56,6 +56,8 @@ pub(super) struct Pages {
     /// Of earlier lives, as long as a program maps them.
     orphans: Vec<Copy>,
     coordinators: u32,
+    /// The first lease cache: nobody acts under a cache's page, so it never overlaps with another.
+    caches: u32,
     /// When the next page becomes active.
     next: u64,
     floor: ViewId,
@@ -74,6 +76,7 @@ impl Pages {
             present: (0..scenario.nodes()).map(|_| None).collect(),
             orphans: Vec::new(),
             coordinators: scenario.coordinators,
+            caches: scenario.nodes() - scenario.caches,
             next: NEVER,
             floor: ViewId::GENESIS,
             reason: Reason::Nothing,
@@ -115,7 +118,7 @@ impl Pages {
             let Some(copy) = slot else { break };
             copy.entered = true;
             let (base, region, view) = (copy.base, copy.region, copy.page.view);
-            if !readable(world, decisions, node, generation, region, view) {
+            if node >= self.caches || !readable(world, decisions, node, generation, region, view) {
                 continue;
             }
             match world.state(node) {
@@ -176,6 +179,7 @@ impl Pages {
         for c in self.all() {
             let active = c.from < c.until && time < c.until && (later || c.from <= time);
             if active
+                && c.node < self.caches
                 && c.base < base
                 && readable(world, decisions, c.node, c.generation, c.region, c.page.view)
             {
@@ -251,7 +255,9 @@ impl Pages {
             }
             // Row 6: the READs were posted a round trip ago at the latest.
             let posted = world.clock(node).local(now.saturating_sub(self.round_trip));
-            let latest = posted + shortened(decided.run_lease, self.drift_ppm);
+            let cache = node >= self.caches;
+            let lease = if cache { decided.run_cache_lease } else { decided.run_lease };
+            let latest = posted + shortened(lease, self.drift_ppm);
             if self.clocks_keep && shown.end.0 > latest.0 + ROUNDING && shown.end > before {
                 let over = shown.end.0 - latest.0;
                 broken(
@@ -265,7 +271,8 @@ impl Pages {
             }
             // Row 7: whoever renewed had not read the next slot after it was decided.
             if let Some(next) = decisions.get(shown.view.next()).filter(|_| self.clocks_keep) {
-                let limit = next.at + decided.run_lease.0 + ROUNDING;
+                let reach = if cache { decided.run_cache_lease } else { decided.run_reach };
+                let limit = next.at + reach.0 + ROUNDING;
                 if copy.until > limit {
                     let over = copy.until - limit;
                     broken(
@@ -341,8 +348,9 @@ impl Pages {
     /// A view was decided: leases on its predecessor end within one lease from now. (Row 7.)
     pub(super) fn decided(&self, world: &World<Tapped>, decisions: &Decisions, before: ViewId) -> Verdict {
         let Some(old) = decisions.get(before).filter(|_| self.clocks_keep) else { return Ok(()) };
-        let limit = world.now() + old.run_lease.0 + ROUNDING;
         for c in self.present.iter().flatten().filter(|c| c.page.view == before && c.from < c.until) {
+            let reach = if c.node >= self.caches { old.run_cache_lease } else { old.run_reach };
+            let limit = world.now() + reach.0 + ROUNDING;
             if c.until > limit && c.node >= self.coordinators {
                 let over = c.until - limit;
                 broken(

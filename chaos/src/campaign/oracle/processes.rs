@@ -23,6 +23,7 @@ struct Process {
     clears: u64,
     takeovers: u64,
     aborts: u64,
+    vouches: u64,
     /// Holders cleared by this coordinator when it last learned of a view.
     holders: u64,
 }
@@ -82,9 +83,28 @@ impl Processes {
             self.installed(world, decisions, node)?;
         }
         if node >= self.coordinators {
+            self.vouched(world, node)?;
             return Ok(Seen { cleared: None, took_over: false });
         }
         self.led(world, decisions, node, marks)
+    }
+
+    /// Row 8: a cache vouches only while its own lease runs.
+    fn vouched(&mut self, world: &World<Tapped>, node: u32) -> super::Verdict {
+        let vouches = self.counter(world, node, Counter::Vouches);
+        if core::mem::replace(&mut self.all[node as usize].vouches, vouches) == vouches {
+            return Ok(());
+        }
+        let page = obol_fabric::page::load(world.page(node)).unwrap_or_default();
+        if page.end <= world.local_now(node) {
+            let view = page.view;
+            return broken(
+                8,
+                world.now(),
+                format_args!("node {node} vouched for view {view} after its lease"),
+            );
+        }
+        Ok(())
     }
 
     /// A process has another newest view than before.
@@ -134,7 +154,7 @@ impl Processes {
     }
 
     fn cleared_holders(&self, world: &World<Tapped>, node: u32) -> u64 {
-        [Counter::FencesRaised, Counter::ClearedByProof, Counter::ClearedByWait]
+        [Counter::FencesRaised, Counter::FencesFannedOut, Counter::ClearedByProof, Counter::ClearedByWait]
             .into_iter()
             .map(|c| self.counter(world, node, c))
             .sum()
@@ -206,6 +226,10 @@ impl Processes {
             (Counter::ClearsUsed, Mark::ClearUsed),
             (Counter::Takeovers, Mark::Takeover),
             (Counter::RenewalsLate, Mark::RenewalLate),
+            (Counter::Vouches, Mark::Vouched),
+            (Counter::VouchesRefused, Mark::VouchRefused),
+            (Counter::CachesPassed, Mark::CachePassed),
+            (Counter::FencesFannedOut, Mark::FannedOut),
         ] {
             if self.counter(world, node, counter) > 0 {
                 marks.hit(mark);

@@ -1,22 +1,26 @@
 //! The core beside applications: it joins, follows the views, renews the lease that `active` reads, watches its
-//! neighbours, and speaks for the programs in its seats. One machine serves agents and embedded apps.
+//! neighbours, and speaks for the programs in its seats. One machine serves agents, embedded apps and lease caches.
 //!
 //! uKharon, sections 3 and 6: everything here is the paper's "uKharon Core" without its thread and its sockets.
 
+mod renewal;
+
 use crate::Config;
+use crate::cache::FanOut;
 use crate::detector::{Detector, Verdict};
-use crate::lease::{Lease, Renewed};
+use crate::lease::Lease;
 use crate::mutants::Mutant;
 use crate::notices::Notices;
-use crate::poll::{Found, Poll};
+use crate::poll::Poll;
 use crate::rng::Rng;
+use crate::source::Source;
 use crate::tokens::{self, Part};
 use crate::view::{Kind, Level, Newcomer, View};
 use crate::ward::Wards;
 use crate::wire::{Message, Refusal};
-use obol_fabric::metrics::{Counter, Histogram};
+use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event_, Record};
-use obol_fabric::{Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
+use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
 use std::sync::Arc;
 
 /// Whether the process is a member yet.
@@ -32,7 +36,7 @@ enum Standing {
     Left { token: u64 },
 }
 
-/// The machine of an agent or an embedded app.
+/// The machine of an agent, an embedded app or a lease cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     config: Config,
@@ -51,6 +55,9 @@ pub struct Member {
     turn: Instant,
     poll: Poll,
     poll_due: Instant,
+    source: Source,
+    /// As a lease cache: the fences that leaders asked for.
+    fan_out: FanOut,
     /// When a majority last confirmed what is known.
     contact: Instant,
     detector: Detector,
@@ -75,11 +82,13 @@ impl Member {
             standing: Standing::Joining { token, as_of: genesis.id, due: Instant::NEVER },
             heard: genesis.id,
             view: genesis,
-            lease: Lease::new(&config.timing, config.plant),
+            lease: Lease::new(&config.timing, kind, config.plant),
             active: None,
             turn: Instant::NEVER,
             poll: Poll::new(),
             poll_due: Instant::ZERO,
+            source: Source::default(),
+            fan_out: FanOut::default(),
             contact: Instant::ZERO,
             detector: Detector::default(),
             notices: Notices::default(),
@@ -184,7 +193,8 @@ impl Member {
             self.lease.learn(&self.view, now);
         }
         self.unfollowed = true;
-        self.ask(now, fabric);
+        self.source.cancel();
+        self.ask_acceptors(now, fabric);
     }
 
     /// What a new view asks for that the lease does not wait for. Done on the next tick.
@@ -196,114 +206,19 @@ impl Member {
             Some(who) => {
                 self.detector.follow(&self.view, who, &self.config, now);
                 self.notices.settle(&self.view);
+                if self.kind != Kind::LeaseCache {
+                    self.source.follow(&self.view, who, fabric);
+                }
             }
             None => {
                 self.detector.clear();
                 self.notices.clear();
+                self.source.clear(fabric);
             }
         }
     }
 
-    /// Asks whether the newest known view still is the newest; after a long silence, which one is.
-    fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.poll_due = now + self.config.timing.renew_every;
-        if now.since(self.contact) > self.config.timing.resync_after {
-            self.poll.snapshot(&self.view, &self.config, now, fabric);
-        } else {
-            self.poll.ask(&self.view, &self.config, now, fabric);
-        }
-    }
-
-    fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
-        match found {
-            Found::Empty { view, posted } => {
-                self.contact = now;
-                self.renewed(view, posted, now, fabric);
-                if self.heard > self.view.id {
-                    // Somebody knows more; its multicast may have overtaken the slot's CASes at our majority.
-                    self.poll_due = now;
-                }
-            }
-            Found::Next(view) => {
-                fabric.count(Counter::ViewsFetched, 1);
-                let sealed = view.seal();
-                self.install(view, &sealed, false, now, fabric);
-            }
-            Found::Newer(view, _) => {
-                let sealed = view.seal();
-                self.install(view, &sealed, true, now, fabric);
-            }
-            Found::NothingNewer(_) => {
-                self.contact = now;
-                self.ask(now, fabric);
-            }
-            Found::Undecided(slot) if self.heard >= slot => {
-                // It is decided, but the acceptors that are left hold it under several numbers, or none of them whole.
-                self.contact = now;
-                self.poll.snapshot(&self.view, &self.config, now, fabric);
-            }
-            Found::Undecided(slot) => {
-                self.contact = now;
-                let nudge = Message::Nudge(slot).encode();
-                for acceptor in &self.view.acceptors {
-                    fabric.send(acceptor.address, &nudge);
-                }
-            }
-            Found::Failed => {
-                if self.incarnation().is_some() {
-                    fabric.count(Counter::RenewalsFailed, 1);
-                }
-            }
-        }
-    }
-
-    fn renewed<F: Fabric>(&mut self, view: ViewId, posted: Instant, now: Instant, fabric: &mut F) {
-        if self.view.id != view || !matches!(self.standing, Standing::Member(_)) {
-            return;
-        }
-        let before = self.lease.page().end;
-        match self.lease.renewed(view, posted, now) {
-            Renewed::Outdated => return,
-            Renewed::First => {}
-            Renewed::OnTime => {
-                fabric.count(Counter::RenewalsOnTime, 1);
-                fabric.observe(Histogram::Margin, before.since(now));
-            }
-            Renewed::Late => fabric.count(Counter::RenewalsLate, 1),
-        }
-        fabric.observe(Histogram::Renewal, now.since(posted));
-        fabric.publish_page(self.lease.page());
-        if self.config.plant.has(Mutant::RenewalLowersFence) {
-            let fence = obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
-            fabric.write(fence, &[0; 8], obol_fabric::Token(0));
-        }
-        self.note_active(now, fabric);
-    }
-
-    /// Notes in the flight recorder when the page becomes active, and when its lease runs out.
-    fn note_active<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let page = self.lease.page();
-        let is = page.start <= now && now < page.end && page.view == self.view.id;
-        let active = is.then_some(page.view);
-        if let Some(view) = active
-            && active != self.active
-        {
-            fabric.record(Record::new(Event_::Active, view.0, 0));
-        } else if let Some(view) = self.active
-            && !is
-            && page.end <= now
-        {
-            fabric.record(Record::new(Event_::LeaseLost, view.0, 0));
-        }
-        self.active = active;
-        self.turn = match active {
-            Some(_) => page.end,
-            None if now < page.start && page.start < page.end => page.start,
-            None => Instant::NEVER,
-        };
-    }
-
-    fn datagram<F: Fabric>(&mut self, bytes: &[u8], now: Instant, fabric: &mut F) {
+    fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
         fabric.count(Counter::DatagramsReceived, 1);
         match Message::decode(bytes) {
             Ok(Message::View(sealed)) => {
@@ -341,23 +256,28 @@ impl Member {
                 _ if refusal == Refusal::Full => {}
                 _ => self.wards.refused(token, fabric),
             },
-            // A view tells more than a reply, and notices are the coordinators'.
+            Ok(Message::Vouched { nonce, newest, vouched }) => {
+                self.vouched((nonce, newest, vouched), now, fabric);
+            }
+            Ok(Message::Vouch { nonce, view }) if self.kind == Kind::LeaseCache => {
+                self.vouch(from, nonce, view, now, fabric);
+            }
+            Ok(Message::Raise { nonce, chunk, base, pages }) if self.kind == Kind::LeaseCache => {
+                self.fan_out.begin(from, (nonce, chunk), base, pages, &self.config, now, fabric);
+            }
+            // A view tells more than a reply; the rest is for coordinators or caches.
             Ok(
                 Message::JoinReply { .. }
                 | Message::Notice { .. }
                 | Message::Join { .. }
                 | Message::Leave(_)
                 | Message::Nudge(_)
-                | Message::SetLease(_),
+                | Message::SetLease(_)
+                | Message::Vouch { .. }
+                | Message::Raise { .. }
+                | Message::Raised { .. },
             ) => {}
             Err(_) => fabric.count(Counter::DatagramsRefused, 1),
-        }
-    }
-
-    /// Fetches the views that were heard of but not received.
-    fn catch_up<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.heard > self.view.id && !self.poll.is_busy() && !self.config.plant.has(Mutant::NoPoll) {
-            self.ask(now, fabric);
         }
     }
 
@@ -397,6 +317,10 @@ impl Machine for Member {
                     }
                     return;
                 }
+                if part == Part::Fence {
+                    self.fan_out.complete(peer, round, &result, &self.config, fabric);
+                    return;
+                }
                 let found = self.poll.complete(part, peer, round, &result, &self.config, fabric);
                 if let Some(found) = found {
                     let first = !core::mem::replace(&mut self.booted, true);
@@ -410,11 +334,13 @@ impl Machine for Member {
                     }
                 }
             }
-            Event::Datagram { bytes, .. } => self.datagram(bytes, now, fabric),
+            Event::Datagram { from, bytes } => self.datagram(from, bytes, now, fabric),
             Event::Death { who, evidence } => {
                 if let Some(accused) = self.wards.at(who) {
                     let due = now + self.config.timing.notice_after;
                     self.notices.raise(accused, Level::Deadbeat, evidence, due);
+                } else if self.source.died(who, &self.config, now, fabric) {
+                    self.ask_acceptors(now, fabric);
                 }
             }
             Event::Seat { seat, request } => self.wards.ask(seat, request, &self.view, now, fabric),
@@ -426,11 +352,13 @@ impl Machine for Member {
             self.follow(now, fabric);
         }
         if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
-            self.poll.cancel();
-            self.found(Found::Failed, now, fabric);
+            let found = self.poll.expire();
+            self.found(found, now, fabric);
             self.poll_due = now;
         }
-        if !self.poll.is_busy() && self.poll_due <= now {
+        self.give_up_cache(now, fabric);
+        self.fan_out.tick(&self.config, now, fabric);
+        if !self.poll.is_busy() && !self.source.is_asking() && self.poll_due <= now {
             if self.config.plant.has(Mutant::NoPoll) && self.incarnation().is_none() {
                 self.poll_due = now + self.config.timing.renew_every;
             } else {
@@ -472,6 +400,8 @@ impl Machine for Member {
         }
         let poll = if self.poll.is_busy() {
             self.poll.posted() + self.config.timing.renew_timeout
+        } else if self.source.is_asking() {
+            Instant::NEVER
         } else {
             self.poll_due
         };
@@ -484,5 +414,7 @@ impl Machine for Member {
             .min(self.detector.deadline())
             .min(self.notices.deadline())
             .min(self.wards.deadline())
+            .min(self.source.deadline(&self.config))
+            .min(self.fan_out.deadline())
     }
 }

@@ -1,0 +1,190 @@
+//! How a member keeps its lease: it asks, and makes of every answer a renewal, a newer view, or another question.
+
+use super::{Member, Standing};
+use crate::lease::Renewed;
+use crate::mutants::Mutant;
+use crate::poll::Found;
+use crate::source::Answer;
+use crate::wire::Message;
+use obol_fabric::metrics::{Counter, Histogram};
+use obol_fabric::recorder::{Kind as Event_, Record};
+use obol_fabric::{Address, Fabric, Instant, ViewId};
+
+impl Member {
+    /// Asks whether the newest known view still is the newest: a cache if that is enough, otherwise the acceptors.
+    pub(super) fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let page = self.lease.page();
+        let renews = matches!(self.standing, Standing::Member(_))
+            && page.view == self.view.id
+            && page.end != Instant::ZERO
+            && self.heard <= self.view.id
+            && !self.is_out_of_touch(now);
+        if !renews || !self.source.ask(self.view.id, &mut self.rng, now, fabric) {
+            self.ask_acceptors(now, fabric);
+        }
+        self.poll_due = now + self.config.timing.renew_every;
+    }
+
+    fn is_out_of_touch(&self, now: Instant) -> bool {
+        now.since(self.contact) > self.config.timing.resync_after
+    }
+
+    /// Asks the acceptors; after a long silence, which view is the newest.
+    pub(super) fn ask_acceptors<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.poll_due = now + self.config.timing.renew_every;
+        if self.is_out_of_touch(now) {
+            self.poll.snapshot(&self.view, &self.config, now, fabric);
+        } else {
+            self.poll.ask(&self.view, &self.config, now, fabric);
+        }
+    }
+
+    pub(super) fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
+        match found {
+            Found::Empty { view, posted } => {
+                self.contact = now;
+                self.renewed(view, posted, now, fabric);
+                if self.heard > self.view.id {
+                    // Somebody knows more; its multicast may have overtaken the slot's CASes at our majority.
+                    self.poll_due = now;
+                }
+            }
+            Found::Next(view) => {
+                fabric.count(Counter::ViewsFetched, 1);
+                let sealed = view.seal();
+                self.install(view, &sealed, false, now, fabric);
+            }
+            Found::Newer(view, _) => {
+                let sealed = view.seal();
+                self.install(view, &sealed, true, now, fabric);
+            }
+            Found::NothingNewer(_) => {
+                self.contact = now;
+                self.ask(now, fabric);
+            }
+            Found::Undecided(slot) if self.heard >= slot => {
+                // It is decided, but the acceptors that are left hold it under several numbers, or none of them whole.
+                self.contact = now;
+                self.poll.snapshot(&self.view, &self.config, now, fabric);
+            }
+            Found::Undecided(slot) => {
+                self.contact = now;
+                let nudge = Message::Nudge(slot).encode();
+                for acceptor in &self.view.acceptors {
+                    fabric.send(acceptor.address, &nudge);
+                }
+            }
+            Found::Failed => {
+                if self.incarnation().is_some() {
+                    fabric.count(Counter::RenewalsFailed, 1);
+                }
+            }
+        }
+    }
+
+    /// A cache has answered.
+    pub(super) fn vouched<F: Fabric>(
+        &mut self,
+        (nonce, newest, vouched): (u64, ViewId, bool),
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        let Some(answer) = self.source.answered(nonce, vouched, &self.config, now, fabric) else { return };
+        self.heard = self.heard.max(newest);
+        match answer {
+            Answer::Vouched { view, posted } => {
+                // What a cache knows is as old as its lease at most.
+                self.contact = self.contact.max(posted - self.view.cache_lease);
+                fabric.count(Counter::RenewalsCached, 1);
+                self.renewed(view, posted, now, fabric);
+                if self.heard > self.view.id {
+                    self.poll_due = now;
+                }
+            }
+            Answer::Refused => {
+                fabric.count(Counter::CachesPassed, 1);
+                self.ask_acceptors(now, fabric);
+            }
+        }
+    }
+
+    /// Gives up a question that a cache has not answered in time.
+    pub(super) fn give_up_cache<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if !self.source.give_up(&self.config, now, fabric) {
+            return;
+        }
+        fabric.count(Counter::CachesPassed, 1);
+        if self.config.plant.has(Mutant::NoFallback) {
+            self.ask(now, fabric);
+        } else {
+            self.ask_acceptors(now, fabric);
+        }
+    }
+
+    /// As a cache: answers a member.
+    pub(super) fn vouch<F: Fabric>(
+        &self,
+        from: Address,
+        nonce: u64,
+        view: ViewId,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        let vouched = matches!(self.standing, Standing::Member(_)) && self.lease.vouches(view, now);
+        fabric.count(if vouched { Counter::Vouches } else { Counter::VouchesRefused }, 1);
+        fabric.send(from, &Message::Vouched { nonce, newest: self.view.id, vouched }.encode());
+    }
+
+    pub(super) fn renewed<F: Fabric>(&mut self, view: ViewId, posted: Instant, now: Instant, fabric: &mut F) {
+        if self.view.id != view || !matches!(self.standing, Standing::Member(_)) {
+            return;
+        }
+        let before = self.lease.page().end;
+        match self.lease.renewed(view, posted, now) {
+            Renewed::Outdated => return,
+            Renewed::First => {}
+            Renewed::OnTime => {
+                fabric.count(Counter::RenewalsOnTime, 1);
+                fabric.observe(Histogram::Margin, before.since(now));
+            }
+            Renewed::Late => fabric.count(Counter::RenewalsLate, 1),
+        }
+        fabric.observe(Histogram::Renewal, now.since(posted));
+        fabric.publish_page(self.lease.page());
+        if self.config.plant.has(Mutant::RenewalLowersFence) {
+            let fence = obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
+            fabric.write(fence, &[0; 8], obol_fabric::Token(0));
+        }
+        self.note_active(now, fabric);
+    }
+
+    /// Notes in the flight recorder when the page becomes active, and when its lease runs out.
+    pub(super) fn note_active<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let page = self.lease.page();
+        let is = page.start <= now && now < page.end && page.view == self.view.id;
+        let active = is.then_some(page.view);
+        if let Some(view) = active
+            && active != self.active
+        {
+            fabric.record(Record::new(Event_::Active, view.0, 0));
+        } else if let Some(view) = self.active
+            && !is
+            && page.end <= now
+        {
+            fabric.record(Record::new(Event_::LeaseLost, view.0, 0));
+        }
+        self.active = active;
+        self.turn = match active {
+            Some(_) => page.end,
+            None if now < page.start && page.start < page.end => page.start,
+            None => Instant::NEVER,
+        };
+    }
+
+    /// Fetches the views that were heard of but not received.
+    pub(super) fn catch_up<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if self.heard > self.view.id && !self.poll.is_busy() && !self.config.plant.has(Mutant::NoPoll) {
+            self.ask(now, fabric);
+        }
+    }
+}
