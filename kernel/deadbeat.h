@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note OR Apache-2.0 */
 /*
- * The interface of /dev/deadbeat. The kernel sends a notice that a program gave it beforehand: one when a process starts
- * to die, one when it is dead. What the notices say is between those programs and their readers.
+ * The interface of /dev/deadbeat. The kernel sends a notice that a program gave it beforehand:
+ * one when a process starts to die, one when it is dead. What the notices say is between those
+ * programs and their readers.
  *
  * An open file has one configuration and any number of registrations. Closing it takes them back.
  */
@@ -35,8 +36,9 @@ struct deadbeat_udp {
 };
 
 /*
- * A multicast group of unreliable datagrams on an RDMA device. On InfiniBand all but the device comes with the join of
- * the group (rdma_join_multicast), which the program must hold; RoCE wants no join of a sender.
+ * A multicast group of unreliable datagrams on an RDMA device. On InfiniBand all but the device
+ * comes with the join of the group (rdma_join_multicast), which the program must hold; RoCE wants
+ * no join of a sender.
  */
 struct deadbeat_verbs {
 	char device[DEADBEAT_DEVICE_BYTES];
@@ -72,15 +74,19 @@ struct deadbeat_registration {
 #define DEADBEAT_GET_ABI _IOR(0xdb, 0x40, __u32)
 /*
  * Says where the notices of this open file go; once.
- * EISCONN: done already. EINVAL: what is asked for is no multicast group, or nothing. ENODEV: no such interface or RDMA
- * device. EOPNOTSUPP: this kernel has no RDMA.
+ *
+ * EISCONN: done already. EINVAL: what is asked for is no multicast group, or nothing.
+ * ENODEV: no such interface or RDMA device. EOPNOTSUPP: this kernel has no RDMA.
  */
 #define DEADBEAT_CONFIGURE _IOW(0xdb, 0x41, struct deadbeat_configuration)
 /*
- * The notices are sent when this process dies, whoever kills it. The caller must be allowed to send it a signal.
- * The number of a process that ended may have been given to another: hold a pidfd, and if it has not ended after this
- * call, then the process that it names is the one that was registered.
- * ENOTCONN: not configured. ESRCH: no such process, or it is dead. EPERM: not the caller's. ENOSPC: too many.
+ * The notices are sent when this process dies, whoever kills it. The caller must be allowed to
+ * send it a signal. The number of a process that ended may have been given to another: hold a
+ * pidfd, and if it has not ended after this call, then the process that it names is the one that
+ * was registered.
+ *
+ * ENOTCONN: not configured. ESRCH: no such process, or it is dead. EPERM: not the caller's.
+ * ENOSPC: too many.
  */
 #define DEADBEAT_REGISTER _IOWR(0xdb, 0x42, struct deadbeat_registration)
 /* Takes a registration back; after this no notice is sent. ENOENT: there is none with this id. */

@@ -2,13 +2,15 @@
 /*
  * Where the kernel tells that a process starts to die, and that it is dead.
  *
- * Dead: do_exit calls taskstats_exit(task, group_dead) after the thread has left its group and before its memory goes.
- * group_dead comes from the atomic decrement of signal->live, so exactly one thread sees it, and no thread of the group
- * runs user code then. The tracepoint sched_process_exit and a pidfd come only after the memory is torn down, which
- * takes time with its size; do_exit itself can not tell: two threads that enter it at once both see another one alive.
+ * Dead: do_exit calls taskstats_exit(task, group_dead) after the thread has left its group and
+ * before its memory goes. group_dead comes from the atomic decrement of signal->live, so exactly
+ * one thread sees it, and no thread of the group runs user code then. The tracepoint
+ * sched_process_exit and a pidfd come only after the memory is torn down, which takes time with
+ * its size; do_exit itself can not tell: two threads that enter it at once both see another one
+ * alive.
  *
- * Dying: the tracepoint signal_generate, at the end of the sending of a signal, on the killer's CPU and before the
- * victim has run.
+ * Dying: the tracepoint signal_generate, at the end of the sending of a signal, on the killer's
+ * CPU and before the victim has run.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -37,8 +39,8 @@ static struct kprobe dead_probe = {
 };
 
 /*
- * Whether this signal ends the whole process; siglock is held. The kernel marks the group at once, unless the signal
- * writes a core dump: then the victim does so, later.
+ * Whether this signal ends the whole process; siglock is held. The kernel marks the group at
+ * once, unless the signal writes a core dump: then the victim does so, later.
  */
 static bool is_fatal(int sig, struct task_struct *task, int result)
 {

@@ -51,7 +51,10 @@ struct registration {
 	/* The thread group. Holding it keeps its address from meaning another process. */
 	struct pid *pid;
 	struct session *session;
-	/* Held while a notice is sent: so that dying never follows dead, and nothing follows DEADBEAT_UNREGISTER. */
+	/*
+	 * Held while a notice is sent: so that dying never follows dead, and nothing follows
+	 * DEADBEAT_UNREGISTER.
+	 */
 	spinlock_t lock;
 	bool silent;
 	struct notice notices[NOTICE_KINDS];

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* /dev/deadbeat: files, their configuration, and the module's start and end. deadbeat.h tells what each call does. */
+/*
+ * /dev/deadbeat: files, their configuration, and the module's start and end. deadbeat.h tells
+ * what each call does.
+ */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/compat.h>

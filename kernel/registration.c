@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Which notices are sent for which process. A hook finds registrations under RCU and sends their notices in place;
- * whatever frees a registration waits for a grace period and for what was put off.
+ * Which notices are sent for which process. A hook finds registrations under RCU and sends their
+ * notices in place; whatever frees a registration waits for a grace period and for what was put
+ * off.
  */
 #include <linux/cred.h>
 #include <linux/hashtable.h>
@@ -59,8 +60,9 @@ static void notice_tasklet(struct tasklet_struct *tasklet)
 }
 
 /*
- * The network can not be used with interrupts off. An irq_work interrupts this CPU as soon as they are on again, and
- * the soft interrupt that it raises runs right after it, on top of whatever runs there.
+ * The network can not be used with interrupts off. An irq_work interrupts this CPU as soon as
+ * they are on again, and the soft interrupt that it raises runs right after it, on top of
+ * whatever runs there.
  */
 static void notice_irq_work(struct irq_work *work)
 {
@@ -150,8 +152,9 @@ static bool may_signal(struct task_struct *task)
 }
 
 /*
- * From here on hooks find it. If the process was past the hook before, nobody will ever send: `live` falls to 0 before
- * the hook looks into the table, so either the hook has seen the registration or this sees the 0.
+ * From here on hooks find it. If the process was past the hook before, nobody will ever send:
+ * `live` falls to 0 before the hook looks into the table, so either the hook has seen the
+ * registration or this sees the 0.
  */
 static int registration_arm(struct registration *registration, struct task_struct *task)
 {
@@ -259,7 +262,10 @@ int registrations_init(void)
 
 void registrations_exit(void)
 {
-	/* Queues the retirements that still wait for their grace period, then lets all of them end. */
+	/*
+	 * Queues the retirements that still wait for their grace period, then lets all of them
+	 * end.
+	 */
 	rcu_barrier();
 	destroy_workqueue(retirements);
 	kmem_cache_destroy(cache);

@@ -89,8 +89,10 @@ static int hook_to_sent_show(struct seq_file *file, void *data)
 		for (i = 0; i < BUCKETS; i++) {
 			s64 in = atomic64_read(&times->buckets[i]);
 
-			if (in)
-				seq_printf(file, "%s_from_%llu_ns %lld\n", kinds[kind], 1ULL << i, in);
+			if (!in)
+				continue;
+			seq_printf(file, "%s_from_%llu_ns %lld\n",
+				   kinds[kind], 1ULL << i, in);
 		}
 	}
 	return 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Notices by UDP multicast. The socket is the kernel's own: a notice is sent from within the process that dies, whose
- * rights must not matter.
+ * Notices by UDP multicast. The socket is the kernel's own: a notice is sent from within the
+ * process that dies, whose rights must not matter.
  */
 #include <linux/in.h>
 #include <linux/in6.h>

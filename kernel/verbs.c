@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
 /*
- * Notices by unreliable datagrams to a multicast group of an RDMA device. Queue pair, address and buffers are made when a
- * file is configured; a notice is one copy and one post.
+ * Notices by unreliable datagrams to a multicast group of an RDMA device. Queue pair, address and
+ * buffers are made when a file is configured; a notice is one copy and one post.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -40,7 +40,10 @@ struct verbs_group {
 	struct work_struct repair;
 };
 
-/* All groups that hold a device, and whether a device still takes new ones: its client data says so. */
+/*
+ * All groups that hold a device, and whether a device still takes new ones: its client data says
+ * so.
+ */
 static LIST_HEAD(groups);
 static DEFINE_MUTEX(groups_lock);
 
@@ -53,7 +56,10 @@ static struct ib_client client = {
 	.remove = verbs_remove_device,
 };
 
-/* Takes completions. One that failed has stopped the queue pair: it is started again where sleeping is allowed. */
+/*
+ * Takes completions. One that failed has stopped the queue pair: it is started again where
+ * sleeping is allowed.
+ */
 static void verbs_reap(struct verbs_group *group)
 {
 	struct ib_wc completions[COMPLETIONS_AT_ONCE];
