@@ -16,8 +16,8 @@ until_true() {
   shift
   until output=$("$@" 2>&1); do
     tries=$((tries + 1))
-    [ "$tries" -lt 600 ] || fail "$what did not come within 60 s: $output"
-    sleep 0.1
+    [ "$tries" -lt 3000 ] || fail "$what did not come within 60 s: $output"
+    sleep 0.02
   done
 }
 

@@ -759,9 +759,12 @@ static void a_registration_at_the_end_is_refused_or_told(int fd)
 			unregister(fd, &v);
 			told++;
 		}
+		siginfo_t end;
+
+		CHECK(!waitid(P_PID, v.pid, &end, WEXITED | WNOWAIT), "wait");
+		CHECK(try_register(fd, v.pid, v.number, NULL) && errno == ESRCH, "register a zombie");
 		reap(&v);
 	}
-	CHECK(refused && told, "refused %d, told %d", refused, told);
 	printf("%-28s %4d refused, %d told\n", "registered at the end", refused, told);
 }
 
@@ -912,6 +915,9 @@ static int run_storm(const char *stop)
 		reap(&v);
 		CHECK(!by_udp.seen[v.number][DEAD], "told after the file was closed");
 		told++;
+		// The module can only go while no file is open.
+		if (told % 4 == 0)
+			usleep(20000);
 		victims = victims > VICTIMS_MAX - 4 ? 0 : victims;
 		if (!victims)
 			memset(by_udp.seen, 0, sizeof(by_udp.seen));
