@@ -75,7 +75,9 @@ static void notice_fire(struct notice *notice, u64 hooked_at_ns)
 		return;
 	notice->hooked_at_ns = hooked_at_ns;
 	if (in_nmi() || irqs_disabled() || IS_ENABLED(CONFIG_PREEMPT_RT)) {
-		stats_add(COUNT_DEFERRED, 1);
+		/* Signals are sent with interrupts off, so dying is always put off. */
+		if (notice->kind == NOTICE_DEAD)
+			stats_add(COUNT_DEAD_DEFERRED, 1);
 		irq_work_queue(&notice->irq_work);
 	} else {
 		notice_send(notice);

@@ -23,7 +23,7 @@ static const char *const names[COUNTERS] = {
 	[COUNT_DYING_SENT] = "dying_sent",
 	[COUNT_DEAD_SENT] = "dead_sent",
 	[COUNT_SEND_FAILED] = "send_failed",
-	[COUNT_DEFERRED] = "deferred",
+	[COUNT_DEAD_DEFERRED] = "dead_deferred",
 };
 
 static const char *const kinds[NOTICE_KINDS] = {
