@@ -126,10 +126,19 @@ enum counter {
 	COUNTERS,
 };
 
+/* Times of a notice, from the hook on. */
+enum span {
+	/* To the start of its sending: what this module itself takes. */
+	SPAN_BEGUN,
+	/* To its end: what the network and the device take, too. */
+	SPAN_SENT,
+	SPANS,
+};
+
 void stats_init(void);
 void stats_exit(void);
 void stats_add(enum counter counter, long by);
 void stats_failed(int error);
-void stats_sent(enum notice_kind kind, u64 hook_to_sent_ns);
+void stats_time(enum notice_kind kind, enum span span, u64 ns);
 
 #endif

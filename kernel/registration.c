@@ -22,20 +22,11 @@ static struct workqueue_struct *retirements;
 /* A cache of its own: on unloading the kernel complains if anything is left in it. */
 static struct kmem_cache *cache;
 
-static void notice_send(struct notice *notice)
+static bool notice_transmit(struct notice *notice, struct session *session)
 {
-	struct registration *registration =
-		container_of(notice, struct registration, notices[notice->kind]);
-	struct session *session = registration->session;
 	bool sent = false;
 	int error;
 
-	/* A soft interrupt of this CPU may want to send, too. */
-	spin_lock_bh(&registration->lock);
-	if (registration->silent)
-		goto out;
-	if (notice->kind == NOTICE_DEAD)
-		registration->silent = true;
 	if (session->verbs) {
 		error = verbs_send(session->verbs, notice->payload, notice->bytes);
 		sent = !error;
@@ -48,8 +39,28 @@ static void notice_send(struct notice *notice)
 		if (error)
 			stats_failed(error);
 	}
-	if (sent)
-		stats_sent(notice->kind, ktime_get_mono_fast_ns() - notice->hooked_at_ns);
+	return sent;
+}
+
+static void notice_send(struct notice *notice)
+{
+	struct registration *registration =
+		container_of(notice, struct registration, notices[notice->kind]);
+	enum notice_kind kind = notice->kind;
+	u64 begun_ns;
+
+	/* A soft interrupt of this CPU may want to send, too. */
+	spin_lock_bh(&registration->lock);
+	if (registration->silent)
+		goto out;
+	if (kind == NOTICE_DEAD)
+		registration->silent = true;
+	begun_ns = ktime_get_mono_fast_ns();
+	if (!notice_transmit(notice, registration->session))
+		goto out;
+	stats_time(kind, SPAN_SENT, ktime_get_mono_fast_ns() - notice->hooked_at_ns);
+	stats_time(kind, SPAN_BEGUN, begun_ns - notice->hooked_at_ns);
+	stats_add(kind == NOTICE_DEAD ? COUNT_DEAD_SENT : COUNT_DYING_SENT, 1);
 out:
 	spin_unlock_bh(&registration->lock);
 }

@@ -26,13 +26,13 @@ static const char *const names[COUNTERS] = {
 	[COUNT_DEAD_DEFERRED] = "dead_deferred",
 };
 
-static const char *const kinds[NOTICE_KINDS] = {
-	[NOTICE_DYING] = "dying",
-	[NOTICE_DEAD] = "dead",
+static const char *const spans[NOTICE_KINDS][SPANS] = {
+	[NOTICE_DYING] = { "dying_begun", "dying_sent" },
+	[NOTICE_DEAD] = { "dead_begun", "dead_sent" },
 };
 
 static atomic64_t counters[COUNTERS];
-static struct times hook_to_sent[NOTICE_KINDS];
+static struct times from_hook[NOTICE_KINDS][SPANS];
 static int last_error;
 static struct dentry *directory;
 
@@ -47,12 +47,11 @@ void stats_failed(int error)
 	stats_add(COUNT_SEND_FAILED, 1);
 }
 
-void stats_sent(enum notice_kind kind, u64 ns)
+void stats_time(enum notice_kind kind, enum span span, u64 ns)
 {
-	struct times *times = &hook_to_sent[kind];
+	struct times *times = &from_hook[kind][span];
 	s64 max = atomic64_read(&times->max_ns);
 
-	stats_add(kind == NOTICE_DEAD ? COUNT_DEAD_SENT : COUNT_DYING_SENT, 1);
 	atomic64_inc(&times->count);
 	atomic64_add(ns, &times->sum_ns);
 	while ((s64)ns > max && !atomic64_try_cmpxchg(&times->max_ns, &max, ns))
@@ -72,38 +71,41 @@ static int counters_show(struct seq_file *file, void *data)
 }
 DEFINE_SHOW_ATTRIBUTE(counters);
 
-static int hook_to_sent_show(struct seq_file *file, void *data)
+static void times_print(struct seq_file *file, const char *name, const struct times *times)
 {
-	int kind, i;
+	s64 count = atomic64_read(&times->count);
+	int i;
 
-	for (kind = 0; kind < NOTICE_KINDS; kind++) {
-		struct times *times = &hook_to_sent[kind];
-		s64 count = atomic64_read(&times->count);
+	seq_printf(file, "%s_count %lld\n", name, count);
+	if (!count)
+		return;
+	seq_printf(file, "%s_mean_ns %lld\n", name,
+		   div64_s64(atomic64_read(&times->sum_ns), count));
+	seq_printf(file, "%s_max_ns %lld\n", name, atomic64_read(&times->max_ns));
+	for (i = 0; i < BUCKETS; i++) {
+		s64 in = atomic64_read(&times->buckets[i]);
 
-		seq_printf(file, "%s_count %lld\n", kinds[kind], count);
-		if (!count)
-			continue;
-		seq_printf(file, "%s_mean_ns %lld\n", kinds[kind],
-			   div64_s64(atomic64_read(&times->sum_ns), count));
-		seq_printf(file, "%s_max_ns %lld\n", kinds[kind], atomic64_read(&times->max_ns));
-		for (i = 0; i < BUCKETS; i++) {
-			s64 in = atomic64_read(&times->buckets[i]);
-
-			if (!in)
-				continue;
-			seq_printf(file, "%s_from_%llu_ns %lld\n",
-				   kinds[kind], 1ULL << i, in);
-		}
+		if (in)
+			seq_printf(file, "%s_from_%llu_ns %lld\n", name, 1ULL << i, in);
 	}
+}
+
+static int from_hook_show(struct seq_file *file, void *data)
+{
+	int kind, span;
+
+	for (kind = 0; kind < NOTICE_KINDS; kind++)
+		for (span = 0; span < SPANS; span++)
+			times_print(file, spans[kind][span], &from_hook[kind][span]);
 	return 0;
 }
-DEFINE_SHOW_ATTRIBUTE(hook_to_sent);
+DEFINE_SHOW_ATTRIBUTE(from_hook);
 
 void stats_init(void)
 {
 	directory = debugfs_create_dir("deadbeat", NULL);
 	debugfs_create_file("counters", 0400, directory, NULL, &counters_fops);
-	debugfs_create_file("hook_to_sent", 0400, directory, NULL, &hook_to_sent_fops);
+	debugfs_create_file("from_hook", 0400, directory, NULL, &from_hook_fops);
 }
 
 void stats_exit(void)
