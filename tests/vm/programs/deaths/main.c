@@ -37,6 +37,13 @@ static void by_kill(const struct victim *v)
 	CHECK(!kill(v->pid, SIGKILL), "kill");
 }
 
+static void by_three_kills(const struct victim *v)
+{
+	by_kill(v);
+	by_kill(v);
+	by_kill(v);
+}
+
 static void by_kill_while_stopped(const struct victim *v)
 {
 	CHECK(!kill(v->pid, SIGSTOP), "stop");
@@ -72,6 +79,7 @@ struct way {
 
 static const struct way ways[] = {
 	{ "kill", alone, by_kill, 1, 200 },
+	{ "three kills", with_threads, by_three_kills, 1, 50 },
 	{ "kill of a thread", alone, by_thread_kill, 1, 20 },
 	{ "SIGTERM", alone, by_term, 1, 20 },
 	{ "kill of 8 threads", with_threads, by_kill, 1, 100 },
