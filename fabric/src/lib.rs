@@ -9,6 +9,7 @@
 //! other's regions from `/dev/shm`. All `unsafe` of the workspace is in this crate.
 
 pub mod contract;
+pub mod deadbeat;
 pub mod layout;
 pub mod memory;
 pub mod metrics;
