@@ -10,6 +10,7 @@
 
 mod atomic;
 pub mod contract;
+pub mod deadbeat;
 pub mod layout;
 pub mod memory;
 pub mod metrics;

@@ -12,7 +12,7 @@ mod error;
 mod link;
 mod map;
 mod occupancy;
-mod process;
+pub(crate) mod process;
 mod reader;
 mod region;
 mod run;

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// One process of this host since boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,6 +34,11 @@ impl Process {
     pub(crate) fn current() -> io::Result<Self> {
         let pid = std::process::id();
         Ok(Self { pid, started: start_time("self")? })
+    }
+
+    /// The process that has this number now.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        Ok(Self { pid, started: start_time(&pid.to_string())? })
     }
 
     /// Whether it runs, and a pidfd if so.
@@ -95,8 +100,15 @@ impl Held {
     }
 }
 
+impl AsFd for Held {
+    /// The pidfd.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Whether the process of a pidfd has ended, without blocking.
-pub(crate) fn ended(pidfd: &OwnedFd) -> bool {
+pub(crate) fn ended(pidfd: &impl AsRawFd) -> bool {
     let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: `poll` is one valid entry.
     let n = unsafe { libc::poll(&raw mut poll, 1, 0) };
@@ -133,8 +145,7 @@ mod tests {
     #[test]
     fn a_child_that_ended_is_dead_before_and_after_it_is_reaped() {
         let mut child = std::process::Command::new("/bin/true").spawn().expect("/bin/true runs");
-        let process =
-            Process { pid: child.id(), started: start_time(&child.id().to_string()).expect("a child") };
+        let process = Process::of(child.id()).expect("a child");
         while !process.is_dead() {
             std::thread::yield_now();
         }

@@ -1,0 +1,376 @@
+//! The kernel as the witness of a death: `/dev/deadbeat`, which the module in `kernel/` makes.
+//!
+//! A program hands over, in advance, what is to be told when a process starts to die and when it is dead, and where to.
+//! The kernel sends it at that moment from within the dying process, before its memory is torn down; no program need
+//! be scheduled. A *dead* notice is a proof: no thread of the process runs user code any more. What the notices say is
+//! not this module's business.
+//!
+//! Layouts and calls are those of `kernel/deadbeat.h`; a test compares them with it.
+#![allow(unsafe_code)]
+
+mod raw;
+
+use crate::shm::process;
+use core::fmt;
+use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zerocopy::FromZeros;
+
+/// Where the module shows itself.
+pub const DEVICE: &str = "/dev/deadbeat";
+/// The longest notice in bytes.
+pub const NOTICE_BYTES_MAX: usize = 256;
+/// The longest name of an RDMA device.
+pub const DEVICE_NAME_MAX: usize = DEVICE_NAME_BYTES - 1;
+
+/// A UDP multicast group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UdpGroup {
+    /// Its address.
+    pub group: IpAddr,
+    /// Its port.
+    pub port: u16,
+    /// The network interface that notices leave by; without one the host's routes decide.
+    pub interface: Option<String>,
+    /// How many routers they may pass, plus one.
+    pub hops: u8,
+}
+
+/// A multicast group of unreliable datagrams on an RDMA device. All but the device comes with the join of the group,
+/// which the program holds on InfiniBand for as long as it wants notices to be sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VerbsGroup {
+    /// The device, such as `mlx5_0`.
+    pub device: String,
+    /// Its port, from 1 on.
+    pub port: u32,
+    /// Which of the port's GIDs sends.
+    pub gid_index: u32,
+    /// The group's MGID; on RoCE a multicast address, an IPv4 one mapped.
+    pub group: Ipv6Addr,
+    /// The group's key; below 2^31.
+    pub qkey: u32,
+    /// The group's MLID; 0 on RoCE.
+    pub lid: u16,
+    /// Which of the port's partitions sends.
+    pub pkey_index: u16,
+    /// As the join says.
+    pub flow_label: u32,
+    /// As the join says.
+    pub service_level: u8,
+    /// As the join says.
+    pub static_rate: u8,
+    /// As the join says.
+    pub traffic_class: u8,
+    /// As the join says.
+    pub hop_limit: u8,
+}
+
+/// Where notices go: to each group that is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destinations {
+    /// By UDP.
+    pub udp: Option<UdpGroup>,
+    /// By RDMA.
+    pub verbs: Option<VerbsGroup>,
+}
+
+/// Why the kernel is no witness.
+#[derive(Debug)]
+pub enum DeadbeatError {
+    /// The module is not loaded.
+    Absent {
+        /// Where it would show.
+        path: PathBuf,
+    },
+    /// This user may not use it.
+    Denied {
+        /// The device.
+        path: PathBuf,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// The module is of another version than this program.
+    Version {
+        /// The module's interface; 0 if it is too old to say.
+        found: u32,
+        /// This program's.
+        wanted: u32,
+    },
+    /// The destinations make no sense.
+    Destination {
+        /// Which one.
+        what: String,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The kernel has no such network interface or RDMA device, or no RDMA at all.
+    NoDevice {
+        /// What was asked for.
+        what: String,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// A notice is empty or too long.
+    NoticeLength {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The process is dead.
+    Dead,
+    /// The process belongs to another user.
+    NotYours,
+    /// The open device has all the registrations that it can hold.
+    Full,
+    /// The kernel lacks or refuses something else.
+    Kernel {
+        /// What was tried, as in "cannot ...".
+        doing: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for DeadbeatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent { path } => {
+                write!(f, "{} is not there; load the kernel module deadbeat (docs/kernel.md)", path.display())
+            }
+            Self::Denied { path, error } => write!(
+                f,
+                "cannot open {}: {error}; put this user into the device's group (docs/kernel.md)",
+                path.display()
+            ),
+            Self::Version { found, wanted } => write!(
+                f,
+                "the kernel module deadbeat has interface {found}, this program has {wanted}; install both from one \
+                 release"
+            ),
+            Self::Destination { what, fault } => write!(f, "death notices cannot go to {what}: {fault}"),
+            Self::NoDevice { what, error } => {
+                write!(f, "death notices cannot leave by {what}: {error}; see `ip link` and `rdma link`")
+            }
+            Self::NoticeLength { bytes } => {
+                write!(f, "a death notice has 1 to {NOTICE_BYTES_MAX} bytes, not {bytes}")
+            }
+            Self::Dead => write!(f, "the process is dead already"),
+            Self::NotYours => {
+                write!(f, "the process belongs to another user; run as that user or with CAP_KILL")
+            }
+            Self::Full => {
+                write!(f, "the kernel takes no more registrations of one program; open {DEVICE} twice")
+            }
+            Self::Kernel { doing, error } => write!(f, "cannot {doing}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for DeadbeatError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Denied { error, .. } | Self::NoDevice { error, .. } | Self::Kernel { error, .. } => {
+                Some(error)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The open device. Its registrations last as long as any of them, or this, does.
+#[derive(Clone, Debug)]
+pub struct Deadbeat(Arc<File>);
+
+impl Deadbeat {
+    /// Opens the device and makes sure that the module speaks this program's version.
+    pub fn open() -> Result<Self, DeadbeatError> {
+        Self::open_at(Path::new(DEVICE))
+    }
+
+    fn open_at(path: &Path) -> Result<Self, DeadbeatError> {
+        // A child must not keep the registrations alive.
+        let opened = OpenOptions::new().read(true).write(true).custom_flags(libc::O_CLOEXEC).open(path);
+        let file = opened.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
+                DeadbeatError::Absent { path: path.to_owned() }
+            }
+            Some(libc::EACCES | libc::EPERM) => DeadbeatError::Denied { path: path.to_owned(), error },
+            _ => DeadbeatError::Kernel { doing: "open /dev/deadbeat", error },
+        })?;
+        match raw::get_abi(&file) {
+            Ok(ABI) => Ok(Self(Arc::new(file))),
+            Ok(found) => Err(DeadbeatError::Version { found, wanted: ABI }),
+            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
+                Err(DeadbeatError::Version { found: 0, wanted: ABI })
+            }
+            Err(error) => {
+                Err(DeadbeatError::Kernel { doing: "ask the module deadbeat for its version", error })
+            }
+        }
+    }
+
+    /// Says where the notices of this open device go. Once; open it again for other destinations.
+    pub fn configure(&self, destinations: &Destinations) -> Result<(), DeadbeatError> {
+        let what = destinations.names();
+        raw::configure(&self.0, destinations.raw()?).map_err(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => {
+                DeadbeatError::Destination { what, fault: "the kernel takes it for invalid" }
+            }
+            Some(libc::EISCONN) => {
+                DeadbeatError::Destination { what, fault: "this open device has its destinations already" }
+            }
+            Some(libc::ENODEV | libc::EOPNOTSUPP | libc::EADDRNOTAVAIL) => {
+                DeadbeatError::NoDevice { what, error }
+            }
+            _ => DeadbeatError::Kernel { doing: "tell the kernel where death notices go", error },
+        })
+    }
+
+    /// From now on the kernel sends `dying` (nothing, if it is empty) and `dead` when the process of this pidfd dies,
+    /// until the registration is dropped or this process ends. A process may register itself: its own death is told
+    /// before its files are closed.
+    pub fn register(
+        &self,
+        pidfd: BorrowedFd<'_>,
+        dying: &[u8],
+        dead: &[u8],
+    ) -> Result<Registration, DeadbeatError> {
+        if let Some(wrong) = [dying, dead].iter().find(|n| n.len() > NOTICE_BYTES_MAX) {
+            return Err(DeadbeatError::NoticeLength { bytes: wrong.len() });
+        }
+        if dead.is_empty() {
+            return Err(DeadbeatError::NoticeLength { bytes: 0 });
+        }
+        let mut raw = RawRegistration::new_zeroed();
+        raw.pid = pid_of(pidfd)?;
+        raw.dying_bytes = dying.len() as u16;
+        raw.dead_bytes = dead.len() as u16;
+        raw.dying[..dying.len()].copy_from_slice(dying);
+        raw.dead[..dead.len()].copy_from_slice(dead);
+        let id = raw::register(&self.0, raw).map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOTCONN) => {
+                DeadbeatError::Destination { what: "nowhere".to_owned(), fault: "configure the device first" }
+            }
+            Some(libc::ESRCH) => DeadbeatError::Dead,
+            Some(libc::EPERM) => DeadbeatError::NotYours,
+            Some(libc::ENOSPC) => DeadbeatError::Full,
+            _ => DeadbeatError::Kernel { doing: "register a process with the module deadbeat", error },
+        })?;
+        let registration = Registration { deadbeat: self.clone(), id };
+        // Modules can not look into a pidfd, so the kernel was given a number. It was that process's for as long as the
+        // process has not ended. If it has ended, its number may have been another's just now; a notice that was sent
+        // meanwhile still told the truth.
+        if process::ended(&pidfd) { Err(DeadbeatError::Dead) } else { Ok(registration) }
+    }
+}
+
+/// The notices of one process. Dropping it takes them back.
+#[derive(Debug)]
+pub struct Registration {
+    deadbeat: Deadbeat,
+    id: u32,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // Fails only if there is no such registration.
+        let gone = raw::unregister(&self.deadbeat.0, self.id);
+        debug_assert!(gone.is_ok(), "registration {} was lost: {gone:?}", self.id);
+    }
+}
+
+impl Destinations {
+    fn names(&self) -> String {
+        let udp = self.udp.as_ref().map(|u| match &u.interface {
+            Some(interface) => format!("UDP group {} port {} on {interface}", u.group, u.port),
+            None => format!("UDP group {} port {}", u.group, u.port),
+        });
+        let verbs = self.verbs.as_ref().map(|v| format!("{} port {} group {}", v.device, v.port, v.group));
+        [udp, verbs].into_iter().flatten().collect::<Vec<_>>().join(" and ")
+    }
+
+    fn raw(&self) -> Result<RawConfiguration, DeadbeatError> {
+        let wrong = |fault| DeadbeatError::Destination { what: self.names(), fault };
+        let mut raw = RawConfiguration::new_zeroed();
+        if self.udp.is_none() && self.verbs.is_none() {
+            return Err(DeadbeatError::Destination {
+                what: "nowhere".to_owned(),
+                fault: "give at least one",
+            });
+        }
+        if let Some(udp) = &self.udp {
+            if !udp.group.is_multicast() || udp.port == 0 {
+                return Err(wrong("a UDP group has a multicast address and a port"));
+            }
+            raw.destinations |= UDP;
+            raw.udp.group = mapped(udp.group).octets();
+            raw.udp.port = udp.port;
+            raw.udp.hops = udp.hops;
+            raw.udp.interface = udp.interface.as_deref().map_or(Ok(0), interface_index)?;
+        }
+        if let Some(verbs) = &self.verbs {
+            let multicast = verbs.group.to_canonical().is_multicast();
+            let name = verbs.device.as_bytes();
+            if !multicast || name.is_empty() || name.len() > DEVICE_NAME_MAX || name.contains(&0) {
+                return Err(wrong("an RDMA group has a device and a multicast address"));
+            }
+            raw.destinations |= VERBS;
+            raw.verbs.device[..name.len()].copy_from_slice(name);
+            raw.verbs.group = verbs.group.octets();
+            raw.verbs.port = verbs.port;
+            raw.verbs.gid_index = verbs.gid_index;
+            raw.verbs.qkey = verbs.qkey;
+            raw.verbs.flow_label = verbs.flow_label;
+            raw.verbs.lid = verbs.lid;
+            raw.verbs.pkey_index = verbs.pkey_index;
+            raw.verbs.service_level = verbs.service_level;
+            raw.verbs.static_rate = verbs.static_rate;
+            raw.verbs.traffic_class = verbs.traffic_class;
+            raw.verbs.hop_limit = verbs.hop_limit;
+        }
+        Ok(raw)
+    }
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+fn interface_index(name: &str) -> Result<u32, DeadbeatError> {
+    let none = |error| DeadbeatError::NoDevice { what: name.to_owned(), error };
+    let name = CString::new(name).map_err(|_| none(io::Error::from_raw_os_error(libc::ENODEV)))?;
+    // SAFETY: the name ends with a zero.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(none(io::Error::last_os_error())),
+        index => Ok(index),
+    }
+}
+
+/// The process number that a pidfd names, in this process's pid namespace.
+fn pid_of(pidfd: BorrowedFd<'_>) -> Result<u32, DeadbeatError> {
+    let unknown = |error| DeadbeatError::Kernel { doing: "find the process of a pidfd in /proc", error };
+    let info =
+        std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).map_err(unknown)?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).and_then(|pid| pid.trim().parse().ok());
+    match pid {
+        // The kernel's words for a process that was reaped, and for one of another namespace.
+        Some(-1) => Err(DeadbeatError::Dead),
+        Some(pid @ 1..=i32::MAX) => Ok(pid as u32),
+        _ => {
+            Err(unknown(io::Error::new(io::ErrorKind::InvalidInput, "it names no process that is seen here")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

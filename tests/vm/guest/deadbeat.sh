@@ -1,0 +1,60 @@
+#!/bin/bash
+# deadbeat.sh DIRECTORY - what deadbeat.ko owes, with the module and the program `deaths` from DIRECTORY of the host.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$VM_GUEST/lib.sh"
+cp "$1/deadbeat.ko" "$1/deaths" /tmp/
+cd /tmp
+unloads=20
+
+counter() {
+  sed -n "s/^$1 //p" /sys/kernel/debug/deadbeat/counters
+}
+
+# Nothing of a closed file may be left; what waits for a grace period goes by itself.
+nothing_left() {
+  [ "$(counter open_files)" = 0 ] && [ "$(counter registrations)" = 0 ]
+}
+
+load() {
+  insmod deadbeat.ko
+}
+
+unload() {
+  until_true "the end of all registrations" nothing_left
+  rmmod deadbeat
+}
+
+dummy dummy0 10.1.0.1/24
+soft_roce rxe0 dummy0
+modprobe ib_core
+load
+gid=$(gid_index rxe0)
+
+step "every way to die"
+./deaths ways dummy0 rxe0 "$gid"
+cat /sys/kernel/debug/deadbeat/counters
+grep -v _from_ /sys/kernel/debug/deadbeat/from_hook
+[ "$(counter send_failed)" = 0 ] || fail "a notice was refused: errno $(counter last_errno)"
+[ "$(counter hook_missed)" = 0 ] || fail "the probe was missed"
+
+step "the RDMA device goes"
+./deaths lost dummy0 rxe0 "$gid"
+[ "$(counter last_errno)" = 19 ] || fail "the loss of the device is not shown: errno $(counter last_errno)"
+unload
+
+step "unload under fire"
+rm -f stop
+load
+./deaths storm dummy0 stop &
+storm=$!
+for ((i = 0; i < unloads; i++)); do
+  until_true "an unload" rmmod deadbeat
+  # The storm meets a host without the module, too.
+  sleep 0.02
+  load
+done
+touch stop
+wait "$storm"
+step "unloaded $unloads times"
+unload

@@ -1,0 +1,48 @@
+# shellcheck shell=bash
+# For scripts that run in a guest. Sourced, never run.
+
+step() {
+  printf '[%7.2f] %s\n' "$(cut -d' ' -f1 /proc/uptime)" "$*"
+}
+
+fail() {
+  printf 'FAILED: %s\n' "$*"
+  exit 1
+}
+
+# until_true WHAT COMMAND...: waits until the command succeeds. The bound is against hangs only.
+until_true() {
+  local what=$1 tries=0 output
+  shift
+  until output=$("$@" 2>&1); do
+    tries=$((tries + 1))
+    [ "$tries" -lt 3000 ] || fail "$what did not come within 60 s: $output"
+    sleep 0.02
+  done
+}
+
+# gid_index DEVICE: the index of the IPv4 GID, which the kernel adds some time after the device.
+gid_index() {
+  local file
+  for file in /sys/class/infiniband/"$1"/ports/1/gids/*; do
+    case $(cat "$file" 2>/dev/null) in
+      0000:0000:0000:0000:0000:ffff:*) echo "${file##*/}" && return ;;
+    esac
+  done
+  return 1
+}
+
+# soft_roce DEVICE INTERFACE: makes a soft-RoCE device on an interface that has an IPv4 address.
+soft_roce() {
+  modprobe -a rdma_rxe ib_uverbs rdma_ucm
+  rdma link add "$1" type rxe netdev "$2"
+  until_true "the IPv4 GID of $1" gid_index "$1"
+  ip route replace 239.0.0.0/8 dev "$2"
+}
+
+# dummy NAME ADDRESS: an interface that leads nowhere.
+dummy() {
+  ip link add "$1" type dummy
+  ip addr add "$2" dev "$1"
+  ip link set "$1" up multicast on
+}
