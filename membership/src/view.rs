@@ -398,15 +398,14 @@ impl View {
         let mut departed: Vec<Departed> =
             self.departed.iter().filter(|d| d.at.0 + JOIN_WINDOW >= id.0).copied().collect();
         departed.extend(
-            self.members
-                .iter()
-                .filter(|m| !members.iter().any(|n| n.incarnation == m.incarnation))
-                .map(|m| Departed {
+            self.members.iter().filter(|m| !members.iter().any(|n| n.incarnation == m.incarnation)).map(
+                |m| Departed {
                     token: m.token,
                     incarnation: m.incarnation,
                     at: id,
                     left: changes.contains(&Change::Left(m.incarnation)),
-                }),
+                },
+            ),
         );
         let mut next = Self {
             id,

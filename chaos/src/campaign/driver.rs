@@ -249,11 +249,9 @@ impl Driver {
     pub(super) fn leave(&mut self, node: u32) -> Verdict {
         self.tell(format_args!("node {node} asks to leave"));
         self.oracle.before_fault(&self.world)?;
-        self.world.with_machine(node, |machine, now, port| {
-            match &mut machine.role {
-                Role::Coordinator(coordinator) => coordinator.leave(now, port),
-                Role::Member(member) => member.leave(now, port),
-            }
+        self.world.with_machine(node, |machine, now, port| match &mut machine.role {
+            Role::Coordinator(coordinator) => coordinator.leave(now, port),
+            Role::Member(member) => member.leave(now, port),
         });
         self.oracle.node(&self.world, node)
     }
