@@ -1,8 +1,8 @@
 //! A program with a core of its own: this test program is a member.
 
 use crate::support::{Root, Status, until};
-use obol_agent::Embedded;
-use obol_fabric::{Incarnation, Name};
+use obol_agent::{Attached, Embedded};
+use obol_fabric::{Incarnation, Name, Nanos};
 use obol_profiles::Site;
 use std::sync::Arc;
 
@@ -58,6 +58,48 @@ fn an_embedded_program_sees_the_death_of_another_member() {
     };
     root.run(&["kill", "app-2"]).ends(0);
     until("a view without app-2 is active", || gone(&guest));
+}
+
+#[test]
+fn a_program_that_breaks_its_promise_of_progress_is_removed_and_comes_back_with_it() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let guest = start(&root, "guest");
+    guest.promise_progress(Nanos::from_millis(300));
+    let busy = |guest: &Embedded| {
+        guest.progress();
+        active(guest)
+    };
+    let first = busy(&guest);
+    let level = |who: Incarnation| {
+        let told = root.events().into_iter().find(|e| e["event"] == "suspect" && e["a"] == who.0);
+        told.map(|event| event["level"].clone())
+    };
+    // Its core lives on, but this thread hangs in here.
+    until("it is removed", || guest.view().is_some_and(|view| view.member(first).is_none()));
+    assert_eq!(level(first), Some("progress".into()));
+    let mut second = first;
+    until("it comes back", || {
+        guest.progress();
+        second = guest.incarnation();
+        second > first
+    });
+}
+
+#[test]
+fn an_attached_program_that_hangs_is_removed_although_its_process_lives() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
+    let mut guest = Attached::open(&site(&root), node, name).expect("there is a seat");
+    guest.promise_progress(Nanos::from_millis(300));
+    let first = guest.join(Nanos::from_secs(20)).expect("admitted");
+    until("it is removed", || guest.is_excluded());
+    assert!(guest.join(Nanos::from_secs(20)).expect("admitted again") > first);
+    until("it acts while it makes progress", || {
+        guest.progress();
+        guest.view().is_some_and(|view| view.member(guest.incarnation()).is_some() && guest.active(view.id))
+    });
 }
 
 #[test]

@@ -113,6 +113,47 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
 }
 
 #[test]
+fn every_kind_of_process_leaves_gracefully_when_it_is_stopped_and_nobody_fails() {
+    let root = Root::new();
+    let _up = root.up(&["--caches", "1"]);
+    let failures = |s: &Status| {
+        let count = |name| s.process(name)["counters"]["failures"].as_u64().unwrap_or(0);
+        ["coord-1", "coord-2", "coord-3"].into_iter().map(count).sum::<u64>()
+    };
+    let before = root.healthy();
+    // An agent takes its app along, which then attaches to the agent's successor.
+    for name in ["app-2", "cache-1", "coord-1", "coord-2", "node-3"] {
+        let stopped = root.run(&["stop", name]).ends(0).out;
+        assert!(stopped.starts_with(&format!("stopped {name} (pid ")), "{stopped}");
+        assert!(stopped.ends_with("it left the cluster\n"), "{stopped}");
+        if name != "app-2" {
+            // Its flight recorder outlives it until its place is taken.
+            let says = |e: &Value| e["event"] == "left" && e["process"] == name;
+            assert!(root.events().iter().any(says), "{name}");
+        }
+        root.run(&["start", name]).ends(0);
+        let after = root.healthy();
+        assert!(after.incarnation(name) > before.incarnation(name), "{name}");
+    }
+    let after = root.healthy();
+    let suspected = |s: &Status| {
+        let count = |p: &&Value| p["counters"]["heartbeat_suspicions"].as_u64().unwrap_or(0);
+        s.processes().values().map(count).sum::<u64>()
+    };
+    // A busy machine may suspect somebody who only got no core; otherwise nobody failed.
+    assert!(failures(&after) == failures(&before) || suspected(&after) > suspected(&before), "{after:?}");
+}
+
+#[test]
+fn without_a_majority_a_process_can_only_end() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    root.run(&["kill", "coord-1"]).ends(0);
+    let stopped = root.run(&["stop", "node-1"]).ends(0).out;
+    assert!(stopped.ends_with("it ended without leaving\n"), "{stopped}");
+}
+
+#[test]
 fn a_process_that_was_just_killed_can_be_started_again_at_once() {
     let root = Root::new();
     let _up = root.up(&["--coordinators", "1", "--apps", "1"]);

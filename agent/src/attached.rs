@@ -120,11 +120,25 @@ impl Attached {
         self.seat.agent_lives()
     }
 
-    /// Leaves the cluster gracefully; waits until it is so, or for so long.
-    pub fn leave(&mut self, timeout: Nanos) {
-        self.seat.leave();
-        self.seat.wait_status(None, timeout);
-        self.incarnation = Incarnation::NONE;
+    /// Leaves the cluster gracefully; waits until it is so, or for so long. Tells whether it is so: if not, call it again.
+    pub fn leave(&mut self, timeout: Nanos) -> bool {
+        if self.incarnation != Incarnation::NONE {
+            self.seat.leave();
+            self.incarnation = Incarnation::NONE;
+        }
+        matches!(self.seat.wait_status(None, timeout), Some(SeatStatus::Left | SeatStatus::Excluded))
+    }
+
+    /// Promises progress at least every `within` from the next [`Attached::join`] on; zero takes the promise back. A
+    /// program that does not call [`Attached::progress`] in time is removed, however well its process lives, and may join
+    /// again. (Mu, section 5.1, fate sharing.)
+    pub fn promise_progress(&self, within: Nanos) {
+        self.seat.promise_progress(within);
+    }
+
+    /// Tells that the program makes progress.
+    pub fn progress(&self) {
+        self.seat.progress();
     }
 
     /// The newest view that the agent knows to be decided; `None` before there is one.

@@ -1,11 +1,11 @@
 //! A program with a core of its own: the machine runs on a thread, the program reads the lease page of its own region.
 
-use obol_fabric::shm::{Region, ShmError, Waker, clock};
-use obol_fabric::{Incarnation, Name, ViewId, page};
-use obol_membership::{Kind, View};
+use obol_fabric::shm::{Endpoint, Region, ShmError, Waker, clock};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId, page};
+use obol_membership::{Kind, Member, View};
 use obol_profiles::Site;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -14,7 +14,37 @@ pub struct Embedded {
     region: Region,
     waker: Waker,
     stop: Arc<AtomicBool>,
+    promise: Arc<Promise>,
     core: Option<JoinHandle<()>>,
+}
+
+/// What the program promised, and how far it is.
+#[derive(Debug, Default)]
+struct Promise {
+    /// In nanoseconds; 0 if it promised nothing.
+    within: AtomicU64,
+    progress: AtomicU64,
+}
+
+/// The core's look at the program that it belongs to.
+struct Watch {
+    promise: Arc<Promise>,
+    seen: u64,
+    since: Instant,
+}
+
+impl Watch {
+    fn look(&mut self, machine: &mut Member, endpoint: &mut Endpoint) {
+        let now = clock::now();
+        let within = Nanos(self.promise.within.load(Ordering::Relaxed));
+        let progress = self.promise.progress.load(Ordering::Relaxed);
+        if progress != self.seen || within == Nanos::ZERO {
+            (self.seen, self.since) = (progress, now);
+            machine.resume(now);
+        } else if now.since(self.since) >= within {
+            machine.stall(now, endpoint);
+        }
+    }
 }
 
 impl Embedded {
@@ -22,12 +52,14 @@ impl Embedded {
     pub fn start(site: Arc<Site>, name: Name) -> Result<Self, ShmError> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let promise = Arc::new(Promise::default());
+        let mut watch = Watch { promise: Arc::clone(&promise), seen: 0, since: Instant::ZERO };
         let (tell, told) = mpsc::channel();
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
             Ok((mut endpoint, mut machine)) => {
                 let ready = tell.send(Ok((endpoint.region().clone(), endpoint.waker())));
                 if ready.is_ok() {
-                    endpoint.run(&mut machine, &stopped, |_, _| {});
+                    endpoint.run(&mut machine, &stopped, |machine, endpoint| watch.look(machine, endpoint));
                 }
             }
             Err(error) => {
@@ -40,7 +72,20 @@ impl Embedded {
         let core = spawned.map_err(kernel)?;
         let ended = || kernel(std::io::Error::other("it ended at once"));
         let (region, waker) = told.recv().map_err(|_| ended())??;
-        Ok(Self { region, waker, stop, core: Some(core) })
+        Ok(Self { region, waker, stop, promise, core: Some(core) })
+    }
+
+    /// Promises progress at least every `within` from now on; zero takes the promise back. A program that does not call
+    /// [`Embedded::progress`] in time is removed, however well its core lives, and comes back when it does. (Mu,
+    /// section 5.1, fate sharing.)
+    pub fn promise_progress(&self, within: Nanos) {
+        self.progress();
+        self.promise.within.store(within.0, Ordering::Relaxed);
+    }
+
+    /// Tells that the program makes progress.
+    pub fn progress(&self) {
+        self.promise.progress.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The own incarnation; [`Incarnation::NONE`] while this program is no member.

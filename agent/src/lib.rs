@@ -1,6 +1,6 @@
 //! Membership beside an application.
 //!
-//! Three forms. [`run_agent`] is the daemon of a node: one core, one lease, for all programs of the node. [`Attached`]
+//! Three forms. [`run`] is the daemon of a node: one core, one lease, for all programs of the node. [`Attached`]
 //! is a program that sits in an agent's seat and reads the agent's lease page: its `active` check costs the same as
 //! the agent's own. [`Embedded`] is a program with a core of its own on a thread of its own.
 //!
@@ -26,13 +26,13 @@ mod embedded;
 pub use attached::{AttachError, Attached};
 pub use embedded::Embedded;
 
-use obol_fabric::shm::{Endpoint, Owner, ShmError};
-use obol_fabric::{Group, Name};
+use obol_fabric::shm::{Endpoint, Owner, ShmError, clock};
+use obol_fabric::{Group, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A seed that differs between processes and lives: the standard library's per-process random keys.
 #[must_use]
@@ -48,16 +48,24 @@ fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, M
     Ok((endpoint, Member::new(site.config, kind, name, Arc::clone(&site.genesis), seed)))
 }
 
-/// Runs a lease cache on this thread until `stop` is set. `seed` must differ between lives.
-pub fn run_cache(site: &Site, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), ShmError> {
-    let (mut endpoint, mut machine) = member(site, Kind::LeaseCache, name, seed)?;
-    endpoint.run(&mut machine, stop, |_, _| {});
-    Ok(())
-}
+/// A process that wants to leave waits so long for the view without it; then it just ends, and counts as failed.
+pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
 
-/// Runs the agent of a node on this thread until `stop` is set. `seed` must differ between lives.
-pub fn run_agent(site: &Site, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), ShmError> {
-    let (mut endpoint, mut machine) = member(site, Kind::Agent, name, seed)?;
-    endpoint.run(&mut machine, stop, |_, _| {});
+/// Runs an agent or a lease cache on this thread until `stop` is set; then it leaves the cluster. `seed` must differ
+/// between lives.
+pub fn run(site: &Site, kind: Kind, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), ShmError> {
+    let (mut endpoint, mut machine) = member(site, kind, name, seed)?;
+    let done = AtomicBool::new(false);
+    let mut end = Instant::NEVER;
+    endpoint.run(&mut machine, &done, |machine, endpoint| {
+        if !stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if end == Instant::NEVER {
+            end = clock::now() + LEAVE_TIMEOUT;
+            machine.leave(clock::now(), endpoint);
+        }
+        done.store(machine.has_left() || end <= clock::now(), Ordering::Relaxed);
+    });
     Ok(())
 }

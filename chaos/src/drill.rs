@@ -335,7 +335,8 @@ fn follow(
         let snapshot = observer.snapshot();
         let Some(view) = snapshot.view else { continue };
         let gone = |who: &Incarnation| view.departed.iter().find(|d| d.incarnation == *who).map(|d| d.at);
-        let strangers = view.departed.iter().filter(|d| d.at > old && !dead.contains(&d.incarnation)).count();
+        let strangers =
+            view.departed.iter().filter(|d| d.at > old && !d.left && !dead.contains(&d.incarnation)).count();
         let first = dead.iter().map(gone).collect::<Option<Vec<_>>>().and_then(|at| at.into_iter().max());
         if let Some(id) = first {
             let done = survivors.iter().all(|name| history.active_from(id, *name).is_some());

@@ -65,6 +65,8 @@ pub(crate) enum Command {
     },
     /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
     Kill(Target),
+    /// Let a process leave the cluster gracefully and end; nobody counts it as failed
+    Stop(Target),
     /// Start a process of the cluster that is down
     Start(Target),
     /// End a cluster, and clean up what a crashed `up` left behind

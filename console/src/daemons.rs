@@ -6,6 +6,7 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::shm::{Presence, ShmError, clock, sched};
 use obol_fabric::{Name, Nanos, ViewId};
+use obol_membership::Kind;
 use obol_profiles::{Scheduling, Site};
 use std::fmt::Display;
 use std::path::Path;
@@ -56,13 +57,13 @@ pub(crate) fn coordinator(root: &Path, cluster: Name, number: u16) -> Result<Exi
 pub(crate) fn agent(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
     schedule(&site, false)?;
-    ended(name, obol_agent::run_agent(&site, name, obol_agent::seed(), &stop))
+    ended(name, obol_agent::run(&site, Kind::Agent, name, obol_agent::seed(), &stop))
 }
 
 pub(crate) fn lease_cache(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
     schedule(&site, false)?;
-    ended(name, obol_agent::run_cache(&site, name, obol_agent::seed(), &stop))
+    ended(name, obol_agent::run(&site, Kind::LeaseCache, name, obol_agent::seed(), &stop))
 }
 
 /// Takes a seat, as soon as the agent is there.
@@ -97,11 +98,20 @@ fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<()
     while !stop.load(Ordering::Relaxed) {
         let (mut app, mut presence) = attach(site, node, name, stop)?;
         match app.join(START_TIMEOUT).and_then(|_| serve(&mut app, &mut presence, beat_every, stop)) {
+            Ok(()) if stop.load(Ordering::Relaxed) => leave(&mut app, &mut presence, beat_every),
             Ok(()) | Err(AttachError::AgentDied(_)) => {}
             Err(error) => return Err(error),
         }
     }
     Ok(())
+}
+
+/// Leaves the cluster, still beating.
+fn leave(app: &mut Attached, presence: &mut Presence, beat_every: Nanos) {
+    let end = clock::now() + obol_agent::LEAVE_TIMEOUT;
+    while !app.leave(beat_every) && clock::now() < end && app.agent_lives() {
+        presence.beat();
+    }
 }
 
 /// Serves until told to stop or until the agent dies.

@@ -28,7 +28,7 @@ fn what(record: &Record) -> String {
         Event::Started => format!("generation {a}"),
         Event::Notice => format!("incarnation {a}, accused by {b}"),
         Event::Suspect | Event::Retract | Event::Joined => format!("incarnation {a}"),
-        Event::Excluded => format!("incarnation {a}, by view {b}"),
+        Event::Excluded | Event::Left => format!("incarnation {a}, by view {b}"),
         Event::Decide => view(", adopted"),
         Event::ViewReceived => view(", by a jump"),
         Event::Fenced => format!("base {a}, {b} holders by fence"),

@@ -1,4 +1,4 @@
-//! `obol kill`, `obol start`, `obol down`.
+//! `obol kill`, `obol stop`, `obol start`, `obol down`.
 
 use crate::directory::Directory;
 use crate::output::{self, Failure};
@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// How long `down` waits for a supervisor, and for killed processes, to be gone.
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long `stop` waits for a process to leave and end.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at what ends.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -41,6 +43,32 @@ pub(crate) fn kill(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
+/// Lets a process leave the cluster and end: nobody takes it for a failure.
+pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let snapshot = observer.snapshot();
+    let process = find(&snapshot, target)?;
+    let name = process.name;
+    let failed = |error: std::io::Error| Failure::Failed(format!("could not stop {name}: {error}"));
+    let held = process.process.hold().map_err(failed)?;
+    held.terminate().map_err(failed)?;
+    let end = Instant::now() + STOP_TIMEOUT;
+    while !held.has_ended() {
+        if Instant::now() > end {
+            let why = "it still runs; if it is frozen or hangs, `obol kill` ends it";
+            return Err(failed(std::io::Error::other(why)));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    // Whether it left or just ended, because no majority let it go, is in the newest view.
+    let who = process.incarnation;
+    let view = observer.snapshot().view;
+    let left = view.is_some_and(|view| view.departed.iter().any(|d| d.incarnation == who && d.left));
+    let how = if left { "it left the cluster" } else { "it ended without leaving" };
+    output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", process.process.pid))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {
     let opened = Cluster::open(root, cluster).map_err(Failure::refused)?;
     let pid =
@@ -65,7 +93,7 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     };
     // If it is gone by now, somebody else has ended the cluster.
     if let Ok(directory) = Directory::open(root, cluster) {
-        stop(&directory)?;
+        ask_to_end(&directory)?;
         if let Some(opened) = &opened {
             kill_all(opened);
         }
@@ -76,7 +104,7 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
 }
 
 /// Asks the supervisor to end the cluster, and waits until it has.
-fn stop(directory: &Directory) -> Result<(), Failure> {
+fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
     let end = Instant::now() + DOWN_TIMEOUT;
     loop {
         match control::ask(&directory.path(), &Request::Stop) {

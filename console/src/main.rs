@@ -41,6 +41,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Status(how) => status::run(&root, cluster, how.json),
         Command::Events { last, json } => events::run(&root, cluster, *last, *json),
         Command::Kill(target) => kill::kill(&root, cluster, &target.target),
+        Command::Stop(target) => kill::stop(&root, cluster, &target.target),
         Command::Start(target) => kill::start(&root, cluster, &target.target),
         Command::Down => kill::down(&root, cluster),
         Command::Drill(drill) => drill::run(&root, cluster, drill),

@@ -3,13 +3,13 @@
 //! Its region is the acceptor's memory and outlives the process, so a restarted coordinator goes on where its
 //! predecessor stopped. Everything else it knows it learns again.
 
-use obol_fabric::shm::{Endpoint, Owner, ShmError};
-use obol_fabric::{Group, Name};
+use obol_fabric::shm::{Endpoint, Owner, ShmError, clock};
+use obol_fabric::{Group, Instant, Name, Nanos};
 use obol_membership::{Coordinator, Kind};
 use obol_profiles::{Deployment, Site};
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why a coordinator does not run.
 #[derive(Debug)]
@@ -44,7 +44,11 @@ impl From<ShmError> for CoordinatorError {
     }
 }
 
-/// Runs coordinator `number` (from 1) on this thread until `stop` is set. `seed` must differ between lives.
+/// A coordinator that wants to leave waits so long for the view without it; then it just ends, and counts as failed.
+const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
+
+/// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. `seed` must differ between
+/// lives.
 pub fn run(site: &Site, number: u16, seed: u64, stop: &AtomicBool) -> Result<(), CoordinatorError> {
     let coordinators = site.deployment.coordinators;
     if number == 0 || number > coordinators {
@@ -61,6 +65,17 @@ pub fn run(site: &Site, number: u16, seed: u64, stop: &AtomicBool) -> Result<(),
     let mut endpoint = Endpoint::open(&site.cluster, owner, profile.wait)?;
     endpoint.beat_every(profile.timing.heartbeat_every);
     let mut machine = Coordinator::new(site.config, number, Arc::clone(&site.genesis), seed);
-    endpoint.run(&mut machine, stop, |_, _| {});
+    let done = AtomicBool::new(false);
+    let mut end = Instant::NEVER;
+    endpoint.run(&mut machine, &done, |machine, endpoint| {
+        if !stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if end == Instant::NEVER {
+            end = clock::now() + LEAVE_TIMEOUT;
+            machine.leave(clock::now(), endpoint);
+        }
+        done.store(machine.has_left() || end <= clock::now(), Ordering::Relaxed);
+    });
     Ok(())
 }

@@ -72,6 +72,8 @@ pub enum SeatRequest {
         token: u64,
         /// Where the program sits.
         address: Address,
+        /// Within what time it promises to make progress, again and again; zero if it promises nothing.
+        progress_within: Nanos,
     },
     /// Remove me, gracefully.
     Leave,

@@ -83,8 +83,10 @@ pub struct Seat {
     pub progress: u64,
     /// The occupant's name, see `Name::to_words`.
     pub name: [u64; 3],
+    /// Within so many nanoseconds the application promises to make progress; 0 if it promises nothing.
+    pub progress_within: u64,
     /// Spare, zero.
-    pub spare: [u64; 4],
+    pub spare: [u64; 3],
     /// Robust futexes: the low half holds the occupant's thread id until the kernel marks its owner dead.
     pub deaths: [u64; DEATH_WORDS],
 }
@@ -285,6 +287,12 @@ impl Layout {
     pub fn seat(&self, seat: u16) -> u32 {
         assert!(u32::from(seat) < self.limits.seats, "seat {seat} of {}", self.limits.seats);
         (SEATS_AT + usize::from(seat) * Self::seat_bytes(&self.limits)) as u32
+    }
+
+    /// The word that a seat's application advances when it makes progress.
+    #[must_use]
+    pub fn progress(&self, seat: u16) -> u32 {
+        self.seat(seat) + core::mem::offset_of!(Seat, progress) as u32
     }
 
     /// A seat's heartbeat word.

@@ -97,6 +97,8 @@ named! {
         Vouches = "vouches",
         /// Times that this cache could not vouch.
         VouchesRefused = "vouches_refused",
+        /// Suspicions of an application that broke its promise of progress.
+        ProgressSuspicions = "progress_suspicions",
         /// Holders whose fence a cache raised for this leader.
         FencesFannedOut = "fences_fanned_out",
     }

@@ -40,6 +40,8 @@ named! {
         Abort = "abort",
         /// The application's first success in view `a`.
         Service = "service",
+        /// This process left, as it asked; `a` = its incarnation, `b` = the view.
+        Left = "left",
     }
 }
 

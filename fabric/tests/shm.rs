@@ -323,7 +323,12 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     program.join(1);
     assert_eq!(program.status(), None);
     status(&mut endpoint, &mut agent, SeatStatus::Member(Incarnation(5)));
-    let joined = SeatRequest::Join { name: name("app"), token: 1, address: program.address() };
+    let joined = SeatRequest::Join {
+        name: name("app"),
+        token: 1,
+        address: program.address(),
+        progress_within: Nanos::ZERO,
+    };
     assert_eq!(agent.asked, [(1, joined)]);
 
     let seen = program.changes();

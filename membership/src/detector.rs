@@ -4,11 +4,14 @@
 //! successor's counter; an agent also READs those of the programs in its seats. The pause runs from the completion of
 //! a READ, so a slow network delays a suspicion but does not cause one. The paper suspects at the second equal value;
 //! here a profile says how many, because shared cores schedule late.
+//!
+//! A program may promise progress: then its agent also READs the word that the application itself advances, and suspects
+//! it although its process lives. (Mu, section 5.1, fate sharing.)
 
 use crate::Config;
 use crate::tokens::{self, Part};
 use crate::view::{Kind, Level, View};
-use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Remote};
+use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote};
 
 /// What a READ brought to light.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,13 +22,27 @@ pub enum Verdict {
     Retract(Incarnation),
 }
 
+/// What of a member is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Word {
+    /// Its process's heartbeat.
+    Heartbeat,
+    /// What its application advances, and within what time it promised to.
+    Progress(Nanos),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Target {
     incarnation: Incarnation,
     address: Address,
+    word: Word,
     last: Option<u64>,
     /// READs in a row that found `last`.
     same: u32,
+    /// When the first of them was complete.
+    since: Instant,
+    /// When the READ that is out, or was last, was posted.
+    posted: Instant,
     suspected: bool,
     reading: bool,
     due: Instant,
@@ -38,24 +55,56 @@ pub struct Detector {
     round: u32,
 }
 
+impl Target {
+    /// Whether what was read makes it a suspect. Both rules date from the completion of one READ to the post of a later
+    /// one, so a slow fabric delays a suspicion and never causes one.
+    fn stands_still(&self, config: &Config) -> bool {
+        match self.word {
+            Word::Heartbeat => self.same >= config.timing.heartbeat_confirm,
+            Word::Progress(within) => self.same > 1 && self.posted.since(self.since) >= within,
+        }
+    }
+
+    fn pause(&self, config: &Config) -> Nanos {
+        match self.word {
+            Word::Heartbeat => config.timing.heartbeat_period,
+            // A promise is found broken at most a quarter late.
+            Word::Progress(within) => Nanos(within.0 / 4),
+        }
+    }
+}
+
 impl Detector {
-    /// Watches whom `me` has to watch in this view; who was watched before keeps its history.
-    pub fn follow(&mut self, view: &View, me: Incarnation, config: &Config, now: Instant) {
+    /// Watches whom `me` has to watch in this view; who was watched before keeps its history. `promises` are those of
+    /// programs in the own seats.
+    pub fn follow(
+        &mut self,
+        view: &View,
+        me: Incarnation,
+        promises: impl Iterator<Item = (Incarnation, Nanos)>,
+        config: &Config,
+        now: Instant,
+    ) {
         let ring = || view.members.iter().filter(|m| m.has_core());
         let successor = ring().find(|m| m.incarnation > me).or_else(|| ring().next());
         let in_ring = ring().any(|m| m.incarnation == me);
         let wards = view.of_kind(Kind::App).filter(|m| m.host == me);
-        let wanted = successor.filter(|m| in_ring && m.incarnation != me).into_iter().chain(wards);
+        let beats = successor.filter(|m| in_ring && m.incarnation != me).into_iter().chain(wards);
+        let promises = promises.filter_map(|(who, within)| Some((view.member(who)?, Word::Progress(within))));
+        let wanted = beats.map(|m| (m, Word::Heartbeat)).chain(promises);
         let old = core::mem::take(&mut self.targets);
         self.targets = wanted
-            .map(|m| match old.iter().find(|t| t.incarnation == m.incarnation) {
+            .map(|(m, word)| match old.iter().find(|t| (t.incarnation, t.word) == (m.incarnation, word)) {
                 // A READ that is out belongs to the old list and will not be recognised: read again.
                 Some(t) => Target { reading: false, ..t.clone() },
                 None => Target {
                     incarnation: m.incarnation,
                     address: m.address,
+                    word,
                     last: None,
                     same: 0,
+                    since: now,
+                    posted: now,
                     suspected: false,
                     reading: false,
                     due: now + config.timing.heartbeat_period,
@@ -84,7 +133,11 @@ impl Detector {
                 continue;
             }
             target.reading = true;
-            let offset = config.layout.heartbeat(target.address.seat);
+            target.posted = now;
+            let offset = match target.word {
+                Word::Heartbeat => config.layout.heartbeat(target.address.seat),
+                Word::Progress(_) => config.layout.progress(target.address.seat),
+            };
             let token = tokens::pack(Part::Heartbeat, at as u16, self.round);
             fabric.read(Remote { at: target.address, offset }, 8, token);
         }
@@ -104,21 +157,25 @@ impl Detector {
         }
         let target = self.targets.get_mut(usize::from(peer))?;
         target.reading = false;
-        target.due = now + config.timing.heartbeat_period;
+        target.due = now + target.pause(config);
         let level = match *result {
             Ok(Completion::Read(bytes)) => {
                 let value = bytes.try_into().map(u64::from_le_bytes).ok()?;
                 if target.last == Some(value) {
-                    target.same += 1;
+                    target.same = target.same.saturating_add(1);
                 } else {
                     target.same = 1;
+                    target.since = now;
                     target.last = Some(value);
                 }
-                if target.same < config.timing.heartbeat_confirm {
+                if !target.stands_still(config) {
                     let moved = target.same == 1 && core::mem::take(&mut target.suspected);
                     return moved.then_some(Verdict::Retract(target.incarnation));
                 }
-                Level::Heartbeat
+                match target.word {
+                    Word::Heartbeat => Level::Heartbeat,
+                    Word::Progress(_) => Level::Progress,
+                }
             }
             Err(LinkError::PeerReplaced) => Level::Replaced,
             _ => Level::Timeout,

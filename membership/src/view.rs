@@ -5,6 +5,7 @@
 
 use crate::mutants::{Mutant, Plant};
 use crate::sealed;
+use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Incarnation, Name, Nanos, ViewId};
 use std::sync::Arc;
 
@@ -64,11 +65,14 @@ pub enum Level {
     Host = 4,
     /// A later process took its place.
     Replaced = 5,
+    /// Its process lives, but it broke its promise of progress.
+    Progress = 6,
 }
 
 impl Level {
     /// All levels.
-    pub const ALL: [Self; 5] = [Self::Deadbeat, Self::Heartbeat, Self::Timeout, Self::Host, Self::Replaced];
+    pub const ALL: [Self; 6] =
+        [Self::Deadbeat, Self::Heartbeat, Self::Timeout, Self::Host, Self::Replaced, Self::Progress];
 
     /// The name that operators see.
     #[must_use]
@@ -79,6 +83,16 @@ impl Level {
             Self::Timeout => "timeout",
             Self::Host => "host",
             Self::Replaced => "replaced",
+            Self::Progress => "progress",
+        }
+    }
+
+    /// Counts suspicions of this level at the process that raised them.
+    #[must_use]
+    pub const fn suspicions(self) -> Counter {
+        match self {
+            Self::Progress => Counter::ProgressSuspicions,
+            _ => Counter::HeartbeatSuspicions,
         }
     }
 
@@ -140,6 +154,8 @@ pub struct Departed {
     pub incarnation: Incarnation,
     /// The first view without it.
     pub at: ViewId,
+    /// Whether it left by its own wish.
+    pub left: bool,
 }
 
 /// Why a view differs from its predecessor.
@@ -382,10 +398,14 @@ impl View {
         let mut departed: Vec<Departed> =
             self.departed.iter().filter(|d| d.at.0 + JOIN_WINDOW >= id.0).copied().collect();
         departed.extend(
-            self.members
-                .iter()
-                .filter(|m| !members.iter().any(|n| n.incarnation == m.incarnation))
-                .map(|m| Departed { token: m.token, incarnation: m.incarnation, at: id }),
+            self.members.iter().filter(|m| !members.iter().any(|n| n.incarnation == m.incarnation)).map(
+                |m| Departed {
+                    token: m.token,
+                    incarnation: m.incarnation,
+                    at: id,
+                    left: changes.contains(&Change::Left(m.incarnation)),
+                },
+            ),
         );
         let mut next = Self {
             id,

@@ -4,7 +4,7 @@
 use crate::Config;
 use crate::view::{Kind, Newcomer, View};
 use crate::wire::Message;
-use obol_fabric::{Address, Fabric, Incarnation, Instant, Name, SeatRequest, SeatStatus, ViewId};
+use obol_fabric::{Address, Fabric, Incarnation, Instant, Name, Nanos, SeatRequest, SeatStatus, ViewId};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Phase {
@@ -21,6 +21,8 @@ struct Ward {
     token: u64,
     name: Name,
     address: Address,
+    /// What it promised; zero if nothing.
+    progress_within: Nanos,
     /// The newest view when the join was asked for; see [`crate::view::JOIN_WINDOW`].
     as_of: ViewId,
     phase: Phase,
@@ -48,13 +50,14 @@ impl Wards {
         fabric: &mut F,
     ) {
         match request {
-            SeatRequest::Join { name, token, address } => {
+            SeatRequest::Join { name, token, address, progress_within } => {
                 if self.0.iter().any(|w| w.token == token) {
                     return;
                 }
                 self.0.retain(|w| w.seat != seat);
                 let as_of = view.id;
-                self.0.push(Ward { seat, token, name, address, as_of, phase: Phase::Joining, due: now });
+                let phase = Phase::Joining;
+                self.0.push(Ward { seat, token, name, address, progress_within, as_of, phase, due: now });
             }
             SeatRequest::Leave => {
                 let at = self.0.iter().position(|w| w.seat == seat && !w.is_stray());
@@ -81,6 +84,14 @@ impl Wards {
         self.0.iter().find(|w| w.address == address).and_then(|w| match w.phase {
             Phase::Joining | Phase::Stray(_) => None,
             Phase::Member(who) | Phase::Leaving(who) => Some(who),
+        })
+    }
+
+    /// Members that promised progress, and within what time.
+    pub fn promises(&self) -> impl Iterator<Item = (Incarnation, Nanos)> {
+        self.0.iter().filter(|w| w.progress_within != Nanos::ZERO).filter_map(|w| match w.phase {
+            Phase::Member(who) => Some((who, w.progress_within)),
+            Phase::Joining | Phase::Leaving(_) | Phase::Stray(_) => None,
         })
     }
 
@@ -128,6 +139,7 @@ impl Wards {
                     token: m.token,
                     name: m.name,
                     address: m.address,
+                    progress_within: Nanos::ZERO,
                     as_of: view.id,
                     phase: Phase::Stray(m.incarnation),
                     due: patience,

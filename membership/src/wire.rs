@@ -91,6 +91,13 @@ impl<'a> Reader<'a> {
         };
         Ok(Address { host, port, seat: self.u16()?, region: self.u32()?, generation: self.u32()? })
     }
+    fn flag(&mut self) -> Result<bool, DecodeError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            other => Err(DecodeError::Unknown(other)),
+        }
+    }
     fn kind(&mut self) -> Result<Kind, DecodeError> {
         let number = self.u8()?;
         Kind::from_number(u32::from(number)).ok_or(DecodeError::Unknown(number))
@@ -154,6 +161,7 @@ pub fn encode_view(view: &View) -> Vec<u8> {
         w.u64(d.token);
         w.u64(d.incarnation.0);
         w.u64(d.at.0);
+        w.u8(u8::from(d.left));
     }
     w.u16(view.changes.len() as u16);
     for change in &view.changes {
@@ -207,6 +215,7 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
             token: r.u64()?,
             incarnation: Incarnation(r.u64()?),
             at: ViewId(r.u64()?),
+            left: r.flag()?,
         });
     }
     for _ in 0..r.count(MEMBERS_MAX)? {
@@ -489,7 +498,7 @@ impl<'a> Message<'a> {
             8 => Self::Nudge(ViewId(r.u64()?)),
             9 => Self::SetLease(Nanos(r.u64()?)),
             10 => Self::Vouch { nonce: r.u64()?, view: ViewId(r.u64()?) },
-            11 => Self::Vouched { nonce: r.u64()?, newest: ViewId(r.u64()?), vouched: r.u8()? != 0 },
+            11 => Self::Vouched { nonce: r.u64()?, newest: ViewId(r.u64()?), vouched: r.flag()? },
             12 => {
                 let (nonce, chunk, base) = (r.u64()?, r.u16()?, ViewId(r.u64()?));
                 return Ok(Self::Raise { nonce, chunk, base, pages: Addresses::new(r.rest())? });

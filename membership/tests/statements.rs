@@ -28,7 +28,7 @@ fn attach(cluster: &mut Cluster, agent: usize, seat: u16, token: u64) -> Address
     let address = Address { seat, generation: 1, ..cluster.nodes[agent].address };
     let name = Name::new(&format!("app-{token}")).expect("a name");
     cluster.programs.push(address);
-    cluster.seat(agent, seat, SeatRequest::Join { name, token, address });
+    cluster.seat(agent, seat, SeatRequest::Join { name, token, address, progress_within: Nanos::ZERO });
     cluster.run(Nanos::from_millis(2));
     address
 }

@@ -61,7 +61,7 @@ prop_compose! {
         next in any::<u64>(),
         acceptors in prop::collection::vec((any::<u16>(), address()), 1..7),
         mut members in prop::collection::vec(member(), 0..20),
-        departed in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 0..10),
+        departed in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>()), 0..10),
         changes in prop::collection::vec(change(), 0..10),
     ) -> View {
         ids.sort_unstable();
@@ -79,7 +79,12 @@ prop_compose! {
             members,
             departed: departed
                 .into_iter()
-                .map(|(token, who, at)| Departed { token, incarnation: Incarnation(who), at: ViewId(at) })
+                .map(|(token, who, at, left)| Departed {
+                    token,
+                    incarnation: Incarnation(who),
+                    at: ViewId(at),
+                    left,
+                })
                 .collect(),
             changes,
         }

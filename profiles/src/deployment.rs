@@ -157,7 +157,7 @@ impl Deployment {
             add(Kind::LeaseCache, format!("cache-{n}"), n);
         }
         view = view.successor(&Edit { admit, ..Edit::default() }, view.cleared, Plant::NONE);
-        let gone = Departed { token: 0, incarnation: Incarnation::NONE, at: view.id };
+        let gone = Departed { token: 0, incarnation: Incarnation::NONE, at: view.id, left: false };
         view.departed = vec![gone; JOIN_WINDOW as usize];
         senders <= limits.lanes && view.seal().len() <= limits.value_bytes as usize
     }

@@ -225,6 +225,8 @@ impl Driver {
         self.tell(format_args!("a program takes seat {seat} of node {node} and asks to join"));
         self.oracle.before_fault(&self.world)?;
         if self.world.attach(node, seat, name("prog", node * 10 + u32::from(seat))).is_some() {
+            let promise = self.scenario.promise;
+            self.world.promise_progress(node, seat, promise);
             self.world.join_program(node, seat);
             self.wants[node as usize][usize::from(seat)] = true;
         }
@@ -247,10 +249,9 @@ impl Driver {
     pub(super) fn leave(&mut self, node: u32) -> Verdict {
         self.tell(format_args!("node {node} asks to leave"));
         self.oracle.before_fault(&self.world)?;
-        self.world.with_machine(node, |machine, now, port| {
-            if let Role::Member(member) = &mut machine.role {
-                member.leave(now, port);
-            }
+        self.world.with_machine(node, |machine, now, port| match &mut machine.role {
+            Role::Coordinator(coordinator) => coordinator.leave(now, port),
+            Role::Member(member) => member.leave(now, port),
         });
         self.oracle.node(&self.world, node)
     }
@@ -292,7 +293,9 @@ impl Driver {
         let mut live = Vec::new();
         for node in 0..self.scenario.nodes() {
             let tapped = self.world.machine(node);
-            if self.is_dead(node) || tapped.member().is_some_and(Member::has_left) {
+            let left = tapped.member().is_some_and(Member::has_left)
+                || tapped.coordinator().is_some_and(Coordinator::has_left);
+            if self.is_dead(node) || left {
                 continue;
             }
             let address = self.world.address(node);

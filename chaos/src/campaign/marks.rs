@@ -71,6 +71,10 @@ marks! {
     HostRemoved = "host_removed",
     /// A member left gracefully.
     Left = "left",
+    /// A coordinator left gracefully.
+    CoordinatorLeft = "coordinator_left",
+    /// A program was removed because it broke its promise of progress.
+    Hung = "hung",
     /// The lease became longer.
     LeaseLonger = "lease_longer",
     /// The lease became shorter.

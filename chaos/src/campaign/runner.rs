@@ -6,7 +6,7 @@ use super::oracle::{Cue, Verdict, Violation};
 use super::scenario::Scenario;
 use super::storms::{Act, Storms, lease};
 use obol_fabric::Nanos;
-use obol_membership::Plant;
+use obol_membership::{Coordinator, Plant};
 
 /// Steps between two looks at whether the cluster is well.
 const LOOK_EVERY: u32 = 64;
@@ -154,6 +154,7 @@ fn heal(driver: &mut Driver) -> Result<u64, Violation> {
         driver.thaw(a);
         for seat in driver.programs(a) {
             driver.world.thaw_program(a, seat);
+            driver.world.unhang_program(a, seat);
         }
     }
     let mut calm = driver.scenario.calm;
@@ -169,7 +170,12 @@ fn heal(driver: &mut Driver) -> Result<u64, Violation> {
     let first = driver.rng.below(u64::from(all)) as u32;
     for n in 0..all {
         let node = (first + n) % all;
-        if n < keep { driver.restart(node)? } else { driver.kill(node)? }
+        if n >= keep || driver.world.machine(node).coordinator().is_some_and(Coordinator::has_left) {
+            driver.kill(node)?;
+        }
+        if n < keep {
+            driver.restart(node)?;
+        }
     }
     let usual = lease(driver);
     let began = driver.world.now();

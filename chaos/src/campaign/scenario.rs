@@ -41,6 +41,8 @@ pub struct Scenario {
     pub calm: Network,
     /// Every node's clock.
     pub clocks: Vec<Clock>,
+    /// Within what time programs promise to make progress; zero if they promise nothing.
+    pub promise: Nanos,
     /// Storms of the safety phase.
     pub storms: u32,
     /// Within what time, after the faults have stopped, all must be well.
@@ -116,6 +118,7 @@ impl Scenario {
             rough,
             calm,
             clocks,
+            promise: Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 }),
             storms: 12 + rng.below(20) as u32,
             patience: patience(&timing, &calm),
         }
@@ -144,6 +147,7 @@ impl Scenario {
             rough: calm,
             calm,
             clocks: vec![fast, fast, fast, slow, fast, fast],
+            promise: Nanos::ZERO,
             storms: 0,
             patience: patience(&timing, &calm),
         }

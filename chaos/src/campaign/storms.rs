@@ -3,6 +3,7 @@
 
 use super::driver::{Driver, PROGRAMS};
 use super::oracle::{Cue, Verdict};
+use obol_fabric::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -19,6 +20,8 @@ pub(super) enum Act {
     KillProgram(u32, u16),
     FreezeProgram(u32, u16),
     ThawProgram(u32, u16),
+    HangProgram(u32, u16),
+    UnhangProgram(u32, u16),
     LeaveProgram(u32, u16),
     Leave(u32),
     /// Lease and the set of coordinators that hear of it.
@@ -106,6 +109,8 @@ impl Storms {
             Act::KillProgram(n, s) => driver.kill_program(n, s)?,
             Act::FreezeProgram(n, s) => driver.world.freeze_program(n, s),
             Act::ThawProgram(n, s) => driver.world.thaw_program(n, s),
+            Act::HangProgram(n, s) => driver.world.hang_program(n, s),
+            Act::UnhangProgram(n, s) => driver.world.unhang_program(n, s),
             Act::LeaveProgram(n, s) => driver.leave_program(n, s),
             Act::Leave(n) => driver.leave(n)?,
             Act::SetLease(lease, to) => driver.set_lease(lease, to),
@@ -152,7 +157,7 @@ impl Storms {
             }
             44..=75 => self.hide(driver),
             76..=79 => {
-                if let Some(node) = pick(driver, |d, n| n >= d.scenario.coordinators && d.runs(n)) {
+                if let Some(node) = pick(driver, Driver::runs) {
                     self.after(driver, 0, Act::Leave(node));
                     let out = driver.rng.below(3 * unit);
                     self.after(driver, unit + out, Act::Kill(node));
@@ -185,8 +190,14 @@ impl Storms {
             _ => {
                 if let Some((node, seat)) = some_program(driver) {
                     let time = unit + driver.rng.below(4 * unit);
-                    self.after(driver, 0, Act::FreezeProgram(node, seat));
-                    self.after(driver, time, Act::ThawProgram(node, seat));
+                    let hangs = driver.scenario.promise > Nanos::ZERO && driver.rng.coin();
+                    let (stop, go) = if hangs {
+                        (Act::HangProgram(node, seat), Act::UnhangProgram(node, seat))
+                    } else {
+                        (Act::FreezeProgram(node, seat), Act::ThawProgram(node, seat))
+                    };
+                    self.after(driver, 0, stop);
+                    self.after(driver, time, go);
                 }
             }
         }

@@ -243,6 +243,12 @@ impl Attachment {
         }
     }
 
+    /// Promises progress at least every `within` from the next join on; zero takes the promise back. An application
+    /// that breaks it is removed, however well its process lives. (Mu, section 5.1, fate sharing.)
+    pub fn promise_progress(&self, within: Nanos) {
+        self.word(offset_of!(Seat, progress_within)).store(within.0, Ordering::Relaxed);
+    }
+
     /// Tells watchers that the application makes progress.
     pub fn progress(&self) {
         self.word(offset_of!(Seat, progress)).fetch_add(1, Ordering::Relaxed);

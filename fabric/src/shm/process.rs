@@ -92,10 +92,24 @@ pub struct Held(OwnedFd);
 impl Held {
     /// Sends it SIGKILL.
     pub fn kill(&self) -> io::Result<()> {
+        self.signal(libc::SIGKILL)
+    }
+
+    /// Sends it SIGTERM.
+    pub fn terminate(&self) -> io::Result<()> {
+        self.signal(libc::SIGTERM)
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        ended(&self.0)
+    }
+
+    fn signal(&self, signal: libc::c_int) -> io::Result<()> {
         let none = core::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is a pidfd, and a null pointer asks for the default signal information.
-        let sent =
-            unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), libc::SIGKILL, none, 0) };
+        let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, none, 0) };
         if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }

@@ -192,6 +192,7 @@ impl Region {
             offset_of!(Seat, request),
             offset_of!(Seat, heartbeat),
             offset_of!(Seat, progress),
+            offset_of!(Seat, progress_within),
         ] {
             set(offset, 0);
         }

@@ -13,7 +13,7 @@ use crate::layout::Seat;
 use crate::shm::futex;
 use crate::shm::occupancy::{Occupancy, Phase};
 use crate::shm::region::Region;
-use crate::types::{Address, Incarnation, Name};
+use crate::types::{Address, Incarnation, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{Ordering, fence};
 
@@ -130,7 +130,8 @@ impl Seats {
         let name = Name::from_words([word(at), word(at + 8), word(at + 16)])?;
         let token = word(offset_of!(Seat, token));
         let address = Address { seat, generation, ..Address::region(self.number) };
-        Some(SeatRequest::Join { name, token, address })
+        let progress_within = Nanos(word(offset_of!(Seat, progress_within)));
+        Some(SeatRequest::Join { name, token, address, progress_within })
     }
 
     /// Tells the program in a seat how it stands.

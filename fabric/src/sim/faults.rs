@@ -9,7 +9,7 @@ use super::world::World;
 use crate::contract::Machine;
 use crate::layout::Layout;
 use crate::page;
-use crate::types::{Address, Instant, Name};
+use crate::types::{Address, Instant, Name, Nanos};
 use core::sync::atomic::AtomicU64;
 
 /// Faults of processes.
@@ -93,6 +93,21 @@ impl<M: Machine> World<M> {
     /// Stops a program.
     pub fn freeze_program(&mut self, node: u32, seat: u16) {
         self.core.freeze_program(node, seat);
+    }
+
+    /// Lets a program promise progress from its next join on.
+    pub fn promise_progress(&mut self, node: u32, seat: u16, within: Nanos) {
+        self.core.promise(node, seat, within);
+    }
+
+    /// Lets a program hang: its process lives and beats, but makes no progress.
+    pub fn hang_program(&mut self, node: u32, seat: u16) {
+        self.core.hang(node, seat, true);
+    }
+
+    /// Lets a hung program make progress again.
+    pub fn unhang_program(&mut self, node: u32, seat: u16) {
+        self.core.hang(node, seat, false);
     }
 
     /// Lets a stopped program go on.

@@ -6,7 +6,7 @@ use super::node::{Input, State};
 use super::queue::Pending;
 use crate::contract::{SeatRequest, SeatStatus};
 use crate::layout;
-use crate::types::{Address, Incarnation, Name};
+use crate::types::{Address, Incarnation, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
@@ -22,6 +22,9 @@ pub struct Program {
     pub(super) home: u32,
     alive: bool,
     frozen: bool,
+    /// Its process lives, but it makes no progress.
+    hung: bool,
+    progress_within: Nanos,
     request: Option<SeatRequest>,
     status: Option<SeatStatus>,
     /// Published, but not yet taken by the program.
@@ -61,6 +64,12 @@ impl Program {
     #[must_use]
     pub const fn is_running(&self) -> bool {
         self.alive && !self.frozen
+    }
+
+    /// Whether it makes no progress although it lives.
+    #[must_use]
+    pub const fn is_hung(&self) -> bool {
+        self.hung
     }
 
     /// What it asks for and has no answer to.
@@ -129,6 +138,8 @@ impl Core {
             home: node.generation,
             alive: true,
             frozen: false,
+            hung: false,
+            progress_within: Nanos::ZERO,
             request: None,
             status: None,
             told: None,
@@ -154,7 +165,12 @@ impl Core {
             SeatRequest::Leave
         } else {
             program.token = token;
-            SeatRequest::Join { name: program.name, token, address: program.address }
+            SeatRequest::Join {
+                name: program.name,
+                token,
+                address: program.address,
+                progress_within: program.progress_within,
+            }
         });
         self.ask_soon(at, seat, generation);
     }
@@ -253,6 +269,21 @@ impl Core {
         };
         if self.program(node, seat, generation).filter(excluded).is_some() {
             self.request(node, seat, false);
+        }
+    }
+
+    /// From its next join on a program promises progress.
+    pub(super) fn promise(&mut self, node: u32, seat: u16, within: Nanos) {
+        if let Some(program) = self.occupant(node, seat) {
+            program.progress_within = within;
+        }
+    }
+
+    /// Lets a program make no progress, or make some again.
+    pub(super) fn hang(&mut self, node: u32, seat: u16, hung: bool) {
+        self.beat(node);
+        if let Some(program) = self.occupant(node, seat) {
+            program.hung = hung;
         }
     }
 

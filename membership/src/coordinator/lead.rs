@@ -14,7 +14,10 @@ use std::sync::Arc;
 impl Coordinator {
     fn should_lead(&self, now: Instant) -> bool {
         match self.standing {
-            Standing::Member(_) => self.leader().is_some_and(|m| m.proposer == self.me) && self.booted,
+            Standing::Member(_) | Standing::Leaving { .. } => {
+                self.leader().is_some_and(|m| m.proposer == self.me) && self.booted
+            }
+            Standing::Left => false,
             Standing::Standby { alone, .. } => self.booted && alone <= now,
         }
     }

@@ -32,6 +32,10 @@ enum Standing {
     Member(Incarnation),
     /// Restarted or excluded: asks a leader to admit it, and leads by itself if none answers until `alone`.
     Standby { token: u64, as_of: ViewId, due: Instant, alone: Instant },
+    /// Asked to leave; the requests go on until a view lacks it. It leads meanwhile if it is its turn.
+    Leaving { who: Incarnation, due: Instant },
+    /// Out, by its own wish. Its memory still is an acceptor.
+    Left,
 }
 
 /// Who says that a member is dead.
@@ -130,8 +134,39 @@ impl Coordinator {
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
         match self.standing {
-            Standing::Member(who) => Some(who),
-            Standing::Standby { .. } => None,
+            Standing::Member(who) | Standing::Leaving { who, .. } => Some(who),
+            Standing::Standby { .. } | Standing::Left => None,
+        }
+    }
+
+    /// Whether this process has left, as it asked.
+    #[must_use]
+    pub const fn has_left(&self) -> bool {
+        matches!(self.standing, Standing::Left)
+    }
+
+    /// Asks to leave gracefully: the next coordinator leads at once, and nobody takes it for a failure.
+    pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.standing = match self.standing {
+            Standing::Member(who) => Standing::Leaving { who, due: now },
+            Standing::Standby { .. } => Standing::Left,
+            ref other => other.clone(),
+        };
+        self.ask_to_leave(now, fabric);
+        self.drive(now, fabric);
+    }
+
+    fn ask_to_leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let Standing::Leaving { who, due } = &mut self.standing else { return };
+        if now < *due {
+            return;
+        }
+        *due = now + self.config.timing.join_every;
+        let (who, view) = (*who, Arc::clone(self.view()));
+        self.requests.leave(who, &view);
+        let leave = Message::Leave(who).encode();
+        for acceptor in view.acceptors.iter().filter(|a| a.proposer != self.me) {
+            fabric.send(acceptor.address, &leave);
         }
     }
 
@@ -194,7 +229,12 @@ impl Coordinator {
                     self.stand_by(now);
                 }
             }
-            Standing::Member(_) => {}
+            Standing::Leaving { who, .. } if view.member(who).is_none() => {
+                fabric.record(Record::new(Event_::Left, who.0, view.id.0));
+                fabric.publish_incarnation(Incarnation::NONE);
+                self.standing = Standing::Left;
+            }
+            Standing::Member(_) | Standing::Leaving { .. } | Standing::Left => {}
         }
         self.unfollowed = true;
         if self.engine.slot() <= view.id {
@@ -238,7 +278,7 @@ impl Coordinator {
         }
         self.watched = wanted;
         match self.incarnation() {
-            Some(who) => self.detector.follow(view, who, &self.config, now),
+            Some(who) => self.detector.follow(view, who, core::iter::empty(), &self.config, now),
             None => self.detector.clear(),
         }
     }
@@ -480,7 +520,7 @@ impl Machine for Coordinator {
                         let accuser = self.incarnation().unwrap_or_default();
                         match self.detector.complete(peer, round, &result, &self.config, now) {
                             Some(Verdict::Suspect(who, level)) => {
-                                fabric.count(Counter::HeartbeatSuspicions, 1);
+                                fabric.count(level.suspicions(), 1);
                                 fabric.record(Record {
                                     kind: Event_::Suspect,
                                     level: level as u8,
@@ -533,6 +573,7 @@ impl Machine for Coordinator {
                 }
             }
         }
+        self.ask_to_leave(now, fabric);
         let me = self.incarnation().unwrap_or_default();
         self.detector.tick(&self.config, now, fabric);
         let view = Arc::clone(self.view());
@@ -560,7 +601,8 @@ impl Machine for Coordinator {
             Standing::Standby { due, alone, .. } if self.booted => {
                 due.min(if self.leading { due } else { alone })
             }
-            Standing::Standby { .. } | Standing::Member(_) => Instant::NEVER,
+            Standing::Leaving { due, .. } => due,
+            Standing::Standby { .. } | Standing::Member(_) | Standing::Left => Instant::NEVER,
         };
         let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
         poll.min(standing)

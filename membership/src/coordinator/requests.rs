@@ -98,9 +98,11 @@ impl Requests {
         self.joins.is_empty() && self.leaves.is_empty() && self.lease.is_none() && !self.settle
     }
 
-    /// What the next view should change, as far as it fits; removals come from the suspects as well.
-    pub(super) fn edit(&self, mut remove: Vec<Change>, view: &View, config: &Config) -> Edit {
-        remove.extend(self.leaves.iter().map(|&who| Change::Left(who)));
+    /// What the next view should change, as far as it fits; `failed` are the suspects.
+    pub(super) fn edit(&self, failed: Vec<Change>, view: &View, config: &Config) -> Edit {
+        // Whoever asked to leave and then died has left.
+        let left = self.leaves.iter().map(|&who| Change::Left(who));
+        let remove = left.chain(failed).collect();
         let mut edit = Edit { remove, admit: Vec::new(), lease: self.lease };
         for join in &self.joins {
             edit.admit.push(join.newcomer);

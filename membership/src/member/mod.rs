@@ -66,6 +66,8 @@ pub struct Member {
     /// The newest view has been installed but not followed yet: see [`Member::follow`].
     unfollowed: bool,
     booted: bool,
+    /// See [`Member::stall`].
+    stalled: bool,
 }
 
 impl Member {
@@ -95,6 +97,7 @@ impl Member {
             wards: Wards::default(),
             unfollowed: false,
             booted: false,
+            stalled: false,
         }
     }
 
@@ -131,8 +134,33 @@ impl Member {
         self.note_active(now, fabric);
     }
 
+    /// The application of an embedded core broke its promise of progress: the core shares its fate and accuses itself. It
+    /// does not join again before [`Member::resume`].
+    pub fn stall<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if core::mem::replace(&mut self.stalled, true) {
+            return;
+        }
+        if let Standing::Member(who) = self.standing {
+            fabric.count(Level::Progress.suspicions(), 1);
+            self.suspect(who, Level::Progress, now, fabric);
+        }
+    }
+
+    /// The application makes progress again.
+    pub fn resume(&mut self, now: Instant) {
+        if !core::mem::take(&mut self.stalled) {
+            return;
+        }
+        match &mut self.standing {
+            Standing::Member(who) => self.notices.retract(*who),
+            Standing::Joining { due, .. } => *due = now,
+            Standing::Leaving { .. } | Standing::Left { .. } => {}
+        }
+    }
+
     fn rejoin(&mut self, now: Instant) {
-        self.standing = Standing::Joining { token: self.rng.token(), as_of: self.view.id, due: now };
+        let due = if self.stalled { Instant::NEVER } else { now };
+        self.standing = Standing::Joining { token: self.rng.token(), as_of: self.view.id, due };
     }
 
     /// Learns that a view is decided. `jump` tells that the views in between are skipped on purpose.
@@ -180,6 +208,7 @@ impl Member {
             }
             Standing::Leaving { who, .. } if self.view.member(who).is_none() => {
                 self.standing = Standing::Left { token: 0 };
+                fabric.record(Record::new(Event_::Left, who.0, self.view.id.0));
                 fabric.publish_incarnation(Incarnation::NONE);
             }
             Standing::Left { token } => {
@@ -204,7 +233,8 @@ impl Member {
         self.wards.follow(&self.view, me, now + self.config.timing.join_every, fabric);
         match self.incarnation() {
             Some(who) => {
-                self.detector.follow(&self.view, who, &self.config, now);
+                let promises = self.wards.promises();
+                self.detector.follow(&self.view, who, promises, &self.config, now);
                 self.notices.settle(&self.view);
                 if self.kind != Kind::LeaseCache {
                     self.source.follow(&self.view, who, fabric);
@@ -305,7 +335,7 @@ impl Machine for Member {
                 if part == Part::Heartbeat {
                     match self.detector.complete(peer, round, &result, &self.config, now) {
                         Some(Verdict::Suspect(who, level)) => {
-                            fabric.count(Counter::HeartbeatSuspicions, 1);
+                            fabric.count(level.suspicions(), 1);
                             self.suspect(who, level, now, fabric);
                         }
                         Some(Verdict::Retract(who)) => {

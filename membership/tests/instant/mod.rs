@@ -3,7 +3,6 @@
 
 #![allow(dead_code, reason = "each test crate uses a part")]
 #![expect(unreachable_pub, reason = "shared by test crates")]
-#![expect(clippy::large_enum_variant, reason = "a dozen nodes at most")]
 
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::Record;

@@ -277,6 +277,7 @@ impl Decisions {
             match *change {
                 Change::Failed { level: Level::Replaced, .. } => marks.hit(Mark::ReplacedSeat),
                 Change::Failed { level: Level::Host, .. } => marks.hit(Mark::HostRemoved),
+                Change::Failed { level: Level::Progress, .. } => marks.hit(Mark::Hung),
                 Change::Failed { accused, .. } => {
                     let lived = old.member(accused).is_some_and(|m| {
                         m.address.seat == 0
@@ -287,7 +288,10 @@ impl Decisions {
                         marks.hit(Mark::FalseRemoval);
                     }
                 }
-                Change::Left(_) => marks.hit(Mark::Left),
+                Change::Left(who) => {
+                    let coordinator = old.member(who).is_some_and(|m| m.kind == Kind::Coordinator);
+                    marks.hit(if coordinator { Mark::CoordinatorLeft } else { Mark::Left });
+                }
                 Change::Settled => marks.hit(Mark::Settled),
                 Change::Joined(_) | Change::Lease => {}
             }
