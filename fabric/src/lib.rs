@@ -10,6 +10,7 @@
 
 mod atomic;
 pub mod contract;
+#[cfg(not(loom))]
 pub mod deadbeat;
 pub mod layout;
 pub mod memory;
