@@ -4,9 +4,9 @@
 //! help; a *link* is a reliable FIFO connection to one peer; a *completion* tells how a posted operation ended; a
 //! *group* is a multicast group whose datagrams may be lost, repeated or reordered.
 //!
-//! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`] and knows no backend. Two backends
-//! live here: [`sim`], a deterministic cluster in virtual time, and [`shm`], real processes on one host that map each
-//! other's regions from `/dev/shm`. All `unsafe` of the workspace is in this crate.
+//! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`] and knows no backend. Backends
+//! live here: [`sim`], a deterministic cluster in virtual time, [`shm`], real processes on one host that map each
+//! other's regions from `/dev/shm`, and [`verbs`], RDMA devices. All `unsafe` of the workspace is in this crate.
 
 mod atomic;
 pub mod contract;
@@ -22,6 +22,8 @@ pub mod shm;
 #[cfg(not(loom))]
 pub mod sim;
 pub mod types;
+#[cfg(not(loom))]
+pub mod verbs;
 
 pub use contract::{
     Completion, Event, Evidence, Fabric, Group, LinkError, Machine, Remote, SeatRequest, SeatStatus, Token,

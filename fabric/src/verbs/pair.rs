@@ -1,0 +1,528 @@
+//! Queue pairs: reliable connections (RC) and datagrams (UD), their states, and posting on them.
+//!
+//! Posting allocates nothing and makes no system call of its own. Most providers ring a doorbell that is mapped; that of
+//! soft-RoCE makes one call for each post.
+#![allow(unsafe_code)]
+
+use super::context::{Gid, ProtectionDomain};
+use super::error::VerbsError;
+use super::queue::{CompletionQueue, PostError};
+use super::registration::{Local, Rights, Target};
+use super::sys::{
+    IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
+    IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT,
+    IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT,
+    IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
+    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, ibv_ah, ibv_ah_attr, ibv_qp,
+    ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_send_wr_atomic,
+    ibv_send_wr_rdma, ibv_send_wr_ud, ibv_send_wr_wr, ibv_sge,
+};
+use core::ffi::c_int;
+use core::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+/// What a queue pair does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// One-sided operations with one peer, in order, reliably.
+    Reliable,
+    /// Datagrams with anybody.
+    Datagram,
+}
+
+/// How large a queue pair is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Operations that can be posted before a completion of them is taken.
+    pub sends: u32,
+    /// Receives that can wait.
+    pub receives: u32,
+    /// Bytes of a WRITE or datagram that are copied at the post. What is granted may be less.
+    pub inline_bytes: u32,
+}
+
+/// The way to a peer's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// The own port, from 1.
+    pub port: u8,
+    /// The own entry of the GID table.
+    pub gid_index: u8,
+    /// The peer's GID.
+    pub gid: Gid,
+    /// The peer's local identifier; 0 on Ethernet.
+    pub lid: u16,
+    /// The byte that routers and switches sort by (DSCP in its high six bits).
+    pub traffic_class: u8,
+}
+
+/// Routers that a packet may cross.
+const HOP_LIMIT: u8 = 64;
+
+impl Path {
+    pub(crate) fn raw(&self) -> ibv_ah_attr {
+        let mut attr =
+            ibv_ah_attr { dlid: self.lid, is_global: 1, port_num: self.port, ..Default::default() };
+        attr.grh.dgid = self.gid.raw();
+        attr.grh.sgid_index = self.gid_index;
+        attr.grh.hop_limit = HOP_LIMIT;
+        attr.grh.traffic_class = self.traffic_class;
+        attr
+    }
+}
+
+/// How often and how long a device tries before it gives an operation up. Never for ever: some devices take a count of 7,
+/// and a timeout of 0, for infinity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Tries after the first: 0 to 6.
+    pub count: u8,
+    /// Each lasts 4.096 us times two to the power of this: 1 to 31.
+    pub timeout: u8,
+}
+
+/// One end of a queue pair, by which the other end finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The way there.
+    pub path: Path,
+    /// Its number.
+    pub number: u32,
+    /// The number of the first packet that it sends.
+    pub first_packet: u32,
+    /// `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096.
+    pub mtu: u32,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    raw: NonNull<ibv_qp>,
+    number: u32,
+    kind: Kind,
+    inline_bytes: u32,
+    domain: Arc<ProtectionDomain>,
+    /// Held so that they outlive the pair: sends, receives.
+    _queues: [Arc<CompletionQueue>; 2],
+}
+
+// SAFETY: as for `Context`: modifying and posting are safe from any thread.
+unsafe impl Send for QueuePair {}
+// SAFETY: as above.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// Makes one, which is in the state RESET. Only operations that ask for it make a completion.
+    pub fn new(
+        domain: &Arc<ProtectionDomain>,
+        kind: Kind,
+        sends: &Arc<CompletionQueue>,
+        receives: &Arc<CompletionQueue>,
+        size: Size,
+    ) -> Result<Self, VerbsError> {
+        let context = domain.context();
+        for queue in [sends, receives] {
+            // Providers believe that a queue is of their making.
+            if !Arc::ptr_eq(queue.context(), context) {
+                return Err(VerbsError::failed("ibv_create_qp", context.device(), libc::EXDEV));
+            }
+        }
+        let create = |inline_bytes| {
+            let mut attr = ibv_qp_init_attr {
+                qp_context: null_mut(),
+                send_cq: sends.raw().as_ptr(),
+                recv_cq: receives.raw().as_ptr(),
+                srq: null_mut(),
+                cap: ibv_qp_cap {
+                    max_send_wr: size.sends,
+                    max_recv_wr: size.receives,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data: inline_bytes,
+                },
+                qp_type: match kind {
+                    Kind::Reliable => IBV_QPT_RC,
+                    Kind::Datagram => IBV_QPT_UD,
+                },
+                sq_sig_all: 0,
+            };
+            // SAFETY: domain and queues live and are held by the new pair; `attr` is valid for reads and writes.
+            let raw = unsafe { (context.verbs().create_qp)(domain.raw().as_ptr(), &raw mut attr) };
+            NonNull::new(raw)
+                .map(|raw| (raw, attr.cap.max_inline_data))
+                .ok_or_else(|| VerbsError::last("ibv_create_qp", context.device()))
+        };
+        // No call tells the most inline bytes of a device.
+        let (raw, inline_bytes) = match create(size.inline_bytes) {
+            Err(VerbsError::Failed { errno: libc::EINVAL | libc::ENOMEM | libc::EOPNOTSUPP, .. })
+                if size.inline_bytes > 0 =>
+            {
+                create(0)?
+            }
+            made => made?,
+        };
+        // SAFETY: the library's structure lives until `ibv_destroy_qp`.
+        let number = unsafe { raw.as_ref().qp_num };
+        Ok(Self {
+            raw,
+            number,
+            kind,
+            inline_bytes,
+            domain: Arc::clone(domain),
+            _queues: [Arc::clone(sends), Arc::clone(receives)],
+        })
+    }
+
+    /// Its number on the device.
+    #[must_use]
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Bytes of a WRITE or datagram that can be posted inline.
+    #[must_use]
+    pub const fn inline_bytes(&self) -> u32 {
+        self.inline_bytes
+    }
+
+    /// `ibv_modify_qp`.
+    pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result<(), VerbsError> {
+        let context = self.domain.context();
+        // SAFETY: the pair lives, and `attr` is valid for reads and writes.
+        match unsafe { (context.verbs().modify_qp)(self.raw.as_ptr(), attr, mask) } {
+            0 => Ok(()),
+            errno => Err(VerbsError::failed("ibv_modify_qp", context.device(), errno)),
+        }
+    }
+
+    /// RESET to INIT, of an RC pair: what the peer may do through it.
+    pub fn init(&self, port: u8, rights: Rights) -> Result<(), VerbsError> {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_INIT,
+            port_num: port,
+            qp_access_flags: rights.flags(),
+            ..Default::default()
+        };
+        self.modify(&mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
+    }
+
+    /// INIT to RTS, of an RC pair: connects it to a peer that has done, or will do, the same. `reads` is how many READs and
+    /// CASes may be under way in each direction.
+    pub fn connect(
+        &self,
+        own_first_packet: u32,
+        peer: &End,
+        reads: u8,
+        retry: Retry,
+    ) -> Result<(), VerbsError> {
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_RTR,
+            path_mtu: peer.mtu,
+            dest_qp_num: peer.number,
+            rq_psn: peer.first_packet,
+            max_dest_rd_atomic: reads,
+            min_rnr_timer: RNR_TIMER,
+            ah_attr: peer.path.raw(),
+            ..Default::default()
+        };
+        self.modify(
+            &mut attr,
+            IBV_QP_STATE
+                | IBV_QP_AV
+                | IBV_QP_PATH_MTU
+                | IBV_QP_DEST_QPN
+                | IBV_QP_RQ_PSN
+                | IBV_QP_MAX_DEST_RD_ATOMIC
+                | IBV_QP_MIN_RNR_TIMER,
+        )?;
+        let mut attr = ibv_qp_attr {
+            qp_state: IBV_QPS_RTS,
+            timeout: retry.timeout,
+            retry_cnt: retry.count,
+            rnr_retry: retry.count,
+            sq_psn: own_first_packet,
+            max_rd_atomic: reads,
+            ..Default::default()
+        };
+        self.modify(
+            &mut attr,
+            IBV_QP_STATE
+                | IBV_QP_TIMEOUT
+                | IBV_QP_RETRY_CNT
+                | IBV_QP_RNR_RETRY
+                | IBV_QP_SQ_PSN
+                | IBV_QP_MAX_QP_RD_ATOMIC,
+        )
+    }
+
+    /// RESET to RTS, of a UD pair: it hears datagrams of this key from now on.
+    pub fn open(&self, port: u8, qkey: u32) -> Result<(), VerbsError> {
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_INIT, port_num: port, qkey, ..Default::default() };
+        self.modify(&mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY)?;
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_RTR, ..Default::default() };
+        self.modify(&mut attr, IBV_QP_STATE)?;
+        let mut attr = ibv_qp_attr { qp_state: IBV_QPS_RTS, ..Default::default() };
+        self.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
+    }
+
+    /// Changes what the peer may do through a pair that is connected (RTS). Mu (OSDI 2020, section 5.2) has measured that
+    /// this is the fast way to switch permissions, and that a device may refuse it while operations are under way; then
+    /// the pair must go through RESET.
+    pub fn permit(&self, rights: Rights) -> Result<(), VerbsError> {
+        let mut attr = ibv_qp_attr { qp_access_flags: rights.flags(), ..Default::default() };
+        self.modify(&mut attr, IBV_QP_ACCESS_FLAGS)
+    }
+
+    /// Any state to RESET. What was posted is forgotten without a completion.
+    pub fn reset(&self) -> Result<(), VerbsError> {
+        self.modify(&mut ibv_qp_attr { qp_state: IBV_QPS_RESET, ..Default::default() }, IBV_QP_STATE)
+    }
+
+    /// Any state to ERR: all that was posted completes as flushed.
+    pub fn stop(&self) -> Result<(), VerbsError> {
+        self.modify(&mut ibv_qp_attr { qp_state: IBV_QPS_ERR, ..Default::default() }, IBV_QP_STATE)
+    }
+
+    /// Has a UD pair hear a multicast group. The port must have joined it, too: see [`super::cm::Id::join`].
+    pub fn attach(&self, group: Gid, lid: u16) -> Result<(), VerbsError> {
+        let context = self.domain.context();
+        // SAFETY: the pair lives; the GID is only read.
+        match unsafe { (context.verbs().attach_mcast)(self.raw.as_ptr(), &group.raw(), lid) } {
+            0 => Ok(()),
+            errno => Err(VerbsError::failed("ibv_attach_mcast", group.to_string(), errno)),
+        }
+    }
+
+    /// READs into own memory.
+    #[inline]
+    pub fn read(&self, id: u64, into: Local, from: Target, signal: bool) -> Result<(), PostError> {
+        let wr = ibv_send_wr_wr { rdma: rdma(from) };
+        self.post_send(Kind::Reliable, id, IBV_WR_RDMA_READ, signalled(signal), into.raw(), wr)
+    }
+
+    /// WRITEs from own memory, which must not change before the completion.
+    #[inline]
+    pub fn write(&self, id: u64, from: Local, to: Target, signal: bool) -> Result<(), PostError> {
+        let wr = ibv_send_wr_wr { rdma: rdma(to) };
+        self.post_send(Kind::Reliable, id, IBV_WR_RDMA_WRITE, signalled(signal), from.raw(), wr)
+    }
+
+    /// WRITEs at most [`QueuePair::inline_bytes`] bytes, which are copied at once.
+    #[inline]
+    pub fn write_inline(&self, id: u64, bytes: &[u8], to: Target, signal: bool) -> Result<(), PostError> {
+        let wr = ibv_send_wr_wr { rdma: rdma(to) };
+        self.post_send(
+            Kind::Reliable,
+            id,
+            IBV_WR_RDMA_WRITE,
+            signalled(signal) | IBV_SEND_INLINE,
+            self.inline(bytes)?,
+            wr,
+        )
+    }
+
+    /// CASes a word; what it found goes into 8 bytes of own memory.
+    #[inline]
+    pub fn cas(
+        &self,
+        id: u64,
+        found: Local,
+        at: Target,
+        expected: u64,
+        desired: u64,
+        signal: bool,
+    ) -> Result<(), PostError> {
+        let wr = ibv_send_wr_wr {
+            atomic: ibv_send_wr_atomic {
+                remote_addr: at.address,
+                compare_add: expected,
+                swap: desired,
+                rkey: at.rkey,
+            },
+        };
+        self.post_send(Kind::Reliable, id, IBV_WR_ATOMIC_CMP_AND_SWP, signalled(signal), found.raw(), wr)
+    }
+
+    /// Sends a datagram from own memory, which must not change before the completion.
+    #[inline]
+    pub fn send(
+        &self,
+        id: u64,
+        from: Local,
+        to: &AddressHandle,
+        number: u32,
+        qkey: u32,
+        signal: bool,
+    ) -> Result<(), PostError> {
+        self.post_send(
+            Kind::Datagram,
+            id,
+            IBV_WR_SEND,
+            signalled(signal),
+            from.raw(),
+            self.ud(to, number, qkey)?,
+        )
+    }
+
+    /// Sends a datagram of at most [`QueuePair::inline_bytes`] bytes, which are copied at once.
+    #[inline]
+    pub fn send_inline(
+        &self,
+        id: u64,
+        bytes: &[u8],
+        to: &AddressHandle,
+        number: u32,
+        qkey: u32,
+        signal: bool,
+    ) -> Result<(), PostError> {
+        let flags = signalled(signal) | IBV_SEND_INLINE;
+        self.post_send(
+            Kind::Datagram,
+            id,
+            IBV_WR_SEND,
+            flags,
+            self.inline(bytes)?,
+            self.ud(to, number, qkey)?,
+        )
+    }
+
+    /// Receives one datagram, behind 40 bytes of its global routing header.
+    #[inline]
+    pub fn receive(&self, id: u64, into: Local) -> Result<(), PostError> {
+        let mut sge = into.raw();
+        let mut wr = ibv_recv_wr { wr_id: id, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut refused = null_mut();
+        // SAFETY: the pair lives, and the request and its entry are valid during the call, which copies them. The device
+        // checks the memory against the key, and registered memory is atomics.
+        let errno = unsafe {
+            match self.raw.as_ref().context.as_ref().and_then(|context| context.ops.post_recv) {
+                Some(post) => post(self.raw.as_ptr(), &raw mut wr, &raw mut refused),
+                None => libc::ENOSYS,
+            }
+        };
+        PostError::check(errno)
+    }
+
+    fn ud(&self, to: &AddressHandle, remote_qpn: u32, remote_qkey: u32) -> Result<ibv_send_wr_wr, PostError> {
+        // Providers believe that a handle is of their making.
+        if !Arc::ptr_eq(&self.domain, &to.domain) {
+            return Err(PostError(libc::EINVAL));
+        }
+        Ok(ibv_send_wr_wr { ud: ibv_send_wr_ud { ah: to.raw.as_ptr(), remote_qpn, remote_qkey } })
+    }
+
+    fn inline(&self, bytes: &[u8]) -> Result<ibv_sge, PostError> {
+        match u32::try_from(bytes.len()) {
+            Ok(length) if length <= self.inline_bytes => {
+                Ok(ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 })
+            }
+            _ => Err(PostError(libc::EMSGSIZE)),
+        }
+    }
+
+    #[inline]
+    fn post_send(
+        &self,
+        kind: Kind,
+        id: u64,
+        opcode: u32,
+        send_flags: u32,
+        mut sge: ibv_sge,
+        wr: ibv_send_wr_wr,
+    ) -> Result<(), PostError> {
+        // Providers believe that the request is of the pair's kind, and read it so.
+        if kind != self.kind {
+            return Err(PostError(libc::EINVAL));
+        }
+        let mut request = ibv_send_wr {
+            wr_id: id,
+            next: null_mut(),
+            sg_list: &raw mut sge,
+            num_sge: 1,
+            opcode,
+            send_flags,
+            imm_data: 0,
+            wr,
+            xrc_remote_srqn: 0,
+            bind_mw: NO_WINDOW,
+        };
+        let mut refused = null_mut();
+        // SAFETY: the pair lives, and the request, its entry and inline bytes are valid during the call, which copies
+        // them. The device checks other memory against the keys, and registered memory is atomics.
+        let errno = unsafe {
+            match self.raw.as_ref().context.as_ref().and_then(|context| context.ops.post_send) {
+                Some(post) => post(self.raw.as_ptr(), &raw mut request, &raw mut refused),
+                None => libc::ENOSYS,
+            }
+        };
+        PostError::check(errno)
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: the pair is destroyed once; the device has let go of all it was given when the call returns.
+        unsafe { (self.domain.context().verbs().destroy_qp)(self.raw.as_ptr()) };
+    }
+}
+
+/// `min_rnr_timer`: 0.01 ms. Nothing that is posted here needs a receive at the peer of an RC pair.
+const RNR_TIMER: u8 = 1;
+
+const NO_WINDOW: super::sys::ibv_send_wr_bind_mw = super::sys::ibv_send_wr_bind_mw {
+    mw: null_mut(),
+    rkey: 0,
+    bind_info: super::sys::ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
+};
+
+const fn signalled(signal: bool) -> u32 {
+    if signal { IBV_SEND_SIGNALED } else { 0 }
+}
+
+const fn rdma(target: Target) -> ibv_send_wr_rdma {
+    ibv_send_wr_rdma { remote_addr: target.address, rkey: target.rkey }
+}
+
+impl Local {
+    const fn raw(self) -> ibv_sge {
+        ibv_sge { addr: self.address, length: self.bytes, lkey: self.lkey }
+    }
+}
+
+/// A prepared way to a peer, for datagrams.
+#[derive(Debug)]
+pub struct AddressHandle {
+    raw: NonNull<ibv_ah>,
+    domain: Arc<ProtectionDomain>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for AddressHandle {}
+// SAFETY: as above.
+unsafe impl Sync for AddressHandle {}
+
+impl AddressHandle {
+    /// Prepares a way.
+    pub fn new(domain: &Arc<ProtectionDomain>, path: &Path) -> Result<Self, VerbsError> {
+        Self::from_raw_path(domain, path.raw())
+    }
+
+    pub(crate) fn from_raw_path(
+        domain: &Arc<ProtectionDomain>,
+        mut attr: ibv_ah_attr,
+    ) -> Result<Self, VerbsError> {
+        let context = domain.context();
+        // SAFETY: the domain lives, and `attr` is valid for reads.
+        let raw = unsafe { (context.verbs().create_ah)(domain.raw().as_ptr(), &raw mut attr) };
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| VerbsError::last("ibv_create_ah", Gid(attr.grh.dgid.raw).to_string()))?;
+        Ok(Self { raw, domain: Arc::clone(domain) })
+    }
+}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once. A datagram under way that names it is at worst lost.
+        unsafe { (self.domain.context().verbs().destroy_ah)(self.raw.as_ptr()) };
+    }
+}

@@ -1,0 +1,278 @@
+//! Completion queues, and the descriptors on which a thread can sleep until there is a completion.
+#![allow(unsafe_code)]
+
+use super::context::Context;
+use super::error::VerbsError;
+use super::sys::{ibv_comp_channel, ibv_cq, ibv_wc};
+use core::ffi::c_int;
+use core::ptr::{NonNull, null_mut};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// How a posted operation ended, as the device says it (`struct ibv_wc`).
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(transparent)]
+pub struct WorkCompletion(pub(crate) ibv_wc);
+
+impl WorkCompletion {
+    /// The number that the operation was posted with.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.0.wr_id
+    }
+
+    /// How it ended.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        Status(self.0.status)
+    }
+
+    /// The own queue pair.
+    #[must_use]
+    pub const fn queue_pair(&self) -> u32 {
+        self.0.qp_num
+    }
+
+    /// Whether it is a receive; only told if it ended well.
+    #[must_use]
+    pub const fn is_receive(&self) -> bool {
+        self.0.opcode & super::sys::IBV_WC_RECV != 0
+    }
+
+    /// The bytes that were received, the header of a datagram included.
+    #[must_use]
+    pub const fn bytes(&self) -> u32 {
+        self.0.byte_len
+    }
+
+    /// The sender's queue pair, of a datagram.
+    #[must_use]
+    pub const fn source_queue_pair(&self) -> u32 {
+        self.0.src_qp
+    }
+}
+
+/// `enum ibv_wc_status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Status(pub(crate) u32);
+
+impl Status {
+    /// It was executed.
+    pub const SUCCESS: Self = Self(super::sys::IBV_WC_SUCCESS);
+    /// It was not tried: an operation before it failed, or the queue pair was stopped.
+    pub const FLUSHED: Self = Self(super::sys::IBV_WC_WR_FLUSH_ERR);
+    /// The peer's device does not allow it: no such key, no right, outside of the range.
+    pub const REMOTE_ACCESS: Self = Self(super::sys::IBV_WC_REM_ACCESS_ERR);
+    /// The peer's device does not understand it: misaligned, too long, or not allowed through this queue pair.
+    pub const REMOTE_INVALID: Self = Self(super::sys::IBV_WC_REM_INV_REQ_ERR);
+    /// Nothing came back within all retries.
+    pub const RETRIES_EXCEEDED: Self = Self(super::sys::IBV_WC_RETRY_EXC_ERR);
+
+    /// `enum ibv_wc_status` by its name in the InfiniBand specification.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self.0 {
+            0 => "success",
+            1 => "local length error",
+            2 => "local QP operation error",
+            4 => "local protection error",
+            5 => "flushed",
+            6 => "memory window bind error",
+            7 => "bad response error",
+            8 => "local access error",
+            9 => "remote invalid request error",
+            10 => "remote access error",
+            11 => "remote operation error",
+            12 => "transport retry counter exceeded",
+            13 => "RNR retry counter exceeded",
+            19 => "fatal error",
+            20 => "response timeout error",
+            _ => "error",
+        }
+    }
+}
+
+/// A descriptor that becomes readable when an armed queue gets a completion.
+#[derive(Debug)]
+pub struct CompletionChannel {
+    raw: NonNull<ibv_comp_channel>,
+    context: Arc<Context>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for CompletionChannel {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionChannel {}
+
+impl CompletionChannel {
+    /// Makes one whose reads do not block.
+    pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
+        // SAFETY: the context is open.
+        let raw = unsafe { (context.verbs().create_comp_channel)(context.raw().as_ptr()) };
+        let raw =
+            NonNull::new(raw).ok_or_else(|| VerbsError::last("ibv_create_comp_channel", context.device()))?;
+        let channel = Arc::new(Self { raw, context: Arc::clone(context) });
+        // SAFETY: the channel lives, so its descriptor is open.
+        unsafe { no_block(raw.as_ref().fd) }
+            .map_err(|errno| VerbsError::failed("fcntl", context.device(), errno))?;
+        Ok(channel)
+    }
+
+    /// Takes one event, if there is one. Takes none for another thread: the queue that it is of must be polled then.
+    pub fn take_event(&self) -> Result<bool, VerbsError> {
+        let (mut queue, mut user) = (null_mut(), null_mut());
+        let verbs = self.context.verbs();
+        // SAFETY: the channel lives, and both are valid for writes.
+        if unsafe { (verbs.get_cq_event)(self.raw.as_ptr(), &raw mut queue, &raw mut user) } != 0 {
+            return match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(false),
+                errno => Err(VerbsError::failed(
+                    "ibv_get_cq_event",
+                    self.context.device(),
+                    errno.unwrap_or(libc::EIO),
+                )),
+            };
+        }
+        // SAFETY: the event is of a living queue: one is not destroyed before its events are acknowledged, and that is
+        // done here, once.
+        unsafe { (verbs.ack_cq_events)(queue, 1) };
+        Ok(true)
+    }
+}
+
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel lives.
+        unsafe { BorrowedFd::borrow_raw(self.raw.as_ref().fd) }
+    }
+}
+
+impl Drop for CompletionChannel {
+    fn drop(&mut self) {
+        // SAFETY: all queues on the channel hold it, so none is left; it is destroyed once.
+        unsafe { (self.context.verbs().destroy_comp_channel)(self.raw.as_ptr()) };
+    }
+}
+
+/// A completion queue.
+#[derive(Debug)]
+pub struct CompletionQueue {
+    raw: NonNull<ibv_cq>,
+    context: Arc<Context>,
+    /// Held so that it outlives the queue.
+    _channel: Option<Arc<CompletionChannel>>,
+}
+
+// SAFETY: as for `Context`: polling and arming are safe from any thread.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionQueue {}
+
+impl CompletionQueue {
+    /// Makes one with room for at least `entries` completions. More than that at a time break all its queue pairs.
+    pub fn new(
+        context: &Arc<Context>,
+        entries: u32,
+        channel: Option<&Arc<CompletionChannel>>,
+    ) -> Result<Arc<Self>, VerbsError> {
+        if channel.is_some_and(|c| !Arc::ptr_eq(&c.context, context)) {
+            return Err(VerbsError::failed("ibv_create_cq", context.device(), libc::EXDEV));
+        }
+        let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
+        let raw_channel = channel.map_or(null_mut(), |c| c.raw.as_ptr());
+        // SAFETY: context and channel are open, and the channel is held as long as the queue lives.
+        let raw = unsafe {
+            (context.verbs().create_cq)(context.raw().as_ptr(), entries, null_mut(), raw_channel, 0)
+        };
+        let raw = NonNull::new(raw).ok_or_else(|| VerbsError::last("ibv_create_cq", context.device()))?;
+        Ok(Arc::new(Self { raw, context: Arc::clone(context), _channel: channel.cloned() }))
+    }
+
+    /// The device it is on.
+    #[must_use]
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) const fn raw(&self) -> NonNull<ibv_cq> {
+        self.raw
+    }
+
+    /// Takes completions, the oldest first; returns how many of `out` were filled. No system call with providers that
+    /// map their queues, which are all.
+    #[inline]
+    pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, PostError> {
+        let len = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
+        // SAFETY: the queue lives; `out` is valid for `len` completions, and a `WorkCompletion` is an `ibv_wc`.
+        let taken = unsafe {
+            match self.raw.as_ref().context.as_ref().and_then(|context| context.ops.poll_cq) {
+                Some(poll) => poll(self.raw.as_ptr(), len, out.as_mut_ptr().cast()),
+                None => return Err(PostError(libc::ENOSYS)),
+            }
+        };
+        usize::try_from(taken).map_err(|_| PostError(libc::EIO))
+    }
+
+    /// Has the next completion make the channel readable, once. Poll again after this, before sleeping.
+    pub fn arm(&self) -> Result<(), PostError> {
+        // SAFETY: the queue lives.
+        let errno = unsafe {
+            match self.raw.as_ref().context.as_ref().and_then(|context| context.ops.req_notify_cq) {
+                Some(arm) => arm(self.raw.as_ptr(), 0),
+                None => libc::ENOSYS,
+            }
+        };
+        PostError::check(errno)
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: all queue pairs on the queue hold it, so none is left; it is destroyed once.
+        unsafe { (self.context.verbs().destroy_cq)(self.raw.as_ptr()) };
+    }
+}
+
+/// Why the device did not take an operation; holds an error number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PostError(pub i32);
+
+impl PostError {
+    /// The queue is full, or the queue pair is not connected.
+    #[must_use]
+    pub const fn is_full(self) -> bool {
+        self.0 == libc::ENOMEM
+    }
+
+    pub(crate) const fn check(errno: c_int) -> Result<(), Self> {
+        // Old providers return -1.
+        match errno {
+            0 => Ok(()),
+            n if n < 0 => Err(Self(libc::EIO)),
+            n => Err(Self(n)),
+        }
+    }
+}
+
+impl core::fmt::Display for PostError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "the device refused an operation: {}", io::Error::from_raw_os_error(self.0))
+    }
+}
+
+impl std::error::Error for PostError {}
+
+/// Makes reads of a descriptor return at once.
+///
+/// # Safety
+///
+/// The descriptor is open.
+pub(crate) unsafe fn no_block(fd: c_int) -> Result<(), i32> {
+    // SAFETY: as the caller promises; the calls take and return integers.
+    let done = unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        flags >= 0 && libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) >= 0
+    };
+    if done { Ok(()) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)) }
+}

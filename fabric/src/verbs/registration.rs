@@ -1,0 +1,192 @@
+//! Memory that a device may reach, and what peers may do there.
+#![allow(unsafe_code)]
+
+use super::context::ProtectionDomain;
+use super::error::VerbsError;
+use super::sys::{
+    IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_READ, IBV_ACCESS_REMOTE_WRITE, ibv_mr,
+};
+use core::fmt::Debug;
+use core::ops::{BitOr, Range};
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use std::io;
+use std::sync::Arc;
+
+/// Memory that stays mapped, at one place and with one length, as long as it lives.
+///
+/// # Safety
+///
+/// [`Memory::words`] returns the same slice on every call until the value is dropped, and it is mapped for writing.
+pub unsafe trait Memory: Debug + Send + Sync + 'static {
+    /// Its words. A device changes them at any time, word by word.
+    fn words(&self) -> &[AtomicU64];
+}
+
+/// What peers may do: with a registration, or through a queue pair. Both must allow it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Rights(u32);
+
+impl Rights {
+    /// Nothing.
+    pub const NONE: Self = Self(0);
+    /// READ.
+    pub const READ: Self = Self(IBV_ACCESS_REMOTE_READ);
+    /// WRITE.
+    pub const WRITE: Self = Self(IBV_ACCESS_REMOTE_WRITE);
+    /// CAS.
+    pub const CAS: Self = Self(IBV_ACCESS_REMOTE_ATOMIC);
+    /// Everything.
+    pub const ALL: Self = Self(Self::READ.0 | Self::WRITE.0 | Self::CAS.0);
+
+    /// Whether all of `other` is in it.
+    #[must_use]
+    pub const fn allows(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(crate) const fn flags(self) -> u32 {
+        self.0
+    }
+}
+
+impl BitOr for Rights {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// Own memory in a posted operation. The device refuses what lies outside the registration of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// Its address in this process.
+    pub address: u64,
+    /// Its length in bytes.
+    pub bytes: u32,
+    /// The registration's key.
+    pub lkey: u32,
+}
+
+/// A peer's memory in a posted operation. The peer's device refuses what the key does not allow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Its address in the peer's process.
+    pub address: u64,
+    /// The registration's key.
+    pub rkey: u32,
+}
+
+/// A registration: a range of memory that is pinned, with a key for the own device and one for peers.
+#[derive(Debug)]
+pub struct Registration {
+    raw: NonNull<ibv_mr>,
+    domain: Arc<ProtectionDomain>,
+    memory: Arc<dyn Memory>,
+    range: Range<usize>,
+    rights: Rights,
+    keys: (u32, u32),
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Registration {}
+// SAFETY: as above.
+unsafe impl Sync for Registration {}
+
+impl Registration {
+    /// Registers a range, in bytes, of some memory. The own device may always read and write it.
+    pub fn new(
+        domain: &Arc<ProtectionDomain>,
+        memory: Arc<dyn Memory>,
+        range: Range<usize>,
+        rights: Rights,
+    ) -> Result<Self, VerbsError> {
+        let (words, context) = (memory.words(), domain.context());
+        let max = size_of_val(words);
+        if range.start >= range.end || range.end > max {
+            return Err(VerbsError::OutOfBounds {
+                what: "the end of a range of memory",
+                value: range.end as u64,
+                max: max as u64,
+            });
+        }
+        let at = words.as_ptr().cast::<u8>().cast_mut();
+        let flags = IBV_ACCESS_LOCAL_WRITE | rights.flags();
+        // SAFETY: the range lies within the words, which stay mapped as long as `memory` is held, that is, until after
+        // the registration has ended. They are atomics, so the device's accesses race with nothing.
+        let raw = unsafe {
+            (context.verbs().reg_mr)(domain.raw().as_ptr(), at.add(range.start).cast(), range.len(), flags)
+        };
+        let Some(raw) = NonNull::new(raw) else {
+            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+            let limit = locked_memory_limit();
+            return Err(if errno == libc::ENOMEM && range.len() as u64 > limit {
+                VerbsError::LockedMemory { bytes: range.len(), limit }
+            } else {
+                VerbsError::failed("ibv_reg_mr", context.device(), errno)
+            });
+        };
+        // SAFETY: the library's structure lives until `ibv_dereg_mr`.
+        let keys = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
+        Ok(Self { raw, domain: Arc::clone(domain), memory, range, rights, keys })
+    }
+
+    /// What peers may do with it.
+    #[must_use]
+    pub const fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    /// The range of the memory, in bytes.
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
+    /// All the memory, of which the range is a part.
+    #[must_use]
+    pub fn memory(&self) -> &Arc<dyn Memory> {
+        &self.memory
+    }
+
+    /// The key that peers name.
+    #[must_use]
+    pub const fn rkey(&self) -> u32 {
+        self.keys.1
+    }
+
+    /// The address of byte `offset` of the memory (not of the range).
+    #[must_use]
+    pub fn address(&self, offset: usize) -> u64 {
+        (self.memory.words().as_ptr().expose_provenance() + offset) as u64
+    }
+
+    /// Bytes of the memory as the own device names them.
+    #[must_use]
+    pub fn local(&self, offset: usize, bytes: u32) -> Local {
+        Local { address: self.address(offset), bytes, lkey: self.keys.0 }
+    }
+
+    /// A place of the memory as a peer's device names it.
+    #[must_use]
+    pub fn target(&self, offset: usize) -> Target {
+        Target { address: self.address(offset), rkey: self.keys.1 }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // SAFETY: the registration ends once; `memory` is dropped only after this.
+        unsafe { (self.domain.context().verbs().dereg_mr)(self.raw.as_ptr()) };
+    }
+}
+
+/// Bytes that this process may lock.
+fn locked_memory_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is valid for a write.
+    match unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } {
+        0 => limit.rlim_cur,
+        _ => u64::MAX,
+    }
+}

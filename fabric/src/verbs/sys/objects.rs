@@ -1,0 +1,113 @@
+//! Objects of libibverbs: made and freed by the library, with those first fields that applications may read, and the
+//! operations that the headers call through the device's context.
+
+use super::values::{ibv_recv_wr, ibv_send_wr, ibv_wc};
+use core::ffi::{c_int, c_uint, c_void};
+use libc::{pthread_cond_t, pthread_mutex_t};
+
+/// Only its name is wanted, and a function tells it.
+#[repr(C)]
+pub(crate) struct ibv_device {
+    opaque: [u8; 0],
+}
+
+/// Not used.
+#[repr(C)]
+pub(crate) struct ibv_srq {
+    opaque: [u8; 0],
+}
+
+/// Not used.
+#[repr(C)]
+pub(crate) struct ibv_mw {
+    opaque: [u8; 0],
+}
+
+#[repr(C)]
+pub(crate) struct ibv_comp_channel {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) fd: c_int,
+    pub(crate) refcnt: c_int,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_pd {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) handle: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_ah {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) handle: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_mr {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) addr: *mut c_void,
+    pub(crate) length: usize,
+    pub(crate) handle: u32,
+    pub(crate) lkey: u32,
+    pub(crate) rkey: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_cq {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) channel: *mut ibv_comp_channel,
+    pub(crate) cq_context: *mut c_void,
+    pub(crate) handle: u32,
+    pub(crate) cqe: c_int,
+    mutex: pthread_mutex_t,
+    cond: pthread_cond_t,
+    comp_events_completed: u32,
+    async_events_completed: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_qp {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) qp_context: *mut c_void,
+    pub(crate) pd: *mut ibv_pd,
+    pub(crate) send_cq: *mut ibv_cq,
+    pub(crate) recv_cq: *mut ibv_cq,
+    pub(crate) srq: *mut ibv_srq,
+    pub(crate) handle: u32,
+    pub(crate) qp_num: u32,
+    pub(crate) state: c_uint,
+    pub(crate) qp_type: c_uint,
+    mutex: pthread_mutex_t,
+    cond: pthread_cond_t,
+    events_completed: u32,
+}
+
+/// An entry of the table that is not used here.
+type Unused = Option<unsafe extern "C" fn()>;
+
+/// What the inline functions of the header call: no symbol of the library stands for these.
+#[repr(C)]
+pub(crate) struct ibv_context_ops {
+    unused_to_poll: [Unused; 11],
+    pub(crate) poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int>,
+    pub(crate) req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
+    unused_to_post: [Unused; 12],
+    pub(crate) post_send:
+        Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
+    pub(crate) post_recv:
+        Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
+    unused_to_end: [Unused; 5],
+}
+
+#[repr(C)]
+pub(crate) struct ibv_context {
+    pub(crate) device: *mut ibv_device,
+    pub(crate) ops: ibv_context_ops,
+    pub(crate) cmd_fd: c_int,
+    pub(crate) async_fd: c_int,
+    pub(crate) num_comp_vectors: c_int,
+    mutex: pthread_mutex_t,
+    abi_compat: *mut c_void,
+}
