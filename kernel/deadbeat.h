@@ -5,6 +5,8 @@
  * programs and their readers.
  *
  * An open file has one configuration and any number of registrations. Closing it takes them back.
+ * poll(2) reports POLLHUP when the module wants to go: close the file then, and open it again
+ * later.
  */
 #ifndef DEADBEAT_H
 #define DEADBEAT_H

@@ -9,15 +9,42 @@
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <linux/poll.h>
 #include <linux/slab.h>
 #include <linux/uaccess.h>
+#include <linux/wait.h>
 
 #include "internal.h"
 
+/* An open file keeps the module from going, so whoever wants it to go asks the files to close. */
+static bool drain;
+static DECLARE_WAIT_QUEUE_HEAD(drain_wait);
+
+static int drain_set(const char *value, const struct kernel_param *parameter)
+{
+	int error = param_set_bool(value, parameter);
+
+	if (!error)
+		wake_up_interruptible_poll(&drain_wait, EPOLLHUP);
+	return error;
+}
+
+static const struct kernel_param_ops drain_ops = {
+	.set = drain_set,
+	.get = param_get_bool,
+};
+
+module_param_cb(drain, &drain_ops, &drain, 0644);
+MODULE_PARM_DESC(drain, "asks programs to close the device, and refuses to open it: before rmmod");
+
 static int deadbeat_open(struct inode *inode, struct file *file)
 {
-	struct session *session = kzalloc(sizeof(*session), GFP_KERNEL_ACCOUNT);
+	struct session *session;
 
+	if (READ_ONCE(drain))
+		return -ENODEV;
+	session = kzalloc(sizeof(*session), GFP_KERNEL_ACCOUNT);
 	if (!session)
 		return -ENOMEM;
 	refcount_set(&session->users, 1);
@@ -143,9 +170,16 @@ static long deadbeat_ioctl(struct file *file, unsigned int command, unsigned lon
 	}
 }
 
+static __poll_t deadbeat_poll(struct file *file, poll_table *wait)
+{
+	poll_wait(file, &drain_wait, wait);
+	return READ_ONCE(drain) ? EPOLLHUP : 0;
+}
+
 static const struct file_operations deadbeat_operations = {
 	.owner = THIS_MODULE,
 	.open = deadbeat_open,
+	.poll = deadbeat_poll,
 	.release = deadbeat_release,
 	.unlocked_ioctl = deadbeat_ioctl,
 	.compat_ioctl = compat_ptr_ioctl,
