@@ -356,6 +356,19 @@ impl Layout {
         self.values as u32 + index * self.limits.value_bytes
     }
 
+    /// The whole slot ring.
+    #[must_use]
+    pub const fn slots(&self) -> core::ops::Range<u32> {
+        self.slots as u32..self.slots as u32 + self.limits.slots * 8
+    }
+
+    /// All value areas.
+    #[must_use]
+    pub const fn values(&self) -> core::ops::Range<u32> {
+        let bytes = self.limits.slots * self.limits.proposers * self.limits.value_bytes;
+        self.values as u32..self.values as u32 + bytes
+    }
+
     /// A lane's fixed part; its datagrams follow.
     #[must_use]
     pub fn lane(&self, lane: u32) -> u32 {

@@ -430,7 +430,7 @@ impl Id {
     }
 
     /// What `ibv_modify_qp` wants to bring a queue pair of this connection into a state, and the mask of it.
-    fn attributes(&self, state: u32) -> Result<(ibv_qp_attr, c_int), VerbsError> {
+    pub(crate) fn attributes(&self, state: u32) -> Result<(ibv_qp_attr, c_int), VerbsError> {
         let mut attr = ibv_qp_attr { qp_state: state, ..Default::default() };
         let mut mask = 0;
         // SAFETY: the id lives, and both are valid for reads and writes.

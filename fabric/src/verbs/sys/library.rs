@@ -11,11 +11,6 @@ use core::ptr::NonNull;
 use libc::sockaddr;
 use std::sync::OnceLock;
 
-unsafe extern "C" {
-    /// glibc's; the crate `libc` has it for other systems only.
-    fn dlvsym(handle: *mut c_void, symbol: *const c_char, version: *const c_char) -> *mut c_void;
-}
-
 fn open(library: Library) -> Result<NonNull<c_void>, VerbsError> {
     // SAFETY: the name ends in a zero. Loading runs the library's constructors; these are libraries of the system.
     let handle = unsafe { libc::dlopen(library.file().as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
@@ -36,7 +31,7 @@ fn symbol(
     version: &'static CStr,
 ) -> Result<NonNull<c_void>, VerbsError> {
     // SAFETY: the handle is of an open library and both strings end in a zero.
-    let at = unsafe { dlvsym(handle.as_ptr(), name.as_ptr(), version.as_ptr()) };
+    let at = unsafe { libc::dlvsym(handle.as_ptr(), name.as_ptr(), version.as_ptr()) };
     NonNull::new(at).ok_or(VerbsError::NoSymbol { library, symbol: name, version })
 }
 

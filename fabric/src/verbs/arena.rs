@@ -1,0 +1,273 @@
+//! Memory for a device: large pages where the host has them, on the device's NUMA node, never copied on a fork.
+#![allow(unsafe_code)]
+
+use super::error::VerbsError;
+use super::registration::Memory;
+use core::fmt;
+use core::ptr::{NonNull, null_mut};
+use core::sync::atomic::AtomicU64;
+use std::io;
+use std::sync::Arc;
+
+/// What pages are wished for. Each falls back to the next smaller that the host has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum HugePages {
+    /// Of the reserved pool (`vm.nr_hugepages`), else transparent.
+    #[default]
+    Explicit,
+    /// Transparent, if the kernel gives them on advice.
+    Transparent,
+    /// Ordinary ones.
+    Plain,
+}
+
+/// What pages memory has. A device walks fewer entries for larger ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pages {
+    /// Huge ones of the reserved pool.
+    Explicit,
+    /// Huge ones, in part at least, that the kernel may split again.
+    Transparent,
+    /// Ordinary ones.
+    Plain,
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Explicit => "huge pages",
+            Self::Transparent => "transparent huge pages",
+            Self::Plain => "ordinary pages",
+        })
+    }
+}
+
+/// Bytes of a huge page. Where they have another size, ordinary ones are used.
+const HUGE: usize = 2 << 20;
+
+/// Zeroed, private memory of this process.
+#[derive(Debug)]
+pub struct Arena {
+    words: NonNull<AtomicU64>,
+    len: usize,
+    mapped: (NonNull<u8>, usize),
+    pages: Pages,
+}
+
+// SAFETY: the words are atomics, valid from any thread until the arena is dropped.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+// SAFETY: the mapping is writable and stays as it is until the arena is dropped.
+unsafe impl Memory for Arena {
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: `words` are `len` mapped words as long as `self` lives, and are accessed as atomics only.
+        unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.len) }
+    }
+}
+
+impl Arena {
+    /// Takes at least `bytes`, on this NUMA node if there is room on it, all of it present at once.
+    pub fn new(bytes: usize, wish: HugePages, node: Option<u32>) -> Result<Arc<Self>, VerbsError> {
+        let bytes = bytes.max(8).next_multiple_of(8);
+        let explicit = (wish == HugePages::Explicit)
+            .then(|| map(bytes.next_multiple_of(HUGE), libc::MAP_HUGETLB | libc::MAP_HUGE_2MB).ok())
+            .flatten();
+        let (mapped, at) = match explicit {
+            Some(mapped) => (mapped, mapped.0),
+            None if wish == HugePages::Plain => {
+                let mapped = map(bytes, 0)?;
+                (mapped, mapped.0)
+            }
+            None => {
+                // One more, so that a huge page can begin at its multiple.
+                let mapped = map(bytes.next_multiple_of(HUGE) + HUGE, 0)?;
+                let skip = mapped.0.as_ptr().align_offset(HUGE);
+                // SAFETY: `skip` is less than `HUGE`, and the mapping is longer.
+                (mapped, unsafe { mapped.0.add(skip) })
+            }
+        };
+        let len = if wish == HugePages::Plain { bytes } else { bytes.next_multiple_of(HUGE) };
+        let mut arena = Self { words: at.cast(), len: len / 8, mapped, pages: Pages::Plain };
+        let advise = |advice| {
+            // SAFETY: the range lies within the mapping, and none of the advices changes what it holds.
+            unsafe { libc::madvise(at.as_ptr().cast(), len, advice) == 0 }
+        };
+        if explicit.is_none() && wish != HugePages::Plain {
+            // A kernel without transparent huge pages refuses; `pages` tells what came of it.
+            advise(libc::MADV_HUGEPAGE);
+        }
+        if let Some(node) = node {
+            prefer_node(at, len, node);
+        }
+        // A child of a fork must not make this process's pages copies of what the device writes.
+        if !advise(libc::MADV_DONTFORK) {
+            return Err(VerbsError::last("madvise", "the memory of a device"));
+        }
+        if !advise(libc::MADV_POPULATE_WRITE) {
+            // Kernels before 5.14: a store into each page.
+            for word in arena.words().iter().step_by(512) {
+                word.store(0, core::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        arena.pages = if explicit.is_some() { Pages::Explicit } else { pages_at(at.as_ptr().addr()) };
+        Ok(Arc::new(arena))
+    }
+
+    /// What pages it has.
+    #[must_use]
+    pub const fn pages(&self) -> Pages {
+        self.pages
+    }
+
+    /// Its length.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.len * 8
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: this is what `mmap` gave, and no reference outlives `self`.
+        unsafe { libc::munmap(self.mapped.0.as_ptr().cast(), self.mapped.1) };
+    }
+}
+
+fn map(bytes: usize, flags: i32) -> Result<(NonNull<u8>, usize), VerbsError> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags;
+    // SAFETY: a new mapping at an address that the kernel chooses.
+    let at = unsafe { libc::mmap(null_mut(), bytes, protection, flags, -1, 0) };
+    match NonNull::new(at.cast()) {
+        Some(start) if at != libc::MAP_FAILED => Ok((start, bytes)),
+        _ => Err(VerbsError::last("mmap", format!("{bytes} bytes"))),
+    }
+}
+
+/// Nodes that a mask can name.
+const NODES_MAX: usize = 1024;
+
+/// Asks for pages of a node. A node that is full or unknown is no fault: others are used.
+fn prefer_node(at: NonNull<u8>, len: usize, node: u32) {
+    let mut mask = [0_u64; NODES_MAX / 64];
+    let Some(word) = mask.get_mut(node as usize / 64) else { return };
+    *word = 1 << (node % 64);
+    // SAFETY: the range is mapped, and the kernel only reads the mask.
+    unsafe {
+        libc::syscall(
+            libc::SYS_mbind,
+            at.as_ptr(),
+            len,
+            libc::MPOL_PREFERRED,
+            mask.as_ptr(),
+            NODES_MAX as libc::c_ulong,
+            0_u32,
+        );
+    }
+}
+
+/// What pages the mapping at an address has, as far as the kernel tells (`/proc/self/smaps`).
+pub(crate) fn pages_at(address: usize) -> Pages {
+    std::fs::read_to_string("/proc/self/smaps").map_or(Pages::Plain, |smaps| pages_in(&smaps, address))
+}
+
+fn pages_in(smaps: &str, address: usize) -> Pages {
+    let mut inside = false;
+    for line in smaps.lines() {
+        let first = line.split_whitespace().next().unwrap_or("");
+        if let Some((from, to)) = first.split_once('-') {
+            let hex = |text| usize::from_str_radix(text, 16);
+            if let (Ok(from), Ok(to)) = (hex(from), hex(to)) {
+                inside = (from..to).contains(&address);
+                continue;
+            }
+        }
+        if !inside {
+            continue;
+        }
+        let kilobytes = line.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        match first {
+            "KernelPageSize:" if kilobytes >= 2048 => return Pages::Explicit,
+            "AnonHugePages:" | "ShmemPmdMapped:" | "FilePmdMapped:" if kilobytes > 0 => {
+                return Pages::Transparent;
+            }
+            _ => {}
+        }
+    }
+    Pages::Plain
+}
+
+/// The NUMA node of a device; `None` if the host has one node, or the device (one in software) sits nowhere.
+#[must_use]
+pub fn numa_node(device: &str) -> Option<u32> {
+    let path = format!("/sys/class/infiniband/{device}/device/numa_node");
+    // -1 stands for none.
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Keeps the calling thread on one core.
+pub fn pin_to_core(core: u32) -> io::Result<()> {
+    let core = core as usize;
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: zeros are an empty set, the core lies within it, and the kernel only reads it.
+    let done = unsafe {
+        let mut set = core::mem::zeroed::<libc::cpu_set_t>();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering::Relaxed;
+
+    #[test]
+    fn an_arena_is_zeroed_memory_whatever_pages_it_gets() {
+        for wish in [HugePages::Explicit, HugePages::Transparent, HugePages::Plain] {
+            let arena = Arena::new(10_000, wish, Some(0)).expect("memory");
+            assert!(arena.bytes() >= 10_000 && arena.words().len() * 8 == arena.bytes());
+            assert!(arena.words().iter().all(|word| word.load(Relaxed) == 0));
+            for (at, word) in arena.words().iter().enumerate() {
+                word.store(at as u64, Relaxed);
+            }
+            assert!(arena.words().iter().enumerate().all(|(at, word)| word.load(Relaxed) == at as u64));
+            if wish == HugePages::Plain {
+                assert_eq!(arena.pages(), Pages::Plain);
+            }
+        }
+    }
+
+    #[test]
+    fn the_kernel_tells_what_pages_a_mapping_has() {
+        let smaps = "7f0000000000-7f0000200000 rw-p 00000000 00:00 0 \n\
+                     KernelPageSize:        4 kB\nAnonHugePages:      2048 kB\n\
+                     7f0000200000-7f0000400000 rw-p 00000000 00:0f 123 /anon_hugepage (deleted)\n\
+                     KernelPageSize:     2048 kB\nAnonHugePages:         0 kB\n\
+                     7f0000400000-7f0000401000 rw-p 00000000 00:00 0 \n\
+                     KernelPageSize:        4 kB\nAnonHugePages:         0 kB\n";
+        assert_eq!(pages_in(smaps, 0x7f00_001f_ffff), Pages::Transparent);
+        assert_eq!(pages_in(smaps, 0x7f00_0020_0000), Pages::Explicit);
+        assert_eq!(pages_in(smaps, 0x7f00_0040_0010), Pages::Plain);
+        assert_eq!(pages_in(smaps, 0x10), Pages::Plain);
+    }
+
+    #[test]
+    fn a_thread_is_kept_on_a_core_that_is_there() {
+        std::thread::spawn(|| {
+            // SAFETY: takes nothing.
+            let core = u32::try_from(unsafe { libc::sched_getcpu() }).expect("a core");
+            pin_to_core(core).expect("the core that it ran on");
+            // SAFETY: as above.
+            assert_eq!(u32::try_from(unsafe { libc::sched_getcpu() }), Ok(core));
+            assert!(pin_to_core(u32::MAX).is_err());
+        })
+        .join()
+        .expect("it ran");
+    }
+}

@@ -1,0 +1,203 @@
+//! A region as peers may reach it: which of its bytes are registered with which right, and which peer gets which key.
+//!
+//! | registration | what | right | who gets its key |
+//! |---|---|---|---|
+//! | `read` | the whole region | READ | everybody |
+//! | `fence` | the 8 bytes of the fence word | CAS | lease caches and coordinators |
+//! | `slots` | the slot ring, of an acceptor | CAS | coordinators |
+//! | `values` | the value areas, of an acceptor | WRITE | coordinators |
+//!
+//! A key is no secret: it can be guessed. So the queue pair of a peer allows no more than its role, either
+//! ([`Role::rights`]), and both must allow an operation. What is left for a coordinator is to CAS its way to a word that
+//! it has a key for; nobody can WRITE a member's region at all, and only its fence word can be swapped.
+
+use super::context::ProtectionDomain;
+use super::error::VerbsError;
+use super::registration::{Memory, Registration, Rights, Target};
+use crate::layout::Layout;
+use core::ops::Range;
+use std::sync::Arc;
+
+/// What a peer is to the owner of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// A member or an observer.
+    Reader,
+    /// A lease cache: it raises fences.
+    Fencer,
+    /// A coordinator: it raises fences and, at an acceptor, proposes views.
+    Proposer,
+}
+
+impl Role {
+    /// What a queue pair allows a peer of this role at a region that is, or is not, an acceptor's.
+    #[must_use]
+    pub fn rights(self, acceptor: bool) -> Rights {
+        match self {
+            Self::Reader => Rights::READ,
+            Self::Proposer if acceptor => Rights::ALL,
+            Self::Fencer | Self::Proposer => Rights::READ | Rights::CAS,
+        }
+    }
+}
+
+/// By which keys a peer reaches a region. A key that it was not given is `None`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// The address of the region's first byte in its owner's process.
+    pub base: u64,
+    /// Of the whole region, for READ.
+    pub read: Option<u32>,
+    /// Of the fence word, for CAS.
+    pub fence: Option<u32>,
+    /// Of the slot ring, for CAS.
+    pub slots: Option<u32>,
+    /// Of the value areas, for WRITE.
+    pub values: Option<u32>,
+}
+
+impl Keys {
+    fn target(&self, key: Option<u32>, offset: u32) -> Option<Target> {
+        Some(Target { address: self.base.checked_add(u64::from(offset))?, rkey: key? })
+    }
+
+    /// For a READ; `None` if it lies outside the region, or the peer gave no key.
+    #[must_use]
+    pub fn read(&self, layout: &Layout, offset: u32, bytes: u32) -> Option<Target> {
+        let inside = u64::from(offset) + u64::from(bytes) <= layout.bytes() as u64;
+        self.target(self.read.filter(|_| inside), offset)
+    }
+
+    /// For a WRITE: only the value areas can be written.
+    #[must_use]
+    pub fn write(&self, layout: &Layout, offset: u32, bytes: u32) -> Option<Target> {
+        self.target(self.values.filter(|_| lies_in(&layout.values(), offset, bytes)), offset)
+    }
+
+    /// For a CAS: only slots and the fence word can be swapped.
+    #[must_use]
+    pub fn cas(&self, layout: &Layout, offset: u32) -> Option<Target> {
+        let key = if offset == layout.fence() {
+            self.fence
+        } else {
+            self.slots.filter(|_| offset.is_multiple_of(8) && lies_in(&layout.slots(), offset, 8))
+        };
+        self.target(key, offset)
+    }
+}
+
+fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
+    range.start <= offset && u64::from(offset) + u64::from(bytes) <= u64::from(range.end)
+}
+
+/// A region that is registered with a device. Dropping it ends every peer's access at once.
+#[derive(Debug)]
+pub struct Exposed {
+    read: Registration,
+    fence: Registration,
+    acceptor: Option<Acceptor>,
+}
+
+#[derive(Debug)]
+struct Acceptor {
+    slots: Registration,
+    values: Registration,
+}
+
+impl Exposed {
+    /// Registers a region of this layout. `acceptor` says whether coordinators decide views in it.
+    pub fn new(
+        domain: &Arc<ProtectionDomain>,
+        region: &Arc<dyn Memory>,
+        layout: &Layout,
+        acceptor: bool,
+    ) -> Result<Self, VerbsError> {
+        let register = |range: Range<u32>, rights| {
+            Registration::new(domain, Arc::clone(region), range.start as usize..range.end as usize, rights)
+        };
+        let fence = layout.fence();
+        Ok(Self {
+            read: register(0..layout.bytes() as u32, Rights::READ)?,
+            fence: register(fence..fence + 8, Rights::CAS)?,
+            acceptor: acceptor
+                .then(|| {
+                    let slots = register(layout.slots(), Rights::CAS)?;
+                    Ok(Acceptor { slots, values: register(layout.values(), Rights::WRITE)? })
+                })
+                .transpose()?,
+        })
+    }
+
+    /// Whether coordinators decide views in it.
+    #[must_use]
+    pub const fn is_acceptor(&self) -> bool {
+        self.acceptor.is_some()
+    }
+
+    /// The whole region, for the own device.
+    #[must_use]
+    pub const fn whole(&self) -> &Registration {
+        &self.read
+    }
+
+    /// The keys that a peer of this role gets.
+    #[must_use]
+    pub fn keys(&self, role: Role) -> Keys {
+        let proposer = role == Role::Proposer;
+        let acceptor = self.acceptor.as_ref().filter(|_| proposer);
+        Keys {
+            base: self.read.address(0),
+            read: Some(self.read.rkey()),
+            fence: (role != Role::Reader).then(|| self.fence.rkey()),
+            slots: acceptor.map(|a| a.slots.rkey()),
+            values: acceptor.map(|a| a.values.rkey()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Limits;
+
+    const LIMITS: Limits = Limits {
+        seats: 2,
+        slots: 8,
+        proposers: 3,
+        value_bytes: 512,
+        lanes: 4,
+        lane_slots: 2,
+        datagram_bytes: 512,
+        recorder_events: 16,
+    };
+
+    #[test]
+    fn an_operation_gets_the_key_of_what_it_touches_or_none() {
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        let all = Keys { base: 1 << 20, read: Some(1), fence: Some(2), slots: Some(3), values: Some(4) };
+        let rkey = |target: Option<Target>| target.map(|t| t.rkey);
+        assert_eq!(all.read(&layout, 64, 8), Some(Target { address: (1 << 20) + 64, rkey: 1 }));
+        assert_eq!(rkey(all.read(&layout, layout.bytes() as u32 - 8, 16)), None);
+        assert_eq!(rkey(all.cas(&layout, layout.fence())), Some(2));
+        assert_eq!(rkey(all.cas(&layout, layout.fence() + 8)), None);
+        assert_eq!(rkey(all.cas(&layout, layout.slot(7))), Some(3));
+        assert_eq!(rkey(all.cas(&layout, layout.slot(7) + 4)), None);
+        assert_eq!(rkey(all.cas(&layout, layout.slot(7) + 8)), None);
+        assert_eq!(rkey(all.write(&layout, layout.value(7, 3), 512)), Some(4));
+        assert_eq!(rkey(all.write(&layout, layout.value(7, 3), 513)), None);
+        assert_eq!(rkey(all.write(&layout, layout.slot(0), 8)), None);
+        let reader = Keys { fence: None, slots: None, values: None, ..all };
+        assert_eq!(rkey(reader.cas(&layout, layout.fence())), None);
+        assert_eq!(rkey(reader.write(&layout, layout.value(0, 1), 8)), None);
+    }
+
+    #[test]
+    fn a_queue_pair_allows_no_more_than_the_role() {
+        assert_eq!(Role::Reader.rights(true), Rights::READ);
+        assert!(
+            !Role::Fencer.rights(true).allows(Rights::WRITE) && Role::Fencer.rights(true).allows(Rights::CAS)
+        );
+        assert!(!Role::Proposer.rights(false).allows(Rights::WRITE));
+        assert!(Role::Proposer.rights(true).allows(Rights::ALL));
+    }
+}

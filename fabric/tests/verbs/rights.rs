@@ -1,0 +1,184 @@
+//! Who may do what in a region: the device enforces it, whatever a peer posts.
+
+use crate::support::{Duo, arena, layout, nic, register};
+use obol_fabric::verbs::exposed::{Exposed, Keys, Role};
+use obol_fabric::verbs::nic::Nic;
+use obol_fabric::verbs::queue::Status;
+use obol_fabric::verbs::registration::{Memory, Registration, Rights, Target};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// A region, a peer of a role that is connected to it, and the peer's own memory.
+struct Case {
+    region: Arc<dyn Memory>,
+    exposed: Exposed,
+    keys: Keys,
+    duo: Duo,
+    here: Registration,
+}
+
+impl Case {
+    fn new(nic: &Nic, acceptor: bool, role: Role) -> Self {
+        let region = arena(layout().bytes());
+        let exposed = Exposed::new(nic.domain(), &region, &layout(), acceptor).expect("registered");
+        let keys = exposed.keys(role);
+        let here = register(nic, &arena(4096), Rights::NONE);
+        Self { region, exposed, keys, duo: Duo::new(nic, role.rights(acceptor)), here }
+    }
+
+    /// The status of a READ, WRITE or CAS of the word at an offset.
+    fn read(&self, target: Target) -> Status {
+        self.duo.asks.read(1, self.here.local(0, 8), target, true).expect("posted");
+        self.duo.next().status()
+    }
+
+    fn write(&self, target: Target) -> Status {
+        self.duo.asks.write_inline(1, &[1; 8], target, true).expect("posted");
+        self.duo.next().status()
+    }
+
+    fn cas(&self, target: Target) -> Status {
+        self.duo.asks.cas(1, self.here.local(0, 8), target, 0, 1, true).expect("posted");
+        self.duo.next().status()
+    }
+
+    /// A place in the region under any of the keys.
+    fn under(&self, rkey: Option<u32>, offset: u32) -> Target {
+        Target { address: self.keys.base + u64::from(offset), rkey: rkey.expect("the peer has this key") }
+    }
+
+    fn word(&self, offset: u32) -> u64 {
+        self.region.words()[offset as usize / 8].load(Relaxed)
+    }
+
+    fn is_untouched(&self) -> bool {
+        self.region.words().iter().all(|word| word.load(Relaxed) == 0)
+    }
+}
+
+/// Refused by the key or by the queue pair: devices differ in how they say it.
+#[track_caller]
+fn refused(status: Status) {
+    assert!(matches!(status, Status::REMOTE_ACCESS | Status::REMOTE_INVALID), "{}", status.name());
+}
+
+#[test]
+fn a_reader_reads_everything_and_changes_nothing() {
+    let Some(nic) = nic() else { return };
+    let last = layout().bytes() as u32 - 8;
+    for acceptor in [false, true] {
+        let case = Case::new(&nic, acceptor, Role::Reader);
+        assert_eq!((case.keys.fence, case.keys.slots, case.keys.values), (None, None, None));
+        for offset in [0, layout().fence(), layout().slot(0), last] {
+            let target = case.keys.read(&layout(), offset, 8).expect("inside");
+            assert_eq!(case.read(target), Status::SUCCESS);
+        }
+        let key = case.keys.read;
+        refused(case.write(case.under(key, layout().value(0, 1))));
+        assert!(case.is_untouched());
+        // The queue pair is broken now: a new one for each try.
+        let case = Case::new(&nic, acceptor, Role::Reader);
+        refused(case.cas(case.under(case.keys.read, layout().fence())));
+        assert!(case.is_untouched());
+    }
+}
+
+#[test]
+fn a_reader_that_has_guessed_all_keys_changes_nothing() {
+    let Some(nic) = nic() else { return };
+    let (fence, slot, value) = (layout().fence(), layout().slot(0), layout().value(0, 1));
+    for part in 0..3 {
+        let case = Case::new(&nic, true, Role::Reader);
+        let guessed = case.exposed.keys(Role::Proposer);
+        match part {
+            0 => refused(case.cas(case.under(guessed.fence, fence))),
+            1 => refused(case.cas(case.under(guessed.slots, slot))),
+            _ => refused(case.write(case.under(guessed.values, value))),
+        }
+        assert!(case.is_untouched());
+    }
+}
+
+#[test]
+fn a_fencer_swaps_the_fence_word_and_nothing_else() {
+    let Some(nic) = nic() else { return };
+    let fence = layout().fence();
+    let case = Case::new(&nic, false, Role::Fencer);
+    assert_eq!(case.cas(case.keys.cas(&layout(), fence).expect("it has this key")), Status::SUCCESS);
+    assert_eq!(case.word(fence), 1);
+    for offset in [fence - 8, fence + 8, layout().page(), layout().seat(0), layout().slot(0)] {
+        let case = Case::new(&nic, false, Role::Fencer);
+        refused(case.cas(case.under(case.keys.fence, offset)));
+        assert!(case.is_untouched());
+        let case = Case::new(&nic, false, Role::Fencer);
+        refused(case.write(case.under(case.keys.fence, offset)));
+        assert!(case.is_untouched());
+    }
+    let case = Case::new(&nic, false, Role::Fencer);
+    refused(case.write(case.under(case.keys.fence, fence)));
+    assert!(case.is_untouched());
+}
+
+#[test]
+fn a_coordinator_swaps_the_fence_word_of_a_member_and_writes_nothing_there() {
+    let Some(nic) = nic() else { return };
+    let case = Case::new(&nic, false, Role::Proposer);
+    assert_eq!((case.keys.slots, case.keys.values), (None, None));
+    assert_eq!(case.cas(case.under(case.keys.fence, layout().fence())), Status::SUCCESS);
+    for key in [case.keys.read, case.keys.fence] {
+        let rkey = key.expect("it has this key");
+        let case = Case::new(&nic, false, Role::Proposer);
+        let key = if Some(rkey) == key { case.keys.read } else { case.keys.fence };
+        refused(case.write(case.under(key, layout().value(0, 1))));
+        assert!(case.is_untouched());
+    }
+}
+
+#[test]
+fn a_coordinator_swaps_slots_and_writes_values_at_an_acceptor_and_nothing_else() {
+    let Some(nic) = nic() else { return };
+    let layout = layout();
+    let (slot, value) = (layout.slot(7), layout.value(7, 3));
+    let case = Case::new(&nic, true, Role::Proposer);
+    assert_eq!(case.cas(case.keys.cas(&layout, slot).expect("it has this key")), Status::SUCCESS);
+    assert_eq!(case.write(case.keys.write(&layout, value, 8).expect("it has this key")), Status::SUCCESS);
+    assert_eq!((case.word(slot), case.word(value)), (1, u64::from_ne_bytes([1; 8])));
+    type Try = fn(&Case) -> Status;
+    let tries: [Try; 4] = [
+        |case| case.write(case.under(case.keys.slots, crate::support::layout().slot(0))),
+        |case| case.write(case.under(case.keys.values, crate::support::layout().values().end)),
+        |case| case.cas(case.under(case.keys.values, crate::support::layout().value(0, 1))),
+        |case| case.cas(case.under(case.keys.slots, crate::support::layout().slots().end)),
+    ];
+    for attempt in tries {
+        let case = Case::new(&nic, true, Role::Proposer);
+        refused(attempt(&case));
+        assert!(case.is_untouched());
+    }
+}
+
+#[test]
+fn permissions_are_switched_while_a_pair_is_connected() {
+    let Some(nic) = nic() else { return };
+    let theirs = arena(4096);
+    let there = register(&nic, &theirs, Rights::ALL);
+    let duo = Duo::new(&nic, Rights::READ | Rights::WRITE);
+    duo.asks.write_inline(1, &[1; 8], there.target(0), true).expect("posted");
+    duo.expect(1, Status::SUCCESS);
+    duo.answers.permit(Rights::READ).expect("switched");
+    duo.asks.write_inline(2, &[2; 8], there.target(0), true).expect("posted");
+    refused(duo.next().status());
+    assert_eq!(theirs.words()[0].load(Relaxed), u64::from_ne_bytes([1; 8]));
+}
+
+#[test]
+fn a_region_that_is_no_longer_exposed_is_out_of_reach_at_once() {
+    let Some(nic) = nic() else { return };
+    let Case { exposed, keys, duo, here, .. } = Case::new(&nic, false, Role::Reader);
+    let target = keys.read(&layout(), 0, 8).expect("inside");
+    duo.asks.read(1, here.local(0, 8), target, true).expect("posted");
+    duo.expect(1, Status::SUCCESS);
+    drop(exposed);
+    duo.asks.read(2, here.local(0, 8), target, true).expect("posted");
+    refused(duo.next().status());
+}

@@ -1,0 +1,115 @@
+//! A device, memory, and two connected queue pairs on it.
+
+use obol_fabric::verbs::arena::{Arena, HugePages};
+use obol_fabric::verbs::device::Wish;
+use obol_fabric::verbs::nic::Nic;
+use obol_fabric::verbs::pair::{End, Kind, QueuePair, Retry, Size};
+use obol_fabric::verbs::queue::{CompletionQueue, Status, WorkCompletion};
+use obol_fabric::verbs::registration::{Memory, Registration, Rights};
+use obol_fabric::{Layout, Limits};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bounds hangs only: an emulated device on a busy host is slow.
+pub(crate) const HANG: Duration = Duration::from_secs(60);
+
+/// Long enough for an emulated device, and not for ever.
+pub(crate) const RETRY: Retry = Retry { count: 6, timeout: 16 };
+
+/// READs and CASes under way in each direction.
+pub(crate) const READS: u8 = 4;
+
+pub(crate) const SIZE: Size = Size { sends: 32, receives: 32, inline_bytes: 64 };
+
+pub(crate) const LIMITS: Limits = Limits {
+    seats: 2,
+    slots: 8,
+    proposers: 3,
+    value_bytes: 512,
+    lanes: 4,
+    lane_slots: 2,
+    datagram_bytes: 512,
+    recorder_events: 16,
+};
+
+pub(crate) fn layout() -> Layout {
+    Layout::new(LIMITS).expect("the limits are in bounds")
+}
+
+/// The device of this host; `None`, with a word, where there is none and none is required.
+pub(crate) fn nic() -> Option<Nic> {
+    match Nic::open(&Wish::default(), 0) {
+        Ok(nic) => Some(nic),
+        Err(error) => {
+            let required = std::env::var_os("OBOL_VERBS").is_some_and(|value| value == "require");
+            assert!(!required, "a device is required: {error}");
+            eprintln!("skipped: {error}");
+            None
+        }
+    }
+}
+
+pub(crate) fn arena(bytes: usize) -> Arc<dyn Memory> {
+    Arena::new(bytes, HugePages::Plain, None).expect("memory")
+}
+
+/// Two queue pairs of one device, connected with each other.
+pub(crate) struct Duo {
+    /// Posts.
+    pub(crate) asks: QueuePair,
+    /// Is posted to.
+    pub(crate) answers: QueuePair,
+    pub(crate) done: Arc<CompletionQueue>,
+}
+
+impl Duo {
+    /// `rights` is what may be done through `answers`.
+    pub(crate) fn new(nic: &Nic, rights: Rights) -> Self {
+        let done = CompletionQueue::new(nic.context(), 64, None).expect("a queue");
+        let pair = || QueuePair::new(nic.domain(), Kind::Reliable, &done, &done, SIZE).expect("a queue pair");
+        let (asks, answers) = (pair(), pair());
+        let port = nic.choice().port;
+        asks.init(port, Rights::NONE).expect("INIT");
+        answers.init(port, rights).expect("INIT");
+        let end = |pair: &QueuePair| End {
+            path: nic.loopback(),
+            number: pair.number(),
+            first_packet: pair.number() & 0xff_ffff,
+            mtu: 3,
+        };
+        asks.connect(end(&asks).first_packet, &end(&answers), READS, RETRY).expect("RTS");
+        answers.connect(end(&answers).first_packet, &end(&asks), READS, RETRY).expect("RTS");
+        Self { asks, answers, done }
+    }
+
+    /// The next completion.
+    pub(crate) fn next(&self) -> WorkCompletion {
+        next(&self.done)
+    }
+
+    /// The next completion is of this operation, and ended so.
+    #[track_caller]
+    pub(crate) fn expect(&self, id: u64, status: Status) {
+        let done = self.next();
+        assert_eq!((done.id(), done.status()), (id, status), "{}", done.status().name());
+    }
+}
+
+/// The next completion of a queue.
+pub(crate) fn next(queue: &CompletionQueue) -> WorkCompletion {
+    let until = Instant::now() + HANG;
+    loop {
+        let mut one = [WorkCompletion::default()];
+        if queue.poll(&mut one).expect("it can be polled") == 1 {
+            return one[0];
+        }
+        assert!(Instant::now() < until, "no completion came");
+        std::thread::yield_now();
+    }
+}
+
+/// All of some memory, registered.
+pub(crate) fn register(nic: &Nic, memory: &Arc<dyn Memory>, rights: Rights) -> Registration {
+    let bytes = memory.words().len() * 8;
+    Registration::new(nic.domain(), Arc::clone(memory), 0..bytes, rights).expect("registered")
+}
