@@ -8,7 +8,7 @@ use crate::layout::{Header, Layout, Limits};
 use crate::shm::error::ShmError;
 use crate::shm::occupancy::Phase;
 use crate::shm::process::Process;
-use crate::shm::table::{REGIONS, Table};
+use crate::shm::table::{HOST_MAX, Origin, REGIONS, Table};
 use crate::types::{Incarnation, Name};
 use core::mem::offset_of;
 use std::fs::{self, DirBuilder};
@@ -57,16 +57,24 @@ pub struct RegionInfo {
 }
 
 impl Cluster {
-    /// Makes a cluster.
+    /// Makes a cluster that stays within this host.
     pub fn create(root: &Path, name: Name, limits: Limits) -> Result<Self, ShmError> {
+        Self::create_on(root, name, limits, Origin { nonce: nonce(), host: 0 })
+    }
+
+    /// Makes this host's part of a cluster of several hosts.
+    pub fn create_on(root: &Path, name: Name, limits: Limits, origin: Origin) -> Result<Self, ShmError> {
         Layout::new(limits)?;
+        if origin.host > HOST_MAX {
+            return Err(ShmError::NoSuchHost { host: origin.host, max: HOST_MAX });
+        }
         make_private(root)?;
         let dir = root.join(name.as_str());
         make_private(&dir)?;
         let table = dir.join("table");
         let draft = dir.join(format!("table.{}", std::process::id()));
         let _ = fs::remove_file(&draft);
-        Table::create(&draft, name, limits, nonce())?;
+        Table::create(&draft, name, limits, origin)?;
         let linked = fs::hard_link(&draft, &table);
         let _ = fs::remove_file(&draft);
         match linked {
@@ -169,6 +177,12 @@ impl Cluster {
     #[must_use]
     pub fn nonce(&self) -> u64 {
         self.table.nonce()
+    }
+
+    /// This host's number in the cluster; 0 if the cluster stays within this host.
+    #[must_use]
+    pub fn host(&self) -> u8 {
+        self.table.host()
     }
 
     /// The regions that have or had an owner, dead ones included until their number is reused.

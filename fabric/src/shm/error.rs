@@ -76,6 +76,13 @@ pub enum ShmError {
         /// Its holder.
         pid: u32,
     },
+    /// There is no such host number.
+    NoSuchHost {
+        /// The number.
+        host: u8,
+        /// The largest that works.
+        max: u8,
+    },
     /// There is no such region number.
     NoSuchRegion {
         /// The region.
@@ -174,6 +181,9 @@ impl fmt::Display for ShmError {
             }
             Self::NoSuchRegion { region, max } => {
                 write!(f, "region {region} does not exist; choose one of 1..={max}")
+            }
+            Self::NoSuchHost { host, max } => {
+                write!(f, "there is no host {host}; number the cluster's hosts from 1 to {max}")
             }
             Self::NoSuchAgent { wanted, existing } => {
                 write!(f, "no live process {wanted} in the cluster; {}", listed(existing))

@@ -35,4 +35,4 @@ pub use process::{Held, Process};
 pub use reader::{Reader, SeatInfo};
 pub use region::{Observed, Region};
 pub use run::Wait;
-pub use table::REGIONS;
+pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS};

@@ -20,7 +20,12 @@ use std::path::{Path, PathBuf};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Region numbers that a cluster has, 0 included, which is nobody's.
-pub const REGIONS: u32 = 256;
+pub const REGIONS: u32 = 1024;
+/// Region numbers that each host of a cluster of several hosts gives out: host `h` those from `h * PER_HOST` on. The
+/// numbers below the first host's are the coordinators'.
+pub const PER_HOST: u32 = 32;
+/// Hosts are numbered from 1 to this. Host 0 is all of a cluster that stays within one host.
+pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
 /// The first number that is not a coordinator's.
 pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
 
@@ -29,6 +34,7 @@ const HEADER_VERSION: usize = 1;
 const HEADER_LIMITS: usize = 2;
 const HEADER_NONCE: usize = 6;
 const HEADER_NAME: usize = 7;
+const HEADER_HOST: usize = 10;
 const CHANGES: usize = 16;
 const ENTRIES: usize = 64;
 const ENTRY_WORDS: usize = 8;
@@ -40,6 +46,15 @@ const ROLE: usize = 2;
 const NAME: usize = 3;
 
 const _: () = assert!(size_of::<Limits>() == (HEADER_NONCE - HEADER_LIMITS) * 8);
+
+/// What tells a cluster, and this host in it, from others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The same on all hosts of the cluster, and of no other cluster, also not of an earlier one of the same name.
+    pub nonce: u64,
+    /// This host's number, from 1 to [`HOST_MAX`]; 0 if the cluster stays within this host.
+    pub host: u8,
+}
 
 /// What a region's owner says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,12 +82,13 @@ pub(crate) struct Table {
 
 impl Table {
     /// Writes a new table to `path`, which nobody else knows yet.
-    pub(crate) fn create(path: &Path, name: Name, limits: Limits, nonce: u64) -> Result<(), ShmError> {
+    pub(crate) fn create(path: &Path, name: Name, limits: Limits, origin: Origin) -> Result<(), ShmError> {
         let map = map::create(path, WORDS * 8)?;
         map[0].store(MAGIC, Ordering::Relaxed);
         map[HEADER_VERSION].store(u64::from(layout::VERSION), Ordering::Relaxed);
         crate::memory::copy_in(&map[HEADER_LIMITS..HEADER_NONCE], limits.as_bytes());
-        map[HEADER_NONCE].store(nonce, Ordering::Relaxed);
+        map[HEADER_NONCE].store(origin.nonce, Ordering::Relaxed);
+        map[HEADER_HOST].store(u64::from(origin.host), Ordering::Relaxed);
         store_name(&map[HEADER_NAME..], name);
         Ok(())
     }
@@ -109,6 +125,19 @@ impl Table {
     /// Tells this cluster from others of the same name, before and after it.
     pub(crate) fn nonce(&self) -> u64 {
         self.map[HEADER_NONCE].load(Ordering::Relaxed)
+    }
+
+    /// Which of the cluster's hosts this is; 0 if there is only one.
+    pub(crate) fn host(&self) -> u8 {
+        self.map[HEADER_HOST].load(Ordering::Relaxed) as u8
+    }
+
+    /// The numbers that this host gives out.
+    fn own_numbers(&self) -> core::ops::Range<u32> {
+        match u32::from(self.host()) {
+            0 => FIRST_FREE..REGIONS,
+            host => host * PER_HOST..((host + 1) * PER_HOST).min(REGIONS),
+        }
     }
 
     /// Counts changes of entries, so that a reader can keep what it found.
@@ -155,7 +184,7 @@ impl Table {
         }
         // Numbers that nobody ever had come first: reusing one needs system calls to prove its holder dead.
         for used in [false, true] {
-            for region in FIRST_FREE..REGIONS {
+            for region in self.own_numbers() {
                 let Some(entry) = self.entry(region) else { continue };
                 if (entry[STATE].load(Ordering::Relaxed) != Occupancy::FREE) == used
                     && let Ok(claim) = self.try_claim(region, entry, me)
@@ -164,7 +193,7 @@ impl Table {
                 }
             }
         }
-        Err(ShmError::TableFull { path: self.path.clone(), regions: (REGIONS - FIRST_FREE) as usize })
+        Err(ShmError::TableFull { path: self.path.clone(), regions: self.own_numbers().len() })
     }
 
     /// The claim, or the pid of the live holder.
@@ -246,9 +275,13 @@ mod tests {
     use crate::shm::test::{LIMITS, Root, name};
 
     fn table(root: &Root) -> Table {
+        table_of(root, 0)
+    }
+
+    fn table_of(root: &Root, host: u8) -> Table {
         std::fs::create_dir(&**root).expect("made");
         let path = root.join("table");
-        Table::create(&path, name("c"), LIMITS, 7).expect("made");
+        Table::create(&path, name("c"), LIMITS, Origin { nonce: 7, host }).expect("made");
         Table::open(&path).expect("opened")
     }
 
@@ -264,15 +297,29 @@ mod tests {
             assert_eq!(claim.expect("free"), region);
         }
         let full = table.claim(None, me).map(|c| c.region).expect_err("full");
-        assert!(matches!(full, ShmError::TableFull { regions: 248, .. }), "{full}");
+        assert!(matches!(full, ShmError::TableFull { regions: 1016, .. }), "{full}");
         assert_eq!(table.claim(Some(3), me).map(|c| c.generation).expect("a coordinator's"), 1);
         for region in [0, REGIONS, u32::MAX] {
             let refused = table.claim(Some(region), me).map(|c| c.region);
-            assert!(matches!(refused, Err(ShmError::NoSuchRegion { max: 255, .. })));
+            assert!(matches!(refused, Err(ShmError::NoSuchRegion { max: 1023, .. })));
         }
         table.close(100, me);
         let again = table.claim(None, me).map(|c| (c.region, c.generation));
         assert_eq!(again.expect("one was let go"), (100, 2));
+    }
+
+    #[test]
+    fn a_host_gives_out_its_own_numbers_and_no_other_hosts() {
+        let root = Root::new();
+        let table = table_of(&root, HOST_MAX);
+        let me = Process::current().expect("alive");
+        let first = u32::from(HOST_MAX) * PER_HOST;
+        for region in first..first + PER_HOST {
+            assert_eq!(table.claim(None, me).map(|c| c.region).expect("free"), region);
+        }
+        let full = table.claim(None, me).map(|c| c.region).expect_err("full");
+        assert!(matches!(full, ShmError::TableFull { regions: 32, .. }), "{full}");
+        assert_eq!(table.claim(Some(2), me).map(|c| c.region).expect("a coordinator's"), 2);
     }
 
     #[test]

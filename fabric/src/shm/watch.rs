@@ -10,6 +10,7 @@ use crate::shm::lanes::Sender;
 use crate::shm::link::Links;
 use crate::shm::process::{self, Life, Process};
 use crate::shm::region::Region;
+use crate::shm::table::REGIONS;
 use crate::types::{Address, Instant, Nanos};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
@@ -24,7 +25,8 @@ const WORDLESS_EVERY: Nanos = Nanos::from_millis(1);
 /// How often all victims are checked for what the kernel's words do not tell: a successor, a cut robust list.
 const SWEEP_EVERY: Nanos = Nanos::from_millis(100);
 /// Bits of a watcher's generation in its claim of a word; the rest is its region.
-const CLAIM_GENERATION_BITS: u32 = 24;
+const CLAIM_GENERATION_BITS: u32 = 22;
+const _: () = assert!(REGIONS <= 1 << (u32::BITS - CLAIM_GENERATION_BITS));
 
 /// Where a watched process sits.
 struct Target {
