@@ -1,7 +1,7 @@
 //! A program with a core of its own: the machine runs on a thread, the program reads the lease page of its own region.
 
 use obol_fabric::shm::{Endpoint, Region, ShmError, Waker, clock};
-use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId, page};
+use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos, ViewId, page};
 use obol_membership::{Kind, Member, View};
 use obol_profiles::Site;
 use std::sync::Arc;

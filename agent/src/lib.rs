@@ -27,7 +27,7 @@ pub use attached::{AttachError, Attached};
 pub use embedded::Embedded;
 
 use obol_fabric::shm::{Endpoint, Owner, ShmError, clock};
-use obol_fabric::{Group, Instant, Name, Nanos};
+use obol_fabric::{Drive, Group, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
 use std::hash::{BuildHasher, RandomState};

@@ -4,7 +4,7 @@
 //! predecessor stopped. Everything else it knows it learns again.
 
 use obol_fabric::shm::{Endpoint, Owner, ShmError, clock};
-use obol_fabric::{Group, Instant, Name, Nanos};
+use obol_fabric::{Drive, Group, Instant, Name, Nanos};
 use obol_membership::{Coordinator, Kind};
 use obol_profiles::{Deployment, Site};
 use std::fmt;

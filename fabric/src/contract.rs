@@ -1,12 +1,12 @@
 //! The contract between the protocol and a backend: what may be posted, what comes back, and who calls whom.
 //!
-//! | | `sim` | `shm` |
-//! |---|---|---|
-//! | an operation completes | at a virtual time | at once; its event is queued |
-//! | target frozen | succeeds | succeeds |
-//! | target dead | [`LinkError::PeerDead`] after a drawn delay | [`LinkError::PeerDead`] at once |
-//! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted |
-//! | death notice | drawn | robust futex (suspicion), pidfd (proof) |
+//! | | `sim` | `shm` | `verbs` |
+//! |---|---|---|---|
+//! | an operation completes | at a virtual time | at once; its event is queued | when the device says so |
+//! | target frozen | succeeds | succeeds | succeeds |
+//! | target dead | [`LinkError::PeerDead`] after a drawn delay | [`LinkError::PeerDead`] at once | [`LinkError::PeerDead`] within the bound of detection |
+//! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it |
+//! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) |
 //!
 //! Operations that are posted to one peer are executed there in the order of the posts. After one of them has failed,
 //! those posted before its completion was taken fail, too: a CAS is never executed after the WRITE before it was lost. An operation that is posted
@@ -50,6 +50,8 @@ pub enum LinkError {
     PeerReplaced,
     /// The offset or length lies outside the peer's region, or is misaligned.
     OutOfBounds,
+    /// The peer does not allow this process to do that.
+    Denied,
 }
 
 /// How sure a death notice is.

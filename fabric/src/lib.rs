@@ -12,6 +12,10 @@ mod atomic;
 pub mod contract;
 #[cfg(not(loom))]
 pub mod deadbeat;
+#[cfg(not(loom))]
+mod drive;
+#[cfg(not(loom))]
+mod endpoint;
 pub mod layout;
 pub mod memory;
 pub mod metrics;
@@ -28,6 +32,8 @@ pub mod verbs;
 pub use contract::{
     Completion, Event, Evidence, Fabric, Group, LinkError, Machine, Remote, SeatRequest, SeatStatus, Token,
 };
+#[cfg(not(loom))]
+pub use drive::Drive;
 pub use layout::{Layout, Limits};
 pub use page::Page;
 pub use types::{Address, Incarnation, Instant, Name, Nanos, ViewId};

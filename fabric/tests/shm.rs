@@ -7,8 +7,8 @@ use obol_fabric::layout::DEATH_WORDS;
 use obol_fabric::metrics::Counter;
 use obol_fabric::shm::{Cluster, Endpoint, Region, ShmError, Wait, clock};
 use obol_fabric::{
-    Address, Completion, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine, Nanos,
-    Page, Remote, SeatRequest, SeatStatus, Token, ViewId,
+    Address, Completion, Drive, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
+    Nanos, Page, Remote, SeatRequest, SeatStatus, Token, ViewId,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, until};

@@ -4,7 +4,7 @@
 use crate::output::Failure;
 use obol_chaos::stats::Distribution;
 use obol_fabric::shm::{Cluster, Endpoint, Owner, Region, Wait, clock, futex, sched};
-use obol_fabric::{Instant, Limits, Name, Nanos};
+use obol_fabric::{Drive, Instant, Limits, Name, Nanos};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

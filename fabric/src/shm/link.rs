@@ -20,7 +20,7 @@ pub(crate) struct Link {
 }
 
 /// All links of this process, by region number.
-pub(crate) struct Links {
+pub struct Links {
     cluster: Cluster,
     me: Sender,
     links: Vec<Option<Link>>,

@@ -5,34 +5,36 @@
 //! seat in the region of its agent. Whatever another process may have written is checked before it is used.
 
 mod attach;
-mod cluster;
-mod death;
-mod endpoint;
-mod error;
-mod link;
+pub(crate) mod cluster;
+pub(crate) mod death;
+pub(crate) mod error;
+pub(crate) mod link;
 mod map;
+mod memory;
 mod occupancy;
 pub(crate) mod process;
-mod reader;
-mod region;
-mod run;
+pub(crate) mod reader;
+pub(crate) mod region;
 pub mod sched;
-mod seats;
-mod table;
+pub(crate) mod seats;
+pub(crate) mod table;
 #[cfg(test)]
 mod test;
-mod watch;
+pub(crate) mod watch;
 
 pub mod clock;
 pub mod futex;
 pub mod lanes;
 
+pub use crate::endpoint::{Owner, Wait, Waker};
 pub use attach::{Attachment, Presence};
 pub use cluster::{Cluster, RegionInfo, default_root};
-pub use endpoint::{Endpoint, Owner, Waker};
 pub use error::ShmError;
+pub use memory::Memory;
 pub use process::{Held, Process};
 pub use reader::{Reader, SeatInfo};
 pub use region::{Observed, Region};
-pub use run::Wait;
 pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS};
+
+/// A process's access to a cluster in shared memory.
+pub type Endpoint = crate::endpoint::Endpoint<Memory>;

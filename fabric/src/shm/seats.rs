@@ -79,15 +79,16 @@ impl Answer {
 /// What the owner keeps about the seats of its region.
 pub(crate) struct Seats {
     region: Region,
-    number: u32,
+    /// The owner's.
+    home: Address,
     /// The last request word of each seat that was handed to the machine, with the occupant's generation.
     handed: Vec<(u32, u64)>,
 }
 
 impl Seats {
-    pub(crate) fn new(region: Region, number: u32) -> Self {
+    pub(crate) fn new(region: Region, home: Address) -> Self {
         let seats = region.layout().limits().seats as usize;
-        Self { region, number, handed: vec![(0, 0); seats] }
+        Self { region, home, handed: vec![(0, 0); seats] }
     }
 
     fn state(&self, seat: u16) -> Occupancy {
@@ -129,7 +130,7 @@ impl Seats {
         let word = |offset| self.region.seat_word(seat, offset).load(Ordering::Relaxed);
         let name = Name::from_words([word(at), word(at + 8), word(at + 16)])?;
         let token = word(offset_of!(Seat, token));
-        let address = Address { seat, generation, ..Address::region(self.number) };
+        let address = Address { seat, generation, ..self.home };
         let progress_within = Nanos(word(offset_of!(Seat, progress_within)));
         Some(SeatRequest::Join { name, token, address, progress_within })
     }

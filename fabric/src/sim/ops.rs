@@ -242,7 +242,9 @@ impl Core {
         let (source, target) = (self.ops[id].source, self.ops[id].target);
         let delay = match error {
             LinkError::PeerDead => self.network.link_timeout.draw(&mut self.rng),
-            LinkError::PeerReplaced | LinkError::OutOfBounds => self.travel(target, source, 0),
+            LinkError::PeerReplaced | LinkError::OutOfBounds | LinkError::Denied => {
+                self.travel(target, source, 0)
+            }
         };
         self.ops[id].outcome = Outcome::Failed(error);
         self.ops[id].void = true;

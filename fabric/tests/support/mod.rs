@@ -3,7 +3,8 @@
 use obol_fabric::layout::Limits;
 use obol_fabric::shm::{Attachment, Cluster, Endpoint, Owner, Wait};
 use obol_fabric::{
-    Address, Completion, Event, Evidence, Fabric, Group, Instant, LinkError, Machine, Name, Nanos, Token,
+    Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, LinkError, Machine, Name, Nanos,
+    Token,
 };
 use std::io::Read;
 use std::ops::Deref;

@@ -6,13 +6,14 @@
 #![allow(unsafe_code)]
 
 use crate::contract::{Event, Fabric, Machine};
+use crate::drive::Drive;
+use crate::endpoint::Endpoint;
+use crate::endpoint::wire::{Heard, Wire};
 use crate::layout::Seat;
 use crate::metrics::{self, Counter};
 use crate::shm::clock;
-use crate::shm::endpoint::Endpoint;
 use crate::shm::futex::{self, WAITV_MAX, Waiter};
-use crate::shm::lanes::{self, Sender, Taken};
-use crate::types::{Address, Instant, Nanos};
+use crate::types::{Instant, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -30,7 +31,7 @@ pub enum Wait {
     Block,
 }
 
-/// A loop turns at least so often, unless [`Endpoint::beat_every`] says otherwise.
+/// A loop turns at least so often, unless [`Drive::beat_every`] says otherwise.
 const BEAT_EVERY: Nanos = Nanos::from_millis(10);
 /// How often lanes and seats of the dead are freed, and lanes of senders that died before they rang are read.
 const TIDY_EVERY: Nanos = Nanos::from_millis(20);
@@ -44,8 +45,6 @@ pub(crate) struct Pace {
     started: bool,
     /// The doorbell at the last look at lanes and seats.
     bell: u32,
-    /// The last look did not empty every lane.
-    more: bool,
     last_event: Instant,
     tidied: Instant,
     waiters: Vec<Waiter>,
@@ -58,7 +57,6 @@ impl Pace {
             beat_every: BEAT_EVERY,
             started: false,
             bell: 0,
-            more: true,
             last_event: Instant::ZERO,
             tidied: Instant::ZERO,
             waiters: Vec::with_capacity(WAITV_MAX),
@@ -66,10 +64,9 @@ impl Pace {
     }
 }
 
-impl Endpoint {
-    /// Drives a machine until `stop` is set; `turn` is called after each turn. A signal to this thread or
-    /// [`crate::shm::Waker::wake`] makes it look at `stop`.
-    pub fn run<M: Machine>(
+impl<W: Wire> Endpoint<W> {
+    /// As [`Drive::run`].
+    pub(super) fn turn_until<M: Machine>(
         &mut self,
         machine: &mut M,
         stop: &AtomicBool,
@@ -78,17 +75,17 @@ impl Endpoint {
         // SAFETY: the call takes integers and sets an attribute of this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK_NS, 0, 0, 0) };
         while !stop.load(Ordering::Relaxed) {
-            let busy = self.poll_once(machine);
+            let busy = self.turn(machine);
             turn(machine, self);
             self.flush();
-            if !busy && self.done.is_empty() {
+            if !busy && !self.wire.has_completions() {
                 self.rest(machine.deadline());
             }
         }
     }
 
-    /// One turn without waiting: whatever has happened is handled, then what is due. Tells whether there was anything.
-    pub fn poll_once<M: Machine>(&mut self, machine: &mut M) -> bool {
+    /// As [`Drive::poll_once`].
+    pub(super) fn turn<M: Machine>(&mut self, machine: &mut M) -> bool {
         let now = clock::now();
         if !self.pace.started {
             self.pace.started = true;
@@ -97,18 +94,21 @@ impl Endpoint {
         metrics::add(self.region.seat_word(0, offset_of!(Seat, heartbeat)), 1);
         self.count(Counter::Loops, 1);
         let mut busy = self.complete(machine);
-        self.watches.check(&mut self.links, now);
+        self.watches.check(self.wire.links(), now);
         let mut event = self.report_deaths(machine);
         let tidy = now.since(self.pace.tidied) >= TIDY_EVERY;
         let bell = self.region.doorbell().load(Ordering::SeqCst);
-        if bell != self.pace.bell || self.pace.more || tidy {
+        if bell != self.pace.bell || tidy {
             self.pace.bell = bell;
             event |= self.hear(machine);
             event |= self.ask_seats(machine);
+        } else if self.wire.has_datagrams() {
+            event |= self.hear(machine);
         }
         if tidy {
             self.pace.tidied = now;
-            self.tidy();
+            self.wire.tidy(now);
+            self.seats.free();
         }
         if event {
             self.pace.last_event = now;
@@ -126,18 +126,18 @@ impl Endpoint {
     /// Delivers completions until there are none, those that their handlers cause included.
     fn complete<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
-        while let Some((token, done)) = self.done.pop_front() {
+        while let Some((token, done)) = self.wire.complete() {
             any = true;
             machine.handle(clock::now(), Event::Completion { token, result: done.result() }, self);
-            self.recycle(done);
+            self.wire.recycle(done);
         }
-        self.broken.clear();
+        self.wire.settle();
         any
     }
 
     fn report_deaths<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
-        while let Some((who, evidence)) = self.watches.next() {
+        while let Some((who, evidence)) = self.watches.next().or_else(|| self.wire.death()) {
             any = true;
             machine.handle(clock::now(), Event::Death { who, evidence }, self);
             self.complete(machine);
@@ -148,37 +148,28 @@ impl Endpoint {
         any
     }
 
-    /// Handles the datagrams that wait, of each lane at most as many as it holds.
+    /// Handles the datagrams of one round.
     fn hear<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
-        self.pace.more = false;
-        for lane in 0..self.layout.limits().lanes {
-            for n in 0..=self.layout.limits().lane_slots {
-                if n == self.layout.limits().lane_slots {
-                    self.pace.more = true;
-                    break;
+        loop {
+            let mut bytes = core::mem::take(&mut self.datagram);
+            let heard = self.wire.hear(&mut bytes);
+            match heard {
+                Heard::Datagram(from) => {
+                    any = true;
+                    self.count(Counter::DatagramsReceived, 1);
+                    machine.handle(clock::now(), Event::Datagram { from, bytes: &bytes }, self);
                 }
-                let mut bytes = core::mem::take(&mut self.datagram);
-                let taken = lanes::take(&self.region, &self.layout, lane, &mut bytes);
-                match taken {
-                    Taken::Datagram(Sender { region, generation }, _) => {
-                        any = true;
-                        self.count(Counter::DatagramsReceived, 1);
-                        let from = Address { generation, ..Address::region(region) };
-                        machine.handle(clock::now(), Event::Datagram { from, bytes: &bytes }, self);
-                    }
-                    Taken::Refused => self.count(Counter::DatagramsRefused, 1),
-                    Taken::Empty => {}
-                }
-                self.datagram = bytes;
-                if taken == Taken::Empty {
-                    break;
-                }
-                self.complete(machine);
-                self.flush();
+                Heard::Refused => self.count(Counter::DatagramsRefused, 1),
+                Heard::Nothing => {}
             }
+            self.datagram = bytes;
+            if heard == Heard::Nothing {
+                return any;
+            }
+            self.complete(machine);
+            self.flush();
         }
-        any
     }
 
     fn ask_seats<M: Machine>(&mut self, machine: &mut M) -> bool {
@@ -194,12 +185,6 @@ impl Endpoint {
         any
     }
 
-    fn tidy(&mut self) {
-        let links = &mut self.links;
-        lanes::free(&self.region, &self.layout, |sender| links.is_gone(sender));
-        self.seats.free();
-    }
-
     /// Waits, as the strategy says, for a ring, a death or the deadline.
     fn rest(&mut self, deadline: Instant) {
         match self.pace.wait {
@@ -209,7 +194,7 @@ impl Endpoint {
             }
             Wait::Hybrid { .. } | Wait::Block => {}
         }
-        if self.pace.more || !self.watches.is_quiet() {
+        if !self.watches.is_quiet() || self.wire.has_datagrams() || !self.wire.arm() {
             return;
         }
         let bell = self.pace.bell;

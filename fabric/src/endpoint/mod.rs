@@ -1,0 +1,277 @@
+//! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. What carries operations and datagrams
+//! to peers is its [`Wire`]: shared memory ([`crate::shm`]) or an RDMA device ([`crate::verbs`]).
+
+mod run;
+pub(crate) mod wire;
+
+pub use run::Wait;
+
+use crate::contract::{DATAGRAM_BYTES_MAX, Fabric, Group, Remote, SeatStatus, Token};
+use crate::drive::Drive;
+use crate::layout::Layout;
+use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
+use crate::page::{self, Page};
+use crate::recorder::{self, Record};
+use crate::shm::cluster::Cluster;
+use crate::shm::death::{self, Registration};
+use crate::shm::error::ShmError;
+use crate::shm::lanes::Sender;
+use crate::shm::process::Process;
+use crate::shm::region::Region;
+use crate::shm::seats::Seats;
+use crate::shm::table::{Claim, Role};
+use crate::shm::watch::Watches;
+use crate::shm::{clock, futex, reader};
+use crate::types::{Address, Incarnation, Name, Nanos, ViewId};
+use core::mem::offset_of;
+use core::sync::atomic::Ordering;
+use run::Pace;
+use wire::Wire;
+
+/// Who opens an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The member kind, opaque to the fabric.
+    pub kind: u32,
+    /// Its name, for observers and for programs that look for their agent.
+    pub name: Name,
+    /// The region's number: 1 to 7 for coordinators, whose memory survives them; `None` for any number from 8 on.
+    pub region: Option<u32>,
+    /// Multicast groups, see [`Group::bit`].
+    pub groups: u32,
+}
+
+/// A process's access to a cluster. Belongs to the thread that opened it, whose end is its death.
+pub struct Endpoint<W: Wire> {
+    address: Address,
+    me: Process,
+    cluster: Cluster,
+    layout: Layout,
+    region: Region,
+    pub(crate) wire: W,
+    watches: Watches,
+    seats: Seats,
+    /// The datagram that is being handled.
+    datagram: Vec<u8>,
+    pace: Pace,
+    page: Page,
+    // Dropped last but for nothing: it marks the death words, after which peers take this process for dead.
+    registration: Option<Registration>,
+}
+
+/// Ends an endpoint's wait from another thread.
+#[derive(Clone, Debug)]
+pub struct Waker(Region);
+
+impl Waker {
+    /// Makes the loop turn once, now.
+    pub fn wake(&self) {
+        self.0.ring();
+    }
+}
+
+/// A region that the calling thread has taken and prepared, before anybody may use it.
+pub(crate) struct Taken<'a> {
+    claim: Claim<'a>,
+    pub(crate) region: Region,
+    pub(crate) sender: Sender,
+    registration: Registration,
+    me: Process,
+}
+
+impl<'a> Taken<'a> {
+    /// Takes a region of the cluster for the calling thread.
+    pub(crate) fn take(cluster: &'a Cluster, owner: &Owner) -> Result<Self, ShmError> {
+        futex::probe().map_err(|error| ShmError::Kernel { doing: "wait on several futexes", error })?;
+        let me = Process::current()
+            .map_err(|error| ShmError::Kernel { doing: "learn this process's start time", error })?;
+        let claim = cluster.table.claim(owner.region, me)?;
+        let role = Role { kind: owner.kind, groups: owner.groups, name: owner.name };
+        claim.describe(&role);
+        let prepared = Region::prepare(cluster, &claim, &role, me)
+            .and_then(|region| death::register(&region, 0).map(|registration| (region, registration)));
+        match prepared {
+            Ok((region, registration)) => {
+                let sender = Sender { region: claim.region, generation: claim.generation };
+                Ok(Self { claim, region, sender, registration, me })
+            }
+            Err(error) => {
+                claim.give_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// Peers may use the region as soon as this returns.
+    pub(crate) fn go_live<W: Wire>(
+        self,
+        cluster: &Cluster,
+        address: Address,
+        wire: W,
+        wait: Wait,
+    ) -> Endpoint<W> {
+        self.claim.go_live();
+        Endpoint {
+            address,
+            me: self.me,
+            cluster: cluster.clone(),
+            layout: *cluster.layout(),
+            wire,
+            watches: Watches::new(self.sender),
+            seats: Seats::new(self.region.clone(), address),
+            datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
+            pace: Pace::new(wait),
+            page: Page::default(),
+            region: self.region,
+            registration: Some(self.registration),
+        }
+    }
+}
+
+impl<W: Wire> Drive for Endpoint<W> {
+    fn region(&self) -> &Region {
+        &self.region
+    }
+
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    fn waker(&self) -> Waker {
+        Waker(self.region.clone())
+    }
+
+    fn beat_every(&mut self, span: Nanos) {
+        self.pace.beat_every = span;
+    }
+
+    #[inline]
+    fn flush(&mut self) {
+        self.wire.flush();
+    }
+
+    fn run<M: crate::Machine>(
+        &mut self,
+        machine: &mut M,
+        stop: &core::sync::atomic::AtomicBool,
+        turn: impl FnMut(&mut M, &mut Self),
+    ) {
+        self.turn_until(machine, stop, turn);
+    }
+
+    fn poll_once<M: crate::Machine>(&mut self, machine: &mut M) -> bool {
+        self.turn(machine)
+    }
+}
+
+impl<W: Wire> Fabric for Endpoint<W> {
+    fn address(&self) -> Address {
+        self.address
+    }
+
+    fn read(&mut self, from: Remote, len: u32, token: Token) {
+        self.wire.read(from, len, token);
+    }
+
+    fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.wire.write(to, bytes, token);
+    }
+
+    fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
+        self.wire.cas(at, expected, desired, token);
+    }
+
+    fn send(&mut self, to: Address, bytes: &[u8]) {
+        // A program in a seat hears nothing: its owner is meant.
+        let to = if to.seat == 0 { to } else { to.owner() };
+        if !self.wire.send(to, bytes) {
+            self.count(Counter::DatagramsLost, 1);
+        }
+    }
+
+    fn multicast(&mut self, group: Group, bytes: &[u8]) {
+        let lost = self.wire.multicast(group.bit(), bytes);
+        if lost != 0 {
+            self.count(Counter::DatagramsLost, lost);
+        }
+    }
+
+    fn watch(&mut self, whom: Address) {
+        if self.wire.is_local(whom) {
+            self.watches.watch(whom, false, self.wire.links(), clock::now());
+        } else {
+            self.wire.watch(whom);
+        }
+    }
+
+    fn watch_lazily(&mut self, whom: Address) {
+        if self.wire.is_local(whom) {
+            self.watches.watch(whom, true, self.wire.links(), clock::now());
+        } else {
+            self.wire.watch(whom);
+        }
+    }
+
+    fn unwatch(&mut self, whom: Address) {
+        self.watches.unwatch(whom);
+        self.wire.unwatch(whom);
+    }
+
+    fn publish_page(&mut self, page: &Page) {
+        page::publish(self.region.page(), page);
+        let changed = (page.view, page.start) != (self.page.view, self.page.start);
+        self.page = *page;
+        if changed {
+            self.region.announce();
+        }
+    }
+
+    fn publish_view(&mut self, id: ViewId, bytes: &[u8]) {
+        let fits = reader::publish_view(&self.region, &self.layout, id, bytes);
+        debug_assert!(fits, "view {id} of {} bytes does not fit", bytes.len());
+        self.region.announce();
+    }
+
+    fn publish_cleared(&mut self, base: ViewId) {
+        reader::publish_cleared(&self.region, &self.layout, base);
+    }
+
+    fn publish_incarnation(&mut self, incarnation: Incarnation) {
+        let header = offset_of!(crate::layout::Header, incarnation);
+        let seat = offset_of!(crate::layout::Seat, incarnation);
+        self.region.word(header).store(incarnation.0, Ordering::Release);
+        self.region.seat_word(0, seat).store(incarnation.0, Ordering::Release);
+    }
+
+    fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
+        self.seats.publish(seat, status);
+    }
+
+    fn record(&mut self, record: Record) {
+        let words = self.region.part(self.layout.recorder(0), self.layout.recorder_bytes());
+        recorder::write(words, clock::now(), record);
+    }
+
+    fn count(&mut self, counter: Counter, by: u64) {
+        let words = self.region.part(self.layout.counters(0), COUNTER_WORDS * 8);
+        if let Some(word) = words.get(counter as usize) {
+            metrics::add(word, by);
+        }
+    }
+
+    fn observe(&mut self, histogram: Histogram, value: Nanos) {
+        let words = self.region.part(self.layout.histogram(histogram), HISTOGRAM_WORDS * 8);
+        metrics::observe(words, value);
+    }
+}
+
+impl<W: Wire> Drop for Endpoint<W> {
+    fn drop(&mut self) {
+        // Nobody renews the lease any more, so nobody shall use it: not this process, and no attached program.
+        self.publish_page(&Page::default());
+        self.flush();
+        // Dead before closed: a successor registers its own words.
+        self.registration = None;
+        self.cluster.table.close(self.address.region, self.me);
+    }
+}

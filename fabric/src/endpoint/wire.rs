@@ -1,0 +1,89 @@
+//! What carries an endpoint's operations and datagrams to its peers. The rest of an endpoint is the same for all of
+//! them: the own region, seats, deaths of this host's processes, and the loop.
+
+use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
+use crate::shm::link::Links;
+use crate::types::{Address, Instant};
+
+/// The result of a posted operation, until it is delivered.
+pub enum Done {
+    /// A READ of at most a word, and its length.
+    Word([u8; 8], usize),
+    /// A longer READ.
+    Bytes(Vec<u8>),
+    /// A WRITE.
+    Written,
+    /// What a CAS found.
+    Swapped(u64),
+    /// Not done, or nobody knows.
+    Failed(LinkError),
+}
+
+impl Done {
+    pub(crate) fn result(&self) -> Result<Completion<'_>, LinkError> {
+        Ok(match self {
+            Self::Word(raw, len) => Completion::Read(raw.get(..*len).unwrap_or(raw)),
+            Self::Bytes(bytes) => Completion::Read(bytes),
+            Self::Written => Completion::Written,
+            Self::Swapped(found) => Completion::Swapped(*found),
+            Self::Failed(error) => return Err(*error),
+        })
+    }
+}
+
+/// What a look for a datagram found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// None waits, or this round has taken its share.
+    Nothing,
+    /// One from this sender, now in the buffer.
+    Datagram(Address),
+    /// One that made no sense and was skipped.
+    Refused,
+}
+
+/// Carries operations and datagrams. Nothing here blocks.
+pub trait Wire {
+    /// As [`crate::Fabric::read`].
+    fn read(&mut self, from: Remote, len: u32, token: Token);
+    /// As [`crate::Fabric::write`].
+    fn write(&mut self, to: Remote, bytes: &[u8], token: Token);
+    /// As [`crate::Fabric::cas`].
+    fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token);
+    /// Sends to the owner of a region. `false` if the datagram is lost.
+    fn send(&mut self, to: Address, bytes: &[u8]) -> bool;
+    /// Sends to all members of the group with this bit but oneself. Says how many are known to have lost it.
+    fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64;
+    /// Lets go of what was held back so that it goes together. Called after each event.
+    fn flush(&mut self);
+
+    /// The next completion; `None` once all have been taken.
+    fn complete(&mut self) -> Option<(Token, Done)>;
+    /// Takes back what [`Wire::complete`] gave, delivered.
+    fn recycle(&mut self, done: Done);
+    /// All completions were delivered.
+    fn settle(&mut self) {}
+    /// Whether completions may wait already.
+    fn has_completions(&self) -> bool;
+
+    /// Takes a datagram. A round of calls ends with [`Heard::Nothing`] and takes a bounded share.
+    fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard;
+    /// Whether datagrams wait although the doorbell has not rung.
+    fn has_datagrams(&mut self) -> bool;
+
+    /// The mapped regions of this host's processes.
+    fn links(&mut self) -> &mut Links;
+    /// Whether the process at this address runs on this host, so that its kernel tells its death.
+    fn is_local(&self, whom: Address) -> bool;
+    /// Watches a process of another host.
+    fn watch(&mut self, whom: Address);
+    /// Ends a watch of a process of another host.
+    fn unwatch(&mut self, whom: Address);
+    /// News of a process of another host.
+    fn death(&mut self) -> Option<(Address, Evidence)>;
+
+    /// Does what is due from time to time.
+    fn tidy(&mut self, now: Instant);
+    /// Has the doorbell rung on the next event from outside. `false` if there is one already, so that nobody may sleep.
+    fn arm(&mut self) -> bool;
+}
