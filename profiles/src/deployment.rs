@@ -1,6 +1,6 @@
 //! What a cluster was started with, as its directory keeps it: every process of the cluster reads the same two files.
 
-use crate::{Profile, ProfileError};
+use crate::{Network, Profile, ProfileError};
 use obol_fabric::layout::LimitError;
 use obol_fabric::{Address, Incarnation, Layout, Name};
 use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer};
@@ -27,6 +27,8 @@ pub struct Deployment {
     pub caches: u16,
     /// Every constant.
     pub profile: Profile,
+    /// How its processes reach each other; without one they share the memory of one host.
+    pub network: Option<Network>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -36,6 +38,8 @@ struct File {
     coordinators: u16,
     apps: u16,
     caches: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<Network>,
 }
 
 /// Why a cluster's files do not tell what it is made of.
@@ -120,7 +124,7 @@ impl Deployment {
         if coordinators == 0 || u32::from(coordinators) > limit {
             return Err(DeploymentError::Coordinators { wanted: coordinators, limit });
         }
-        let deployment = Self { coordinators, apps, caches, profile };
+        let deployment = Self { coordinators, apps, caches, profile, network: None };
         if !deployment.has_room(apps, 0) {
             let limit = (0..apps).rev().find(|&fewer| deployment.has_room(fewer, 0)).unwrap_or(0);
             return Err(DeploymentError::Apps { wanted: apps, limit });
@@ -130,6 +134,12 @@ impl Deployment {
             return Err(DeploymentError::Caches { wanted: caches, limit });
         }
         Ok(deployment)
+    }
+
+    /// The same processes, joined by an RDMA network.
+    #[must_use]
+    pub fn over(self, network: Network) -> Self {
+        Self { network: Some(network), ..self }
     }
 
     /// Whether a view of so many app nodes and caches fits a slot's value, together with the members that may have gone
@@ -165,7 +175,8 @@ impl Deployment {
     /// Writes both files into a cluster's directory.
     pub fn save(&self, dir: &Path) -> Result<(), DeploymentError> {
         let Self { coordinators, apps, caches, .. } = *self;
-        let file = File { schema: DEPLOYMENT_SCHEMA, coordinators, apps, caches };
+        let network = self.network.clone();
+        let file = File { schema: DEPLOYMENT_SCHEMA, coordinators, apps, caches, network };
         let text = toml::to_string(&file)
             .map_err(|e| DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), e.to_string()))?;
         for (name, text) in [(PROFILE_FILE, self.profile.to_toml()), (DEPLOYMENT_FILE, text)] {
@@ -188,7 +199,15 @@ impl Deployment {
         let path = dir.join(PROFILE_FILE);
         let text = fs::read_to_string(&path).map_err(|e| DeploymentError::Io(path.clone(), e))?;
         let profile = Profile::parse(&text, &path.display().to_string())?;
-        Self::new(file.coordinators, file.apps, file.caches, profile)
+        let deployment = Self::new(file.coordinators, file.apps, file.caches, profile)?;
+        if let Some(network) = &file.network
+            && network.coordinators.len() != usize::from(file.coordinators)
+        {
+            let why =
+                format!("{} addresses of {} coordinators", network.coordinators.len(), file.coordinators);
+            return Err(DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), why));
+        }
+        Ok(Self { network: file.network, ..deployment })
     }
 
     /// Name and address of coordinator `number` in its first life: region `number`, generation 1.
@@ -224,6 +243,10 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("obol-deployment-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a scratch directory");
         let deployment = Deployment::new(5, 2, 1, Profile::default()).expect("five coordinators fit");
+        deployment.save(&dir).expect("saved");
+        assert_eq!(Deployment::load(&dir).expect("loaded"), deployment);
+        let network = Network::local(0xfedc_ba98_7654_3210, "10.1.0.1".parse().expect("an address"), 7471, 5);
+        let deployment = deployment.over(network);
         deployment.save(&dir).expect("saved");
         assert_eq!(Deployment::load(&dir).expect("loaded"), deployment);
         fs::write(dir.join(DEPLOYMENT_FILE), "schema = 2\ncoordinators = 3\napps = 1\ncaches = 0\n")

@@ -51,6 +51,8 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
     KEYS.iter().filter_map(Key::table).filter(move |table| last.replace(*table) != Some(*table))
 }
 
+/// Leaves the choice to the program.
+const AUTO: &str = "auto";
 const US: Nanos = Nanos::from_micros(1);
 const SECOND: Nanos = Nanos::from_secs(1);
 /// Longer spans are slips of a unit: the service is for clusters that notice a death in microseconds.
@@ -230,6 +232,48 @@ pub(crate) static KEYS: &[Key] = &[
         "Real-time priority; the kernel's own threads mostly have 50.",
     ),
     key(
+        "rdma.device",
+        Kind::DeviceOr { word: AUTO, at: |p| &mut p.rdma.device },
+        "The RDMA device, as `obol fabric list` names it; auto takes that of the host's address in the cluster.",
+    ),
+    key(
+        "rdma.port",
+        Kind::NumberOr { word: AUTO, unit: "port", low: 1, high: 255, at: |p| &mut p.rdma.port },
+        "The device's port; auto takes the first that is active.",
+    ),
+    key(
+        "rdma.gid_index",
+        Kind::NumberOr { word: AUTO, unit: "index", low: 0, high: 1023, at: |p| &mut p.rdma.gid_index },
+        "Which of the port's GIDs sends; auto takes that of the host's address, on RoCE its version 2.",
+    ),
+    key(
+        "rdma.traffic_class",
+        Kind::Number { unit: "class", low: 0, high: 255, at: |p| Some(&mut p.rdma.traffic_class) },
+        "The traffic class of all packets, which switches choose their queue by; on RoCE the DSCP times four.",
+    ),
+    key(
+        "rdma.detection",
+        Kind::SpanIf { low: US, high: MINUTE, at: |p| Some(&mut p.rdma.detection) },
+        "A peer whose network adapter does not answer for so long is reported as unreachable: the longest that all \
+         repeats of a packet may take together.",
+    ),
+    key(
+        "rdma.huge_pages",
+        Kind::Flag(|p| &mut p.rdma.huge_pages),
+        "Whether registered memory lies on huge pages, where the system has them: the adapter then needs fewer \
+         translations.",
+    ),
+    key(
+        "rdma.numa",
+        Kind::NumberOr { word: AUTO, unit: "node", low: 0, high: 1023, at: |p| &mut p.rdma.numa },
+        "The NUMA node of registered memory; auto takes the device's.",
+    ),
+    key(
+        "rdma.core",
+        Kind::NumberOr { word: "any", unit: "core", low: 0, high: 8191, at: |p| &mut p.rdma.core },
+        "The core that the thread of a coordinator, agent or lease cache is pinned to.",
+    ),
+    key(
         "limits.seats",
         limit("seats", |l| &mut l.seats),
         "Seats of a region: its owner and the attached programs.",
@@ -270,6 +314,7 @@ pub(crate) static KEYS: &[Key] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Rdma;
     use crate::check::RULES;
     use std::collections::BTreeSet;
 
@@ -325,6 +370,11 @@ mod tests {
                     let _ = at(&mut other).map(|number| *number = u32::MAX);
                 }
                 Kind::Limit { at, .. } => *at(&mut other.limits) = u32::MAX,
+                Kind::SpanIf { at, .. } => {
+                    let _ = at(&mut other).map(|span| *span = Nanos::MAX);
+                }
+                Kind::DeviceOr { at, .. } => *at(&mut other) = Some("all".to_owned()),
+                Kind::NumberOr { at, .. } => *at(&mut other) = Some(u32::MAX),
                 _ => {}
             }
         }
@@ -368,6 +418,10 @@ mod tests {
         assert_eq!(spans, [Nanos::MAX; 14]);
         assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from], [u32::MAX; 3]);
         assert!(fencing);
+        let Rdma { device, port, gid_index, traffic_class, detection, huge_pages, numa, core } = other.rdma;
+        assert_eq!(device.as_deref(), Some("all"));
+        assert_eq!([port, gid_index, numa, core], [Some(u32::MAX); 4]);
+        assert_eq!((traffic_class, detection, huge_pages), (u32::MAX, Nanos::MAX, true));
         let Limits {
             seats,
             slots,

@@ -15,6 +15,9 @@ pub const SCHEMA: u32 = 1;
 /// Characters of a description.
 const LINE_CHARS_MAX: usize = 200;
 
+/// Bytes of a device's name: the kernel's limit.
+const DEVICE_BYTES_MAX: usize = obol_fabric::deadbeat::DEVICE_NAME_MAX;
+
 /// What a key holds and where it goes in a profile.
 #[derive(Debug)]
 pub(crate) enum Kind {
@@ -26,6 +29,16 @@ pub(crate) enum Kind {
     Line(fn(&mut Profile) -> &mut String),
     /// `true` or `false`.
     Flag(fn(&mut Profile) -> &mut bool),
+    /// The name of a device, or a word that leaves the choice open.
+    DeviceOr { word: &'static str, at: fn(&mut Profile) -> &mut Option<String> },
+    /// A whole number, or a word that leaves the choice open.
+    NumberOr {
+        word: &'static str,
+        unit: &'static str,
+        low: u32,
+        high: u32,
+        at: fn(&mut Profile) -> &mut Option<u32>,
+    },
     /// A duration of the protocol.
     Span { low: Nanos, high: Nanos, at: fn(&mut Timing) -> &mut Nanos },
     /// A duration that exists only beside some values of another key.
@@ -89,6 +102,21 @@ impl Kind {
                 text.clone_into(at(profile));
             }
             Self::Flag(at) => *at(profile) = value.as_bool().ok_or_else(wrong_type)?,
+            Self::DeviceOr { word, at } => {
+                let text = value.as_str().ok_or_else(wrong_type)?;
+                let fits = (1..=DEVICE_BYTES_MAX).contains(&text.len());
+                if !fits || !text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/') {
+                    return Err(wrong_type());
+                }
+                *at(profile) = (text != *word).then(|| text.to_owned());
+            }
+            Self::NumberOr { word, low, high, at, .. } => {
+                *at(profile) = match value.as_str() {
+                    Some(text) if text == *word => None,
+                    Some(_) => return Err(wrong_type()),
+                    None => Some(number(key, value, (*low, *high)).unwrap_or_else(|| Err(wrong_type()))?),
+                };
+            }
             Self::Span { low, high, at } => {
                 *at(&mut profile.timing) =
                     span(key, value, (*low, *high)).unwrap_or_else(|| Err(wrong_type()))?;
@@ -138,6 +166,10 @@ impl Kind {
             Self::Name(at) => Some(quoted(at(profile).as_str())),
             Self::Line(at) => Some(quoted(at(profile))),
             Self::Flag(at) => Some(at(profile).to_string()),
+            Self::DeviceOr { word, at } => Some(quoted(at(profile).as_deref().unwrap_or(word))),
+            Self::NumberOr { word, at, .. } => {
+                Some(at(profile).map_or_else(|| quoted(word), |n| n.to_string()))
+            }
             Self::Span { at, .. } => Some(quoted(&duration::print(*at(&mut profile.timing)))),
             Self::SpanIf { at, .. } => at(profile).map(|span| quoted(&duration::print(*span))),
             Self::Number { at, .. } => at(profile).map(|number| number.to_string()),
@@ -155,6 +187,14 @@ impl Kind {
             Self::Name(_) => format!("a name of 1 to {NAME_BYTES_MAX} bytes"),
             Self::Line(_) => format!("a line of 1 to {LINE_CHARS_MAX} characters"),
             Self::Flag(_) => "true or false".to_owned(),
+            Self::DeviceOr { word, .. } => {
+                format!(
+                    "{word:?} or the name of a device, of 1 to {DEVICE_BYTES_MAX} letters, digits and marks"
+                )
+            }
+            Self::NumberOr { word, unit, low, high, .. } => {
+                format!("{word:?} or a whole number from {low} to {high} ({unit})")
+            }
             Self::Span { low, high, .. } | Self::SpanIf { low, high, .. } => {
                 format!("a duration from \"{}\" to \"{}\"", duration::print(*low), duration::print(*high))
             }

@@ -6,8 +6,13 @@ use std::fs::File;
 use std::io::Read as _;
 
 /// The built-in profiles: name and text.
-pub(crate) static FILES: [(&str, &str); 2] =
-    [("laptop", include_str!("../laptop.toml")), ("dedicated", include_str!("../dedicated.toml"))];
+pub(crate) static FILES: [(&str, &str); 5] = [
+    ("laptop", include_str!("../laptop.toml")),
+    ("dedicated", include_str!("../dedicated.toml")),
+    ("infiniband", include_str!("../infiniband.toml")),
+    ("roce", include_str!("../roce.toml")),
+    ("soft-roce", include_str!("../soft-roce.toml")),
+];
 
 /// Names of the built-in profiles.
 pub static BUILTIN: [&str; FILES.len()] = {

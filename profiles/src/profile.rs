@@ -20,6 +20,29 @@ pub struct Profile {
     pub wait: Wait,
     /// How the kernel schedules coordinators and agents.
     pub scheduling: Scheduling,
+    /// How the RDMA network is used, in a cluster that has one.
+    pub rdma: Rdma,
+}
+
+/// How a host uses its RDMA device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rdma {
+    /// The device, such as `mlx5_0`; without one, that of the host's address.
+    pub device: Option<String>,
+    /// Its port, from 1 on; without one, the first that is active.
+    pub port: Option<u32>,
+    /// The index of the port's GID; without one, that of the host's address.
+    pub gid_index: Option<u32>,
+    /// The traffic class of all packets, 0 to 255.
+    pub traffic_class: u32,
+    /// A peer that does not answer for so long is reported as unreachable.
+    pub detection: Nanos,
+    /// Whether registered memory lies on huge pages.
+    pub huge_pages: bool,
+    /// The NUMA node of registered memory; without one, the device's.
+    pub numa: Option<u32>,
+    /// The core that a coordinator or agent is pinned to, if it is.
+    pub core: Option<u32>,
 }
 
 /// How the kernel schedules coordinators and agents.
@@ -73,6 +96,16 @@ impl Profile {
             },
             wait: Wait::Spin,
             scheduling: Scheduling::Other,
+            rdma: Rdma {
+                device: None,
+                port: None,
+                gid_index: None,
+                traffic_class: 0,
+                detection: Nanos::ZERO,
+                huge_pages: false,
+                numa: None,
+                core: None,
+            },
         }
     }
 }

@@ -4,7 +4,13 @@ use obol_fabric::Layout;
 use obol_profiles::{BUILTIN, Profile, ProfileError};
 use proptest::prelude::*;
 
-const FILES: [&str; 2] = [include_str!("../laptop.toml"), include_str!("../dedicated.toml")];
+const FILES: [&str; BUILTIN.len()] = [
+    include_str!("../laptop.toml"),
+    include_str!("../dedicated.toml"),
+    include_str!("../infiniband.toml"),
+    include_str!("../roce.toml"),
+    include_str!("../soft-roce.toml"),
+];
 
 /// A text is taken and means something, or is refused with places that exist.
 fn judge(text: &str) -> Result<(), TestCaseError> {

@@ -42,12 +42,12 @@ fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
     let refused = |name| Profile::load(name).expect_err(name).to_string();
     assert_eq!(
         refused("labtop"),
-        "no profile \"labtop\" is built in; did you mean laptop? Built in are laptop, dedicated; a path has a '/' or \
+        "no profile \"labtop\" is built in; did you mean laptop? Built in are laptop, dedicated, infiniband, roce, soft-roce; a path has a '/' or \
          ends in .toml"
     );
     assert_eq!(
         refused("x"),
-        "no profile \"x\" is built in. Built in are laptop, dedicated; a path has a '/' or ends in .toml"
+        "no profile \"x\" is built in. Built in are laptop, dedicated, infiniband, roce, soft-roce; a path has a '/' or ends in .toml"
     );
 }
 

@@ -1,0 +1,407 @@
+//! The file that an operator writes for a cluster of several hosts: which hosts there are and what runs on each. The
+//! same file lies on all of them.
+//!
+//! ```toml
+//! schema = 1
+//! cluster = "prod"
+//! id = "0f3c5a7e91b2d468"
+//! profile = "roce"
+//!
+//! [[hosts]]
+//! address = "10.0.0.1"
+//! coordinator = 1
+//! agents = ["node-1"]
+//! caches = ["cache-1"]
+//! ```
+
+use crate::error::{nearest, shortened};
+use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, name_fault, parse_id};
+use crate::read::place;
+use crate::{Deployment, Profile};
+use obol_fabric::Name;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Version of the file.
+pub const HOSTS_SCHEMA: i64 = 1;
+/// Hosts that a cluster can have.
+pub const HOSTS_MAX: usize = 31;
+/// Bytes of the file; anything longer is not such a file.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A cluster of several hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    /// Its name on each of them.
+    pub cluster: Name,
+    /// Tells it from every other one on the network.
+    pub id: u64,
+    /// The profile: built in, or a file.
+    pub profile: String,
+    /// The multicast groups.
+    pub groups: Groups,
+    /// Where coordinator 1 listens, on its host; coordinator n listens n - 1 above.
+    pub port: u16,
+    /// The hosts. A host is told by its place, so new ones are added at the end.
+    pub hosts: Vec<Host>,
+}
+
+/// One host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Its address on the RDMA network.
+    pub address: IpAddr,
+    /// The number of its coordinator, if it has one.
+    pub coordinator: Option<u16>,
+    /// Its agents.
+    pub agents: Vec<Name>,
+    /// Its lease caches.
+    pub caches: Vec<Name>,
+}
+
+/// Why a file tells of no cluster: all faults, each with its place.
+#[derive(Debug)]
+pub enum HostsError {
+    /// The file can not be read.
+    Unreadable(PathBuf, std::io::Error),
+    /// It was read and has faults: line, column, what is wrong. Never empty.
+    Refused(PathBuf, Vec<(usize, usize, String)>),
+    /// The hosts' processes do not fit the profile, or the profile makes no sense.
+    Deployment(PathBuf, crate::DeploymentError),
+    /// None of the hosts is this one.
+    NotHere {
+        /// The file.
+        path: PathBuf,
+        /// The addresses that it names.
+        named: Vec<IpAddr>,
+    },
+}
+
+/// A line for each fault: `/etc/obol/cluster.toml:9:11: hosts.adress is unknown; did you mean address?`
+impl fmt::Display for HostsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Refused(path, faults) => {
+                for (n, (line, column, fault)) in faults.iter().enumerate() {
+                    let newline = if n > 0 { "\n" } else { "" };
+                    write!(f, "{newline}{}:{line}:{column}: {fault}", path.display())?;
+                }
+                Ok(())
+            }
+            Self::Deployment(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::NotHere { path, named } => {
+                let named: Vec<_> = named.iter().map(IpAddr::to_string).collect();
+                write!(
+                    f,
+                    "{}: none of its hosts ({}) is this one; give this host one of these addresses, name the host with \
+                     --address, or add it to the file",
+                    path.display(),
+                    named.join(", ")
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for HostsError {}
+
+impl Hosts {
+    /// Reads and checks a file. All faults are told, not only the first.
+    pub fn load(path: &Path) -> Result<Self, HostsError> {
+        let unreadable = |error| HostsError::Unreadable(path.to_owned(), error);
+        let length = std::fs::metadata(path).map_err(unreadable)?.len();
+        if length > FILE_BYTES_MAX {
+            return Err(unreadable(std::io::Error::other(format!("is longer than {FILE_BYTES_MAX} bytes"))));
+        }
+        Self::parse(&std::fs::read_to_string(path).map_err(unreadable)?, path)
+    }
+
+    /// Reads and checks a text; `origin` says in errors where it is from.
+    pub fn parse(text: &str, origin: &Path) -> Result<Self, HostsError> {
+        let mut reader = Reader { text, faults: Vec::new() };
+        let hosts = reader.file();
+        let Reader { mut faults, .. } = reader;
+        faults.sort_by_key(|(at, _)| *at);
+        match hosts {
+            Some(hosts) if faults.is_empty() => Ok(hosts),
+            _ => {
+                let placed = faults.into_iter().map(|(at, fault)| {
+                    let (line, column) = place(text, at);
+                    (line, column, fault)
+                });
+                Err(HostsError::Refused(origin.to_owned(), placed.collect()))
+            }
+        }
+    }
+
+    /// The place of the host that has one of these addresses.
+    #[must_use]
+    pub fn find(&self, addresses: &[IpAddr]) -> Option<usize> {
+        self.hosts.iter().position(|host| addresses.contains(&host.address))
+    }
+
+    /// The cluster as the host at this place sees it. `origin` is the file: a profile's path starts beside it.
+    pub fn deployment(&self, host: usize, origin: &Path) -> Result<Deployment, HostsError> {
+        let refused = |error| HostsError::Deployment(origin.to_owned(), error);
+        let Some(here) = self.hosts.get(host) else {
+            let named = self.hosts.iter().map(|host| host.address).collect();
+            return Err(HostsError::NotHere { path: origin.to_owned(), named });
+        };
+        let beside = origin.parent().map(|dir| dir.join(&self.profile)).filter(|path| path.is_file());
+        let profile = beside.map_or_else(|| self.profile.clone(), |path| path.display().to_string());
+        let profile = Profile::load(&profile).map_err(|error| refused(error.into()))?;
+        let mut coordinators: Vec<_> =
+            self.hosts.iter().filter_map(|host| Some((host.coordinator?, host.address))).collect();
+        coordinators.sort_unstable();
+        let listen = |(number, address): &(u16, IpAddr)| {
+            SocketAddr::new(*address, self.port.saturating_add(number.saturating_sub(1)))
+        };
+        let network = Network {
+            id: self.id,
+            host: u8::try_from(host + 1).unwrap_or(u8::MAX),
+            address: here.address,
+            coordinators: coordinators.iter().map(listen).collect(),
+            groups: self.groups,
+            memory_lost: false,
+        };
+        let count = |of: fn(&Host) -> usize| u16::try_from(self.hosts.iter().map(of).sum::<usize>());
+        let (agents, caches) = (count(|host| host.agents.len()), count(|host| host.caches.len()));
+        let coordinators = u16::try_from(coordinators.len()).unwrap_or(u16::MAX);
+        Deployment::new(coordinators, agents.unwrap_or(u16::MAX), caches.unwrap_or(u16::MAX), profile)
+            .map(|deployment| deployment.over(network))
+            .map_err(refused)
+    }
+}
+
+type Table<'a> = DeTable<'a>;
+type Value<'a> = Spanned<DeValue<'a>>;
+
+const KEYS: [&str; 7] = ["schema", "cluster", "id", "profile", "port", "groups", "hosts"];
+const GROUP_KEYS: [&str; 2] = ["coordinators", "everyone"];
+const HOST_KEYS: [&str; 4] = ["address", "coordinator", "agents", "caches"];
+
+struct Reader<'t> {
+    text: &'t str,
+    /// Faults and their bytes.
+    faults: Vec<(usize, String)>,
+}
+
+impl Reader<'_> {
+    fn fault(&mut self, at: usize, fault: impl Into<String>) {
+        self.faults.push((at, fault.into()));
+    }
+
+    /// Refuses what is unknown, and finds what is known.
+    fn unknown(&mut self, table: &Table<'_>, prefix: &str, known: &[&'static str]) {
+        for name in table.keys().filter(|name| !known.contains(&name.get_ref().as_ref())) {
+            let written = shortened(name.get_ref());
+            let hint = match nearest(name.get_ref(), known.iter().copied()) {
+                Some(meant) => format!("did you mean {prefix}{meant}?"),
+                None => format!("known are {}", known.join(", ")),
+            };
+            self.fault(name.span().start, format!("{prefix}{written} is unknown; {hint}"));
+        }
+    }
+
+    fn must<'v, 'i>(
+        &mut self,
+        table: &'v Table<'i>,
+        at: usize,
+        key: &str,
+        name: &str,
+    ) -> Option<&'v Value<'i>> {
+        let value = table.get(key);
+        if value.is_none() {
+            self.fault(at, format!("{name} is missing"));
+        }
+        value
+    }
+
+    fn text(&mut self, value: &Value<'_>, name: &str) -> Option<String> {
+        let text = value.get_ref().as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+        if text.is_none() {
+            self.fault(value.span().start, format!("{name} must be a text in quotes"));
+        }
+        text
+    }
+
+    fn number(&mut self, value: &Value<'_>, name: &str, low: i64, high: i64) -> Option<i64> {
+        let number = value
+            .get_ref()
+            .as_integer()
+            .and_then(|n| i64::from_str_radix(n.as_str(), n.radix()).ok())
+            .filter(|n| (low..=high).contains(n));
+        if number.is_none() {
+            self.fault(value.span().start, format!("{name} must be a whole number from {low} to {high}"));
+        }
+        number
+    }
+
+    fn name(&mut self, value: &Value<'_>, key: &str) -> Option<Name> {
+        let text = self.text(value, key)?;
+        match Name::new(&text) {
+            Ok(name) => Some(name),
+            Err(error) => {
+                self.fault(value.span().start, format!("{key}: {}", name_fault(&text, &error)));
+                None
+            }
+        }
+    }
+
+    fn address(&mut self, value: &Value<'_>, key: &str) -> Option<IpAddr> {
+        let text = self.text(value, key)?;
+        let address = text.parse().ok();
+        if address.is_none() {
+            let fault =
+                format!("{key} is {:?}, but must be an IP address such as \"10.0.0.1\"", shortened(&text));
+            self.fault(value.span().start, fault);
+        }
+        address
+    }
+
+    fn file(&mut self) -> Option<Hosts> {
+        let (document, syntax) = DeTable::parse_recoverable(self.text);
+        if !syntax.is_empty() {
+            for error in &syntax {
+                let at = error.span().map_or(0, |span| span.start);
+                self.fault(at, format!("syntax: {}", error.message().replace('\n', ", ")));
+            }
+            return None;
+        }
+        let table = document.get_ref();
+        if let Some(schema) = self.must(table, 0, "schema", "schema")
+            && schema.get_ref().as_integer().map(|n| n.as_str()) != Some(&HOSTS_SCHEMA.to_string())
+        {
+            // Whatever else looks wrong may be right in that schema.
+            self.fault(
+                schema.span().start,
+                format!("schema must be {HOSTS_SCHEMA}: this obol reads no other"),
+            );
+            return None;
+        }
+        self.unknown(table, "", &KEYS);
+        let cluster = self.must(table, 0, "cluster", "cluster").and_then(|v| self.name(v, "cluster"));
+        let id = self.must(table, 0, "id", "id").and_then(|value| {
+            let id = value.get_ref().as_str().and_then(parse_id);
+            if id.is_none() {
+                self.fault(value.span().start, format!("id must be {WANTED_ID}, drawn once for the cluster"));
+            }
+            id
+        });
+        let profile = self.must(table, 0, "profile", "profile").and_then(|v| self.text(v, "profile"));
+        let port = match table.get("port") {
+            None => Some(PORT),
+            Some(value) => self.number(value, "port", 1, 65_000).and_then(|n| u16::try_from(n).ok()),
+        };
+        let groups = match table.get("groups") {
+            None => Some(GROUPS),
+            Some(value) => self.groups(value),
+        };
+        let hosts = self.must(table, 0, "hosts", "[[hosts]]").map(|value| self.hosts(value));
+        Some(Hosts {
+            cluster: cluster?,
+            id: id?,
+            profile: profile?,
+            groups: groups?,
+            port: port?,
+            hosts: hosts?,
+        })
+    }
+
+    fn groups(&mut self, value: &Value<'_>) -> Option<Groups> {
+        let at = value.span().start;
+        let Some(table) = value.get_ref().as_table() else {
+            self.fault(at, "groups must be a table, [groups]");
+            return None;
+        };
+        self.unknown(table, "groups.", &GROUP_KEYS);
+        let [coordinators, everyone] = GROUP_KEYS.map(|key| {
+            let name = format!("groups.{key}");
+            let value = self.must(table, at, key, &name)?;
+            let address = self.address(value, &name)?;
+            if !address.is_multicast() {
+                self.fault(value.span().start, format!("{name} is {address}, which is no multicast address"));
+            }
+            Some(address)
+        });
+        let groups = Groups { coordinators: coordinators?, everyone: everyone? };
+        if groups.coordinators == groups.everyone {
+            self.fault(at, "groups.coordinators and groups.everyone must be two groups");
+        }
+        Some(groups)
+    }
+
+    fn hosts(&mut self, value: &Value<'_>) -> Vec<Host> {
+        let at = value.span().start;
+        let Some(array) = value.get_ref().as_array().filter(|array| !array.is_empty()) else {
+            self.fault(at, "hosts must be one table for each host, [[hosts]]");
+            return Vec::new();
+        };
+        if array.len() > HOSTS_MAX {
+            self.fault(at, format!("{} hosts, but a cluster can have {HOSTS_MAX}", array.len()));
+        }
+        let (mut addresses, mut names, mut numbers) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut hosts = Vec::new();
+        for entry in array.iter() {
+            let at = entry.span().start;
+            let Some(table) = entry.get_ref().as_table() else {
+                self.fault(at, "a host must be a table, [[hosts]]");
+                continue;
+            };
+            self.unknown(table, "hosts.", &HOST_KEYS);
+            let address = self
+                .must(table, at, "address", "hosts.address")
+                .and_then(|value| self.address(value, "hosts.address"));
+            if let Some(address) = address
+                && !addresses.insert(address)
+            {
+                self.fault(at, format!("{address} is the address of two hosts"));
+            }
+            let coordinator = table.get("coordinator").and_then(|value| {
+                let number = self.number(value, "hosts.coordinator", 1, 7)?;
+                if !numbers.insert(number) {
+                    self.fault(value.span().start, format!("coordinator {number} is on two hosts"));
+                }
+                u16::try_from(number).ok()
+            });
+            let [agents, caches] = ["agents", "caches"].map(|key| {
+                table
+                    .get(key)
+                    .map_or_else(Vec::new, |value| self.names(value, &format!("hosts.{key}"), &mut names))
+            });
+            hosts.extend(address.map(|address| Host { address, coordinator, agents, caches }));
+        }
+        let count = i64::try_from(numbers.len()).unwrap_or(i64::MAX);
+        if count == 0 {
+            self.fault(at, "no host has a coordinator; give one to each of 3 or 5 hosts, numbered from 1");
+        } else if !numbers.iter().copied().eq(1..=count) {
+            let found: Vec<_> = numbers.iter().map(i64::to_string).collect();
+            self.fault(
+                at,
+                format!("coordinators must be numbered from 1 without gaps; here {}", found.join(", ")),
+            );
+        }
+        hosts
+    }
+
+    fn names(&mut self, value: &Value<'_>, key: &str, taken: &mut BTreeSet<String>) -> Vec<Name> {
+        let Some(array) = value.get_ref().as_array() else {
+            self.fault(value.span().start, format!("{key} must be a list of names, [\"..\", \"..\"]"));
+            return Vec::new();
+        };
+        let mut names = Vec::new();
+        for value in array.iter() {
+            let Some(name) = self.name(value, key) else { continue };
+            if !taken.insert(name.to_string()) {
+                self.fault(value.span().start, format!("{name} is the name of two processes"));
+            }
+            names.push(name);
+        }
+        names
+    }
+}

@@ -1,0 +1,95 @@
+//! How the processes of a cluster reach each other where an RDMA network joins them.
+
+use obol_fabric::types::NameError;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Where coordinator 1 listens, if nobody says otherwise; coordinator n listens n - 1 above.
+pub const PORT: u16 = 7471;
+/// The multicast groups, if nobody says otherwise: of the block for use within one organisation (RFC 2365).
+pub const GROUPS: Groups = Groups {
+    coordinators: IpAddr::V4(Ipv4Addr::new(239, 192, 77, 1)),
+    everyone: IpAddr::V4(Ipv4Addr::new(239, 192, 77, 2)),
+};
+
+/// The multicast groups of a cluster. Clusters with groups of their own do not wake each other's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Groups {
+    /// All coordinators.
+    pub coordinators: IpAddr,
+    /// All processes.
+    pub everyone: IpAddr,
+}
+
+/// The network of a cluster, as one of its hosts sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Network {
+    /// Tells the cluster from every other one on the network.
+    #[serde(with = "hexadecimal")]
+    pub id: u64,
+    /// This host's number, from 1 on.
+    pub host: u8,
+    /// This host's address.
+    pub address: IpAddr,
+    /// Where coordinator 1, 2, .. listens.
+    pub coordinators: Vec<SocketAddr>,
+    /// The multicast groups.
+    pub groups: Groups,
+    /// Whether this host's coordinator, if it has one, has forgotten its votes: the host was started anew since it
+    /// first voted. It must not vote again.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub memory_lost: bool,
+}
+
+impl Network {
+    /// All on one host.
+    #[must_use]
+    pub fn local(id: u64, address: IpAddr, first_port: u16, coordinators: u16) -> Self {
+        let coordinators = (0..coordinators).map(|n| SocketAddr::new(address, first_port.saturating_add(n)));
+        Self {
+            id,
+            host: 1,
+            address,
+            coordinators: coordinators.collect(),
+            groups: GROUPS,
+            memory_lost: false,
+        }
+    }
+}
+
+/// TOML's whole numbers are signed, and an identity reads better so.
+mod hexadecimal {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(super) fn serialize<S: Serializer>(id: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&super::print_id(*id))
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(deserializer: D) -> Result<u64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        super::parse_id(&text).ok_or_else(|| D::Error::custom(super::WANTED_ID))
+    }
+}
+
+/// What an identity must be.
+pub(crate) const WANTED_ID: &str = "16 hexadecimal digits, such as \"0f3c5a7e91b2d468\"";
+
+/// A cluster's identity as text.
+#[must_use]
+pub fn print_id(id: u64) -> String {
+    format!("{id:016x}")
+}
+
+/// The identity in a text of 16 hexadecimal digits.
+#[must_use]
+pub fn parse_id(text: &str) -> Option<u64> {
+    let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
+}
+
+/// A name and why it is none.
+pub(crate) fn name_fault(text: &str, error: &NameError) -> String {
+    format!("{text:?} is no name: {error}")
+}

@@ -1,0 +1,89 @@
+//! The file of a cluster of several hosts: what it says arrives, and each mistake is told with its place.
+
+use obol_profiles::{Hosts, Network};
+use std::path::Path;
+
+const THREE: &str = r#"schema = 1
+cluster = "prod"
+id = "0f3c5a7e91b2d468"
+profile = "roce"
+
+[[hosts]]
+address = "10.0.0.1"
+coordinator = 1
+agents = ["node-1"]
+
+[[hosts]]
+address = "10.0.0.2"
+coordinator = 3
+agents = ["node-2", "node-3"]
+caches = ["cache-1"]
+
+[[hosts]]
+address = "10.0.0.3"
+coordinator = 2
+"#;
+
+fn refused(change: impl Fn(String) -> String) -> String {
+    Hosts::parse(&change(THREE.to_owned()), Path::new("c.toml")).expect_err("refused").to_string()
+}
+
+#[test]
+fn each_host_sees_the_cluster_from_its_own_place() {
+    let hosts = Hosts::parse(THREE, Path::new("c.toml")).expect("a good file");
+    assert_eq!(hosts.find(&["127.0.0.1", "10.0.0.2"].map(|a| a.parse().expect("an address"))), Some(1));
+    assert_eq!(hosts.find(&["10.0.0.9".parse().expect("an address")]), None);
+    let deployment = hosts.deployment(1, Path::new("c.toml")).expect("a deployment");
+    assert_eq!((deployment.coordinators, deployment.apps, deployment.caches), (3, 3, 1));
+    let Some(Network { id, host, address, coordinators, .. }) = deployment.network else {
+        panic!("a network")
+    };
+    assert_eq!((id, host, address.to_string().as_str()), (0x0f3c_5a7e_91b2_d468, 2, "10.0.0.2"));
+    let listen: Vec<_> = coordinators.iter().map(ToString::to_string).collect();
+    assert_eq!(listen, ["10.0.0.1:7471", "10.0.0.3:7472", "10.0.0.2:7473"]);
+}
+
+#[test]
+fn each_mistake_is_told_with_its_place() {
+    for (from, to, told) in [
+        (
+            "address = \"10.0.0.1\"",
+            "adress = \"10.0.0.1\"",
+            "c.toml:7:1: hosts.adress is unknown; did you mean hosts.address?",
+        ),
+        ("10.0.0.2", "10.0.0", "c.toml:12:11: hosts.address is \"10.0.0\", but must be an IP address"),
+        (
+            "coordinator = 3",
+            "coordinator = 4",
+            "coordinators must be numbered from 1 without gaps; here 1, 2, 4",
+        ),
+        ("coordinator = 3", "coordinator = 1", "c.toml:13:15: coordinator 1 is on two hosts"),
+        ("\"node-3\"", "\"node-1\"", "c.toml:14:22: node-1 is the name of two processes"),
+        ("10.0.0.3", "10.0.0.1", "10.0.0.1 is the address of two hosts"),
+        ("0f3c5a7e91b2d468", "0f3c", "c.toml:3:6: id must be 16 hexadecimal digits"),
+        ("schema = 1", "schema = 2", "c.toml:1:10: schema must be 1"),
+        ("cluster = \"prod\"\n", "", "c.toml:1:1: cluster is missing"),
+        ("caches = [", "caches = [[", "syntax: "),
+    ] {
+        let text = refused(|file| file.replace(from, to));
+        assert!(text.contains(told), "{from} -> {to}: {text}");
+    }
+    let text = refused(|file| file + "\n[groups]\ncoordinators = \"10.0.0.9\"\neveryone = \"239.1.1.1\"\n");
+    assert!(text.contains("is no multicast address"), "{text}");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let text = refused(|file| {
+        file.replace("10.0.0.2", "here").replace("0f3c5a7e91b2d468", "x").replace("node-3", "")
+    });
+    assert_eq!(text.lines().count(), 3, "{text}");
+}
+
+#[test]
+fn a_profile_that_is_not_there_is_told() {
+    let hosts =
+        Hosts::parse(&THREE.replace("\"roce\"", "\"rocc\""), Path::new("c.toml")).expect("a good file");
+    let told = hosts.deployment(0, Path::new("c.toml")).expect_err("no such profile").to_string();
+    assert!(told.contains("did you mean roce?"), "{told}");
+}
