@@ -83,6 +83,9 @@ pub(crate) enum Command {
     /// Show and check profiles: every constant of a deployment
     #[command(subcommand)]
     Profile(ProfileCommand),
+    /// Show this host's RDMA devices, and what is missing to use them
+    #[command(subcommand)]
+    Fabric(FabricCommand),
     /// Print a shell completion script
     Completions {
         /// Which shell
@@ -125,6 +128,25 @@ pub(crate) enum Command {
         /// What it plays
         #[arg(long)]
         role: u32,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FabricCommand {
+    /// List devices, ports and GIDs, mark what would be used, and say what is missing and how to get it
+    #[command(
+        after_help = "Exit codes: 0 a device can be used and nothing is missing, 1 something is missing, \
+        2 this host has no RDMA device or no libraries for one.\n\
+        \nA device in software on an Ethernet interface, as root:\n  \
+        modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0"
+    )]
+    List {
+        /// Use the port that this own IP address belongs to
+        #[arg(long, value_name = "IP")]
+        address: Option<std::net::IpAddr>,
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
     },
 }
 

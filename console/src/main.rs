@@ -6,6 +6,7 @@ mod daemons;
 mod directory;
 mod drill;
 mod events;
+mod fabric;
 mod kill;
 mod live;
 mod output;
@@ -48,6 +49,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
         Command::Profile(command) => profile::run(command),
+        Command::Fabric(command) => fabric::run(command),
         Command::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();
             let mut script = Vec::new();
