@@ -1,0 +1,13 @@
+# The RDMA backend: its definitions are those of the real headers; on a soft-RoCE device it does what it says.
+# Needs the programs verbs (fabric's tests of that name), fabric (fabric's unit tests) and obol.
+# shellcheck shell=bash source-path=SCRIPTDIR/..
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$VM_HOME/lib.sh"
+
+tests=$(binary verbs)
+units=$(binary fabric)
+obol=$(binary obol)
+packages gcc libc6-dev libibverbs-dev librdmacm-dev ibverbs-providers iproute2
+OBOL_VERBS_HEADERS=require "$units" --nocapture verbs::sys::layout
+"$VM_HOME/boot" "$VM_HOME/guest/verbs.sh" "/host$tests" "/host$obol"
