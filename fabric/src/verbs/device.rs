@@ -166,10 +166,14 @@ pub fn choose(devices: &[Device], interfaces: &[Interface], wish: &Wish) -> Resu
                 continue;
             }
         };
-        if let (Some(wanted), Some(_)) = (wish.port, &wish.device)
+        if let Some(wanted) = wish.port
             && !ports.iter().any(|port| port.number == wanted)
         {
-            return Err(VerbsError::NoSuchPort { device: device.name.clone(), wanted, ports: facts.ports });
+            let error = VerbsError::NoSuchPort { device: device.name.clone(), wanted, ports: facts.ports };
+            if wish.device.is_some() {
+                return Err(error);
+            }
+            refused.push((device.name.clone(), error.to_string()));
         }
         for port in ports.iter().filter(|port| wish.port.is_none_or(|number| number == port.number)) {
             let name = format!("{}/{}", device.name, port.number);
@@ -369,6 +373,9 @@ mod tests {
         assert_eq!(refused.to_string(), "no RDMA device mlx5_0; there are: rxe0");
         let refused = choose(&devices, &[], &named("rxe0", Some(2), None)).expect_err("no such port");
         assert_eq!(refused.to_string(), "rxe0 has no port 2; choose one of 1..=1");
+        let anywhere = Wish { port: Some(2), ..Wish::default() };
+        let refused = choose(&devices, &[], &anywhere).expect_err("no device has it");
+        assert!(refused.to_string().contains("rxe0 has no port 2"), "{refused}");
         let refused = choose(&devices, &[], &named("rxe0", None, Some(9))).expect_err("no such entry");
         assert!(refused.to_string().contains("its GID table has no entry 9"), "{refused}");
         assert_eq!(

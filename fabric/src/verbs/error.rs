@@ -77,13 +77,6 @@ pub enum VerbsError {
         /// How many ports it has; they count from 1.
         ports: u8,
     },
-    /// No entry of a port's GID table has this index, or it is empty.
-    NoSuchGid {
-        /// Device and port.
-        port: String,
-        /// The index that was asked for.
-        wanted: u8,
-    },
     /// No port fits: each with the reason.
     NoUsablePort {
         /// Device and port, and why not.
@@ -127,8 +120,11 @@ impl VerbsError {
     }
 
     /// What can be done about a failed call, if its number tells.
-    fn advice(errno: i32) -> Option<&'static str> {
+    fn advice(call: &str, errno: i32) -> Option<&'static str> {
         Some(match errno {
+            libc::ENODEV | libc::ENOENT if call == "rdma_create_event_channel" => {
+                "load the kernel's module: modprobe rdma_ucm"
+            }
             libc::EACCES | libc::EPERM => {
                 "run as a user who may open /dev/infiniband/* (root, or the group that your udev rules name)"
             }
@@ -137,11 +133,10 @@ impl VerbsError {
             }
             libc::EADDRNOTAVAIL => "no RDMA device has this address; see `obol fabric list`",
             libc::EADDRINUSE => "another process listens there; choose another port",
-            libc::ENOENT => "load the kernel's modules: modprobe -a ib_uverbs rdma_ucm",
             libc::ENOMEM => {
                 "the device or the kernel has no room; close other users of it or lower the limits"
             }
-            libc::ENOSYS => "load the kernel's modules: modprobe -a ib_uverbs rdma_ucm",
+            libc::ENOENT | libc::ENOSYS => "load the kernel's modules: modprobe -a ib_uverbs rdma_ucm",
             libc::EOPNOTSUPP => "the device can not do this; choose another one with `obol fabric list`",
             _ => return None,
         })
@@ -184,10 +179,6 @@ impl fmt::Display for VerbsError {
             Self::NoSuchPort { device, wanted, ports } => {
                 write!(f, "{device} has no port {wanted}; choose one of 1..={ports}")
             }
-            Self::NoSuchGid { port, wanted } => write!(
-                f,
-                "{port} has no GID with index {wanted}; leave the index out, or choose one of `obol fabric list`"
-            ),
             Self::NoUsablePort { refused } => {
                 write!(f, "no RDMA port can be used")?;
                 for (port, reason) in refused {
@@ -203,7 +194,7 @@ impl fmt::Display for VerbsError {
             Self::OutOfBounds { what, value, max } => write!(f, "{what} is {value}, but at most {max} works"),
             Self::Failed { call, on, errno } => {
                 write!(f, "{call} on {on}: {}", io::Error::from_raw_os_error(*errno))?;
-                if let Some(advice) = Self::advice(*errno) {
+                if let Some(advice) = Self::advice(call, *errno) {
                     write!(f, "; {advice}")?;
                 }
                 Ok(())

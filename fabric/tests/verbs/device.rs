@@ -2,11 +2,12 @@
 
 use crate::support::{Duo, arena, nic, register};
 use obol_fabric::verbs::VerbsError;
+use obol_fabric::verbs::arena::{Arena, HugePages, Pages};
 use obol_fabric::verbs::context::Atomics;
 use obol_fabric::verbs::device::{Wish, survey};
 use obol_fabric::verbs::nic::Nic;
 use obol_fabric::verbs::queue::Status;
-use obol_fabric::verbs::registration::{Registration, Rights};
+use obol_fabric::verbs::registration::{Memory, Registration, Rights};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -129,6 +130,31 @@ fn own_memory_outside_the_registration_is_not_touched() {
         assert_ne!(duo.next().status(), Status::SUCCESS);
     }
     assert_eq!(own.words()[16].load(Relaxed), 0);
+}
+
+/// Huge pages of the reserved pool that nobody has.
+fn free_huge_pages() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").expect("it can be read");
+    let line = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
+    line.map_or(0, |number| number.trim().parse().expect("a number"))
+}
+
+#[test]
+fn memory_of_all_kinds_of_pages_can_be_reached() {
+    let Some(nic) = nic() else { return };
+    let free = free_huge_pages();
+    for wish in [HugePages::Explicit, HugePages::Transparent, HugePages::Plain] {
+        let theirs = Arena::new(1 << 16, wish, nic.choice().numa_node).expect("memory");
+        let pages = theirs.pages();
+        assert_eq!(pages == Pages::Explicit, wish == HugePages::Explicit && free > 0, "{wish:?}: {pages}");
+        theirs.words()[8000].store(9, Relaxed);
+        let theirs: Arc<dyn Memory> = theirs;
+        let (own, there) = (arena(4096), register(&nic, &theirs, Rights::READ));
+        let (here, duo) = (register(&nic, &own, Rights::NONE), Duo::new(&nic, Rights::READ));
+        duo.asks.read(1, here.local(0, 8), there.target(64000), true).expect("posted");
+        duo.expect(1, Status::SUCCESS);
+        assert_eq!(own.words()[0].load(Relaxed), 9);
+    }
 }
 
 #[test]
