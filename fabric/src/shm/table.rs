@@ -35,6 +35,7 @@ const HEADER_LIMITS: usize = 2;
 const HEADER_NONCE: usize = 6;
 const HEADER_NAME: usize = 7;
 const HEADER_HOST: usize = 10;
+const HEADER_FIRST: usize = 11;
 const CHANGES: usize = 16;
 const ENTRIES: usize = 64;
 const ENTRY_WORDS: usize = 8;
@@ -89,6 +90,7 @@ impl Table {
         crate::memory::copy_in(&map[HEADER_LIMITS..HEADER_NONCE], limits.as_bytes());
         map[HEADER_NONCE].store(origin.nonce, Ordering::Relaxed);
         map[HEADER_HOST].store(u64::from(origin.host), Ordering::Relaxed);
+        map[HEADER_FIRST].store(u64::from(first_generation(origin.host)), Ordering::Relaxed);
         store_name(&map[HEADER_NAME..], name);
         Ok(())
     }
@@ -209,7 +211,10 @@ impl Table {
         entry[STATE]
             .compare_exchange(found, claimed, Ordering::AcqRel, Ordering::Acquire)
             .map_err(|word| Occupancy::of(word).process.pid)?;
-        let next = (entry[GENERATION].load(Ordering::Relaxed) as u32).checked_add(1).unwrap_or(1);
+        let next = match entry[GENERATION].load(Ordering::Relaxed) as u32 {
+            0 => self.map[HEADER_FIRST].load(Ordering::Relaxed) as u32,
+            last => last.checked_add(1).unwrap_or(1),
+        };
         entry[GENERATION].store(u64::from(next), Ordering::Release);
         self.changed();
         Ok(Claim { table: self, region, generation: next, me })
@@ -225,6 +230,16 @@ impl Table {
             entry[STATE].store(Occupancy::word(Phase::Closed, me), Ordering::Release);
             self.changed();
         }
+    }
+}
+
+/// The generation of a region's first owner. A host that has lost its table, by a reboot, must not give out again what
+/// other hosts still know, so it starts from the time in seconds: no region changes hands once a second for long.
+fn first_generation(host: u8) -> u32 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    match host {
+        0 => 1,
+        _ => since.map_or(1, |span| (span.as_secs() as u32).max(1)),
     }
 }
 
