@@ -102,6 +102,12 @@ impl<'a> Taken<'a> {
         }
     }
 
+    /// Lets go of it after a failure.
+    pub(crate) fn give_back(self) {
+        drop(self.registration);
+        self.claim.give_back();
+    }
+
     /// Peers may use the region as soon as this returns.
     pub(crate) fn go_live<W: Wire>(
         self,

@@ -6,6 +6,7 @@ use crate::shm::link::Links;
 use crate::types::{Address, Instant};
 
 /// The result of a posted operation, until it is delivered.
+#[derive(Debug)]
 pub enum Done {
     /// A READ of at most a word, and its length.
     Word([u8; 8], usize),

@@ -19,7 +19,7 @@ pub mod sched;
 pub(crate) mod seats;
 pub(crate) mod table;
 #[cfg(test)]
-mod test;
+pub(crate) mod test;
 pub(crate) mod watch;
 
 pub mod clock;

@@ -3,19 +3,39 @@
 //! Both libraries are loaded when they are first wanted; a host without them gets a [`VerbsError`] that says how to
 //! get them. What is here, from the bottom up: `sys` (the libraries as C has them), objects that free themselves
 //! ([`context`], [`registration`], [`queue`], [`pair`],
-//! [`cm`], [`arena`]), the choice of a device ([`device`], [`nic`]), and a region as peers may reach it ([`exposed`]).
+//! [`cm`], [`arena`]), the choice of a device ([`device`], [`nic`]), a region as peers may reach it ([`exposed`]), and a
+//! process's [`Endpoint`].
 
 pub mod arena;
+mod buffers;
 pub mod cm;
+mod config;
+mod connector;
 pub mod context;
+mod datagrams;
 pub mod device;
+mod endpoint;
 mod error;
 pub mod exposed;
+mod handshake;
 pub mod interfaces;
+mod link;
 pub mod nic;
+mod ops;
 pub mod pair;
 pub mod queue;
 pub mod registration;
 mod sys;
+mod threads;
+mod wake;
+mod watch;
+mod wire;
 
+pub use config::{Config, detection_of, retry_within};
+pub use endpoint::OpenError;
 pub use error::{Library, VerbsError};
+pub use handshake::Refusal;
+pub use wire::{LinkStatus, Rdma};
+
+/// A process's access to a cluster over RDMA.
+pub type Endpoint = crate::endpoint::Endpoint<Rdma>;

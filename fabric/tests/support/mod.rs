@@ -68,12 +68,25 @@ pub(crate) struct Child(pub(crate) std::process::Child);
 
 impl Child {
     pub(crate) fn start(root: &Path, role: &str, name: &str, region: Option<u32>) -> Self {
+        Self::start_with("child", root, role, name, region, &[])
+    }
+
+    /// As [`Child::start`], with the test where it starts, and more in its environment.
+    pub(crate) fn start_with(
+        entry: &str,
+        root: &Path,
+        role: &str,
+        name: &str,
+        region: Option<u32>,
+        more: &[(&str, String)],
+    ) -> Self {
         let child = Command::new(std::env::current_exe().expect("this binary"))
-            .args(["child", "--exact", "--nocapture"])
+            .args([entry, "--exact", "--nocapture"])
             .env("OBOL_TEST_ROLE", role)
             .env("OBOL_TEST_ROOT", root)
             .env("OBOL_TEST_NAME", name)
             .env("OBOL_TEST_REGION", region.map(|r| r.to_string()).unwrap_or_default())
+            .envs(more.iter().map(|(key, value)| (key, value)))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn();
@@ -111,7 +124,7 @@ pub(crate) fn cpu_time(child: &Child) -> Nanos {
     Nanos(spent.sum())
 }
 
-fn wait_for(mut done: impl FnMut() -> bool) {
+pub(crate) fn wait_for(mut done: impl FnMut() -> bool) {
     let start = std::time::Instant::now();
     while !done() {
         assert!(start.elapsed() < HANG, "this hangs");
@@ -131,7 +144,11 @@ pub(crate) fn live(cluster: &Cluster, name: &str) -> Address {
 }
 
 /// Turns the loop until something holds.
-pub(crate) fn until<M: Machine>(endpoint: &mut Endpoint, machine: &mut M, mut done: impl FnMut(&M) -> bool) {
+pub(crate) fn until<D: Drive, M: Machine>(
+    endpoint: &mut D,
+    machine: &mut M,
+    mut done: impl FnMut(&M) -> bool,
+) {
     wait_for(|| {
         endpoint.poll_once(machine);
         done(machine)
@@ -197,9 +214,10 @@ impl Machine for Probe {
     }
 }
 
-/// Sends back what it gets; or watches region 8 and tells region 2 what it sees; and ticks.
+/// Sends back what it gets; or watches region 8 and tells region 2 what it sees; and ticks, and greets region 1 then.
 struct Actor {
     watch: bool,
+    greet: bool,
     told: bool,
     tick_every: Nanos,
     due: Instant,
@@ -220,7 +238,10 @@ impl Machine for Actor {
             _ => {}
         }
     }
-    fn tick<F: Fabric>(&mut self, now: Instant, _: &mut F) {
+    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if self.greet {
+            fabric.send(Address::region(1), b"hello");
+        }
         self.due = now + self.tick_every;
     }
     fn deadline(&self) -> Instant {
@@ -228,14 +249,19 @@ impl Machine for Actor {
     }
 }
 
-/// Plays the role that the environment gives, if it gives one, until the parent ends.
-pub(crate) fn play() {
-    let Ok(role) = std::env::var("OBOL_TEST_ROLE") else { return };
-    let var = |key: &str| std::env::var(key).expect("set by the parent");
+/// The parent holds the other end of standard input.
+pub(crate) fn end_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
         std::process::exit(0);
     });
+}
+
+/// Plays the role that the environment gives, if it gives one, until the parent ends.
+pub(crate) fn play() {
+    let Ok(role) = std::env::var("OBOL_TEST_ROLE") else { return };
+    let var = |key: &str| std::env::var(key).expect("set by the parent");
+    end_with_parent();
     let root = PathBuf::from(var("OBOL_TEST_ROOT"));
     let cluster = Cluster::open(&root, name("c")).expect("the parent made it");
     let name = var("OBOL_TEST_NAME");
@@ -256,8 +282,14 @@ pub(crate) fn play() {
         "tick" => (Wait::Hybrid { yield_for: Nanos::from_micros(30) }, Nanos::from_millis(1)),
         _ => (Wait::Block, Nanos::MAX),
     };
-    let mut endpoint = Endpoint::open(&cluster, owner, wait).expect("opened");
-    let mut actor = Actor { watch: role == "watch", told: false, tick_every, due: Instant::ZERO };
+    let endpoint = Endpoint::open(&cluster, owner, wait).expect("opened");
+    act(endpoint, &cluster, &role, tick_every);
+}
+
+/// Plays a role to the end of the process.
+pub(crate) fn act<D: Drive>(mut endpoint: D, cluster: &Cluster, role: &str, tick_every: Nanos) {
+    let (watch, greet) = (role == "watch", role == "greet");
+    let mut actor = Actor { watch, greet, told: false, tick_every, due: Instant::ZERO };
     endpoint.run(&mut actor, &AtomicBool::new(false), |actor, endpoint| {
         let two = Address::region(2);
         if actor.watch && !actor.told && cluster.region_info(2).is_some_and(|r| r.alive) {

@@ -3,8 +3,13 @@
 //! The gate runs this binary in a VM that has a soft-RoCE device, with `OBOL_VERBS=require`; elsewhere, tests that find
 //! no device say so and pass.
 
+mod cluster;
 mod connect;
 mod costs;
 mod device;
+mod links;
+#[path = "../support/mod.rs"]
+#[allow(dead_code, reason = "the tests of shared memory use the rest")]
+mod probe;
 mod rights;
 mod support;

@@ -1,0 +1,87 @@
+//! Registered memory for what is under way: where READs and CASes put what they find, and where WRITEs and datagrams come
+//! from. All of it is made when an endpoint opens; taking and giving back a block costs a push and a pop.
+use super::arena::{Arena, HugePages};
+use super::context::ProtectionDomain;
+use super::error::VerbsError;
+use super::registration::{Local, Registration, Rights};
+use crate::memory;
+use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+/// Which pages, and of which NUMA node.
+pub(crate) type Place = (HugePages, Option<u32>);
+
+/// Blocks of one size.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    registration: Registration,
+    block_bytes: usize,
+    free: Vec<u32>,
+}
+
+/// A taken block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block(u32);
+
+impl Block {
+    /// Its number among those of its size.
+    pub(crate) const fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The block of a number that [`Block::number`] gave.
+    pub(crate) const fn of(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+impl Buffers {
+    /// Registers `blocks` blocks of at least `bytes` bytes each.
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        blocks: u32,
+        bytes: usize,
+        (pages, node): Place,
+    ) -> Result<Self, VerbsError> {
+        // Whole cache lines, so that the device and this process do not pull at one.
+        let block_bytes = bytes.next_multiple_of(64);
+        let all = blocks as usize * block_bytes;
+        let arena = Arena::new(all, pages, node)?;
+        let registration = Registration::new(domain, arena, 0..all, Rights::NONE)?;
+        Ok(Self { registration, block_bytes, free: (0..blocks).rev().collect() })
+    }
+
+    /// The bytes of a block.
+    pub(crate) const fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    pub(crate) fn take(&mut self) -> Option<Block> {
+        self.free.pop().map(Block)
+    }
+
+    pub(crate) fn give(&mut self, block: Block) {
+        self.free.push(block.0);
+    }
+
+    fn words(&self, block: Block) -> &[AtomicU64] {
+        let words = self.block_bytes / 8;
+        let all = self.registration.memory().words();
+        all.get(block.0 as usize * words..).and_then(|rest| rest.get(..words)).unwrap_or_default()
+    }
+
+    /// Puts bytes into a block, from its start. What does not fit is left out: check against [`Buffers::block_bytes`].
+    pub(crate) fn fill(&self, block: Block, bytes: &[u8]) {
+        memory::copy_in(self.words(block), bytes);
+    }
+
+    /// Copies bytes out of a block, from byte `from` on, a multiple of 8.
+    pub(crate) fn copy(&self, block: Block, from: usize, out: &mut [u8]) {
+        memory::copy_out(self.words(block).get(from / 8..).unwrap_or_default(), out);
+    }
+
+    /// The first `bytes` bytes of a block, as the own device names them.
+    pub(crate) fn local(&self, block: Block, bytes: u32) -> Local {
+        self.registration.local(block.0 as usize * self.block_bytes, bytes)
+    }
+}

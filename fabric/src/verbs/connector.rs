@@ -1,0 +1,512 @@
+//! The thread that connects: it listens, answers requests, makes connections that the endpoint asks for, and joins
+//! groups. Everything here may take system calls, allocate and wait for peers; nothing here is on a post path.
+//!
+//! A link goes one way. Who wants to operate on a peer's region connects; the peer lets it do what its role allows and
+//! never posts on that queue pair. So two processes that connect at the same time do not collide, and what a peer may do
+//! here is switched by the access flags of its queue pair alone.
+
+use super::cm::{Event, EventChannel, Id, Joined, Key, Offer, Peer, Space, What};
+use super::config::{Config, retry_within};
+use super::error::VerbsError;
+use super::exposed::{Exposed, Role};
+use super::handshake::{Hello, Identity, Refusal, Welcome};
+use super::nic::Nic;
+use super::pair::{AddressHandle, Kind, QueuePair, Retry, Size};
+use super::queue::CompletionQueue;
+use super::registration::Rights;
+use super::wake::Wake;
+use crate::layout::PROPOSERS_MAX;
+use crate::shm::region::Region;
+use crate::types::{Address, Nanos};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, atomic::AtomicBool, atomic::Ordering};
+use std::time::{Duration, Instant as Time};
+
+/// Requests that wait for this thread.
+const BACKLOG: u16 = 128;
+/// Connections of peers that are served at a time.
+const SERVED_MAX: usize = 2048;
+/// READs and CASes under way on a link, in the device, at most; what more is posted waits there.
+const READS_MAX: u8 = 16;
+/// A connection that is not made within so many times the bound of detection counts as failed: the peer's host is
+/// silent. Making one takes several round trips and the peer's connector thread, not just its device.
+const CONNECT_DETECTIONS: u64 = 8;
+/// But no sooner than this: on a busy host the thread may have to wait for a core.
+const CONNECT_MIN: Nanos = Nanos::from_millis(500);
+
+/// What the endpoint asks for.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Connect to a region's owner.
+    Connect { attempt: u64, to: SocketAddr, region: u32, generation: u32 },
+    /// Let go of a connection that is not used any more.
+    Bury { attempt: u64, pair: QueuePair },
+    /// Let the owner of a region do this, and nothing else, from now on.
+    Permit { region: u32, rights: Rights, done: Sender<Result<(), VerbsError>> },
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Nobody answers there, or the connection was lost.
+    Silent(String),
+    /// The process there does not let this one in.
+    Refused(Refusal),
+    /// The peer has ended the connection, or its kernel has for it.
+    Ended,
+}
+
+/// What the endpoint is told.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// A connection stands.
+    Up { attempt: u64, region: u32, pair: QueuePair, welcome: Welcome, handle: AddressHandle },
+    /// An attempt has failed, or a connection has ended.
+    Down { attempt: u64, region: u32, cause: Cause },
+    /// A connection was let go of: the device has forgotten all that was posted on it.
+    Buried { attempt: u64 },
+    /// The port is in a group.
+    Group { index: usize, handle: AddressHandle, number: u32, qkey: u32 },
+    /// The port is not in a group (any more).
+    GroupLost { index: usize, error: String },
+}
+
+/// What this process is to others.
+#[derive(Debug)]
+pub(crate) struct Own {
+    pub(crate) cluster: Identity,
+    pub(crate) address: Address,
+    pub(crate) role: Role,
+    pub(crate) exposed: Exposed,
+    /// Where its datagrams go.
+    pub(crate) datagrams: Arc<QueuePair>,
+    pub(crate) qkey: u32,
+    /// Bits of the groups that it is a member of.
+    pub(crate) groups: u32,
+}
+
+/// Where a connection that this process asked for stands.
+#[derive(Debug)]
+struct Attempt {
+    id: Id,
+    attempt: u64,
+    region: u32,
+    generation: u32,
+    /// `None` before the route is known, and after the endpoint has it.
+    pair: Option<QueuePair>,
+    until: Option<Time>,
+}
+
+#[derive(Debug)]
+struct Served {
+    id: Id,
+    pair: QueuePair,
+    from: Address,
+}
+
+#[derive(Debug)]
+struct Member {
+    id: Id,
+    index: usize,
+    group: IpAddr,
+}
+
+/// The state of the thread.
+#[derive(Debug)]
+pub(crate) struct Connector {
+    nic: Arc<Nic>,
+    channel: Arc<EventChannel>,
+    listener: Option<Id>,
+    own: Option<Own>,
+    /// Who this process says it is.
+    from: Address,
+    role: Role,
+    cluster: Identity,
+    own_ip: IpAddr,
+    retry: Retry,
+    patience: Duration,
+    traffic_class: u8,
+    reads: u8,
+    sends: Arc<CompletionQueue>,
+    /// Of pairs that never post.
+    idle: Arc<CompletionQueue>,
+    size: Size,
+    attempts: BTreeMap<Key, Attempt>,
+    served: BTreeMap<Key, Served>,
+    permits: BTreeMap<u32, Rights>,
+    members: BTreeMap<Key, Member>,
+    commands: Receiver<Command>,
+    news: Sender<News>,
+    /// Rung after news; `None` if somebody looks anyway.
+    bell: Option<Region>,
+    told: Arc<AtomicBool>,
+    wake: Arc<Wake>,
+}
+
+/// What a connector needs to know to start.
+pub(crate) struct Start<'a> {
+    pub(crate) nic: &'a Arc<Nic>,
+    pub(crate) config: &'a Config,
+    pub(crate) cluster: Identity,
+    pub(crate) sends: &'a Arc<CompletionQueue>,
+    pub(crate) size: Size,
+    pub(crate) commands: Receiver<Command>,
+    pub(crate) news: Sender<News>,
+    pub(crate) told: Arc<AtomicBool>,
+    pub(crate) bell: Option<Region>,
+    pub(crate) wake: Arc<Wake>,
+}
+
+impl Connector {
+    pub(crate) fn new(start: Start<'_>) -> Result<Self, VerbsError> {
+        let (asking, answering) = start.nic.choice().facts.reads_under_way;
+        let patience = Nanos(start.config.detection.0.saturating_mul(CONNECT_DETECTIONS)).max(CONNECT_MIN);
+        Ok(Self {
+            nic: Arc::clone(start.nic),
+            channel: EventChannel::new()?,
+            listener: None,
+            own: None,
+            from: Address::default(),
+            role: Role::Reader,
+            cluster: start.cluster,
+            own_ip: start.config.listen.ip(),
+            retry: retry_within(start.config.detection),
+            patience: patience.to_std(),
+            traffic_class: start.config.traffic_class,
+            reads: READS_MAX.min(asking).min(answering).max(1),
+            sends: Arc::clone(start.sends),
+            idle: CompletionQueue::new(start.nic.context(), 1, None)?,
+            size: start.size,
+            attempts: BTreeMap::new(),
+            served: BTreeMap::new(),
+            permits: BTreeMap::new(),
+            members: BTreeMap::new(),
+            commands: start.commands,
+            news: start.news,
+            bell: start.bell,
+            told: start.told,
+            wake: start.wake,
+        })
+    }
+
+    /// Binds the address that peers connect to; says which port it is.
+    pub(crate) fn bind(&mut self, listen: SocketAddr) -> Result<u16, VerbsError> {
+        let id = Id::new(&self.channel, Space::Connections)?;
+        // A coordinator that restarts finds connections of its predecessor lingering.
+        id.set_reuse_address()?;
+        id.bind(listen)?;
+        let port = id.port();
+        self.listener = Some(id);
+        Ok(port)
+    }
+
+    /// Serves peers from now on, and joins the groups.
+    pub(crate) fn serve(&mut self, own: Own, groups: [IpAddr; 2]) -> Result<(), VerbsError> {
+        self.from = own.address;
+        self.role = own.role;
+        self.own = Some(own);
+        for (index, group) in groups.into_iter().enumerate() {
+            self.join(index, group)?;
+        }
+        match &self.listener {
+            Some(listener) => listener.listen(BACKLOG),
+            None => Ok(()),
+        }
+    }
+
+    fn join(&mut self, index: usize, group: IpAddr) -> Result<(), VerbsError> {
+        let id = Id::new(&self.channel, Space::Datagrams)?;
+        id.set_traffic_class(self.traffic_class)?;
+        id.bind(SocketAddr::new(self.own_ip, 0))?;
+        id.join(group)?;
+        self.members.insert(id.key(), Member { id, index, group });
+        Ok(())
+    }
+
+    /// Works until the endpoint goes.
+    pub(crate) fn run(mut self, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let now = Time::now();
+            let next = self.attempts.values().filter_map(|a| a.until).min();
+            let span = next.map(|until| until.saturating_duration_since(now));
+            self.wake.wait(&*self.channel, span);
+            while let Ok(command) = self.commands.try_recv() {
+                self.obey(command);
+            }
+            loop {
+                match self.channel.next() {
+                    Ok(Some(event)) => self.take(event),
+                    Ok(None) => break,
+                    Err(_) => break,
+                }
+            }
+            self.give_up(Time::now());
+        }
+    }
+
+    fn tell(&self, news: News) {
+        // Nobody listens any more only when the endpoint is going, and this thread with it.
+        let _ = self.news.send(news);
+        self.told.store(true, Ordering::Release);
+        if let Some(bell) = &self.bell {
+            bell.ring();
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Connect { attempt, to, region, generation } => {
+                if let Err(error) = self.start(attempt, to, region, generation) {
+                    self.tell(News::Down { attempt, region, cause: Cause::Silent(error.to_string()) });
+                }
+            }
+            Command::Bury { attempt, pair } => {
+                self.attempts.retain(|_, a| a.attempt != attempt);
+                // Once it is destroyed, the device writes into no buffer that was posted on it.
+                drop(pair);
+                self.tell(News::Buried { attempt });
+            }
+            Command::Permit { region, rights, done } => {
+                self.permits.insert(region, rights);
+                let _ = done.send(self.permit(region, rights));
+            }
+        }
+    }
+
+    /// Switches what a region's owner may do through the connections that stand. One that can not be switched is closed:
+    /// the peer connects again, under the new rights.
+    fn permit(&mut self, region: u32, rights: Rights) -> Result<(), VerbsError> {
+        let closed: Vec<Key> = self
+            .served
+            .iter()
+            .filter(|(_, served)| served.from.region == region && served.pair.permit(rights).is_err())
+            .map(|(key, _)| *key)
+            .collect();
+        for key in closed {
+            if let Some(served) = self.served.remove(&key) {
+                served.pair.reset()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn start(
+        &mut self,
+        attempt: u64,
+        to: SocketAddr,
+        region: u32,
+        generation: u32,
+    ) -> Result<(), VerbsError> {
+        let id = Id::new(&self.channel, Space::Connections)?;
+        id.set_traffic_class(self.traffic_class)?;
+        id.resolve_address(Some(self.own_ip), to, self.patience)?;
+        let until = Some(Time::now() + self.patience);
+        self.attempts.insert(id.key(), Attempt { id, attempt, region, generation, pair: None, until });
+        Ok(())
+    }
+
+    /// Attempts that have lasted too long have failed.
+    fn give_up(&mut self, now: Time) {
+        let late: Vec<Key> = self
+            .attempts
+            .iter()
+            .filter(|(_, a)| a.until.is_some_and(|u| u <= now))
+            .map(|(k, _)| *k)
+            .collect();
+        for key in late {
+            self.failed(key, Cause::Silent("nobody answers there".to_owned()));
+        }
+    }
+
+    fn failed(&mut self, key: Key, cause: Cause) {
+        if let Some(gone) = self.attempts.remove(&key) {
+            self.tell(News::Down { attempt: gone.attempt, region: gone.region, cause });
+        }
+    }
+
+    fn take(&mut self, event: Event) {
+        let key = event.key;
+        match event.what {
+            What::Request { id, peer } => self.answer(id, &peer),
+            What::AddressResolved => self.go_on(key, |this, key| this.route(key)),
+            What::RouteResolved => self.go_on(key, |this, key| this.connect(key)),
+            What::Response(peer) => self.go_on(key, |this, key| this.establish(key, &peer)),
+            What::Rejected(data) => {
+                let cause = Refusal::decode(&data)
+                    .map_or_else(|| Cause::Silent("nobody listens there".to_owned()), Cause::Refused);
+                self.failed(key, cause);
+            }
+            What::Failed(errno) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                self.failed(key, Cause::Silent(error.to_string()));
+                self.served.remove(&key);
+            }
+            What::Disconnected => {
+                self.served.remove(&key);
+                self.failed(key, Cause::Ended);
+            }
+            What::Joined(joined) => self.joined(key, &joined),
+            What::JoinFailed(errno) => {
+                if let Some(member) = self.members.get(&key) {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    self.tell(News::GroupLost { index: member.index, error: error.to_string() });
+                }
+            }
+            What::DeviceRemoved => {
+                self.served.remove(&key);
+                self.failed(key, Cause::Silent("the device was removed".to_owned()));
+            }
+            What::Established(_) | What::Other(_) => {}
+        }
+    }
+
+    fn go_on(&mut self, key: Key, step: impl FnOnce(&mut Self, Key) -> Result<(), VerbsError>) {
+        if let Err(error) = step(self, key) {
+            self.failed(key, Cause::Silent(error.to_string()));
+        }
+    }
+
+    fn route(&mut self, key: Key) -> Result<(), VerbsError> {
+        match self.attempts.get(&key) {
+            Some(attempt) => attempt.id.resolve_route(self.patience),
+            None => Ok(()),
+        }
+    }
+
+    fn connect(&mut self, key: Key) -> Result<(), VerbsError> {
+        let Some(attempt) = self.attempts.get_mut(&key) else { return Ok(()) };
+        let pair = QueuePair::new(self.nic.domain(), Kind::Reliable, &self.sends, &self.idle, self.size)?;
+        // The peer never posts here.
+        attempt.id.init(&pair, Rights::NONE)?;
+        let hello = Hello {
+            cluster: self.cluster,
+            region: attempt.region,
+            generation: attempt.generation,
+            from: self.from,
+            role: self.role,
+        };
+        let data = hello.encode();
+        attempt.id.connect(&pair, &Offer { reads: self.reads, retries: self.retry.count, data: &data })?;
+        attempt.pair = Some(pair);
+        Ok(())
+    }
+
+    fn establish(&mut self, key: Key, peer: &Peer) -> Result<(), VerbsError> {
+        let Some(attempt) = self.attempts.get_mut(&key) else { return Ok(()) };
+        let Some(pair) = attempt.pair.take() else { return Ok(()) };
+        let Some(welcome) = Welcome::decode(&peer.data) else {
+            self.failed(key, Cause::Silent("something else listens there".to_owned()));
+            return Ok(());
+        };
+        attempt.id.ready(&pair, self.reads, self.retry)?;
+        attempt.id.establish()?;
+        attempt.until = None;
+        let handle = AddressHandle::new(self.nic.domain(), &self.nic.path(welcome.gid, welcome.lid))?;
+        let (attempt, region) = (attempt.attempt, attempt.region);
+        self.tell(News::Up { attempt, region, pair, welcome, handle });
+        Ok(())
+    }
+
+    fn answer(&mut self, id: Id, peer: &Peer) {
+        // A stranger: dropping the id rejects it.
+        let Some(hello) = Hello::decode(&peer.data) else { return };
+        let refusal = match hello.and_then(|hello| self.check(&hello)) {
+            Ok((hello, role, rights)) => match self.admit(&id, role, rights) {
+                Ok(pair) => {
+                    // A later connection of the same process, or of its successor, takes the place of the earlier.
+                    if hello.from.region != 0 {
+                        self.served.retain(|_, s| s.from.region != hello.from.region);
+                    }
+                    self.served.insert(id.key(), Served { id, pair, from: hello.from });
+                    return;
+                }
+                Err(_) => Refusal::Full,
+            },
+            Err(refusal) => refusal,
+        };
+        // If it can not be told, dropping the id tells it that there is no connection.
+        let _ = id.reject(&refusal.encode());
+    }
+
+    fn check(&self, hello: &Hello) -> Result<(Hello, Role, Rights), Refusal> {
+        let own = self.own.as_ref().ok_or(Refusal::Full)?;
+        if hello.cluster.nonce != own.cluster.nonce {
+            return Err(Refusal::Cluster);
+        }
+        if hello.cluster.layout != own.cluster.layout {
+            return Err(Refusal::Layout);
+        }
+        if hello.region != own.address.region {
+            return Err(Refusal::Elsewhere { region: own.address.region });
+        }
+        if hello.generation != 0 && hello.generation != own.address.generation {
+            return Err(Refusal::Generation { generation: own.address.generation });
+        }
+        if self.served.len() >= SERVED_MAX {
+            return Err(Refusal::Full);
+        }
+        // Only coordinators propose, and they are known by their numbers.
+        let role = match hello.role {
+            Role::Proposer if !is_coordinator(hello.from.region) => Role::Reader,
+            role => role,
+        };
+        Ok((*hello, role, self.rights(own, hello.from, role)))
+    }
+
+    /// What a peer may do here: what was said of its region, or what its role allows.
+    fn rights(&self, own: &Own, from: Address, role: Role) -> Rights {
+        let permitted = self.permits.get(&from.region).filter(|_| from.region != 0);
+        permitted.copied().unwrap_or_else(|| role.rights(own.exposed.is_acceptor()))
+    }
+
+    fn admit(&self, id: &Id, role: Role, rights: Rights) -> Result<QueuePair, VerbsError> {
+        let own = self.own.as_ref().ok_or(VerbsError::failed("rdma_accept", "a request", libc::ENOTCONN))?;
+        let size = Size { sends: 1, receives: 1, inline_bytes: 0 };
+        let pair = QueuePair::new(self.nic.domain(), Kind::Reliable, &self.idle, &self.idle, size)?;
+        id.init(&pair, rights)?;
+        id.ready(&pair, self.reads, self.retry)?;
+        let welcome = Welcome {
+            generation: own.address.generation,
+            keys: own.exposed.keys(role),
+            gid: self.nic.choice().gid.gid,
+            lid: self.nic.choice().port_facts.lid,
+            queue_pair: own.datagrams.number(),
+            qkey: own.qkey,
+        };
+        let data = welcome.encode();
+        id.accept(&pair, &Offer { reads: self.reads, retries: self.retry.count, data: &data })?;
+        Ok(pair)
+    }
+
+    fn joined(&mut self, key: Key, joined: &Joined) {
+        let Some(member) = self.members.get(&key) else { return };
+        let index = member.index;
+        let Some(own) = &self.own else { return };
+        let hears = own.groups & 1 << index != 0;
+        let attached = if hears { own.datagrams.attach(joined.group, joined.lid) } else { Ok(()) };
+        match attached.and_then(|()| joined.handle(self.nic.domain())) {
+            Ok(handle) => {
+                self.tell(News::Group { index, handle, number: joined.number, qkey: joined.qkey });
+            }
+            Err(error) => self.tell(News::GroupLost { index, error: error.to_string() }),
+        }
+    }
+}
+
+const fn is_coordinator(region: u32) -> bool {
+    region >= 1 && region as usize <= PROPOSERS_MAX
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        for served in self.served.values() {
+            // The peer learns it now instead of by a timeout. It learns it all the same if this fails.
+            let _ = served.id.disconnect();
+        }
+        for member in self.members.values() {
+            let _ = member.id.leave(member.group);
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Unreliable datagrams: one queue pair for all peers and both groups, receives that are always posted, and the head by
+//! which a receiver knows cluster and sender.
+//!
+//! ```text
+//! 0   cluster's nonce
+//! 8   sender's host, 16 bytes
+//! 24  sender's region
+//! 28  sender's generation
+//! 32  sender's port, then the length of the payload, 16 bits each
+//! 36  magic
+//! 40  payload
+//! ```
+
+use super::buffers::{Block, Buffers, Place};
+use super::error::VerbsError;
+use super::nic::Nic;
+use super::pair::{AddressHandle, Kind, QueuePair, Size};
+use super::queue::{CompletionQueue, Status, WorkCompletion};
+use crate::contract::DATAGRAM_BYTES_MAX;
+use crate::endpoint::wire::Heard;
+use crate::types::Address;
+use std::sync::Arc;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Receives that are posted. As many datagrams can arrive while this process does not look; more are lost.
+const RECEIVES: u32 = 512;
+/// Datagrams that the device may still be sending.
+const SENDS: u32 = 128;
+/// What the device puts before each received datagram: the global routing header.
+const ROUTING_HEADER_BYTES: usize = 40;
+/// Datagrams of this size are copied at the post, where the device can.
+const INLINE_BYTES: u32 = 256;
+/// Datagrams that one round of listening takes at most.
+const ROUND: u32 = 64;
+/// Completions that one look takes.
+const BATCH: usize = 16;
+const MAGIC: u32 = u32::from_le_bytes(*b"obdg");
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Head {
+    nonce: u64,
+    host: [u8; 16],
+    region: u32,
+    generation: u32,
+    port: u16,
+    bytes: u16,
+    magic: u32,
+}
+
+/// Bytes before a payload.
+pub(crate) const HEAD_BYTES: usize = size_of::<Head>();
+const _: () = assert!(HEAD_BYTES == 40 && HEAD_BYTES.is_multiple_of(8));
+
+/// A datagram as it travels.
+pub(crate) fn frame(nonce: u64, from: Address, payload: &[u8], out: &mut Vec<u8>) {
+    let head = Head {
+        nonce,
+        host: from.host.to_le_bytes(),
+        region: from.region,
+        generation: from.generation,
+        port: from.port,
+        bytes: payload.len() as u16,
+        magic: MAGIC,
+    };
+    out.clear();
+    out.extend_from_slice(head.as_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// Who sent a datagram that begins like this, and how long its payload is. `None` if it is not of this cluster.
+fn parse(head: &[u8], nonce: u64) -> Option<(Address, usize)> {
+    let (head, _) = Head::read_from_prefix(head).ok()?;
+    let from = Address {
+        host: u128::from_le_bytes(head.host),
+        port: head.port,
+        seat: 0,
+        region: head.region,
+        generation: head.generation,
+    };
+    (head.magic == MAGIC && head.nonce == nonce).then_some((from, usize::from(head.bytes)))
+}
+
+/// Where the datagrams of a peer or a group go.
+#[derive(Debug)]
+pub(crate) struct To<'a> {
+    pub(crate) handle: &'a AddressHandle,
+    pub(crate) number: u32,
+    pub(crate) qkey: u32,
+}
+
+/// The own end.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    pair: Arc<QueuePair>,
+    heard: Arc<CompletionQueue>,
+    sent: Arc<CompletionQueue>,
+    incoming: Buffers,
+    blocks: Vec<Block>,
+    outgoing: Buffers,
+    /// Taken from the completion queue, not yet handed out: block and length, routing header included.
+    waiting: std::collections::VecDeque<(u32, u32)>,
+    nonce: u64,
+    own: Address,
+    frame: Vec<u8>,
+    round: u32,
+    payload_max: usize,
+}
+
+impl Datagrams {
+    /// Opens it: it hears what is sent to it, and to the groups that it is attached to, from now on.
+    pub(crate) fn new(
+        nic: &Nic,
+        channel: &Arc<super::queue::CompletionChannel>,
+        qkey: u32,
+        nonce: u64,
+        payload_bytes: usize,
+        place: Place,
+    ) -> Result<Self, VerbsError> {
+        let payload_max =
+            (nic.choice().port_facts.mtu as usize).saturating_sub(HEAD_BYTES).min(DATAGRAM_BYTES_MAX);
+        if payload_bytes > payload_max {
+            return Err(VerbsError::OutOfBounds {
+                what: "limits.datagram_bytes, on a port of this MTU,",
+                value: payload_bytes as u64,
+                max: payload_max as u64 / 64 * 64,
+            });
+        }
+        let heard = CompletionQueue::new(nic.context(), RECEIVES, Some(channel))?;
+        let sent = CompletionQueue::new(nic.context(), SENDS, None)?;
+        let size = Size { sends: SENDS, receives: RECEIVES, inline_bytes: INLINE_BYTES };
+        let pair = Arc::new(QueuePair::new(nic.domain(), Kind::Datagram, &sent, &heard, size)?);
+        pair.open(nic.choice().port, qkey)?;
+        let mut incoming =
+            Buffers::new(nic.domain(), RECEIVES, ROUTING_HEADER_BYTES + HEAD_BYTES + payload_bytes, place)?;
+        let outgoing = Buffers::new(nic.domain(), SENDS, HEAD_BYTES + payload_bytes, place)?;
+        let blocks: Vec<Block> = (0..RECEIVES).filter_map(|_| incoming.take()).collect();
+        let this = Self {
+            pair,
+            heard,
+            sent,
+            incoming,
+            blocks,
+            outgoing,
+            waiting: std::collections::VecDeque::with_capacity(RECEIVES as usize),
+            nonce,
+            own: Address::default(),
+            frame: Vec::with_capacity(HEAD_BYTES + payload_bytes),
+            round: 0,
+            payload_max: payload_bytes,
+        };
+        for index in 0..RECEIVES {
+            this.post(index)
+                .map_err(|error| VerbsError::failed("ibv_post_recv", nic.context().device(), error.0))?;
+        }
+        Ok(this)
+    }
+
+    /// From now on datagrams come from this address.
+    pub(crate) fn set_own(&mut self, own: Address) {
+        self.own = own;
+    }
+
+    pub(crate) fn pair(&self) -> &Arc<QueuePair> {
+        &self.pair
+    }
+
+    /// What `payload` looks like on the wire, for others to send in this process's name.
+    pub(crate) fn framed(&self, payload: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEAD_BYTES + payload.len());
+        frame(self.nonce, self.own, payload, &mut out);
+        out
+    }
+
+    fn post(&self, index: u32) -> Result<(), super::queue::PostError> {
+        let Some(&block) = self.blocks.get(index as usize) else { return Ok(()) };
+        let bytes = self.incoming.block_bytes() as u32;
+        self.pair.receive(u64::from(index), self.incoming.local(block, bytes))
+    }
+
+    /// `false` if it is lost: too long, or too many are being sent.
+    pub(crate) fn send(&mut self, to: &To<'_>, payload: &[u8]) -> bool {
+        if payload.len() > self.payload_max {
+            return false;
+        }
+        self.reclaim();
+        let Some(block) = self.outgoing.take() else { return false };
+        let mut bytes = core::mem::take(&mut self.frame);
+        frame(self.nonce, self.own, payload, &mut bytes);
+        let (len, id) = (bytes.len() as u32, u64::from(block.number()));
+        let posted = if len <= self.pair.inline_bytes() {
+            self.pair.send_inline(id, &bytes, to.handle, to.number, to.qkey, true)
+        } else {
+            self.outgoing.fill(block, &bytes);
+            self.pair.send(id, self.outgoing.local(block, len), to.handle, to.number, to.qkey, true)
+        };
+        self.frame = bytes;
+        if posted.is_err() {
+            self.outgoing.give(block);
+        }
+        posted.is_ok()
+    }
+
+    /// Takes back the blocks of datagrams that were sent.
+    fn reclaim(&mut self) {
+        let mut done = [WorkCompletion::default(); BATCH];
+        while let Ok(n @ 1..) = self.sent.poll(&mut done) {
+            for completion in &done[..n] {
+                self.outgoing.give(Block::of(completion.id() as u32));
+            }
+            if n < BATCH {
+                return;
+            }
+        }
+    }
+
+    /// Takes from the completion queue what has arrived. Whether anything waits.
+    pub(crate) fn look(&mut self) -> bool {
+        if !self.waiting.is_empty() {
+            return true;
+        }
+        let mut done = [WorkCompletion::default(); BATCH];
+        let Ok(n) = self.heard.poll(&mut done) else { return false };
+        for completion in &done[..n] {
+            let index = completion.id() as u32;
+            if completion.status() == Status::SUCCESS {
+                self.waiting.push_back((index, completion.bytes()));
+            }
+            // A receive fails only when the queue pair is stopped, and then it is of no use to post it again.
+        }
+        n > 0
+    }
+
+    /// Hands out the next datagram.
+    pub(crate) fn hear(&mut self, out: &mut Vec<u8>) -> Heard {
+        loop {
+            if self.round == ROUND || !self.look() {
+                self.round = 0;
+                return Heard::Nothing;
+            }
+            let Some((index, bytes)) = self.waiting.pop_front() else { continue };
+            self.round += 1;
+            let heard = self.open(index, bytes as usize, out);
+            // Only copied here, so the block can be posted again at once. If the device does not take it, one receive less
+            // is posted; the queue pair is broken then, anyway.
+            let _ = self.post(index);
+            match heard {
+                Some(from) if from == self.own => {}
+                Some(from) => return Heard::Datagram(from),
+                None => return Heard::Refused,
+            }
+        }
+    }
+
+    fn open(&self, index: u32, bytes: usize, out: &mut Vec<u8>) -> Option<Address> {
+        let block = *self.blocks.get(index as usize)?;
+        let mut head = [0; HEAD_BYTES];
+        self.incoming.copy(block, ROUTING_HEADER_BYTES, &mut head);
+        let (from, payload) = parse(&head, self.nonce)?;
+        if bytes != ROUTING_HEADER_BYTES + HEAD_BYTES + payload || payload > self.payload_max {
+            return None;
+        }
+        out.resize(payload, 0);
+        self.incoming.copy(block, ROUTING_HEADER_BYTES + HEAD_BYTES, out);
+        Some(from)
+    }
+
+    /// Has the next datagram make the channel readable. `false` if one waits already.
+    pub(crate) fn arm(&mut self) -> bool {
+        // A queue that can not be armed is looked at all the time.
+        self.heard.arm().is_ok() && !self.look()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_names_its_sender_and_only_within_its_cluster() {
+        let from = Address { host: 3 << 90, port: 7, seat: 0, region: 40, generation: 2 };
+        let mut bytes = vec![1; 9];
+        frame(77, from, b"payload", &mut bytes);
+        assert_eq!(bytes.len(), HEAD_BYTES + 7);
+        assert_eq!(parse(&bytes, 77), Some((from, 7)));
+        assert_eq!(parse(&bytes, 78), None, "another cluster's");
+        bytes[36] ^= 1;
+        assert_eq!(parse(&bytes, 77), None, "something else");
+        assert_eq!(parse(&[], 77), None);
+    }
+}

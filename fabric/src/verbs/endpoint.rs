@@ -1,0 +1,277 @@
+//! Opening an endpoint over RDMA. The region stays a file of this host, as over shared memory, so that attached programs,
+//! observers on this host and acceptor memory that outlives its process are as there; here it is registered with the
+//! device, too.
+#![allow(unsafe_code)]
+
+use super::config::Config;
+use super::connector::{Connector, Own, Start};
+use super::datagrams::Datagrams;
+use super::device::Wish;
+use super::error::VerbsError;
+use super::exposed::{Exposed, Role};
+use super::handshake::Identity;
+use super::link::{DEPTH, INLINE_BYTES};
+use super::nic::Nic;
+use super::ops::{OPS_MAX, Ops};
+use super::pair::Size;
+use super::queue::{CompletionChannel, CompletionQueue};
+use super::registration::{Memory, Rights};
+use super::sys::RDMA_UDP_QKEY;
+use super::threads::Threads;
+use super::wake::Wake;
+use super::watch::Watches;
+use super::wire::{Groups, LinkStatus, Rdma, host_of};
+use crate::endpoint::{Endpoint, Owner, Taken, Wait};
+use crate::layout::PROPOSERS_MAX;
+use crate::shm::link::Links;
+use crate::shm::region::Region;
+use crate::shm::table::REGIONS;
+use crate::shm::{Cluster, ShmError};
+use crate::types::Address;
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+
+// SAFETY: a region's mapping is never moved or replaced, is held by every clone of it, and was made for writing: one
+// that is mapped for reading only is an `Observed` and gives no `Region` away.
+unsafe impl Memory for Region {
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+}
+
+/// Why there is no endpoint.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The cluster or region of this host can not be had.
+    Shm(ShmError),
+    /// The device can not be had, or can not do what is wanted of it.
+    Verbs(VerbsError),
+    /// The configuration makes no sense.
+    Config {
+        /// The field.
+        field: &'static str,
+        /// What is wrong with it, and what to do.
+        fault: String,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm(error) => error.fmt(f),
+            Self::Verbs(error) => error.fmt(f),
+            Self::Config { field, fault } => write!(f, "{field}: {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Shm(error) => Some(error),
+            Self::Verbs(error) => Some(error),
+            Self::Config { .. } => None,
+        }
+    }
+}
+
+impl From<ShmError> for OpenError {
+    fn from(error: ShmError) -> Self {
+        Self::Shm(error)
+    }
+}
+
+impl From<VerbsError> for OpenError {
+    fn from(error: VerbsError) -> Self {
+        Self::Verbs(error)
+    }
+}
+
+fn check(config: &Config, owner: &Owner) -> Result<(), OpenError> {
+    let wrong = |field, fault: String| Err(OpenError::Config { field, fault });
+    if config.coordinators.len() > PROPOSERS_MAX {
+        let n = config.coordinators.len();
+        return wrong("coordinators", format!("{n} of them, but a cluster has at most {PROPOSERS_MAX}"));
+    }
+    if config.listen.ip().is_unspecified() {
+        return wrong(
+            "listen",
+            "give an address of the device; it also says which device is used".to_owned(),
+        );
+    }
+    if let Some(group) = config.groups.iter().find(|group| !group.is_multicast()) {
+        return wrong(
+            "groups",
+            format!("{group} is no multicast address; choose two, such as 239.0.0.1 and .2"),
+        );
+    }
+    if config.groups[0] == config.groups[1] {
+        return wrong("groups", "both are the same; choose two multicast addresses".to_owned());
+    }
+    let Some(number) = owner.region else { return Ok(()) };
+    match config.coordinators.get((number as usize).wrapping_sub(1)) {
+        Some(place) if *place == config.listen => Ok(()),
+        Some(place) => {
+            wrong("listen", format!("coordinator {number} is to listen at {place}, as its entry says"))
+        }
+        None => {
+            wrong("coordinators", format!("there is no entry for coordinator {number}; add where it listens"))
+        }
+    }
+}
+
+impl Endpoint<Rdma> {
+    /// Takes a region of the cluster for the calling thread and offers it on an RDMA device. Peers may use it as soon as
+    /// this returns. The port joins the groups in the background: see [`Self::is_in_groups`].
+    pub fn open(cluster: &Cluster, owner: Owner, wait: Wait, config: &Config) -> Result<Self, OpenError> {
+        check(config, &owner)?;
+        // Before anything is taken: most that can go wrong does so here.
+        let wish = Wish { address: Some(config.listen.ip()), ..config.device.clone() };
+        let nic = Arc::new(Nic::open(&wish, config.traffic_class)?);
+        let taken = Taken::take(cluster, &owner)?;
+        match Rdma::open(cluster, &taken, &owner, &nic, config) {
+            Ok(rdma) => {
+                let address = rdma.own;
+                Ok(taken.go_live(cluster, address, rdma, wait))
+            }
+            Err(error) => {
+                taken.give_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// Switches what the owner of a region may do with the own region, from now on, whatever its role: Mu's permission
+    /// switch (OSDI 2020, section 5.2). A connection that its device can not switch is closed and made anew.
+    pub fn permit(&self, region: u32, rights: Rights) -> Result<(), VerbsError> {
+        self.wire.permit(region, rights)
+    }
+
+    /// A datagram of this process as it travels: given to the kernel to be sent when this process dies, it arrives as if
+    /// the process had sent it to the group itself.
+    #[must_use]
+    pub fn notice(&self, payload: &[u8]) -> Vec<u8> {
+        self.wire.datagrams.framed(payload)
+    }
+
+    /// Whether the port has joined both groups. Before it has, what is sent to a group is lost.
+    #[must_use]
+    pub fn is_in_groups(&self) -> bool {
+        self.wire.has_groups()
+    }
+
+    /// Why the port is not in a group, if it is not, by the group's index.
+    pub fn group_troubles(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.wire.group_troubles()
+    }
+
+    /// The links that were ever used.
+    #[must_use]
+    pub fn link_status(&self) -> Vec<LinkStatus> {
+        self.wire.status()
+    }
+}
+
+impl Rdma {
+    fn open(
+        cluster: &Cluster,
+        taken: &Taken<'_>,
+        owner: &Owner,
+        nic: &Arc<Nic>,
+        config: &Config,
+    ) -> Result<Self, OpenError> {
+        let layout = *cluster.layout();
+        let identity = Identity::new(cluster.nonce(), &layout);
+        let limits = layout.limits();
+        let place = (config.pages, nic.choice().numa_node);
+        let channel = CompletionChannel::new(nic.context())?;
+        let completions = CompletionQueue::new(nic.context(), OPS_MAX, Some(&channel))?;
+        let mut datagrams = Datagrams::new(
+            nic,
+            &channel,
+            RDMA_UDP_QKEY,
+            identity.nonce,
+            limits.datagram_bytes as usize,
+            place,
+        )?;
+        let (commands, obeyed) = mpsc::channel();
+        let (tell, news) = mpsc::channel();
+        let told = Arc::new(AtomicBool::new(false));
+        let kernel = |error| ShmError::Kernel { doing: "start a thread", error };
+        let wake = Arc::new(Wake::new().map_err(kernel)?);
+        let mut connector = Connector::new(Start {
+            nic,
+            config,
+            cluster: identity,
+            sends: &completions,
+            size: Size { sends: DEPTH, receives: 1, inline_bytes: INLINE_BYTES as u32 },
+            commands: obeyed,
+            news: tell,
+            told: Arc::clone(&told),
+            bell: Some(taken.region.clone()),
+            wake: Arc::clone(&wake),
+        })?;
+        let port = connector.bind(config.listen)?;
+        let sender = taken.sender;
+        let is_coordinator = owner.region.is_some();
+        let own = if is_coordinator {
+            // Coordinators are known by their numbers; where they listen, everybody knows from the configuration.
+            Address { generation: sender.generation, ..Address::region(sender.region) }
+        } else {
+            Address {
+                host: host_of(config.listen.ip()),
+                port,
+                seat: 0,
+                region: sender.region,
+                generation: sender.generation,
+            }
+        };
+        let config = Config { listen: SocketAddr::new(config.listen.ip(), port), ..config.clone() };
+        datagrams.set_own(own);
+        let memory: Arc<dyn Memory> = Arc::new(taken.region.clone());
+        let exposed = Exposed::new(nic.domain(), &memory, &layout, is_coordinator)?;
+        let role = match (is_coordinator, config.raises_fences) {
+            (true, _) => Role::Proposer,
+            (false, true) => Role::Fencer,
+            (false, false) => Role::Reader,
+        };
+        let own_side = Own {
+            cluster: identity,
+            address: own,
+            role,
+            exposed,
+            datagrams: Arc::clone(datagrams.pair()),
+            qkey: RDMA_UDP_QKEY,
+            groups: owner.groups,
+        };
+        connector.serve(own_side, config.groups)?;
+        let bytes_max = (layout.view_bytes()).max(limits.value_bytes) as usize;
+        let ops = Ops::new(nic.domain(), bytes_max, place)?;
+        let threads = Threads::start(connector, &wake, channel, taken.region.clone()).map_err(kernel)?;
+        Ok(Self {
+            own,
+            host: cluster.host(),
+            layout,
+            local: Links::new(cluster.clone(), sender),
+            links: (0..REGIONS).map(|_| None).collect(),
+            ops,
+            completions,
+            datagrams,
+            groups: Groups::default(),
+            watches: Watches::default(),
+            broken: Vec::with_capacity(REGIONS as usize),
+            held: Vec::with_capacity(REGIONS as usize),
+            limbo: Vec::new(),
+            attempts: 0,
+            commands,
+            news,
+            told,
+            threads,
+            config,
+        })
+    }
+}

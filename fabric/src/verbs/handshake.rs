@@ -1,0 +1,336 @@
+//! What two processes say when one connects to the other: who they are, whether they are of one cluster, and what the one
+//! that is connected to lets the other do. It travels as private data of the connection.
+
+use super::cm::{ACCEPT_BYTES_MAX, REJECT_BYTES_MAX, REQUEST_BYTES_MAX};
+use super::context::Gid;
+use super::exposed::{Keys, Role};
+use crate::layout::{self, Layout};
+use crate::types::Address;
+use core::fmt;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// `obol` and the version of what follows. The first four bytes say that this is ours at all.
+const MAGIC: u32 = u32::from_le_bytes(*b"obol");
+/// Changes whenever an older peer would misread, on the wire or in a region.
+const VERSION: u16 = 1;
+
+/// What tells one cluster from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Drawn when the cluster was made.
+    pub(crate) nonce: u64,
+    /// Of the layout of its regions.
+    pub(crate) layout: u64,
+}
+
+impl Identity {
+    pub(crate) fn new(nonce: u64, layout: &Layout) -> Self {
+        // FNV-1a: peers of one cluster must agree by accident of nothing; no adversary is kept out by it.
+        let digest = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        let limits = layout.limits().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, digest);
+        Self { nonce, layout: layout::VERSION.to_le_bytes().iter().fold(limits, digest) }
+    }
+}
+
+/// What the one that connects says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) cluster: Identity,
+    /// The region that it wants, and which owner of it; 0 for any.
+    pub(crate) region: u32,
+    pub(crate) generation: u32,
+    /// Itself; region 0 for an observer.
+    pub(crate) from: Address,
+    pub(crate) role: Role,
+}
+
+const fn code(role: Role) -> u8 {
+    match role {
+        Role::Reader => 0,
+        Role::Fencer => 1,
+        Role::Proposer => 2,
+    }
+}
+
+/// A role that is not known may as little as any.
+const fn role(code: u8) -> Role {
+    match code {
+        2 => Role::Proposer,
+        1 => Role::Fencer,
+        _ => Role::Reader,
+    }
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawHello {
+    magic: u32,
+    version: u16,
+    role: u8,
+    spare: u8,
+    nonce: u64,
+    layout: u64,
+    host: [u8; 16],
+    region: u32,
+    generation: u32,
+    from_region: u32,
+    from_generation: u32,
+}
+
+/// What the one that accepts says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Welcome {
+    /// Counts owners of the region.
+    pub(crate) generation: u32,
+    /// By which the region is reached.
+    pub(crate) keys: Keys,
+    /// Where its datagrams go.
+    pub(crate) gid: Gid,
+    pub(crate) lid: u16,
+    pub(crate) queue_pair: u32,
+    pub(crate) qkey: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawWelcome {
+    magic: u32,
+    version: u16,
+    lid: u16,
+    base: u64,
+    gid: [u8; 16],
+    /// Whole region, fence, slots, values; the bits of `given` say which of them were given.
+    keys: [u32; 4],
+    given: u32,
+    generation: u32,
+    queue_pair: u32,
+    qkey: u32,
+}
+
+/// Why a process does not let another one in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It speaks another version of the handshake.
+    Version {
+        /// Its version.
+        theirs: u16,
+    },
+    /// It is of another cluster: the nonces differ.
+    Cluster,
+    /// The limits of its cluster, or the layout version of its program, differ.
+    Layout,
+    /// Another region lives there.
+    Elsewhere {
+        /// That region.
+        region: u32,
+    },
+    /// The region belongs to another owner than was asked for.
+    Generation {
+        /// The present one.
+        generation: u32,
+    },
+    /// It has no room for one more connection.
+    Full,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { theirs } => write!(
+                f,
+                "it speaks version {theirs} of the handshake, this program {VERSION}; use one release everywhere"
+            ),
+            Self::Cluster => write!(f, "it is of another cluster; check the cluster's nonce and addresses"),
+            Self::Layout => {
+                write!(f, "its regions have another layout; use one profile and release everywhere")
+            }
+            Self::Elsewhere { region } => {
+                write!(f, "region {region} lives at that address; check the addresses of the coordinators")
+            }
+            Self::Generation { generation } => {
+                write!(f, "its owner was replaced; owner {generation} is there")
+            }
+            Self::Full => write!(f, "it has no room for one more connection"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct RawRefusal {
+    magic: u32,
+    version: u16,
+    reason: u16,
+    value: u32,
+}
+
+const _: () = assert!(size_of::<RawHello>() <= REQUEST_BYTES_MAX);
+const _: () = assert!(size_of::<RawWelcome>() <= ACCEPT_BYTES_MAX);
+const _: () = assert!(size_of::<RawRefusal>() <= REJECT_BYTES_MAX);
+/// A request has no room for the port; it rides in the upper half of the version's word.
+const PORT_SHIFT: u32 = 16;
+
+impl Hello {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let raw = RawHello {
+            magic: MAGIC,
+            version: VERSION,
+            role: code(self.role),
+            spare: 0,
+            nonce: self.cluster.nonce,
+            layout: self.cluster.layout,
+            host: self.from.host.to_le_bytes(),
+            region: self.region | u32::from(self.from.port) << PORT_SHIFT,
+            generation: self.generation,
+            from_region: self.from.region,
+            from_generation: self.from.generation,
+        };
+        raw.as_bytes().to_vec()
+    }
+
+    /// `None` if it is none of ours.
+    pub(crate) fn decode(data: &[u8]) -> Option<Result<Self, Refusal>> {
+        let (raw, _) = RawHello::read_from_prefix(data).ok()?;
+        if raw.magic != MAGIC {
+            return None;
+        }
+        if raw.version != VERSION {
+            return Some(Err(Refusal::Version { theirs: raw.version }));
+        }
+        Some(Ok(Self {
+            cluster: Identity { nonce: raw.nonce, layout: raw.layout },
+            region: raw.region & ((1 << PORT_SHIFT) - 1),
+            generation: raw.generation,
+            from: Address {
+                host: u128::from_le_bytes(raw.host),
+                port: (raw.region >> PORT_SHIFT) as u16,
+                seat: 0,
+                region: raw.from_region,
+                generation: raw.from_generation,
+            },
+            role: role(raw.role),
+        }))
+    }
+}
+
+impl Welcome {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let keys = [self.keys.read, self.keys.fence, self.keys.slots, self.keys.values];
+        let given =
+            keys.iter().enumerate().fold(0, |given, (at, key)| given | u32::from(key.is_some()) << at);
+        let raw = RawWelcome {
+            magic: MAGIC,
+            version: VERSION,
+            lid: self.lid,
+            base: self.keys.base,
+            gid: self.gid.0,
+            keys: keys.map(Option::unwrap_or_default),
+            given,
+            generation: self.generation,
+            queue_pair: self.queue_pair,
+            qkey: self.qkey,
+        };
+        raw.as_bytes().to_vec()
+    }
+
+    pub(crate) fn decode(data: &[u8]) -> Option<Self> {
+        let (raw, _) = RawWelcome::read_from_prefix(data).ok()?;
+        let key = |at: usize| (raw.given & 1 << at != 0).then_some(raw.keys[at]);
+        let keys = Keys { base: raw.base, read: key(0), fence: key(1), slots: key(2), values: key(3) };
+        (raw.magic == MAGIC && raw.version == VERSION).then_some(Self {
+            generation: raw.generation,
+            keys,
+            gid: Gid(raw.gid),
+            lid: raw.lid,
+            queue_pair: raw.queue_pair,
+            qkey: raw.qkey,
+        })
+    }
+}
+
+impl Refusal {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        let (reason, value) = match self {
+            Self::Version { .. } => (1, 0),
+            Self::Cluster => (2, 0),
+            Self::Layout => (3, 0),
+            Self::Elsewhere { region } => (4, region),
+            Self::Generation { generation } => (5, generation),
+            Self::Full => (6, 0),
+        };
+        RawRefusal { magic: MAGIC, version: VERSION, reason, value }.as_bytes().to_vec()
+    }
+
+    /// `None` if the rejection is not ours: nobody listens there, for example.
+    pub(crate) fn decode(data: &[u8]) -> Option<Self> {
+        let (raw, _) = RawRefusal::read_from_prefix(data).ok()?;
+        if raw.magic != MAGIC {
+            return None;
+        }
+        match raw.reason {
+            1 => Some(Self::Version { theirs: raw.version }),
+            2 => Some(Self::Cluster),
+            3 => Some(Self::Layout),
+            4 => Some(Self::Elsewhere { region: raw.value }),
+            5 => Some(Self::Generation { generation: raw.value }),
+            6 => Some(Self::Full),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        let from = Address { host: 7 << 80 | 5, port: 65_001, seat: 0, region: 1023, generation: 9 };
+        let cluster = Identity { nonce: u64::MAX - 1, layout: 3 };
+        Hello { cluster, region: 1022, generation: 4, from, role: Role::Fencer }
+    }
+
+    #[test]
+    fn what_is_said_survives_the_padding_of_the_library() {
+        let padded = |mut data: Vec<u8>, len| {
+            data.resize(len, 0);
+            data
+        };
+        let hello = hello();
+        assert_eq!(Hello::decode(&padded(hello.encode(), REQUEST_BYTES_MAX)), Some(Ok(hello)));
+        let gid = Gid([3; 16]);
+        let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
+        let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7 };
+        assert_eq!(Welcome::decode(&padded(welcome.encode(), ACCEPT_BYTES_MAX)), Some(welcome));
+        let all = [
+            Refusal::Version { theirs: VERSION },
+            Refusal::Cluster,
+            Refusal::Layout,
+            Refusal::Elsewhere { region: 3 },
+            Refusal::Generation { generation: 8 },
+            Refusal::Full,
+        ];
+        for refusal in all {
+            assert_eq!(Refusal::decode(&padded(refusal.encode(), REJECT_BYTES_MAX)), Some(refusal));
+        }
+    }
+
+    #[test]
+    fn what_strangers_say_is_not_taken_for_ours() {
+        assert_eq!(Hello::decode(&[0; REQUEST_BYTES_MAX]), None);
+        assert_eq!(Hello::decode(b"obol"), None);
+        assert_eq!(Welcome::decode(&[0; ACCEPT_BYTES_MAX]), None);
+        assert_eq!(Refusal::decode(&[0; REJECT_BYTES_MAX]), None);
+        assert_eq!(Refusal::decode(&[]), None);
+        let mut other = hello().encode();
+        other[4] += 1;
+        assert_eq!(Hello::decode(&other), Some(Err(Refusal::Version { theirs: VERSION + 1 })));
+    }
+
+    #[test]
+    fn clusters_of_other_limits_differ() {
+        let limits = crate::shm::test::LIMITS;
+        let of = |limits| Identity::new(1, &Layout::new(limits).expect("in bounds"));
+        assert_ne!(of(limits), of(crate::Limits { slots: limits.slots * 2, ..limits }));
+        assert_eq!(of(limits), of(limits));
+    }
+}

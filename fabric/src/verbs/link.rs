@@ -1,0 +1,407 @@
+//! A link to a peer: its queue pair, what is under way on it in the order of the posts, and what waits for it.
+
+use super::connector::Cause;
+use super::datagrams::{Datagrams, To};
+use super::handshake::{Refusal, Welcome};
+use super::ops::{Ops, Slot, What};
+use super::pair::{AddressHandle, QueuePair};
+use super::queue::{PostError, Status};
+use super::registration::Target;
+use crate::contract::{LinkError, Token};
+use crate::layout::Layout;
+use crate::types::{Instant, Nanos};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Operations that a queue pair holds; what more is posted waits here.
+pub(crate) const DEPTH: u32 = 128;
+/// Operations and datagrams that wait for a link to be made or to have room; more fail.
+const WAITING_MAX: usize = 4096;
+/// Datagrams among them; more are lost.
+const WAITING_DATAGRAMS_MAX: usize = 32;
+/// Bytes of a WRITE that are copied at the post, where the device can.
+pub(crate) const INLINE_BYTES: usize = 256;
+/// How soon a link that could not be made is tried again, and how rarely at last.
+const BACK_OFF_MIN: Nanos = Nanos::from_millis(2);
+const BACK_OFF_MAX: Nanos = Nanos::from_millis(500);
+
+/// What stands in the order of the posts.
+#[derive(Debug)]
+enum Entry {
+    /// Posted, or held back to be posted with its successor.
+    Op(Slot),
+    /// Failed before it was posted; told when those before it are done.
+    Failed(Token, LinkError),
+}
+
+/// What waits.
+#[derive(Debug)]
+enum Job {
+    Op { token: Token, what: What, offset: u32, payload: Vec<u8> },
+    Failed(Token, LinkError),
+    Datagram(Vec<u8>),
+}
+
+/// A connection that stands.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) attempt: u64,
+    pair: QueuePair,
+    welcome: Welcome,
+    handle: AddressHandle,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing is tried before this moment.
+    Down(Instant),
+    Connecting(u64),
+    Up(Connection),
+}
+
+/// A link.
+#[derive(Debug)]
+pub(crate) struct Link {
+    region: u32,
+    pub(crate) to: SocketAddr,
+    /// The owner of the region that was last connected to; 0 if there never was one.
+    pub(crate) generation: u32,
+    layout: Layout,
+    state: State,
+    under_way: VecDeque<Entry>,
+    /// Those of them that the device has or will have.
+    posted: u32,
+    /// The last WRITE, not posted yet: with a CAS behind it, one completion tells of both.
+    held: Option<Slot>,
+    waiting: VecDeque<Job>,
+    back_off: Nanos,
+    /// Why there is no connection.
+    trouble: Option<Cause>,
+}
+
+/// What came of handing something to a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Handed {
+    /// It goes its way.
+    Taken,
+    /// It goes its way once a connection is made, which nobody has asked for yet.
+    Connect,
+    /// There is no connection and none may be tried yet, or too much waits.
+    Refused,
+}
+
+impl Link {
+    pub(crate) fn new(region: u32, to: SocketAddr, layout: Layout) -> Self {
+        Self {
+            region,
+            to,
+            generation: 0,
+            layout,
+            state: State::Down(Instant::ZERO),
+            under_way: VecDeque::with_capacity(DEPTH as usize * 2),
+            posted: 0,
+            held: None,
+            waiting: VecDeque::new(),
+            back_off: BACK_OFF_MIN,
+            trouble: None,
+        }
+    }
+
+    pub(crate) const fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+
+    /// Whether a connection should be asked for now.
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
+        matches!(self.state, State::Down(from) if from <= now)
+    }
+
+    pub(crate) const fn attempt(&self) -> Option<u64> {
+        match &self.state {
+            State::Down(_) => None,
+            State::Connecting(attempt) => Some(*attempt),
+            State::Up(connection) => Some(connection.attempt),
+        }
+    }
+
+    pub(crate) const fn trouble(&self) -> Option<&Cause> {
+        self.trouble.as_ref()
+    }
+
+    /// A connection was asked for.
+    pub(crate) fn connecting(&mut self, attempt: u64) {
+        self.state = State::Connecting(attempt);
+    }
+
+    /// Whether the peer gave no key for this, so that it is not even tried.
+    fn is_denied(&self, what: What, offset: u32) -> bool {
+        matches!(&self.state, State::Up(connection) if connection.target(&self.layout, what, offset).is_none())
+    }
+
+    /// Takes an operation. A WRITE stays here until [`Link::flush`] or the next operation.
+    pub(crate) fn hand(
+        &mut self,
+        token: Token,
+        what: What,
+        offset: u32,
+        payload: &[u8],
+        ops: &mut Ops,
+        now: impl FnOnce() -> Instant,
+    ) -> Result<Handed, PostError> {
+        if self.is_denied(what, offset) && self.waiting.is_empty() {
+            self.refuse(token, LinkError::Denied, ops);
+            return Ok(Handed::Taken);
+        }
+        if self.is_up()
+            && self.waiting.is_empty()
+            && self.posted < DEPTH
+            && let Some(slot) = ops.start(self.region, token, what, offset, payload)
+        {
+            self.submit(slot, ops)?;
+            return Ok(Handed::Taken);
+        }
+        if let State::Down(from) = self.state
+            && from > now()
+        {
+            return Ok(Handed::Refused);
+        }
+        if self.waiting.len() >= WAITING_MAX {
+            return Ok(Handed::Refused);
+        }
+        self.waiting.push_back(Job::Op { token, what, offset, payload: payload.to_vec() });
+        Ok(if matches!(self.state, State::Down(_)) { Handed::Connect } else { Handed::Taken })
+    }
+
+    /// Has a failure told after all that was posted before.
+    pub(crate) fn refuse(&mut self, token: Token, error: LinkError, ops: &mut Ops) {
+        if self.waiting.is_empty() {
+            self.tell_in_order(token, error, ops);
+        } else {
+            self.waiting.push_back(Job::Failed(token, error));
+        }
+    }
+
+    fn tell_in_order(&mut self, token: Token, error: LinkError, ops: &mut Ops) {
+        if self.under_way.is_empty() {
+            ops.refuse(token, error);
+        } else {
+            self.under_way.push_back(Entry::Failed(token, error));
+        }
+    }
+
+    /// Takes a datagram.
+    pub(crate) fn send(&mut self, bytes: &[u8], datagrams: &mut Datagrams, now: Instant) -> Handed {
+        match &self.state {
+            State::Up(connection) => {
+                if datagrams.send(&connection.to(), bytes) {
+                    Handed::Taken
+                } else {
+                    Handed::Refused
+                }
+            }
+            State::Down(from) if *from > now => Handed::Refused,
+            _ if self.waiting.len() >= WAITING_DATAGRAMS_MAX => Handed::Refused,
+            state => {
+                let handed = if matches!(state, State::Down(_)) { Handed::Connect } else { Handed::Taken };
+                self.waiting.push_back(Job::Datagram(bytes.to_vec()));
+                handed
+            }
+        }
+    }
+
+    fn submit(&mut self, slot: Slot, ops: &Ops) -> Result<(), PostError> {
+        self.under_way.push_back(Entry::Op(slot));
+        self.posted += 1;
+        if let Some(write) = self.held.take() {
+            self.post(write, false, ops)?;
+        }
+        if matches!(ops.what(slot), What::Write(_)) {
+            self.held = Some(slot);
+            return Ok(());
+        }
+        self.post(slot, true, ops)
+    }
+
+    /// Posts what was held back. Tells whether anything was.
+    pub(crate) fn flush(&mut self, ops: &Ops) -> Result<(), PostError> {
+        match self.held.take() {
+            Some(write) => self.post(write, true, ops),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) const fn holds(&self) -> bool {
+        self.held.is_some()
+    }
+
+    fn post(&self, slot: Slot, signal: bool, ops: &Ops) -> Result<(), PostError> {
+        let State::Up(connection) = &self.state else { return Err(PostError(libc::ENOTCONN)) };
+        let (pair, offset) = (&connection.pair, ops.offset(slot));
+        let there = connection.target(&self.layout, ops.what(slot), offset).ok_or(PostError(libc::EACCES))?;
+        let (id, here) = (ops.id(slot), ops.local(slot));
+        match ops.what(slot) {
+            What::Read(_) => pair.read(id, here, there, signal),
+            What::Cas(expected, desired) => pair.cas(id, here, there, expected, desired, signal),
+            What::Write(bytes) if bytes as usize <= INLINE_BYTES && bytes <= pair.inline_bytes() => {
+                let mut raw = [0; INLINE_BYTES];
+                let raw = &mut raw[..bytes as usize];
+                ops.payload(slot, raw);
+                pair.write_inline(id, raw, there, signal)
+            }
+            What::Write(_) => pair.write(id, here, there, signal),
+        }
+    }
+
+    /// An operation ended well, and with it all that were posted before it.
+    pub(crate) fn ended(&mut self, slot: Slot, ops: &mut Ops) {
+        while let Some(entry) = self.under_way.pop_front() {
+            match entry {
+                Entry::Op(one) => {
+                    self.posted -= 1;
+                    ops.finish(one);
+                    if one == slot {
+                        break;
+                    }
+                }
+                Entry::Failed(token, error) => ops.refuse(token, error),
+            }
+        }
+        while let Some(Entry::Failed(token, error)) = self.under_way.front() {
+            ops.refuse(*token, *error);
+            self.under_way.pop_front();
+        }
+    }
+
+    /// Hands what waits to the device, as far as it has room.
+    pub(crate) fn pump(&mut self, ops: &mut Ops, datagrams: &mut Datagrams) -> Result<(), PostError> {
+        while let (State::Up(connection), Some(job)) = (&self.state, self.waiting.front()) {
+            match job {
+                Job::Op { token, what, offset, .. } if self.is_denied(*what, *offset) => {
+                    let token = *token;
+                    self.waiting.pop_front();
+                    self.tell_in_order(token, LinkError::Denied, ops);
+                }
+                Job::Op { token, what, offset, payload } => {
+                    if self.posted >= DEPTH {
+                        return Ok(());
+                    }
+                    let Some(slot) = ops.start(self.region, *token, *what, *offset, payload) else {
+                        return Ok(());
+                    };
+                    self.waiting.pop_front();
+                    self.submit(slot, ops)?;
+                }
+                Job::Failed(token, error) => {
+                    let (token, error) = (*token, *error);
+                    self.waiting.pop_front();
+                    self.tell_in_order(token, error, ops);
+                }
+                Job::Datagram(bytes) => {
+                    // A datagram that is lost here would have been lost on the way.
+                    let _ = datagrams.send(&connection.to(), bytes);
+                    self.waiting.pop_front();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The connection stands.
+    pub(crate) fn up(&mut self, attempt: u64, pair: QueuePair, welcome: Welcome, handle: AddressHandle) {
+        self.generation = welcome.generation;
+        self.back_off = BACK_OFF_MIN;
+        self.trouble = None;
+        self.state = State::Up(Connection { attempt, pair, welcome, handle });
+    }
+
+    /// There is no connection (any more). What was under way or waits fails: `first`, if given, with its own error, all
+    /// else with `error`. Gives back the connection, and the operations that the device may still know.
+    pub(crate) fn down(
+        &mut self,
+        cause: Cause,
+        first: Option<(Slot, LinkError)>,
+        error: LinkError,
+        now: Instant,
+        ops: &mut Ops,
+    ) -> Option<(Connection, Vec<Slot>)> {
+        let mut left = Vec::new();
+        for entry in self.under_way.drain(..) {
+            match entry {
+                Entry::Op(slot) => {
+                    let own = first.filter(|(one, _)| *one == slot).map(|(_, error)| error);
+                    ops.give_up(slot, own.unwrap_or(error));
+                    left.push(slot);
+                }
+                Entry::Failed(token, error) => ops.refuse(token, error),
+            }
+        }
+        for job in self.waiting.drain(..) {
+            match job {
+                Job::Op { token, .. } => ops.refuse(token, error),
+                Job::Failed(token, error) => ops.refuse(token, error),
+                Job::Datagram(_) => {}
+            }
+        }
+        (self.posted, self.held) = (0, None);
+        let was = core::mem::replace(&mut self.state, State::Down(now));
+        self.trouble = Some(cause);
+        match was {
+            // A connection that broke is tried again at once.
+            State::Up(connection) => Some((connection, left)),
+            State::Down(_) | State::Connecting(_) => {
+                self.state = State::Down(now + self.back_off);
+                self.back_off = self.back_off.saturating_mul(2).min(BACK_OFF_MAX);
+                None
+            }
+        }
+    }
+
+    /// Nobody needs to wait any more: the peer is known to be reachable.
+    pub(crate) fn hurry(&mut self) {
+        self.back_off = BACK_OFF_MIN;
+        if let State::Down(from) = &mut self.state {
+            *from = Instant::ZERO;
+        }
+    }
+}
+
+impl Connection {
+    /// What an operation touches, as the peer's device names it; `None` if the peer gave no key for that.
+    fn target(&self, layout: &Layout, what: What, offset: u32) -> Option<Target> {
+        let keys = &self.welcome.keys;
+        match what {
+            What::Read(bytes) => keys.read(layout, offset, bytes),
+            What::Write(bytes) => keys.write(layout, offset, bytes),
+            What::Cas(..) => keys.cas(layout, offset),
+        }
+    }
+
+    fn to(&self) -> To<'_> {
+        To { handle: &self.handle, number: self.welcome.queue_pair, qkey: self.welcome.qkey }
+    }
+
+    pub(crate) fn into_pair(self) -> QueuePair {
+        self.pair
+    }
+}
+
+/// What a failed completion says about the link.
+pub(crate) const fn error_of(status: Status) -> LinkError {
+    match status {
+        Status::REMOTE_ACCESS | Status::REMOTE_INVALID => LinkError::Denied,
+        _ => LinkError::PeerDead,
+    }
+}
+
+/// What a connection that can not be made says about the peer.
+pub(crate) const fn error_of_cause(cause: &Cause) -> LinkError {
+    match cause {
+        Cause::Refused(Refusal::Generation { .. } | Refusal::Elsewhere { .. }) => LinkError::PeerReplaced,
+        Cause::Refused(_) => LinkError::Denied,
+        Cause::Silent(_) | Cause::Ended => LinkError::PeerDead,
+    }
+}

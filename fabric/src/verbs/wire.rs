@@ -1,0 +1,523 @@
+//! RDMA as a [`Wire`]: operations go through the queue pair of their link, datagrams through one queue pair for all.
+//!
+//! Posts to a peer that is not connected wait, bounded, until the connector thread has made the connection or found that
+//! it can not. A failed completion breaks the link: all that is under way or waits on it fails, and so does what is posted
+//! before those failures are taken. Then the link is made anew, with back-off while the peer does not answer.
+//!
+//! Operations on the own region take the same way, through a connection of the device with itself: the device's CAS is
+//! atomic among its own operations, not with those of the CPU.
+
+use super::config::Config;
+use super::connector::{Cause, Command, News};
+use super::datagrams::{Datagrams, To};
+use super::error::VerbsError;
+use super::handshake::Refusal;
+use super::link::{Handed, Link, error_of, error_of_cause};
+use super::ops::{Ops, Slot, What};
+use super::pair::{AddressHandle, QueuePair};
+use super::queue::{CompletionQueue, Status, WorkCompletion};
+use super::registration::Rights;
+use super::threads::Threads;
+use super::watch::Watches;
+use crate::contract::{Evidence, LinkError, Remote, Token};
+use crate::endpoint::wire::{Done, Heard, Wire};
+use crate::layout::Layout;
+use crate::shm::clock;
+use crate::shm::link::Links;
+use crate::shm::table::{PER_HOST, REGIONS};
+use crate::types::{Address, Instant};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+
+/// Completions that one look takes.
+const BATCH: usize = 32;
+
+/// A group that datagrams can be sent to.
+#[derive(Debug)]
+struct Group {
+    handle: AddressHandle,
+    number: u32,
+    qkey: u32,
+}
+
+/// An endpoint's access to an RDMA device.
+pub struct Rdma {
+    pub(super) own: Address,
+    /// This host's number in the cluster.
+    pub(super) host: u8,
+    pub(super) layout: Layout,
+    pub(super) config: Config,
+    /// Mapped regions of processes of this host, which tell their deaths.
+    pub(super) local: Links,
+    pub(super) links: Vec<Option<Box<Link>>>,
+    pub(super) ops: Ops,
+    pub(super) completions: Arc<CompletionQueue>,
+    pub(super) datagrams: Datagrams,
+    pub(super) groups: Groups,
+    pub(super) watches: Watches,
+    /// Regions whose failures were not all taken yet.
+    pub(super) broken: Vec<u32>,
+    /// Regions whose links hold a WRITE back.
+    pub(super) held: Vec<u32>,
+    /// What the device may still know of links that were broken.
+    pub(super) limbo: Vec<(u64, Vec<Slot>)>,
+    pub(super) attempts: u64,
+    pub(super) commands: Sender<Command>,
+    pub(super) news: Receiver<News>,
+    pub(super) told: Arc<AtomicBool>,
+    pub(super) threads: Threads,
+}
+
+/// Both groups, once the port has joined them, or why it has not.
+#[derive(Debug, Default)]
+pub(super) struct Groups([Option<Group>; 2], [Option<String>; 2]);
+
+/// A link as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// The peer's region.
+    pub region: u32,
+    /// Where it listens.
+    pub to: SocketAddr,
+    /// Whether it is connected.
+    pub connected: bool,
+    /// Why it is not, if something went wrong.
+    pub trouble: Option<String>,
+}
+
+/// An address without its place, as the table of a host has it.
+const fn within_host(at: Address) -> Address {
+    Address { host: 0, port: 0, ..at }
+}
+
+/// The IP address of a host in an [`Address`].
+pub(super) fn ip_of(host: u128) -> IpAddr {
+    Ipv6Addr::from(host).to_canonical()
+}
+
+/// An IP address as the host of an [`Address`].
+pub(super) fn host_of(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+    .into()
+}
+
+impl Rdma {
+    /// The links that were ever used.
+    pub(super) fn status(&self) -> Vec<LinkStatus> {
+        let shown = |(region, link): (usize, &Option<Box<Link>>)| {
+            let link = link.as_ref()?;
+            let trouble = link.trouble().map(|cause| match cause {
+                Cause::Silent(error) => error.clone(),
+                Cause::Refused(refusal) => refusal.to_string(),
+                Cause::Ended => "the peer has ended it".to_owned(),
+            });
+            Some(LinkStatus { region: region as u32, to: link.to, connected: link.is_up(), trouble })
+        };
+        self.links.iter().enumerate().filter_map(shown).collect()
+    }
+
+    /// Why the port is not in a group, if it is not.
+    pub(super) fn group_troubles(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.groups.1.iter().enumerate().filter_map(|(index, error)| Some((index, error.as_deref()?)))
+    }
+
+    /// Whether the port has joined both groups.
+    pub(super) const fn has_groups(&self) -> bool {
+        matches!(self.groups.0, [Some(_), Some(_)])
+    }
+
+    /// As [`super::Endpoint::permit`].
+    pub(super) fn permit(&self, region: u32, rights: Rights) -> Result<(), VerbsError> {
+        let gone = || VerbsError::failed("ibv_modify_qp", "the connector thread", libc::ESRCH);
+        let (done, answer) = mpsc::channel();
+        self.commands.send(Command::Permit { region, rights, done }).map_err(|_| gone())?;
+        self.threads.wake();
+        answer.recv().map_err(|_| gone())?
+    }
+
+    /// Where the owner of a region listens.
+    fn place(&self, at: Address) -> Option<SocketAddr> {
+        if at.host != 0 {
+            return Some(SocketAddr::new(ip_of(at.host), at.port));
+        }
+        if at.region == self.own.region {
+            return Some(SocketAddr::new(self.config.listen.ip(), self.config.listen.port()));
+        }
+        self.config.coordinators.get((at.region as usize).checked_sub(1)?).copied()
+    }
+
+    /// The link to a region, made now if there is none.
+    fn link(&mut self, at: Address) -> Result<&mut Link, LinkError> {
+        let to = self.place(at).ok_or(LinkError::PeerReplaced)?;
+        let layout = self.layout;
+        let place = self.links.get_mut(at.region as usize).ok_or(LinkError::PeerReplaced)?;
+        Ok(place.get_or_insert_with(|| Box::new(Link::new(at.region, to, layout))))
+    }
+
+    /// Whether an address names the region's owner that this link knows, or why it does not. A later owner than that
+    /// makes the link connect anew.
+    fn check_owner(&mut self, at: Address) -> Result<(), LinkError> {
+        let to = self.place(at).ok_or(LinkError::PeerReplaced)?;
+        let link = self.link(at)?;
+        let known = link.generation;
+        let is_owner = at.seat == 0 && at.generation != 0;
+        if link.to == to && (!is_owner || known == 0 || at.generation == known) {
+            return Ok(());
+        }
+        if is_owner && known != 0 && (at.generation.wrapping_sub(known) as i32) < 0 {
+            return Err(LinkError::PeerReplaced);
+        }
+        link.to = to;
+        if link.is_up() {
+            self.lose(at.region, Cause::Ended, None, LinkError::PeerReplaced);
+        }
+        if let Ok(link) = self.link(at) {
+            link.hurry();
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, at: Address, token: Token, error: LinkError) {
+        if error == LinkError::PeerDead && !self.broken.contains(&at.region) {
+            self.broken.push(at.region);
+        }
+        match self.links.get_mut(at.region as usize) {
+            Some(Some(link)) => link.refuse(token, error, &mut self.ops),
+            _ => self.ops.refuse(token, error),
+        }
+    }
+
+    /// What can be said of an operation before it is posted.
+    fn check(&mut self, remote: Remote, bytes: usize) -> Result<(), LinkError> {
+        let at = remote.at;
+        self.check_owner(at)?;
+        if self.broken.contains(&at.region) {
+            return Err(LinkError::PeerDead);
+        }
+        if self.is_local(at) {
+            // Its kernel tells at once what the device would find out by trying.
+            self.local.peer(within_host(at))?;
+        } else if u32::from(at.seat) >= self.layout.limits().seats {
+            return Err(LinkError::OutOfBounds);
+        }
+        let end = remote.offset as usize + bytes;
+        let fits =
+            remote.offset.is_multiple_of(8) && end <= self.layout.bytes() && bytes <= self.ops.bytes_max();
+        if fits { Ok(()) } else { Err(LinkError::OutOfBounds) }
+    }
+
+    fn post(&mut self, remote: Remote, what: What, payload: &[u8], token: Token) {
+        let bytes = match what {
+            What::Read(bytes) | What::Write(bytes) => bytes as usize,
+            What::Cas(..) => 8,
+        };
+        if let Err(error) = self.check(remote, bytes) {
+            return self.refuse(remote.at, token, error);
+        }
+        let at = remote.at;
+        let Some(Some(link)) = self.links.get_mut(at.region as usize) else {
+            return self.refuse(at, token, LinkError::PeerReplaced);
+        };
+        let handed = link.hand(token, what, remote.offset, payload, &mut self.ops, clock::now);
+        if link.holds() && !self.held.contains(&at.region) {
+            self.held.push(at.region);
+        }
+        match handed {
+            Ok(Handed::Taken) => {}
+            Ok(Handed::Connect) => self.connect(at.region, at.generation),
+            Ok(Handed::Refused) => {
+                let error = link.trouble().map_or(LinkError::PeerDead, error_of_cause);
+                self.refuse(at, token, error);
+            }
+            Err(error) => self.lose(at.region, Cause::Silent(error.to_string()), None, LinkError::PeerDead),
+        }
+    }
+
+    /// Asks the connector for a connection.
+    fn connect(&mut self, region: u32, generation: u32) {
+        let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
+        self.attempts += 1;
+        let attempt = self.attempts;
+        link.connecting(attempt);
+        let to = link.to;
+        // A coordinator is meant whoever it is now, and a seat's generation is not its region's.
+        let generation = if region < crate::shm::table::FIRST_FREE { 0 } else { generation };
+        let sent = self.commands.send(Command::Connect { attempt, to, region, generation });
+        self.threads.wake();
+        if sent.is_err() {
+            self.lose(region, Cause::Silent("the connector has ended".to_owned()), None, LinkError::PeerDead);
+        }
+    }
+
+    /// A link is broken, or could not be made.
+    fn lose(&mut self, region: u32, cause: Cause, first: Option<(Slot, LinkError)>, error: LinkError) {
+        let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
+        let now = clock::now();
+        let known = link.generation;
+        let replaced = match &cause {
+            Cause::Refused(Refusal::Generation { generation }) => Some(*generation),
+            _ => None,
+        };
+        let denied = first.is_some_and(|(_, error)| error == LinkError::Denied);
+        if let Some((connection, slots)) = link.down(cause, first, error, now, &mut self.ops) {
+            let attempt = connection.attempt;
+            self.limbo.push((attempt, slots));
+            // If the connector is gone, its end has buried all.
+            let _ = self.commands.send(Command::Bury { attempt, pair: connection.into_pair() });
+            self.threads.wake();
+        }
+        if !self.broken.contains(&region) {
+            self.broken.push(region);
+        }
+        if let Some(generation) = replaced {
+            self.watches.replaced(region, known, generation);
+        } else if !denied {
+            self.watches.suspect(region);
+        }
+    }
+
+    /// Takes what the connector has to say.
+    fn take_news(&mut self) {
+        if !self.told.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        while let Ok(news) = self.news.try_recv() {
+            match news {
+                News::Up { attempt, region, pair, welcome, handle } => {
+                    self.welcome(attempt, region, pair, welcome, handle);
+                }
+                News::Down { attempt, region, cause } => {
+                    let current = self.links.get(region as usize).and_then(|l| l.as_ref()?.attempt());
+                    if current == Some(attempt) {
+                        let error = error_of_cause(&cause);
+                        self.lose(region, cause, None, error);
+                    }
+                }
+                News::Buried { attempt } => {
+                    if let Some(at) = self.limbo.iter().position(|(one, _)| *one == attempt) {
+                        let (_, slots) = self.limbo.swap_remove(at);
+                        slots.into_iter().for_each(|slot| self.ops.release(slot));
+                    }
+                }
+                News::Group { index, handle, number, qkey } => {
+                    if let Some(group) = self.groups.0.get_mut(index) {
+                        *group = Some(Group { handle, number, qkey });
+                        self.groups.1[index] = None;
+                    }
+                }
+                News::GroupLost { index, error } => {
+                    if let Some(trouble) = self.groups.1.get_mut(index) {
+                        *trouble = Some(error);
+                    }
+                }
+            }
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        attempt: u64,
+        region: u32,
+        pair: QueuePair,
+        welcome: super::handshake::Welcome,
+        handle: AddressHandle,
+    ) {
+        let link = match self.links.get_mut(region as usize) {
+            Some(Some(link)) if link.attempt() == Some(attempt) => link,
+            _ => {
+                // Nobody waits for it any more.
+                let _ = self.commands.send(Command::Bury { attempt, pair });
+                self.threads.wake();
+                return;
+            }
+        };
+        let known = link.generation;
+        link.up(attempt, pair, welcome, handle);
+        self.watches.met(region, known, welcome.generation);
+        self.pump(region);
+    }
+
+    /// Hands what waits for a link to the device.
+    fn pump(&mut self, region: u32) {
+        let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
+        let pumped = link.pump(&mut self.ops, &mut self.datagrams);
+        if link.holds() && !self.held.contains(&region) {
+            self.held.push(region);
+        }
+        if let Err(error) = pumped {
+            self.lose(region, Cause::Silent(error.to_string()), None, LinkError::PeerDead);
+        }
+    }
+
+    /// Takes completions from the device. Tells whether there were any.
+    fn poll(&mut self) -> bool {
+        self.flush();
+        let mut batch = [WorkCompletion::default(); BATCH];
+        let Ok(n) = self.completions.poll(&mut batch) else { return false };
+        for completion in &batch[..n] {
+            // One that is not found is of an operation that was given up with its link.
+            let Some((slot, region)) = self.ops.find(completion.id()) else { continue };
+            if completion.status() == Status::SUCCESS {
+                if let Some(Some(link)) = self.links.get_mut(region as usize) {
+                    link.ended(slot, &mut self.ops);
+                    if link.is_waiting() {
+                        self.pump(region);
+                    }
+                }
+            } else {
+                let error = error_of(completion.status());
+                let cause = Cause::Silent(completion.status().name().to_owned());
+                self.lose(region, cause, Some((slot, error)), LinkError::PeerDead);
+            }
+        }
+        n > 0
+    }
+}
+
+impl Wire for Rdma {
+    fn read(&mut self, from: Remote, len: u32, token: Token) {
+        self.post(from, What::Read(len), &[], token);
+    }
+
+    fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        match u32::try_from(bytes.len()) {
+            Ok(len) if len.is_multiple_of(8) => self.post(to, What::Write(len), bytes, token),
+            _ => self.refuse(to.at, token, LinkError::OutOfBounds),
+        }
+    }
+
+    fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
+        self.post(at, What::Cas(expected, desired), &[], token);
+    }
+
+    fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
+        if self.check_owner(to).is_err() {
+            return false;
+        }
+        let Some(Some(link)) = self.links.get_mut(to.region as usize) else { return false };
+        match link.send(bytes, &mut self.datagrams, clock::now()) {
+            Handed::Taken => true,
+            Handed::Connect => {
+                self.connect(to.region, to.generation);
+                true
+            }
+            Handed::Refused => false,
+        }
+    }
+
+    fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
+        let index = bit.trailing_zeros() as usize;
+        let Some(Some(group)) = self.groups.0.get(index) else { return 1 };
+        let to = To { handle: &group.handle, number: group.number, qkey: group.qkey };
+        u64::from(!self.datagrams.send(&to, bytes))
+    }
+
+    /// Posts what was held back.
+    fn flush(&mut self) {
+        while let Some(region) = self.held.pop() {
+            let Some(Some(link)) = self.links.get_mut(region as usize) else { continue };
+            if let Err(error) = link.flush(&self.ops) {
+                self.lose(region, Cause::Silent(error.to_string()), None, LinkError::PeerDead);
+            }
+        }
+    }
+
+    fn complete(&mut self) -> Option<(Token, Done)> {
+        loop {
+            if let Some(next) = self.ops.next() {
+                return Some(next);
+            }
+            self.take_news();
+            if !self.poll() && !self.ops.has_results() {
+                return None;
+            }
+        }
+    }
+
+    fn recycle(&mut self, done: Done) {
+        self.ops.recycle(done);
+    }
+
+    fn settle(&mut self) {
+        self.broken.clear();
+    }
+
+    fn has_completions(&self) -> bool {
+        self.ops.has_results()
+    }
+
+    fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard {
+        self.datagrams.hear(bytes)
+    }
+
+    fn has_datagrams(&mut self) -> bool {
+        self.datagrams.look()
+    }
+
+    fn links(&mut self) -> &mut Links {
+        &mut self.local
+    }
+
+    fn is_local(&self, whom: Address) -> bool {
+        if whom.region == self.own.region {
+            return true;
+        }
+        match self.config.coordinators.get((whom.region as usize).wrapping_sub(1)) {
+            // Hosts may share an address behind one device, but a coordinator's region lies on its own host only.
+            Some(place) => place.ip() == self.config.listen.ip() && self.local.generation(whom.region) != 0,
+            None => {
+                let host = whom.region / PER_HOST;
+                whom.region < REGIONS && host == u32::from(self.host)
+            }
+        }
+    }
+
+    fn watch(&mut self, whom: Address) {
+        if self.check_owner(whom).is_err() {
+            self.watches.add_replaced(whom);
+            return;
+        }
+        let Some(Some(link)) = self.links.get_mut(whom.region as usize) else { return };
+        let (generation, due) = (link.generation, link.is_due(clock::now()));
+        let reachable = link.is_up() || link.attempt().is_some() || due;
+        self.watches.add(whom, generation, reachable);
+        if due {
+            self.connect(whom.region, whom.generation);
+        }
+    }
+
+    fn unwatch(&mut self, whom: Address) {
+        self.watches.remove(whom);
+    }
+
+    fn death(&mut self) -> Option<(Address, Evidence)> {
+        self.watches.next()
+    }
+
+    /// Tries links of watched peers again.
+    fn tidy(&mut self, now: Instant) {
+        for index in 0..self.watches.len() {
+            let Some(whom) = self.watches.unproved(index) else { continue };
+            if let Some(Some(link)) = self.links.get(whom.region as usize)
+                && link.is_due(now)
+            {
+                self.connect(whom.region, whom.generation);
+            }
+        }
+    }
+
+    /// Arms both completion queues; the sleeper thread rings the doorbell on their events. What came in before they were
+    /// armed is found here, what comes after rings, so nothing is slept through.
+    fn arm(&mut self) -> bool {
+        if self.completions.arm().is_err() || !self.datagrams.arm() {
+            return false;
+        }
+        self.take_news();
+        !self.poll() && !self.ops.has_results() && !self.watches.has_news()
+    }
+}
