@@ -9,3 +9,4 @@ mod frozen;
 mod leftovers;
 mod life;
 mod support;
+mod watch;

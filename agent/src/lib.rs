@@ -3,6 +3,7 @@
 //! Three forms. [`run`] is the daemon of a node: one core, one lease, for all programs of the node. [`Attached`]
 //! is a program that sits in an agent's seat and reads the agent's lease page: its `active` check costs the same as
 //! the agent's own. [`Embedded`] is a program with a core of its own on a thread of its own.
+//! A program that is no member and only wants to know follows the views with an [`Observer`].
 //!
 //! An application that acts only while its view is active asks before it starts and again before its effect counts:
 //!
@@ -22,9 +23,12 @@
 
 mod attached;
 mod embedded;
+mod observer;
 
 pub use attached::{AttachError, Attached};
 pub use embedded::Embedded;
+pub use obol_membership::stream::Item;
+pub use observer::Observer;
 
 use obol_fabric::shm::{Endpoint, Owner, ShmError, clock};
 use obol_fabric::{Drive, Group, Instant, Name, Nanos};

@@ -63,6 +63,14 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Follow the views: who joined, left or failed, in order and without a gap
+    #[command(
+        after_help = "Reads the coordinators' memory and asks nobody. Coordinators keep the last views \
+        (limits.slots of the profile, less one); where older ones were asked for, a gap is told.\n\
+        \nTo go on after an earlier run, give --from one more than the last view that it told.\n\
+        \nExit codes: 0 told what was asked for, 2 no such cluster, or it has ended."
+    )]
+    Watch(Watch),
     /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
     Kill(Target),
     /// Let a process leave the cluster gracefully and end; nobody counts it as failed
@@ -178,6 +186,22 @@ pub(crate) struct Up {
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Json {
     /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Begin with this view instead of the newest
+    #[arg(long, value_name = "VIEW")]
+    pub(crate) from: Option<u64>,
+    /// End after so many views and gaps
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// End as soon as the newest view is told
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print one JSON object per view or gap
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -1,5 +1,6 @@
 //! The live view in plain lines: who is there, how the leases do, and every view change with its cause and time line.
 
+use crate::names::Names;
 use crate::output;
 use crate::table;
 use obol_chaos::observe::{Health, Observer, Seen, Snapshot};
@@ -17,9 +18,6 @@ use std::sync::Arc;
 const SETTLE_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Between two tables.
 const TABLE_EVERY: Nanos = Nanos::from_secs(5);
-
-/// Members whose names are kept, also of those that are gone.
-const NAMES_MAX: usize = 1024;
 
 /// One stamp of a view change in JSON: microseconds since its first stamp.
 #[derive(Serialize)]
@@ -80,8 +78,7 @@ pub(crate) struct Live {
     json: bool,
     quiet: bool,
     began: Instant,
-    /// Incarnations by name, also of members that are gone.
-    names: Vec<(Incarnation, Name)>,
+    names: Names,
     told: Option<ViewId>,
     told_health: Option<(Health, Vec<String>)>,
     /// The newest view that is not told yet, and when it was first seen.
@@ -99,7 +96,7 @@ impl Live {
             json,
             quiet,
             began: clock::now(),
-            names: Vec::new(),
+            names: Names::default(),
             told: None,
             told_health: None,
             waiting: None,
@@ -119,15 +116,13 @@ impl Live {
         for Seen { process, event, .. } in &events {
             // Some come and go between two looks.
             if event.record.kind == Event::Joined {
-                self.know(Incarnation(event.record.a), *process);
+                self.names.know(Incarnation(event.record.a), *process);
             }
         }
         self.history.take(&events);
         let snapshot = self.observer.snapshot();
         let Some(view) = snapshot.view.clone() else { return Ok(()) };
-        for member in &view.members {
-            self.know(member.incarnation, member.name);
-        }
+        self.names.know_all(&view);
         // Views may follow each other faster than they settle; whoever waits is told before it is passed over.
         if let Some((passed, _)) = self.waiting.take_if(|(waiting, _)| waiting.id != view.id) {
             self.tell(&passed, &snapshot)?;
@@ -153,15 +148,6 @@ impl Live {
             self.tell_table(&snapshot)?;
         }
         Ok(())
-    }
-
-    fn know(&mut self, who: Incarnation, name: Name) {
-        if !self.names.iter().any(|(known, _)| *known == who) {
-            if self.names.len() == NAMES_MAX {
-                self.names.remove(0);
-            }
-            self.names.push((who, name));
-        }
     }
 
     fn age(&self) -> String {
@@ -196,28 +182,6 @@ impl Live {
         }
         self.tabled = Some(snapshot.clone());
         Ok(())
-    }
-
-    fn name(&self, who: Incarnation) -> String {
-        let known = self.names.iter().find(|(known, _)| *known == who);
-        known.map_or(format!("incarnation {who}"), |(_, name)| format!("{name} ({who})"))
-    }
-
-    /// What changed, in words: who accused whom.
-    fn causes(&self, view: &View) -> Vec<String> {
-        let told = |change: &Change| match *change {
-            Change::Joined(who) => format!("{} joined", self.name(who)),
-            Change::Left(who) => format!("{} left", self.name(who)),
-            Change::Failed { accused, accuser, level } if accused == accuser => {
-                format!("{} failed: {}", self.name(accused), level.name())
-            }
-            Change::Failed { accused, accuser, level } => {
-                format!("{} failed: {}, accused by {}", self.name(accused), level.name(), self.name(accuser))
-            }
-            Change::Lease => format!("lease of {}", view.lease),
-            Change::Settled => "slot settled".to_owned(),
-        };
-        view.changes.iter().map(told).collect()
     }
 
     fn tell(&mut self, view: &View, snapshot: &Snapshot) -> io::Result<()> {
@@ -256,7 +220,7 @@ impl Live {
                 base: view.base.0,
                 members: view.members.len(),
                 leader: snapshot.leader().map(|leader| leader.name.as_str()),
-                causes: self.causes(view),
+                causes: self.names.causes(view),
                 decided_by: decider.as_deref(),
                 stamps: stamps.iter().map(|(what, at)| (*what, us(*at))).collect(),
                 received: rows(&received),
@@ -271,7 +235,7 @@ impl Live {
             "{}  view {}{skipped}  {}",
             self.age(),
             view.id,
-            self.causes(view).join("; ")
+            self.names.causes(view).join("; ")
         ))?;
         let mut parts: Vec<String> =
             stamps.iter().map(|(what, at)| format!("{what} +{}", at.since(zero))).collect();

@@ -9,12 +9,14 @@ mod events;
 mod fabric;
 mod kill;
 mod live;
+mod names;
 mod output;
 mod profile;
 mod sim;
 mod status;
 mod table;
 mod up;
+mod watch;
 
 use cli::{Cli, Command};
 use output::Failure;
@@ -41,6 +43,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Up(up) => up::run(&root, cluster, up),
         Command::Status(how) => status::run(&root, cluster, how.json),
         Command::Events { last, json } => events::run(&root, cluster, *last, *json),
+        Command::Watch(watch) => watch::run(&root, cluster, watch),
         Command::Kill(target) => kill::kill(&root, cluster, &target.target),
         Command::Stop(target) => kill::stop(&root, cluster, &target.target),
         Command::Start(target) => kill::start(&root, cluster, &target.target),

@@ -23,6 +23,7 @@ pub mod poll;
 pub mod rng;
 pub mod sealed;
 pub mod source;
+pub mod stream;
 pub mod timing;
 pub mod tokens;
 pub mod view;

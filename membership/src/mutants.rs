@@ -135,6 +135,10 @@ mutants! {
         /// A member whose cache does not answer goes on asking it.
         NoFallback = "no-fallback",
     }
+    19 {
+        /// A stream goes on after views that it could not read any more, and says nothing.
+        DropForSlow = "drop-for-slow",
+    }
     21 {
         /// An aborted proposal is not tried again.
         NoRetry = "no-retry",

@@ -1,0 +1,59 @@
+//! Who is who: the names of incarnations, also of members that are gone, and what a view changed in words.
+
+use obol_fabric::{Incarnation, Name};
+use obol_membership::{Change, View};
+
+/// Members whose names are kept.
+const NAMES_MAX: usize = 1024;
+
+/// Names by incarnation.
+#[derive(Default)]
+pub(crate) struct Names(Vec<(Incarnation, Name)>);
+
+impl Names {
+    pub(crate) fn know(&mut self, who: Incarnation, name: Name) {
+        if !self.0.iter().any(|(known, _)| *known == who) {
+            if self.0.len() == NAMES_MAX {
+                self.0.remove(0);
+            }
+            self.0.push((who, name));
+        }
+    }
+
+    /// Takes the names of a view's members.
+    pub(crate) fn know_all(&mut self, view: &View) {
+        for member in &view.members {
+            self.know(member.incarnation, member.name);
+        }
+    }
+
+    pub(crate) fn get(&self, who: Incarnation) -> Option<Name> {
+        self.0.iter().find(|(known, _)| *known == who).map(|(_, name)| *name)
+    }
+
+    fn shown(&self, who: Incarnation) -> String {
+        self.get(who).map_or(format!("incarnation {who}"), |name| format!("{name} ({who})"))
+    }
+
+    /// What changed, in words: who accused whom.
+    pub(crate) fn causes(&self, view: &View) -> Vec<String> {
+        let told = |change: &Change| match *change {
+            Change::Joined(who) => format!("{} joined", self.shown(who)),
+            Change::Left(who) => format!("{} left", self.shown(who)),
+            Change::Failed { accused, accuser, level } if accused == accuser => {
+                format!("{} failed: {}", self.shown(accused), level.name())
+            }
+            Change::Failed { accused, accuser, level } => {
+                format!(
+                    "{} failed: {}, accused by {}",
+                    self.shown(accused),
+                    level.name(),
+                    self.shown(accuser)
+                )
+            }
+            Change::Lease => format!("lease of {}", view.lease),
+            Change::Settled => "slot settled".to_owned(),
+        };
+        view.changes.iter().map(told).collect()
+    }
+}

@@ -1,0 +1,181 @@
+//! The views of a cluster as a stream, for programs that are not members: every decided view once, in order, from any
+//! view on that the rings still hold, and a gap by name where they do not.
+//!
+//! Nobody is asked and nothing is changed: a reader needs no more than READs of the coordinators' regions. It knows that
+//! a view is decided because some coordinator has published it or a later one. Then the accepted value with the highest
+//! number at any majority of the acceptors is the decided one: that majority shares an acceptor with the one that decided,
+//! and every value that was accepted under a later number is the same.
+
+use crate::Config;
+use crate::mutants::{Mutant, Plant};
+use crate::poll::decode_view_area;
+use crate::sealed;
+use crate::view::{Acceptor, View};
+use crate::word::{State, Word};
+use obol_fabric::layout::ViewHead;
+use obol_fabric::{Address, Layout, Remote, ViewId};
+use std::sync::Arc;
+
+/// How a stream reaches the coordinators' memory. Nothing here waits for a coordinator to act.
+pub trait Regions {
+    /// The coordinators' regions that there are, whether their processes live or not.
+    fn coordinators(&mut self) -> Vec<Address>;
+    /// READs `len` bytes; `None` if the region can not be reached now. What comes back may be torn.
+    fn read(&mut self, from: Remote, len: u32) -> Option<Vec<u8>>;
+}
+
+/// What comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// The next view.
+    View(Arc<View>),
+    /// These views were decided, but their slots have been used again since: nobody can read them any more.
+    Gap {
+        /// The first that is missing.
+        first: ViewId,
+        /// The last that is missing.
+        last: ViewId,
+    },
+}
+
+/// A reader of the stream.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    layout: Layout,
+    plant: Plant,
+    /// The only view that no slot has decided.
+    genesis: Arc<View>,
+    /// The view that comes next; `None` before the first, which is the newest that is found.
+    next: Option<ViewId>,
+}
+
+/// What a slot whose view is known to be decided shows.
+enum Slot {
+    Decided(Arc<View>),
+    /// Used again since.
+    Recycled,
+    /// Too few acceptors can be reached.
+    Unreachable,
+}
+
+impl Stream {
+    /// A stream from view `from` on, or from the newest on. `genesis` is the cluster's first view.
+    #[must_use]
+    pub const fn new(from: Option<ViewId>, genesis: Arc<View>, config: &Config) -> Self {
+        Self { layout: config.layout, plant: config.plant, genesis, next: from }
+    }
+
+    /// Where a later stream has to begin to go on after what this one has given.
+    #[must_use]
+    pub const fn position(&self) -> Option<ViewId> {
+        self.next
+    }
+
+    /// What comes next, or `None` if nothing more is decided, or too few coordinators' memories can be reached now.
+    pub fn next(&mut self, regions: &mut impl Regions) -> Option<Item> {
+        let homes = regions.coordinators();
+        let newest = self.newest_of(&homes, regions)?;
+        let wanted = self.next.unwrap_or(newest.id);
+        if newest.id < wanted {
+            return None;
+        }
+        for id in wanted.0..newest.id.0 {
+            match self.slot(ViewId(id), &homes, regions) {
+                Slot::Decided(view) => return Some(self.give(wanted, view)),
+                Slot::Unreachable => return None,
+                Slot::Recycled => {}
+            }
+        }
+        Some(self.give(wanted, newest))
+    }
+
+    /// Gives this view, or first the gap before it.
+    fn give(&mut self, wanted: ViewId, view: Arc<View>) -> Item {
+        if view.id != wanted && !self.plant.has(Mutant::DropForSlow) {
+            self.next = Some(view.id);
+            return Item::Gap { first: wanted, last: ViewId(view.id.0 - 1) };
+        }
+        self.next = Some(view.id.next());
+        Item::View(view)
+    }
+
+    /// The newest view that any coordinator has published.
+    pub fn newest(&self, regions: &mut impl Regions) -> Option<Arc<View>> {
+        let homes = regions.coordinators();
+        self.newest_of(&homes, regions)
+    }
+
+    /// Heads are small and tell which area is worth reading.
+    fn newest_of(&self, homes: &[Address], regions: &mut impl Regions) -> Option<Arc<View>> {
+        let mut best: Option<Arc<View>> = None;
+        for &at in homes {
+            let from = Remote { at, offset: self.layout.view() };
+            let told = regions.read(from, size_of::<ViewHead>() as u32).and_then(|head| told(&head));
+            if told.is_none_or(|id| best.as_ref().is_some_and(|best| id <= best.id)) {
+                continue;
+            }
+            let area = regions.read(from, self.layout.view_bytes());
+            let view = area.as_deref().and_then(decode_view_area).map(Arc::new);
+            if view.as_ref().map(|view| view.id) > best.as_ref().map(|best| best.id) {
+                best = view;
+            }
+        }
+        best
+    }
+
+    /// The view that slot `id` has decided; it is known to have decided one.
+    fn slot(&self, id: ViewId, homes: &[Address], regions: &mut impl Regions) -> Slot {
+        if id == self.genesis.id {
+            return Slot::Decided(Arc::clone(&self.genesis));
+        }
+        let offset = self.layout.slot(id.0);
+        let words: Vec<(Address, Option<Word>)> = homes
+            .iter()
+            .map(|&at| {
+                let bytes = regions.read(Remote { at, offset }, 8).and_then(|b| b.try_into().ok());
+                (at, bytes.map(|bytes| Word(u64::from_le_bytes(bytes))))
+            })
+            .collect();
+        let mut accepted: Vec<(Address, State)> = words
+            .iter()
+            .filter_map(|&(at, word)| Some((at, word?.state(id)?)))
+            .filter(|(_, state)| state.accepted_proposal != 0)
+            .collect();
+        accepted.sort_by_key(|(_, state)| std::cmp::Reverse(state.accepted_proposal));
+        let reachable = words.iter().filter(|(_, word)| word.is_some()).count();
+        let lost = if reachable > homes.len() / 2 { Slot::Recycled } else { Slot::Unreachable };
+        let Some(&(_, highest)) = accepted.first() else { return lost };
+        // An area that is being used again at one acceptor may still be whole at another.
+        let same = accepted.iter().take_while(|(_, s)| s.accepted_proposal == highest.accepted_proposal);
+        let view = same.filter_map(|&(at, state)| self.value(id, at, state, regions)).next();
+        let Some(view) = view else { return lost };
+        // Every proposal for this slot follows the same view, so any of them tells whose words count.
+        let of_this_lap = |acceptor: &&Acceptor| {
+            let word = words.iter().find(|(at, _)| at.owner() == acceptor.address.owner());
+            word.and_then(|(_, word)| (*word)?.state(id)).is_some()
+        };
+        if view.acceptors.iter().filter(of_this_lap).count() >= view.majority() {
+            Slot::Decided(view)
+        } else {
+            lost
+        }
+    }
+
+    fn value(&self, id: ViewId, at: Address, state: State, regions: &mut impl Regions) -> Option<Arc<View>> {
+        let limits = self.layout.limits();
+        if state.accepted_value == 0 || u32::from(state.accepted_value) > limits.proposers {
+            return None;
+        }
+        let from = Remote { at, offset: self.layout.value(id.0, state.accepted_value) };
+        let bytes = regions.read(from, limits.value_bytes)?;
+        let view = View::unseal(sealed::open_for(id, &bytes).ok()?)?;
+        Some(Arc::new(view))
+    }
+}
+
+/// The id that the head of a view area tells of. It may be ahead of what follows it.
+fn told(head: &[u8]) -> Option<ViewId> {
+    let at = core::mem::offset_of!(ViewHead, id_plus_one);
+    let word = head.get(at..at + 8)?.try_into().ok()?;
+    u64::from_le_bytes(word).checked_sub(1).map(ViewId)
+}
