@@ -10,14 +10,18 @@ fn ran(arguments: &[&str]) -> Ran {
 }
 
 /// Every command that operators see, with its options.
-const COMMANDS: [(&[&str], &[&str]); 15] = [
+const COMMANDS: [(&[&str], &[&str]); 19] = [
     (&["up"], &["--coordinators", "--apps", "--profile", "--headless", "--for", "--json", "obol status"]),
     (&["status"], &["--json", "exit code 0 healthy, 1 degraded, 2 unreachable"]),
     (&["events"], &["--last", "--json"]),
+    (&["watch"], &["--from", "--count", "--once", "--json", "Exit codes"]),
     (&["kill"], &["<TARGET>", "leader"]),
     (&["stop"], &["<TARGET>", "gracefully"]),
     (&["start"], &["<TARGET>", "app-2"]),
     (&["down"], &["crashed `up`"]),
+    (&["coordinator", "add"], &["[NUMBER]", "--json", "Exit codes"]),
+    (&["coordinator", "remove"], &["<NUMBER>", "--json", "Exit codes"]),
+    (&["coordinator", "replace"], &["<NUMBER>", "--with", "--json", "Exit codes"]),
     (&["drill"], &["--count", "--gap", "--json", "app+leader", "void"]),
     (&["bench"], &["--count", "--json"]),
     (&["sim", "campaign"], &["--seeds", "--seed", "--json"]),
@@ -39,7 +43,7 @@ fn the_help_of_each_command_names_its_options() {
         }
     }
     assert!(all.contains("Exit codes") && all.contains("OBOL_CLUSTER"), "{all}");
-    for hidden in ["\n  coordinator ", "\n  agent ", "\n  app ", "lease-cache", "floor-role"] {
+    for hidden in ["\n  agent ", "\n  app ", "lease-cache", "floor-role"] {
         assert!(!all.contains(hidden), "{hidden:?} is for the supervisor only:\n{all}");
     }
 }

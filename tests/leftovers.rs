@@ -197,7 +197,7 @@ fn a_coordinator_does_not_touch_a_region_of_another_version() {
     let right = version(&region);
     set_version(&region, right + 1);
     root.run(&["start", "coord-3"]).ends(0);
-    let runs = || root.processes().values().any(|command| command.contains("coordinator --number 3"));
+    let runs = || root.processes().values().any(|command| command.contains("coordinator run --number 3"));
     until("coord-3 has given up", || !runs());
     let refused = root.status();
     assert!(refused.code == Some(1) && refused.reasons().contains("coord-3 down"), "{refused:?}");

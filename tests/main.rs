@@ -2,6 +2,7 @@
 
 mod caches;
 mod commands;
+mod coordinators;
 mod drills;
 mod embedded;
 mod faults;

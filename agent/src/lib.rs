@@ -35,7 +35,6 @@ use obol_fabric::{Drive, Group, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A seed that differs between processes and lives: the standard library's per-process random keys.
@@ -49,7 +48,7 @@ fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, M
     let profile = &site.deployment.profile;
     let mut endpoint = Endpoint::open(&site.cluster, owner, profile.wait)?;
     endpoint.beat_every(profile.timing.heartbeat_every);
-    Ok((endpoint, Member::new(site.config, kind, name, Arc::clone(&site.genesis), seed)))
+    Ok((endpoint, Member::new(site.config, kind, name, site.newest(), seed)))
 }
 
 /// A process that wants to leave waits so long for the view without it; then it just ends, and counts as failed.

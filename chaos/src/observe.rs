@@ -5,6 +5,7 @@ use obol_fabric::metrics::{self, Counter, Histogram};
 use obol_fabric::recorder::Stamped;
 use obol_fabric::shm::{Cluster, Observed, RegionInfo, SeatInfo, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId};
+use obol_membership::view::{Member, coordinator_name};
 use obol_membership::{Kind, View};
 use obol_profiles::{Deployment, Site, SiteError};
 use serde::Serialize;
@@ -106,12 +107,10 @@ impl Snapshot {
     #[must_use]
     pub fn leader(&self) -> Option<&Process> {
         let view = self.view.as_ref()?;
-        let coordinators =
-            self.processes.iter().filter(|p| p.kind == Kind::Coordinator && p.alive && !p.frozen);
-        coordinators
-            .filter_map(|p| Some((view.member(p.incarnation)?.proposer, p)))
-            .min_by_key(|(number, _)| *number)
-            .map(|(_, process)| process)
+        let of = |m: &Member| {
+            self.processes.iter().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen)
+        };
+        view.leader(|m| of(m).is_some()).and_then(of)
     }
 
     /// The live process with this name.
@@ -238,11 +237,16 @@ impl Observer {
     fn judge(&self, snapshot: &mut Snapshot) {
         let mut reasons = Vec::new();
         let live = |name: &str| snapshot.process(name);
-        let coordinators = self.deployment.coordinators;
-        let down: Vec<String> =
-            (1..=coordinators).map(|n| format!("coord-{n}")).filter(|name| live(name).is_none()).collect();
-        let running = usize::from(coordinators) - down.len();
-        if running < usize::from(coordinators) / 2 + 1 {
+        // Who decides may have changed since the cluster was made.
+        let numbers: Vec<u16> = match &snapshot.view {
+            Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
+            None => (1..=self.deployment.coordinators).collect(),
+        };
+        let coordinators = numbers.len();
+        let names = numbers.into_iter().map(|n| coordinator_name(n).to_string());
+        let down: Vec<String> = names.filter(|name| live(name).is_none()).collect();
+        let running = coordinators - down.len();
+        if running < coordinators / 2 + 1 {
             reasons.push(format!(
                 "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; start {}",
                 down.join(", ")

@@ -99,13 +99,9 @@ pub(crate) enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// A coordinator process (started by `up`)
-    #[command(hide = true)]
-    Coordinator {
-        /// The coordinator's number, from 1
-        #[arg(long)]
-        number: u16,
-    },
+    /// Change who decides while the cluster runs: add, remove or replace coordinators
+    #[command(subcommand)]
+    Coordinator(Coordinator),
     /// An agent process (started by `up`)
     #[command(hide = true)]
     Agent {
@@ -188,6 +184,52 @@ pub(crate) struct Json {
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What a change of coordinators does and what it refuses, for each help text.
+const ACCEPTORS_HELP: &str = "One coordinator at a time comes or goes, by a decided view; no lease is disturbed. \
+    It is safe to interrupt and to repeat. Leaving an even number behind tolerates no more failures than one less.\n\
+    \nExit codes: 0 done, 1 not done in time (what was asked for is forgotten again), 2 refused.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Coordinator {
+    /// Start another coordinator, and let it decide
+    #[command(after_help = ACCEPTORS_HELP)]
+    Add {
+        /// Its number [default: the lowest that is free]
+        number: Option<u16>,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Let a coordinator decide no more, and stop it if it runs
+    #[command(after_help = ACCEPTORS_HELP)]
+    Remove {
+        /// Its number
+        number: u16,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Add a coordinator, then remove another, dead or alive
+    #[command(after_help = ACCEPTORS_HELP)]
+    Replace {
+        /// The number of the one that goes
+        number: u16,
+        /// The number of the one that comes [default: the lowest that is free]
+        #[arg(long, value_name = "NUMBER")]
+        with: Option<u16>,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// A coordinator process (started by `up`)
+    #[command(hide = true)]
+    Run {
+        /// The coordinator's number, from 1
+        #[arg(long)]
+        number: u16,
+    },
 }
 
 #[derive(Debug, Args)]

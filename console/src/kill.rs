@@ -48,6 +48,18 @@ pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
     let process = find(&snapshot, target)?;
+    end(process)?;
+    // Whether it left or just ended, because no majority let it go, is in the newest view.
+    let (name, who) = (process.name, process.incarnation);
+    let view = observer.snapshot().view;
+    let left = view.is_some_and(|view| view.departed.iter().any(|d| d.incarnation == who && d.left));
+    let how = if left { "it left the cluster" } else { "it ended without leaving" };
+    output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", process.process.pid))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Asks a process to leave and end, and waits until it has.
+pub(crate) fn end(process: &Process) -> Result<(), Failure> {
     let name = process.name;
     let failed = |error: std::io::Error| Failure::Failed(format!("could not stop {name}: {error}"));
     let held = process.process.hold().map_err(failed)?;
@@ -60,13 +72,7 @@ pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
         }
         std::thread::sleep(LOOK_EVERY);
     }
-    // Whether it left or just ended, because no majority let it go, is in the newest view.
-    let who = process.incarnation;
-    let view = observer.snapshot().view;
-    let left = view.is_some_and(|view| view.departed.iter().any(|d| d.incarnation == who && d.left));
-    let how = if left { "it left the cluster" } else { "it ended without leaving" };
-    output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", process.process.pid))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode, Failure> {

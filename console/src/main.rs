@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod coordinators;
 mod daemons;
 mod directory;
 mod drill;
@@ -60,7 +61,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
             output::bytes(&script)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Coordinator { number } => daemons::coordinator(&root, cluster, *number),
+        Command::Coordinator(what) => coordinators::run(&root, cluster, what),
         Command::Agent { name } => daemons::agent(&root, cluster, *name),
         Command::LeaseCache { name } => daemons::lease_cache(&root, cluster, *name),
         Command::App { name, node } => daemons::app(&root, cluster, *name, *node),

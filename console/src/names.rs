@@ -1,7 +1,12 @@
 //! Who is who: the names of incarnations, also of members that are gone, and what a view changed in words.
 
 use obol_fabric::{Incarnation, Name};
+use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, View};
+
+fn decider(acceptor: &Acceptor) -> Name {
+    coordinator_name(acceptor.proposer)
+}
 
 /// Members whose names are kept.
 const NAMES_MAX: usize = 1024;
@@ -52,6 +57,8 @@ impl Names {
                 )
             }
             Change::Lease => format!("lease of {}", view.lease),
+            Change::AcceptorAdded(acceptor) => format!("{} decides from now on", decider(&acceptor)),
+            Change::AcceptorRemoved(acceptor) => format!("{} decides no more", decider(&acceptor)),
             Change::Settled => "slot settled".to_owned(),
         };
         view.changes.iter().map(told).collect()

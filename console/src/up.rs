@@ -7,6 +7,7 @@ use crate::output::{self, Failure};
 use obol_chaos::control::{self, Answer, Request};
 use obol_chaos::observe::{Health, Observer};
 use obol_fabric::Name;
+use obol_membership::view::coordinator_name;
 use obol_profiles::{Deployment, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -34,11 +35,18 @@ struct Spec {
     arguments: Vec<String>,
 }
 
+/// The arguments of coordinator `number`.
+fn coordinator(number: u16) -> Vec<String> {
+    vec!["coordinator".into(), "run".into(), "--number".into(), number.to_string()]
+}
+
 /// The processes of a cluster.
 struct Supervisor {
     program: PathBuf,
     common: Vec<String>,
     specs: BTreeMap<String, Spec>,
+    /// Coordinators that the profile has room for; those beyond the first ones may be added later.
+    coordinators_max: u16,
     children: BTreeMap<String, Child>,
 }
 
@@ -56,7 +64,7 @@ impl Supervisor {
             specs.insert(name, Spec { arguments });
         };
         for n in 1..=deployment.coordinators {
-            add(format!("coord-{n}"), vec!["coordinator".into(), "--number".into(), n.to_string()]);
+            add(coordinator_name(n).to_string(), coordinator(n));
         }
         for n in 1..=deployment.caches {
             let name = format!("cache-{n}");
@@ -67,12 +75,15 @@ impl Supervisor {
             add(node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
             add(app.clone(), vec!["app".into(), "--name".into(), app, "--node".into(), node]);
         }
-        Ok(Self { program, common, specs, children: BTreeMap::new() })
+        let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
+        Ok(Self { program, common, specs, coordinators_max, children: BTreeMap::new() })
     }
 
     /// Starts a process that does not run.
     fn start(&mut self, name: &str) -> Result<u32, String> {
-        let Some(spec) = self.specs.get(name) else {
+        let added = (1..=self.coordinators_max).find(|n| coordinator_name(*n).as_str() == name);
+        let added = added.map(|n| Spec { arguments: coordinator(n) });
+        let Some(spec) = self.specs.get(name).or(added.as_ref()) else {
             let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
             return Err(format!(
                 "no process {name} belongs to this cluster; there are: {}",

@@ -6,6 +6,7 @@ use crate::output::{self, Failure};
 use obol_agent::{Item, Observer};
 use obol_fabric::shm::Cluster;
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
+use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
 use obol_profiles::Site;
 use serde::Serialize;
@@ -60,6 +61,8 @@ fn change(change: &Change, names: &Names) -> ChangeJson {
         level: None,
     };
     let none = |change| ChangeJson { name: None, incarnation: None, ..of(change, Incarnation::NONE) };
+    let decider =
+        |change, number| ChangeJson { name: Some(coordinator_name(number).to_string()), ..none(change) };
     match *change {
         Change::Joined(who) => of("joined", who),
         Change::Left(who) => of("left", who),
@@ -69,6 +72,8 @@ fn change(change: &Change, names: &Names) -> ChangeJson {
             level: Some(level.name()),
             ..of("failed", accused)
         },
+        Change::AcceptorAdded(acceptor) => decider("acceptor-added", acceptor.proposer),
+        Change::AcceptorRemoved(acceptor) => decider("acceptor-removed", acceptor.proposer),
         Change::Lease => none("lease"),
         Change::Settled => none("settled"),
     }

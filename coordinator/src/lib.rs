@@ -3,12 +3,15 @@
 //! Its region is the acceptor's memory and outlives the process, so a restarted coordinator goes on where its
 //! predecessor stopped. Everything else it knows it learns again.
 
+mod operator;
+
+pub use operator::Operator;
+
 use obol_fabric::shm::{Endpoint, Owner, ShmError, clock};
 use obol_fabric::{Drive, Group, Instant, Name, Nanos};
 use obol_membership::{Coordinator, Kind};
 use obol_profiles::{Deployment, Site};
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Why a coordinator does not run.
@@ -18,8 +21,8 @@ pub enum CoordinatorError {
     NoSuchNumber {
         /// The number that was asked for.
         number: u16,
-        /// The largest that works.
-        coordinators: u16,
+        /// The largest that works: `limits.proposers`.
+        limit: u32,
     },
     /// Its memory can not be had.
     Fabric(ShmError),
@@ -28,8 +31,8 @@ pub enum CoordinatorError {
 impl fmt::Display for CoordinatorError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSuchNumber { number, coordinators } => {
-                write!(f, "there is no coordinator {number}; the cluster has 1 to {coordinators}")
+            Self::NoSuchNumber { number, limit } => {
+                write!(f, "there is no coordinator {number}: the cluster's limits.proposers is {limit}")
             }
             Self::Fabric(error) => error.fmt(f),
         }
@@ -50,9 +53,9 @@ const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. `seed` must differ between
 /// lives.
 pub fn run(site: &Site, number: u16, seed: u64, stop: &AtomicBool) -> Result<(), CoordinatorError> {
-    let coordinators = site.deployment.coordinators;
-    if number == 0 || number > coordinators {
-        return Err(CoordinatorError::NoSuchNumber { number, coordinators });
+    let limit = site.deployment.profile.limits.proposers;
+    if number == 0 || u32::from(number) > limit {
+        return Err(CoordinatorError::NoSuchNumber { number, limit });
     }
     let (name, address): (Name, _) = Deployment::coordinator(number);
     let owner = Owner {
@@ -64,7 +67,7 @@ pub fn run(site: &Site, number: u16, seed: u64, stop: &AtomicBool) -> Result<(),
     let profile = &site.deployment.profile;
     let mut endpoint = Endpoint::open(&site.cluster, owner, profile.wait)?;
     endpoint.beat_every(profile.timing.heartbeat_every);
-    let mut machine = Coordinator::new(site.config, number, Arc::clone(&site.genesis), seed);
+    let mut machine = Coordinator::new(site.config, number, site.newest(), seed);
     let done = AtomicBool::new(false);
     let mut end = Instant::NEVER;
     endpoint.run(&mut machine, &done, |machine, endpoint| {

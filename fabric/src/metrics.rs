@@ -75,6 +75,8 @@ named! {
         Leaves = "leaves",
         /// Members removed as failed by this process's decisions.
         Failures = "failures",
+        /// Acceptors added or removed by this process's decisions.
+        AcceptorChanges = "acceptor_changes",
         /// Times that this process found itself excluded.
         Exclusions = "exclusions",
         /// Datagrams received.

@@ -112,8 +112,8 @@ pub struct Engine {
     value: Arc<[u8]>,
     adopted: bool,
     round: u32,
-    /// Last known words of the ring's other slots, by slot and acceptor: predictions for the next lap.
-    ring: Vec<Vec<Word>>,
+    /// Last known words of the ring's other slots: predictions for the next lap.
+    ring: Vec<Vec<(Acceptor, Word)>>,
 }
 
 impl Engine {
@@ -151,16 +151,16 @@ impl Engine {
     pub fn open(&mut self, slot: ViewId, acceptors: &[Acceptor], prepared_by: Option<u16>) {
         let index = |slot: ViewId| (slot.0 % u64::from(self.layout.limits().slots)) as usize;
         let leaving = index(self.slot);
-        self.ring[leaving] = self.rows.iter().map(|row| row.predicted).collect();
+        self.ring[leaving] = self.rows.iter().map(|row| (row.acceptor, row.predicted)).collect();
         let lap = &self.ring[index(slot)];
         let guess = prepared_by
             .filter(|&by| by != self.me)
             .map(|by| Word::new(slot, State { min_proposal: by, ..State::default() }));
         self.rows = acceptors
             .iter()
-            .enumerate()
-            .map(|(at, &acceptor)| {
-                let predicted = guess.or_else(|| lap.get(at).copied()).unwrap_or_default();
+            .map(|&acceptor| {
+                let known = lap.iter().find(|(known, _)| *known == acceptor).map(|(_, word)| *word);
+                let predicted = guess.or(known).unwrap_or_default();
                 Row {
                     acceptor,
                     predicted,

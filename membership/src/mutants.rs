@@ -131,6 +131,12 @@ mutants! {
         /// An incarnation is given out twice.
         ReuseIncarnation = "reuse-incarnation",
     }
+    16 {
+        /// The slot after a change of acceptors is decided by those of before.
+        StaleAcceptors = "stale-acceptors",
+        /// A newcomer decides before it is there.
+        AddUnseen = "add-unseen",
+    }
     17 {
         /// A member whose cache does not answer goes on asking it.
         NoFallback = "no-fallback",

@@ -7,7 +7,7 @@
 use crate::Config;
 use crate::sealed;
 use crate::tokens::{self, Part};
-use crate::view::View;
+use crate::view::{Acceptor, View};
 use crate::word::{Lap, State, Word};
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Completion, Fabric, Instant, LinkError, Remote, ViewId};
@@ -114,6 +114,19 @@ impl Poll {
             let token = tokens::pack(Part::PollView, at as u16, self.round);
             fabric.read(Remote { at: acceptor.address, offset: from }, config.layout.view_bytes(), token);
         }
+    }
+
+    /// As [`Poll::snapshot`], of others: of those who are said to decide after a later view than `view`.
+    pub fn snapshot_of<F: Fabric>(
+        &mut self,
+        acceptors: Vec<Acceptor>,
+        view: &View,
+        config: &Config,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        let view = View { acceptors, ..view.clone() };
+        self.snapshot(&Arc::new(view), config, now, fabric);
     }
 
     fn start(&mut self, view: &Arc<View>, now: Instant) {

@@ -154,7 +154,8 @@ impl Stream {
             let word = words.iter().find(|(at, _)| at.owner() == acceptor.address.owner());
             word.and_then(|(_, word)| (*word)?.state(id)).is_some()
         };
-        if view.acceptors.iter().filter(of_this_lap).count() >= view.majority() {
+        let deciders = view.deciders();
+        if deciders.iter().filter(of_this_lap).count() > deciders.len() / 2 {
             Slot::Decided(view)
         } else {
             lost

@@ -176,6 +176,10 @@ pub enum Change {
     },
     /// The lease duration changed.
     Lease,
+    /// From the next slot on, this acceptor decides, too.
+    AcceptorAdded(Acceptor),
+    /// From the next slot on, this acceptor decides no more.
+    AcceptorRemoved(Acceptor),
     /// Nothing: the slot had to be decided so that readers find it settled.
     Settled,
 }
@@ -239,6 +243,16 @@ pub struct Edit {
     pub admit: Vec<Newcomer>,
     /// A new lease duration.
     pub lease: Option<Nanos>,
+    /// [`Change::AcceptorAdded`] or [`Change::AcceptorRemoved`]; one at a time, so that a majority before and one after
+    /// always meet.
+    pub acceptor: Option<Change>,
+}
+
+/// What coordinator `number` is called.
+#[must_use]
+pub fn coordinator_name(number: u16) -> Name {
+    // Five digits at most, so it always is a name.
+    Name::new(&format!("coord-{number}")).unwrap_or_default()
 }
 
 impl View {
@@ -298,6 +312,34 @@ impl View {
     /// The members of a kind.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Member> {
         self.members.iter().filter(move |m| m.kind == kind)
+    }
+
+    /// The acceptor with this number.
+    #[must_use]
+    pub fn acceptor(&self, proposer: u16) -> Option<&Acceptor> {
+        self.acceptors.iter().find(|a| a.proposer == proposer)
+    }
+
+    /// The acceptors that decided this view: its predecessor's.
+    #[must_use]
+    pub fn deciders(&self) -> Vec<Acceptor> {
+        let mut deciders = self.acceptors.clone();
+        for change in &self.changes {
+            match *change {
+                Change::AcceptorAdded(acceptor) => deciders.retain(|a| *a != acceptor),
+                Change::AcceptorRemoved(acceptor) => deciders.push(acceptor),
+                _ => {}
+            }
+        }
+        deciders
+    }
+
+    /// Who leads of the coordinators that `lives` lets through: the one with the lowest number. One that decides nothing,
+    /// not yet or not any more, does not lead.
+    #[must_use]
+    pub fn leader(&self, lives: impl Fn(&Member) -> bool) -> Option<&Member> {
+        let candidates = self.of_kind(Kind::Coordinator).filter(|m| self.acceptor(m.proposer).is_some());
+        candidates.filter(|m| lives(m)).min_by_key(|m| m.proposer)
     }
 
     /// More than half of the acceptors.
@@ -392,6 +434,21 @@ impl View {
         if lease != self.lease {
             changes.push(Change::Lease);
         }
+        let mut acceptors = self.acceptors.clone();
+        match edit.acceptor {
+            Some(change @ Change::AcceptorAdded(new)) if self.acceptor(new.proposer).is_none() => {
+                acceptors.push(new);
+                acceptors.sort_by_key(|a| a.proposer);
+                changes.push(change);
+            }
+            Some(change @ Change::AcceptorRemoved(old))
+                if acceptors.len() > 1 && acceptors.contains(&old) =>
+            {
+                acceptors.retain(|a| *a != old);
+                changes.push(change);
+            }
+            _ => {}
+        }
         if changes.is_empty() {
             changes.push(Change::Settled);
         }
@@ -416,7 +473,7 @@ impl View {
             lease,
             cache_lease: self.cache_lease,
             next_incarnation,
-            acceptors: self.acceptors.clone(),
+            acceptors,
             members,
             departed,
             changes,
@@ -557,6 +614,37 @@ mod tests {
         let change = Edit { admit: vec![agent(3)], ..Edit::default() };
         let cleared = next.successor(&change, ViewId(4), Plant::NONE);
         assert_eq!((cleared.wait, cleared.cleared), (Nanos(50), ViewId(4)));
+    }
+
+    #[test]
+    fn acceptors_change_one_at_a_time_and_a_view_tells_who_decided_it() {
+        let new = Acceptor { proposer: 5, address: Address::region(5) };
+        let with = |view: &View, change| {
+            let edit = Edit { acceptor: Some(change), ..Edit::default() };
+            view.successor(&edit, view.cleared, Plant::NONE)
+        };
+        let one = with(&genesis(), Change::AcceptorAdded(new));
+        assert_eq!(
+            (one.acceptors.len(), one.majority(), one.base),
+            (4, 3, ViewId(0)),
+            "no lease is disturbed"
+        );
+        assert_eq!(one.deciders(), genesis().acceptors);
+        let first = one.acceptors[0];
+        let two = with(&one, Change::AcceptorRemoved(first));
+        assert_eq!(two.acceptors.iter().map(|a| a.proposer).collect::<Vec<_>>(), [2, 3, 5]);
+        let deciders: Vec<u16> = two.deciders().iter().map(|a| a.proposer).collect();
+        assert_eq!(deciders, [2, 3, 5, 1]);
+        assert_eq!(
+            with(&two, Change::AcceptorRemoved(first)).changes,
+            [Change::Settled],
+            "it is gone already"
+        );
+        assert_eq!(
+            two.leader(|_| true).map(|m| m.proposer),
+            Some(2),
+            "1 still is a member, but decides nothing"
+        );
     }
 
     #[test]

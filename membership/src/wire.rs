@@ -136,6 +136,15 @@ fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
     })
 }
 
+fn write_acceptor(w: &mut Writer, a: &Acceptor) {
+    w.u16(a.proposer);
+    w.address(a.address);
+}
+
+fn read_acceptor(r: &mut Reader<'_>) -> Result<Acceptor, DecodeError> {
+    Ok(Acceptor { proposer: r.u16()?, address: r.address()? })
+}
+
 /// The body of a view.
 #[must_use]
 pub fn encode_view(view: &View) -> Vec<u8> {
@@ -149,8 +158,7 @@ pub fn encode_view(view: &View) -> Vec<u8> {
     w.u64(view.next_incarnation.0);
     w.u16(view.acceptors.len() as u16);
     for a in &view.acceptors {
-        w.u16(a.proposer);
-        w.address(a.address);
+        write_acceptor(&mut w, a);
     }
     w.u16(view.members.len() as u16);
     for m in &view.members {
@@ -182,6 +190,14 @@ pub fn encode_view(view: &View) -> Vec<u8> {
             }
             Change::Lease => w.u8(4),
             Change::Settled => w.u8(5),
+            Change::AcceptorAdded(acceptor) => {
+                w.u8(6);
+                write_acceptor(&mut w, &acceptor);
+            }
+            Change::AcceptorRemoved(acceptor) => {
+                w.u8(7);
+                write_acceptor(&mut w, &acceptor);
+            }
         }
     }
     w.0
@@ -205,7 +221,7 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
         changes: Vec::new(),
     };
     for _ in 0..r.count(obol_fabric::layout::PROPOSERS_MAX)? {
-        view.acceptors.push(Acceptor { proposer: r.u16()?, address: r.address()? });
+        view.acceptors.push(read_acceptor(&mut r)?);
     }
     for _ in 0..r.count(MEMBERS_MAX)? {
         view.members.push(read_member(&mut r)?);
@@ -229,6 +245,8 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
             },
             4 => Change::Lease,
             5 => Change::Settled,
+            6 => Change::AcceptorAdded(read_acceptor(&mut r)?),
+            7 => Change::AcceptorRemoved(read_acceptor(&mut r)?),
             other => return Err(DecodeError::Unknown(other)),
         });
     }
@@ -335,6 +353,25 @@ pub enum Message<'a> {
     Nudge(ViewId),
     /// An operator's wish: another lease duration.
     SetLease(Nanos),
+    /// An operator's wish: the coordinator with this number shall decide from now on, or no more. It is repeated as long
+    /// as the operator waits for it, and forgotten soon after.
+    SetAcceptor {
+        /// The coordinator.
+        number: u16,
+        /// Whether it shall decide.
+        decides: bool,
+        /// The newest view that the operator knew: a copy that comes after another change does nothing.
+        as_of: ViewId,
+    },
+    /// Nobody answers any more of those who decide after this view: who decides now?
+    Lost(ViewId),
+    /// The answer to that: who decides after view `id`, which is decided.
+    Deciders {
+        /// The view.
+        id: ViewId,
+        /// The acceptors.
+        acceptors: Addresses<'a>,
+    },
     /// Asks a lease cache to vouch that `view` is the newest.
     Vouch {
         /// Tells the answer to this question from answers to others.
@@ -371,6 +408,21 @@ pub enum Message<'a> {
         /// A bit for each page, from the lowest of the first byte on: set if its fence stands at the base or above.
         raised: &'a [u8],
     },
+}
+
+/// The datagram that tells who decides after a view.
+#[must_use]
+pub fn deciders(view: &View) -> Vec<u8> {
+    let addresses: Vec<Address> = view.acceptors.iter().map(|a| a.address).collect();
+    let bytes = encode_addresses(&addresses);
+    Message::Deciders { id: view.id, acceptors: Addresses(&bytes) }.encode()
+}
+
+/// The acceptors that such a datagram names. It does not tell their numbers, which a reader does not need.
+#[must_use]
+pub fn acceptors(addresses: Addresses<'_>) -> Vec<Acceptor> {
+    let acceptors = addresses.map(|address| Acceptor { proposer: 0, address });
+    acceptors.take(obol_fabric::layout::PROPOSERS_MAX).collect()
 }
 
 impl<'a> Message<'a> {
@@ -460,6 +512,21 @@ impl<'a> Message<'a> {
                 w.u16(chunk);
                 w.0.extend_from_slice(raised);
             }
+            Self::SetAcceptor { number, decides, as_of } => {
+                w.u8(14);
+                w.u16(number);
+                w.u8(u8::from(decides));
+                w.u64(as_of.0);
+            }
+            Self::Lost(view) => {
+                w.u8(15);
+                w.u64(view.0);
+            }
+            Self::Deciders { id, acceptors } => {
+                w.u8(16);
+                w.u64(id.0);
+                w.0.extend_from_slice(acceptors.0);
+            }
         }
         w.0
     }
@@ -506,6 +573,12 @@ impl<'a> Message<'a> {
             13 => {
                 let (nonce, chunk) = (r.u64()?, r.u16()?);
                 return Ok(Self::Raised { nonce, chunk, raised: r.rest() });
+            }
+            14 => Self::SetAcceptor { number: r.u16()?, decides: r.flag()?, as_of: ViewId(r.u64()?) },
+            15 => Self::Lost(ViewId(r.u64()?)),
+            16 => {
+                let id = ViewId(r.u64()?);
+                return Ok(Self::Deciders { id, acceptors: Addresses::new(r.rest())? });
             }
             other => return Err(DecodeError::Unknown(other)),
         };

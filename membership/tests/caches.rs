@@ -45,7 +45,7 @@ fn the_wait_of_the_next_views_counts_the_caches_in() {
     let view = cluster.view(0);
     assert_eq!(view.reach(), TIMING.lease.saturating_add(TIMING.cache_lease));
     let next = view.successor(
-        &Edit { remove: Vec::new(), admit: vec![agent()], lease: None },
+        &Edit { remove: Vec::new(), admit: vec![agent()], lease: None, acceptor: None },
         view.cleared,
         Plant::NONE,
     );
@@ -126,7 +126,7 @@ fn no_program_is_attached_to_a_cache() {
     let cache = view.of_kind(Kind::LeaseCache).next().expect("it joined");
     let app = Newcomer { kind: Kind::App, host: cache.incarnation, ..agent() };
     let next = view.successor(
-        &Edit { remove: Vec::new(), admit: vec![app], lease: None },
+        &Edit { remove: Vec::new(), admit: vec![app], lease: None, acceptor: None },
         view.cleared,
         Plant::NONE,
     );

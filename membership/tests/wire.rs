@@ -51,6 +51,10 @@ fn change() -> impl Strategy<Value = Change> {
         }),
         Just(Change::Lease),
         Just(Change::Settled),
+        (any::<u16>(), address())
+            .prop_map(|(proposer, address)| Change::AcceptorAdded(Acceptor { proposer, address })),
+        (any::<u16>(), address())
+            .prop_map(|(proposer, address)| Change::AcceptorRemoved(Acceptor { proposer, address })),
     ]
 }
 
@@ -126,6 +130,7 @@ proptest! {
             Message::Vouched { nonce, newest: base, vouched },
             Message::Raise { nonce, chunk, base, pages: list },
             Message::Raised { nonce, chunk, raised: &raised },
+            Message::Deciders { id: base, acceptors: list },
         ] {
             let bytes = message.encode();
             prop_assert_eq!(Message::decode(&bytes), Ok(message));
@@ -166,6 +171,9 @@ fn every_other_message_comes_back_as_it_was() {
         Message::Leave(accused),
         Message::Nudge(ViewId(7)),
         Message::SetLease(Nanos(20_000)),
+        Message::SetAcceptor { number: 4, decides: true, as_of: ViewId(7) },
+        Message::SetAcceptor { number: 1, decides: false, as_of: ViewId(8) },
+        Message::Lost(ViewId(7)),
     ];
     for message in messages {
         assert_eq!(Message::decode(&message.encode()), Ok(message));

@@ -3,7 +3,7 @@
 use crate::{Network, Profile, ProfileError};
 use obol_fabric::layout::LimitError;
 use obol_fabric::{Address, Incarnation, Layout, Name};
-use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer};
+use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer, coordinator_name};
 use obol_membership::{Config, Kind, Plant, View};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -213,8 +213,7 @@ impl Deployment {
     /// Name and address of coordinator `number` in its first life: region `number`, generation 1.
     #[must_use]
     pub fn coordinator(number: u16) -> (Name, Address) {
-        let name = Name::new(&format!("coord-{number}")).unwrap_or_default();
-        (name, Address { generation: 1, ..Address::region(u32::from(number)) })
+        (coordinator_name(number), Address { generation: 1, ..Address::region(u32::from(number)) })
     }
 
     /// View 0.

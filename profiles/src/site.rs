@@ -2,7 +2,8 @@
 
 use crate::{Deployment, DeploymentError};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, ShmError};
+use obol_fabric::layout::PROPOSERS_MAX;
+use obol_fabric::shm::{Cluster, Observed, ShmError};
 use obol_membership::{Config, View};
 use std::fmt;
 use std::path::Path;
@@ -65,6 +66,17 @@ impl Site {
         let cluster = Cluster::create(root, name, deployment.profile.limits)?;
         deployment.save(cluster.dir())?;
         Self::new(cluster, deployment)
+    }
+
+    /// The newest view that a coordinator has published, or the first: what a process of the cluster starts with. The
+    /// coordinators that the first view names may all have been replaced since.
+    #[must_use]
+    pub fn newest(&self) -> Arc<View> {
+        let published = (1..=PROPOSERS_MAX as u32).filter_map(|number| {
+            let region = Observed::open(&self.cluster, number).ok()?;
+            View::unseal(&region.reader().view()?.1)
+        });
+        published.max_by_key(|view| view.id).map_or_else(|| Arc::clone(&self.genesis), Arc::new)
     }
 
     fn new(cluster: Cluster, deployment: Deployment) -> Result<Self, SiteError> {

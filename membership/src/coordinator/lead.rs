@@ -4,7 +4,7 @@ use super::{Accusation, Coordinator, Standing, Told};
 use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
 use crate::mutants::Mutant;
-use crate::view::{Change, View};
+use crate::view::{Change, Member, View};
 use crate::wire::Message;
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event_, Record};
@@ -18,7 +18,10 @@ impl Coordinator {
                 self.leader().is_some_and(|m| m.proposer == self.me) && self.booted
             }
             Standing::Left => false,
-            Standing::Standby { alone, .. } => self.booted && alone <= now,
+            // A newcomer that decides nothing yet never goes ahead by itself.
+            Standing::Standby { alone, .. } => {
+                self.booted && alone <= now && self.view().acceptor(self.me).is_some()
+            }
         }
     }
 
@@ -29,6 +32,7 @@ impl Coordinator {
 
     /// Does whatever the present state asks of this coordinator. Called after every event.
     pub(super) fn drive<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.requests.expire(now);
         let lead = self.should_lead(now);
         if lead && !self.leading {
             self.take_over(now, fabric);
@@ -54,11 +58,7 @@ impl Coordinator {
         let view = Arc::clone(self.view());
         fabric.record(Record::new(Event_::Takeover, view.id.0, 0));
         fabric.count(Counter::Takeovers, 1);
-        let predecessor = view
-            .of_kind(crate::Kind::Coordinator)
-            .filter(|m| m.proposer != self.me)
-            .map(|m| m.proposer)
-            .min();
+        let predecessor = view.leader(|m| m.proposer != self.me).map(|m| m.proposer);
         self.engine.open(view.id.next(), &view.acceptors, predecessor);
         self.aborts = 0;
         self.retry = now;
@@ -81,7 +81,12 @@ impl Coordinator {
     }
 
     fn has_work(&self) -> bool {
-        !self.suspects.is_empty() || !self.requests.is_empty()
+        !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor().is_some()
+    }
+
+    fn wanted_acceptor(&self) -> Option<Change> {
+        let lives = |m: &Member| !self.suspects.contains_key(&m.incarnation);
+        self.requests.acceptor(self.view(), &self.config, lives)
     }
 
     /// The view that this leader wants next.
@@ -92,7 +97,8 @@ impl Coordinator {
             .iter()
             .map(|(&accused, &Accusation { accuser, level })| Change::Failed { accused, accuser, level })
             .collect();
-        view.successor(&self.requests.edit(remove, view, &self.config), self.cleared, self.config.plant)
+        let edit = self.requests.edit(remove, self.wanted_acceptor(), view, &self.config);
+        view.successor(&edit, self.cleared, self.config.plant)
     }
 
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
@@ -144,6 +150,7 @@ impl Coordinator {
                 Change::Joined(_) => Counter::Joins,
                 Change::Left(_) => Counter::Leaves,
                 Change::Failed { .. } => Counter::Failures,
+                Change::AcceptorAdded(_) | Change::AcceptorRemoved(_) => Counter::AcceptorChanges,
                 Change::Lease | Change::Settled => continue,
             };
             fabric.count(counter, 1);

@@ -16,14 +16,17 @@ use crate::notices::Notices;
 use crate::poll::{Found, Poll};
 use crate::rng::Rng;
 use crate::tokens::{self, Part};
-use crate::view::{Kind, Level, Member, Newcomer, View};
-use crate::wire::{Message, Refusal};
+use crate::view::{Acceptor, Kind, Level, Member, Newcomer, View, coordinator_name};
+use crate::wire::{self, Message, Refusal};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event_, Record};
-use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
+use obol_fabric::{Address, Event, Evidence, Fabric, Group, Incarnation, Instant, Machine, Name, ViewId};
 use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// An operator's wish is forgotten after so many times `Timing::join_every`, after which operators repeat it.
+const WISH_JOINS: u64 = 4;
 
 /// Whether the process is a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +78,8 @@ pub struct Coordinator {
     contact: Instant,
     detector: Detector,
     notices: Notices,
+    /// When it may be asked again who decides.
+    lost_due: Instant,
     /// Who is watched, and whether lazily.
     watched: BTreeMap<Address, bool>,
     /// The newest view has been installed but not followed yet: see [`Coordinator::follow`].
@@ -83,15 +88,16 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Coordinator number `me` (from 1). `genesis` is the cluster's first view, the same for all of them; `seed` must
-    /// differ between processes and lives.
+    /// Coordinator number `me` (from 1). `genesis` is the cluster's first view, the same for all of them, or any later one
+    /// that is decided; `seed` must differ between processes and lives. A coordinator that the view does not name asks to
+    /// become a member, and decides nothing before an operator adds it to the acceptors.
     #[must_use]
     pub fn new(config: Config, me: u16, genesis: Arc<View>, seed: u64) -> Self {
         let own = genesis.members.iter().find(|m| m.proposer == me);
         Self {
             config,
             me,
-            name: own.map(|m| m.name).unwrap_or_default(),
+            name: own.map_or_else(|| coordinator_name(me), |m| m.name),
             rng: Rng::new(seed),
             standing: Standing::Member(own.map(|m| m.incarnation).unwrap_or_default()),
             cleared: genesis.cleared,
@@ -112,6 +118,7 @@ impl Coordinator {
             contact: Instant::ZERO,
             detector: Detector::default(),
             notices: Notices::default(),
+            lost_due: Instant::ZERO,
             watched: BTreeMap::new(),
             unfollowed: false,
             booted: false,
@@ -170,13 +177,10 @@ impl Coordinator {
         }
     }
 
-    /// The coordinator of the newest view with the lowest number that is not suspected; the own incarnation is not.
+    /// Who leads of those that are not suspected; the own incarnation is not.
     fn leader(&self) -> Option<&Member> {
         let me = self.incarnation();
-        self.view()
-            .of_kind(Kind::Coordinator)
-            .filter(|m| Some(m.incarnation) == me || !self.suspects.contains_key(&m.incarnation))
-            .min_by_key(|m| m.proposer)
+        self.view().leader(|m| Some(m.incarnation) == me || !self.suspects.contains_key(&m.incarnation))
     }
 
     fn stand_by(&mut self, now: Instant) {
@@ -238,7 +242,9 @@ impl Coordinator {
         }
         self.unfollowed = true;
         if self.engine.slot() <= view.id {
-            self.engine.open(view.id.next(), &view.acceptors, None);
+            let stale = self.config.plant.has(crate::Mutant::StaleAcceptors);
+            let acceptors = if stale { view.deciders() } else { view.acceptors.clone() };
+            self.engine.open(view.id.next(), &acceptors, None);
             self.aborts = 0;
             self.retry = now;
         }
@@ -344,7 +350,13 @@ impl Coordinator {
                 Some(view) if view.id == self.view().id.next() => {
                     self.install(&Arc::new(view), sealed, now, fabric);
                 }
-                Some(view) if view.id > self.view().id => self.ask(now, fabric),
+                Some(view) if view.id > self.view().id => {
+                    if view.acceptors == self.view().acceptors {
+                        self.ask(now, fabric);
+                    } else {
+                        self.ask_others(view.acceptors, now, fabric);
+                    }
+                }
                 Some(_) => {}
                 None => fabric.count(Counter::DatagramsRefused, 1),
             },
@@ -368,6 +380,20 @@ impl Coordinator {
             Ok(Message::Leave(who)) => self.requests.leave(who, &self.log.newest().view),
             Ok(Message::Nudge(slot)) => self.nudged(slot, from, fabric),
             Ok(Message::SetLease(lease)) => self.requests.set_lease(lease),
+            Ok(Message::SetAcceptor { number, decides, as_of }) => {
+                let until = now + self.config.timing.join_every.saturating_mul(WISH_JOINS);
+                self.requests.set_acceptor((number, decides), as_of, &self.log, until);
+            }
+            Ok(Message::Lost(view)) => {
+                if view < self.view().id {
+                    fabric.send(from, &wire::deciders(self.view()));
+                }
+            }
+            Ok(Message::Deciders { id, acceptors }) => {
+                if id > self.view().id {
+                    self.ask_others(wire::acceptors(acceptors), now, fabric);
+                }
+            }
             Ok(Message::JoinReply { token, outcome: Err(refusal) }) => {
                 if matches!(self.standing, Standing::Standby { token: mine, .. } if mine == token)
                     && refusal != Refusal::Full
@@ -421,6 +447,13 @@ impl Coordinator {
         }
     }
 
+    /// Asks those who are said to decide now: of those who did, perhaps no majority is left.
+    fn ask_others<F: Fabric>(&mut self, acceptors: Vec<Acceptor>, now: Instant, fabric: &mut F) {
+        self.poll_due = now + self.config.timing.poll_every;
+        let view = Arc::clone(self.view());
+        self.poll.snapshot_of(acceptors, &view, &self.config, now, fabric);
+    }
+
     fn fetched<F: Fabric>(&mut self, view: &Arc<View>, now: Instant, fabric: &mut F) {
         fabric.count(Counter::ViewsFetched, 1);
         let sealed = view.seal();
@@ -465,6 +498,10 @@ impl Coordinator {
                     self.poll.snapshot(&Arc::clone(self.view()), &self.config, now, fabric);
                 }
             }
+            Found::Failed if self.lost_due <= now => {
+                self.lost_due = now + self.config.timing.join_every;
+                fabric.multicast(Group::Coordinators, &Message::Lost(self.view().id).encode());
+            }
             Found::Failed => {}
         }
     }
@@ -482,8 +519,8 @@ impl Machine for Coordinator {
         }
         self.contact = now;
         self.poll_due = now + self.config.timing.poll_every;
-        if generation > 1 {
-            // A later life: the incarnation of the first view was somebody else's.
+        if generation > 1 || self.incarnation() == Some(Incarnation::NONE) {
+            // A later life, whose incarnation was somebody else's; or a coordinator that has come to a running cluster.
             self.stand_by(now);
         }
         fabric.publish_incarnation(self.incarnation().unwrap_or_default());

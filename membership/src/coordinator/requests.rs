@@ -2,11 +2,11 @@
 //! that a new leader knows at once; the decided view settles it everywhere.
 
 use crate::Config;
-use crate::log::Entry;
+use crate::log::{Entry, Log};
 use crate::mutants::Mutant;
-use crate::view::{Change, Edit, JOIN_WINDOW, Newcomer, View};
+use crate::view::{Acceptor, Change, Edit, JOIN_WINDOW, Kind, Member, Newcomer, View};
 use crate::wire::{Message, Refusal};
-use obol_fabric::{Address, Fabric, Incarnation, Nanos, ViewId};
+use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, ViewId};
 
 /// Joins that wait at once; more are dropped and come again by their retry.
 pub(super) const JOINS_MAX: usize = 64;
@@ -18,12 +18,23 @@ struct Join {
     from: Address,
 }
 
+/// An operator's wish for another set of acceptors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Wish {
+    number: u16,
+    decides: bool,
+    /// Forgotten then: an operator who still waits repeats it, and one who does not wait any more has given up.
+    until: Instant,
+}
+
 /// Undecided requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Requests {
     joins: Vec<Join>,
     leaves: Vec<Incarnation>,
     lease: Option<Nanos>,
+    /// Another set of acceptors.
+    acceptor: Option<Wish>,
     /// The next slot holds something that somebody can not get past.
     settle: bool,
 }
@@ -88,22 +99,78 @@ impl Requests {
         self.lease = Some(lease);
     }
 
+    /// Takes an operator's wish for another set of acceptors. It has seen the set as of view `as_of`; one that has
+    /// changed since, or may have, is not what it meant to change.
+    pub(super) fn set_acceptor(
+        &mut self,
+        (number, decides): (u16, bool),
+        as_of: ViewId,
+        log: &Log,
+        until: Instant,
+    ) {
+        let newest = &log.newest().view;
+        let same = |id| log.get(ViewId(id)).is_some_and(|entry| entry.view.acceptors == newest.acceptors);
+        if as_of <= newest.id && (as_of.0..=newest.id.0).all(same) {
+            self.acceptor = Some(Wish { number, decides, until });
+        }
+    }
+
+    /// Forgets what nobody waits for any more.
+    pub(super) fn expire(&mut self, now: Instant) {
+        self.acceptor = self.acceptor.filter(|wish| now < wish.until);
+    }
+
+    /// The change of acceptors that is wanted, if it can be made now. `lives` tells whether a coordinator that is a member
+    /// seems to live.
+    ///
+    /// A newcomer decides only once it is a member: to become one it has read the newest view from a majority. Nobody is
+    /// removed if of those who are left not a majority lives, because then nothing would be decided any more.
+    pub(super) fn acceptor(
+        &self,
+        view: &View,
+        config: &Config,
+        lives: impl Fn(&Member) -> bool,
+    ) -> Option<Change> {
+        let Wish { number, decides, .. } = self.acceptor?;
+        let member = |number| view.of_kind(Kind::Coordinator).find(|m| m.proposer == number);
+        let present = view.acceptor(number);
+        if decides {
+            let address = match member(number).filter(|m| lives(m)) {
+                Some(member) => member.address.owner(),
+                None if config.plant.has(Mutant::AddUnseen) => Address::region(u32::from(number)),
+                None => return None,
+            };
+            let new = Acceptor { proposer: number, address };
+            return present.is_none().then_some(Change::AcceptorAdded(new));
+        }
+        let left = view.acceptors.iter().filter(|a| a.proposer != number);
+        let alive = left.clone().filter(|a| member(a.proposer).is_some_and(&lives)).count();
+        let majority = left.count() / 2 + 1;
+        (alive >= majority).then(|| present.copied().map(Change::AcceptorRemoved)).flatten()
+    }
+
     /// The next slot must be decided, even if nothing changes.
     pub(super) const fn settle_slot(&mut self) {
         self.settle = true;
     }
 
-    /// Whether there is something to decide.
+    /// Whether there is nothing to decide, but for the set of acceptors.
     pub(super) fn is_empty(&self) -> bool {
         self.joins.is_empty() && self.leaves.is_empty() && self.lease.is_none() && !self.settle
     }
 
     /// What the next view should change, as far as it fits; `failed` are the suspects.
-    pub(super) fn edit(&self, failed: Vec<Change>, view: &View, config: &Config) -> Edit {
+    pub(super) fn edit(
+        &self,
+        failed: Vec<Change>,
+        acceptor: Option<Change>,
+        view: &View,
+        config: &Config,
+    ) -> Edit {
         // Whoever asked to leave and then died has left.
         let left = self.leaves.iter().map(|&who| Change::Left(who));
         let remove = left.chain(failed).collect();
-        let mut edit = Edit { remove, admit: Vec::new(), lease: self.lease };
+        let mut edit = Edit { remove, admit: Vec::new(), lease: self.lease, acceptor };
         for join in &self.joins {
             edit.admit.push(join.newcomer);
             let bytes = view.successor(&edit, view.cleared, config.plant).seal().len();
@@ -138,6 +205,7 @@ impl Requests {
         });
         self.leaves.retain(|who| view.member(*who).is_some());
         self.lease = self.lease.filter(|lease| *lease != view.lease);
+        self.acceptor = self.acceptor.filter(|wish| view.acceptor(wish.number).is_some() != wish.decides);
         self.settle = false;
     }
 }

@@ -17,7 +17,7 @@ use crate::source::Source;
 use crate::tokens::{self, Part};
 use crate::view::{Kind, Level, Newcomer, View};
 use crate::ward::Wards;
-use crate::wire::{Message, Refusal};
+use crate::wire::{self, Message, Refusal};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
@@ -55,6 +55,8 @@ pub struct Member {
     turn: Instant,
     poll: Poll,
     poll_due: Instant,
+    /// When it may be asked again who decides.
+    lost_due: Instant,
     source: Source,
     /// As a lease cache: the fences that leaders asked for.
     fan_out: FanOut,
@@ -71,7 +73,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// A process that will join. `genesis` is the cluster's first view; `seed` must differ between processes.
+    /// A process that will join. `genesis` is the cluster's first view, or any later one that is decided; `seed` must
+    /// differ between processes.
     #[must_use]
     pub fn new(config: Config, kind: Kind, name: Name, genesis: Arc<View>, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
@@ -89,6 +92,7 @@ impl Member {
             turn: Instant::NEVER,
             poll: Poll::new(),
             poll_due: Instant::ZERO,
+            lost_due: Instant::ZERO,
             source: Source::default(),
             fan_out: FanOut::default(),
             contact: Instant::ZERO,
@@ -262,6 +266,8 @@ impl Member {
                     || self.config.plant.has(Mutant::AcceptLateView) && view.id < self.view.id;
                 if next || careless {
                     self.install(Arc::new(view), sealed, false, now, fabric);
+                } else if view.id > self.view.id && view.acceptors != self.view.acceptors {
+                    self.ask_others(view.acceptors, now, fabric);
                 } else if view.id > self.view.id {
                     self.catch_up(now, fabric);
                 }
@@ -295,6 +301,10 @@ impl Member {
             Ok(Message::Raise { nonce, chunk, base, pages }) if self.kind == Kind::LeaseCache => {
                 self.fan_out.begin(from, (nonce, chunk), base, pages, &self.config, now, fabric);
             }
+            Ok(Message::Deciders { id, acceptors }) if id > self.view.id => {
+                self.heard = self.heard.max(id);
+                self.ask_others(wire::acceptors(acceptors), now, fabric);
+            }
             // A view tells more than a reply; the rest is for coordinators or caches.
             Ok(
                 Message::JoinReply { .. }
@@ -303,6 +313,9 @@ impl Member {
                 | Message::Leave(_)
                 | Message::Nudge(_)
                 | Message::SetLease(_)
+                | Message::SetAcceptor { .. }
+                | Message::Lost(_)
+                | Message::Deciders { .. }
                 | Message::Vouch { .. }
                 | Message::Raise { .. }
                 | Message::Raised { .. },

@@ -5,10 +5,11 @@ use crate::lease::Renewed;
 use crate::mutants::Mutant;
 use crate::poll::Found;
 use crate::source::Answer;
+use crate::view::Acceptor;
 use crate::wire::Message;
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event_, Record};
-use obol_fabric::{Address, Fabric, Instant, ViewId};
+use obol_fabric::{Address, Fabric, Group, Instant, ViewId};
 
 impl Member {
     /// Asks whether the newest known view still is the newest: a cache if that is enough, otherwise the acceptors.
@@ -37,6 +38,12 @@ impl Member {
         } else {
             self.poll.ask(&self.view, &self.config, now, fabric);
         }
+    }
+
+    /// Asks those who are said to decide now: of those who did, perhaps no majority is left.
+    pub(super) fn ask_others<F: Fabric>(&mut self, acceptors: Vec<Acceptor>, now: Instant, fabric: &mut F) {
+        self.poll_due = now + self.config.timing.renew_every;
+        self.poll.snapshot_of(acceptors, &self.view, &self.config, now, fabric);
     }
 
     pub(super) fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
@@ -77,6 +84,11 @@ impl Member {
             Found::Failed => {
                 if self.incarnation().is_some() {
                     fabric.count(Counter::RenewalsFailed, 1);
+                }
+                if self.lost_due <= now {
+                    // Those who decide now may be others than those that are asked.
+                    self.lost_due = now + self.config.timing.join_every;
+                    fabric.multicast(Group::Coordinators, &Message::Lost(self.view.id).encode());
                 }
             }
         }

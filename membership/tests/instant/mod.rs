@@ -165,7 +165,12 @@ impl Fabric for Posts<'_> {
 
 impl Cluster {
     pub fn new(coordinators: u32, plant: Plant) -> Self {
-        let layout = Layout::new(Limits { proposers: coordinators.max(3), ..LIMITS }).expect("in bounds");
+        Self::with_room(coordinators, coordinators.max(3), plant)
+    }
+
+    /// A cluster in which coordinators can be added, up to `proposers`.
+    pub fn with_room(coordinators: u32, proposers: u32, plant: Plant) -> Self {
+        let layout = Layout::new(Limits { proposers, ..LIMITS }).expect("in bounds");
         let config = Config { timing: TIMING, layout, plant };
         let of = |n: u32| {
             (
@@ -221,6 +226,23 @@ impl Cluster {
         let name = Name::new(name).expect("a name");
         let machine = Member::new(self.config, kind, name, Arc::clone(&self.genesis), self.seed * 7919);
         self.add(address, Role::Member(machine), None)
+    }
+
+    /// Starts a coordinator that is not there yet, from the newest view that anybody knows.
+    pub fn add_coordinator(&mut self, number: u16) -> usize {
+        self.seed += 1;
+        let address = Address { generation: 1, ..Address::region(u32::from(number)) };
+        let newest = (0..self.nodes.len()).map(|at| self.view(at)).max_by_key(|view| view.id);
+        let newest = Arc::new(newest.expect("a view").clone());
+        let machine = Coordinator::new(self.config, number, newest, self.seed * 104_729);
+        self.add(address, Role::Coordinator(machine), None)
+    }
+
+    /// A datagram from nobody of the cluster to every coordinator that runs.
+    pub fn tell_coordinators(&mut self, bytes: &[u8]) {
+        for node in self.nodes.iter_mut().filter(|n| n.alive && matches!(n.role, Role::Coordinator(_))) {
+            node.inbox.push_back(Happening::Datagram(Address::region(200), bytes.to_vec()));
+        }
     }
 
     pub fn restart_coordinator(&mut self, at: usize) {
@@ -328,31 +350,39 @@ impl Cluster {
     /// Runs until nothing more happens at this instant.
     pub fn settle(&mut self) {
         for _ in 0..100_000 {
-            let busy = |n: &Node| n.alive && !n.frozen && !n.inbox.is_empty();
-            let Some(at) = self.nodes.iter().position(busy) else { return };
-            let happening = self.nodes[at].inbox.pop_front().expect("not empty");
-            self.step(at, |role, now, fabric| {
-                let event = match &happening {
-                    Happening::Completion(token, result, done) => Event::Completion {
-                        token: *token,
-                        result: match (result, done) {
-                            (Err(error), _) => Err(*error),
-                            (Ok(bytes), Done::Read) => Ok(Completion::Read(bytes)),
-                            (Ok(_), Done::Written) => Ok(Completion::Written),
-                            (Ok(_), Done::Swapped(found)) => Ok(Completion::Swapped(*found)),
-                        },
-                    },
-                    Happening::Datagram(from, bytes) => Event::Datagram { from: *from, bytes },
-                    Happening::Death(who, evidence) => Event::Death { who: *who, evidence: *evidence },
-                    Happening::Seat(seat, request) => Event::Seat { seat: *seat, request: *request },
-                };
-                match role {
-                    Role::Coordinator(c) => c.handle(now, event, fabric),
-                    Role::Member(m) => m.handle(now, event, fabric),
-                }
-            });
+            if !self.deliver() {
+                return;
+            }
         }
         panic!("the cluster does not come to rest");
+    }
+
+    /// Delivers one event; false if nothing more happens at this instant.
+    pub fn deliver(&mut self) -> bool {
+        let busy = |n: &Node| n.alive && !n.frozen && !n.inbox.is_empty();
+        let Some(at) = self.nodes.iter().position(busy) else { return false };
+        let happening = self.nodes[at].inbox.pop_front().expect("not empty");
+        self.step(at, |role, now, fabric| {
+            let event = match &happening {
+                Happening::Completion(token, result, done) => Event::Completion {
+                    token: *token,
+                    result: match (result, done) {
+                        (Err(error), _) => Err(*error),
+                        (Ok(bytes), Done::Read) => Ok(Completion::Read(bytes)),
+                        (Ok(_), Done::Written) => Ok(Completion::Written),
+                        (Ok(_), Done::Swapped(found)) => Ok(Completion::Swapped(*found)),
+                    },
+                },
+                Happening::Datagram(from, bytes) => Event::Datagram { from: *from, bytes },
+                Happening::Death(who, evidence) => Event::Death { who: *who, evidence: *evidence },
+                Happening::Seat(seat, request) => Event::Seat { seat: *seat, request: *request },
+            };
+            match role {
+                Role::Coordinator(c) => c.handle(now, event, fabric),
+                Role::Member(m) => m.handle(now, event, fabric),
+            }
+        });
+        true
     }
 
     fn deadline(node: &Node) -> Instant {

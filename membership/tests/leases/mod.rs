@@ -329,7 +329,7 @@ impl Leases {
             Turn::Join(h) => Edit { admit: vec![newcomer(h, 0)], ..Edit::default() },
             Turn::Leave(h) => Edit { remove: gone(h), ..Edit::default() },
             Turn::Replace { gone: old, new } => {
-                Edit { remove: gone(old), admit: vec![newcomer(new, 0)], lease: None }
+                Edit { remove: gone(old), admit: vec![newcomer(new, 0)], lease: None, acceptor: None }
             }
             Turn::Rejoin(h) => Edit { admit: vec![newcomer(h, 1)], ..Edit::default() },
             Turn::Lease(lease) => Edit { lease: Some(Nanos(lease)), ..Edit::default() },

@@ -293,7 +293,8 @@ impl Decisions {
                     marks.hit(if coordinator { Mark::CoordinatorLeft } else { Mark::Left });
                 }
                 Change::Settled => marks.hit(Mark::Settled),
-                Change::Joined(_) | Change::Lease => {}
+                Change::Joined(_) | Change::Lease | Change::AcceptorAdded(_) | Change::AcceptorRemoved(_) => {
+                }
             }
         }
         self.failovers += u64::from(view.changes.iter().any(|c| matches!(c, Change::Failed { .. })));

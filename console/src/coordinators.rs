@@ -1,0 +1,210 @@
+//! `obol coordinator`: who decides, changed while the cluster runs. Each step is a decided view, so a command that is
+//! interrupted or repeated leaves the cluster in one of the states between two steps, and all of them are sound.
+
+use crate::cli::Coordinator;
+use crate::output::{self, Failure};
+use crate::{daemons, kill};
+use obol_chaos::control::{self, ControlError, Request};
+use obol_chaos::observe::{Observer, Process, Snapshot};
+use obol_coordinator::Operator;
+use obol_fabric::Name;
+use obol_membership::view::coordinator_name;
+use obol_membership::{Kind, View};
+use obol_profiles::Site;
+use serde::Serialize;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A step that the cluster has not made after this long is given up.
+const STEP_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What was done, in JSON.
+#[derive(Serialize)]
+struct DoneJson {
+    added: Option<u16>,
+    removed: Option<u16>,
+    acceptors: Vec<u16>,
+    view: u64,
+}
+
+struct Change {
+    site: Site,
+    observer: Observer,
+    json: bool,
+    operator: Operator,
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<ExitCode, Failure> {
+    let (added, removed, json) = match *what {
+        Coordinator::Run { number } => return daemons::coordinator(root, cluster, number),
+        Coordinator::Add { number, json } => (Some(number), None, json),
+        Coordinator::Remove { number, json } => (None, Some(number), json),
+        Coordinator::Replace { number, with, json } => (Some(with), Some(number), json),
+    };
+    let observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let operator = Operator::open(&site).map_err(Failure::refused)?;
+    let mut change = Change { site, observer, json, operator };
+    // Everything that can be refused is refused before anything is done.
+    let (snapshot, view) = change.look()?;
+    if let Some(number) = removed {
+        removable(&view, number)?;
+    }
+    let added = added.map(|number| change.choose(&view, number)).transpose()?;
+    let mut after: Vec<u16> = numbers(&view);
+    after.extend(added);
+    after.retain(|n| Some(*n) != removed);
+    majority(&snapshot, &numbers(&view), None)?;
+    majority(&snapshot, &after, added)?;
+    if let Some(number) = added {
+        change.add(number)?;
+    }
+    if let Some(number) = removed {
+        change.remove(number)?;
+    }
+    let (_, view) = change.look()?;
+    if json {
+        let acceptors = numbers(&view);
+        output::json(&DoneJson { added, removed, acceptors, view: view.id.0 })?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn numbers(view: &View) -> Vec<u16> {
+    view.acceptors.iter().map(|a| a.proposer).collect()
+}
+
+fn shown(numbers: &[u16]) -> String {
+    numbers.iter().map(|n| coordinator_name(*n).to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn removable(view: &View, number: u16) -> Result<(), Failure> {
+    if view.acceptor(number).is_none() {
+        return Err(Failure::Refused(format!(
+            "coordinator {number} decides nothing now; those who do: {}",
+            shown(&numbers(view))
+        )));
+    }
+    Ok(())
+}
+
+/// Whether a coordinator runs and is a member.
+fn lives(snapshot: &Snapshot, number: u16) -> bool {
+    let process = snapshot.process(coordinator_name(number).as_str());
+    process.is_some_and(|p| !p.frozen && p.kind == Kind::Coordinator)
+}
+
+/// Refuses a set of coordinators of which no majority runs; `coming` will.
+fn majority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Result<(), Failure> {
+    let (running, down): (Vec<u16>, Vec<u16>) =
+        numbers.iter().partition(|n| Some(**n) == coming || lives(snapshot, **n));
+    if running.len() > numbers.len() / 2 {
+        return Ok(());
+    }
+    Err(Failure::Refused(match numbers {
+        [] => "the last coordinator can not be removed; `obol down` ends the cluster".to_owned(),
+        _ => format!(
+            "of {} no majority would run ({}), and nothing could be decided any more; start {} first",
+            shown(numbers),
+            if running.is_empty() { "none does".to_owned() } else { format!("only {}", shown(&running)) },
+            shown(&down)
+        ),
+    }))
+}
+
+impl Change {
+    /// The cluster now, and its newest view.
+    fn look(&mut self) -> Result<(Snapshot, Arc<View>), Failure> {
+        let snapshot = self.observer.snapshot();
+        let view = snapshot.view.clone();
+        let none = || Failure::Refused("no process of the cluster knows a view yet".to_owned());
+        Ok((snapshot, view.ok_or_else(none)?))
+    }
+
+    /// The number of a coordinator that is to be added.
+    fn choose(&self, view: &View, number: Option<u16>) -> Result<u16, Failure> {
+        let limit = self.site.deployment.profile.limits.proposers as u16;
+        let refused = |why: String| Err(Failure::Refused(why));
+        match number {
+            Some(number) if number == 0 || number > limit => refused(format!(
+                "there is no coordinator {number}: the profile's limits.proposers is {limit}, so numbers go from 1 to {limit}"
+            )),
+            Some(number) if view.acceptor(number).is_some() => {
+                refused(format!("coordinator {number} decides already: {}", shown(&numbers(view))))
+            }
+            Some(number) => Ok(number),
+            None => match (1..=limit).find(|n| view.acceptor(*n).is_none()) {
+                Some(number) => Ok(number),
+                None => refused(format!(
+                    "all {limit} coordinators that the profile's limits.proposers allows decide already; remove one first"
+                )),
+            },
+        }
+    }
+
+    fn add(&mut self, number: u16) -> Result<(), Failure> {
+        let name = coordinator_name(number);
+        let (snapshot, _) = self.look()?;
+        if !lives(&snapshot, number) {
+            let start = Request::Start { name: name.to_string() };
+            let pid = control::ask(self.site.cluster.dir(), &start).map_err(|error| match error {
+                ControlError::NoSupervisor(_) => Failure::Refused(format!(
+                    "{name} does not run, and no `obol up` could start it; run `obol coordinator run --number {number}` where it belongs, and repeat this"
+                )),
+                error => Failure::refused(error),
+            })?;
+            self.say(format_args!("started {name} (pid {})", pid.unwrap_or(0)))?;
+        }
+        self.wish(number, true)
+    }
+
+    fn remove(&mut self, number: u16) -> Result<(), Failure> {
+        self.wish(number, false)?;
+        let (snapshot, _) = self.look()?;
+        let Some(process) = snapshot.process(coordinator_name(number).as_str()) else { return Ok(()) };
+        if process.frozen {
+            // It would not hear; once it goes on it decides nothing.
+            return self.say(format_args!("{} is frozen and was left so; `obol kill` ends it", process.name));
+        }
+        self.stop(process)
+    }
+
+    fn stop(&self, process: &Process) -> Result<(), Failure> {
+        kill::end(process)?;
+        self.say(format_args!("stopped {} (pid {})", process.name, process.process.pid))
+    }
+
+    /// Repeats a wish until a view shows it.
+    fn wish(&mut self, number: u16, decides: bool) -> Result<(), Failure> {
+        let end = Instant::now() + STEP_TIMEOUT;
+        let pause = self.site.deployment.profile.timing.join_every.to_std();
+        loop {
+            let (_, view) = self.look()?;
+            if view.acceptor(number).is_some() == decides {
+                let (who, how) = (coordinator_name(number), if decides { "from now on" } else { "no more" });
+                let all = shown(&numbers(&view));
+                return self.say(format_args!("view {}: {who} decides {how}; those who do: {all}", view.id));
+            }
+            if Instant::now() > end {
+                return Err(Failure::Failed(format!(
+                    "the cluster did not {} coordinator {number} within {} s: {}; `obol status` tells more",
+                    if decides { "add" } else { "remove" },
+                    STEP_TIMEOUT.as_secs(),
+                    if decides {
+                        "it did not become a member"
+                    } else {
+                        "no majority would be left, or no leader heard"
+                    },
+                )));
+            }
+            self.operator.set_acceptor(number, decides, &view);
+            std::thread::sleep(pause);
+        }
+    }
+
+    fn say(&self, text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+        if self.json { Ok(()) } else { Ok(output::line(text)?) }
+    }
+}

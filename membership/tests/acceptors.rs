@@ -1,0 +1,274 @@
+//! Row 16: coordinators are added, removed and replaced while the cluster runs, whoever dies meanwhile. Every view is
+//! decided by a majority of the acceptors that its predecessor names.
+
+mod instant;
+
+use instant::{Cluster, Role, TIMING};
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Nanos, ViewId, memory};
+use obol_membership::wire::Message;
+use obol_membership::word::Word;
+use obol_membership::{Kind, Plant, View};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// Three coordinators (nodes 0 to 2), an agent (node 3), and room for seven coordinators.
+fn cluster(plant: Plant) -> Cluster {
+    let mut cluster = Cluster::with_room(3, 7, plant);
+    cluster.add_member(Kind::Agent, "node-1");
+    cluster.run(Nanos::from_millis(5));
+    cluster
+}
+
+const AGENT: usize = 3;
+
+fn newest(cluster: &Cluster) -> View {
+    let live = (0..cluster.nodes.len()).filter(|at| cluster.nodes[*at].alive && !cluster.nodes[*at].frozen);
+    live.map(|at| cluster.view(at)).max_by_key(|view| view.id).expect("somebody lives").clone()
+}
+
+fn numbers(view: &View) -> Vec<u16> {
+    view.acceptors.iter().map(|a| a.proposer).collect()
+}
+
+fn wish(cluster: &mut Cluster, number: u16, decides: bool) {
+    let as_of = newest(cluster).id;
+    cluster.tell_coordinators(&Message::SetAcceptor { number, decides, as_of }.encode());
+}
+
+/// Repeats a wish, as an operator does, for a while.
+fn insist(cluster: &mut Cluster, number: u16, decides: bool) {
+    for _ in 0..40 {
+        if newest(cluster).acceptor(number).is_some() == decides {
+            return;
+        }
+        wish(cluster, number, decides);
+        cluster.run(TIMING.join_every);
+    }
+}
+
+fn node(cluster: &Cluster, number: u16) -> usize {
+    let of =
+        |n: &instant::Node| n.address.region == u32::from(number) && matches!(n.role, Role::Coordinator(_));
+    cluster.nodes.iter().position(of).expect("it was started")
+}
+
+/// What the oracle remembers: every view that anybody has known.
+#[derive(Default)]
+struct Oracle(BTreeMap<ViewId, View>);
+
+impl Oracle {
+    /// Holds that everybody knows the same views, and that a new one was decided by those whom its predecessor names.
+    fn look(&mut self, cluster: &Cluster) -> Result<(), String> {
+        for at in (0..cluster.nodes.len()).filter(|at| cluster.nodes[*at].alive) {
+            let view = cluster.view(at);
+            match self.0.get(&view.id) {
+                Some(known) if known == view => {}
+                Some(_) => return Err(format!("two views {}", view.id)),
+                None => {
+                    self.decided(cluster, view)?;
+                    self.0.insert(view.id, view.clone());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn decided(&self, cluster: &Cluster, view: &View) -> Result<(), String> {
+        let Some(before) = view.id.0.checked_sub(1).and_then(|id| self.0.get(&ViewId(id))) else {
+            return Ok(());
+        };
+        let accepted = |number: u16| {
+            let memory = &cluster.nodes[node(cluster, number)].memory;
+            let word = memory::span(memory, cluster.config.layout.slot(view.id.0), 8).expect("a word")[0]
+                .load(Ordering::Relaxed);
+            Word(word).state(view.id).is_some_and(|state| state.accepted_proposal != 0)
+        };
+        let by: Vec<u16> = numbers(before).into_iter().filter(|n| accepted(*n)).collect();
+        if by.len() >= before.majority() {
+            return Ok(());
+        }
+        Err(format!("view {} was decided by {by:?} of {:?}", view.id, numbers(before)))
+    }
+}
+
+/// Adds coordinator 4, then removes coordinator 1. So many events after the wish, the victim dies; at the end it comes
+/// back. `Ok(false)` once the step is over before the victim's time has come.
+fn replace(plant: Plant, remove: bool, after: usize, victim: u16) -> Result<bool, String> {
+    let mut cluster = cluster(plant);
+    let mut oracle = Oracle::default();
+    cluster.add_coordinator(4);
+    cluster.run(Nanos::from_millis(2));
+    if remove {
+        insist(&mut cluster, 4, true);
+        assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
+    }
+    oracle.look(&cluster)?;
+    let (number, decides) = if remove { (1, false) } else { (4, true) };
+    wish(&mut cluster, number, decides);
+    for _ in 0..after {
+        if !cluster.deliver() {
+            return Ok(false);
+        }
+        oracle.look(&cluster)?;
+    }
+    let at = node(&cluster, victim);
+    cluster.kill(at);
+    for _ in 0..20_000 {
+        if !cluster.deliver() {
+            break;
+        }
+        oracle.look(&cluster)?;
+    }
+    insist(&mut cluster, number, decides);
+    oracle.look(&cluster)?;
+    let view = newest(&cluster);
+    // A newcomer that died before it was added is not; everything else is done by whoever is left.
+    let expected: &[u16] = match (remove, victim) {
+        (false, 4) if view.acceptors.len() == 3 => &[1, 2, 3],
+        (false, _) => &[1, 2, 3, 4],
+        (true, _) => &[2, 3, 4],
+    };
+    if numbers(&view) != expected {
+        return Err(format!("victim {victim} after {after} events: {:?}", numbers(&view)));
+    }
+    cluster.restart_coordinator(at);
+    for _ in 0..20 {
+        cluster.run(Nanos::from_millis(1));
+        oracle.look(&cluster)?;
+    }
+    let view = newest(&cluster);
+    if !cluster.is_active(AGENT, view.id) {
+        return Err(format!("victim {victim} after {after} events: no lease on view {}", view.id));
+    }
+    let excluded = cluster.counted(AGENT, Counter::Exclusions);
+    if excluded > 0 || view.of_kind(Kind::Coordinator).count() != 4 {
+        return Err(format!("victim {victim} after {after} events: {view:?}"));
+    }
+    Ok(true)
+}
+
+/// All victims at all events of both steps.
+fn each(plant: Plant) -> Result<usize, String> {
+    let mut tried = 0;
+    for remove in [false, true] {
+        for victim in 1..=4 {
+            let mut after = 0;
+            while replace(plant, remove, after, victim)? {
+                after += 1;
+                tried += 1;
+            }
+        }
+    }
+    Ok(tried)
+}
+
+#[test]
+fn whoever_dies_at_any_event_of_a_replacement_nothing_is_lost() {
+    let tried = each(Plant::NONE).expect("all is well");
+    assert!(tried > 80, "only {tried} moments");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn mutants_the_old_acceptors_must_not_decide_the_next_slot() {
+    let found = each(Plant::new(obol_membership::Mutant::StaleAcceptors)).expect_err("caught");
+    assert!(found.contains("was decided by"), "{found}");
+}
+
+#[test]
+fn all_coordinators_are_replaced_and_no_lease_is_disturbed() {
+    let mut cluster = cluster(Plant::NONE);
+    let incarnation = cluster.incarnation(AGENT);
+    let base = newest(&cluster).base;
+    for (old, new) in [(1, 4), (2, 5), (3, 6)] {
+        cluster.add_coordinator(new);
+        cluster.run(Nanos::from_millis(2));
+        insist(&mut cluster, new, true);
+        insist(&mut cluster, old, false);
+        assert_eq!(newest(&cluster).acceptors.len(), 3);
+        let gone = node(&cluster, old);
+        cluster.kill(gone);
+        cluster.run(Nanos::from_millis(3));
+    }
+    let view = newest(&cluster);
+    assert_eq!((numbers(&view), view.base), (vec![4, 5, 6], base), "all views were compatible");
+    assert!(cluster.is_active(AGENT, view.id));
+    assert_eq!(cluster.incarnation(AGENT), incarnation);
+    assert_eq!(cluster.counted(AGENT, Counter::RenewalsLate), 0);
+    // A process that only knows the first view asks who decides now.
+    let late = cluster.add_member(Kind::App, "late");
+    cluster.run(Nanos::from_millis(10));
+    assert!(cluster.is_active(late, newest(&cluster).id));
+}
+
+#[test]
+fn a_process_that_slept_through_a_replacement_finds_those_who_decide_now() {
+    let mut cluster = cluster(Plant::NONE);
+    let before = newest(&cluster);
+    cluster.nodes[AGENT].frozen = true;
+    for (old, new) in [(1, 4), (2, 5), (3, 6)] {
+        cluster.add_coordinator(new);
+        cluster.run(Nanos::from_millis(5));
+        insist(&mut cluster, new, true);
+        insist(&mut cluster, old, false);
+        let gone = node(&cluster, old);
+        cluster.kill(gone);
+        cluster.run(Nanos::from_millis(5));
+    }
+    cluster.nodes[AGENT].frozen = false;
+    assert!(!cluster.is_active(AGENT, before.id));
+    cluster.run(Nanos::from_millis(20));
+    assert!(cluster.is_active(AGENT, newest(&cluster).id));
+}
+
+#[test]
+fn nobody_is_removed_if_no_majority_were_left() {
+    let mut cluster = cluster(Plant::NONE);
+    cluster.kill(2);
+    cluster.run(Nanos::from_millis(3));
+    let before = newest(&cluster).id;
+    wish(&mut cluster, 2, false);
+    cluster.run(Nanos::from_millis(3));
+    let after = newest(&cluster);
+    assert_eq!((numbers(&after), after.id), (vec![1, 2, 3], before), "of 1 and 3 only 1 lives");
+    // The dead one can go; and what was wished for before is forgotten.
+    insist(&mut cluster, 3, false);
+    cluster.run(Nanos::from_millis(10));
+    assert_eq!(numbers(&newest(&cluster)), [1, 2]);
+}
+
+fn unseen(plant: Plant) -> (Vec<u16>, bool) {
+    let mut cluster = cluster(plant);
+    insist(&mut cluster, 5, true);
+    let acceptors = numbers(&newest(&cluster));
+    cluster.kill(0);
+    cluster.run(Nanos::from_millis(20));
+    (acceptors, cluster.is_active(AGENT, newest(&cluster).id))
+}
+
+#[test]
+fn a_newcomer_decides_only_once_it_is_a_member() {
+    assert_eq!(unseen(Plant::NONE), (vec![1, 2, 3], true));
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn mutants_a_newcomer_that_is_not_there_costs_the_majority() {
+    assert_eq!(unseen(Plant::new(obol_membership::Mutant::AddUnseen)), (vec![1, 2, 3, 5], false));
+}
+
+#[test]
+fn a_late_copy_of_a_wish_does_nothing() {
+    let mut cluster = cluster(Plant::NONE);
+    let as_of = newest(&cluster).id;
+    insist(&mut cluster, 3, false);
+    cluster.add_coordinator(4);
+    cluster.run(Nanos::from_millis(3));
+    insist(&mut cluster, 4, true);
+    insist(&mut cluster, 3, true);
+    assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
+    cluster.tell_coordinators(&Message::SetAcceptor { number: 3, decides: false, as_of }.encode());
+    cluster.run(Nanos::from_millis(3));
+    assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
+}

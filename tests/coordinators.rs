@@ -1,0 +1,88 @@
+//! `obol coordinator`: who decides is changed while apps hold leases.
+
+use crate::support::{Root, Status};
+use serde_json::Value;
+
+fn acceptors(done: &Value) -> Vec<u64> {
+    done["acceptors"].as_array().expect("an array").iter().map(|n| n.as_u64().expect("a number")).collect()
+}
+
+fn incarnations(status: &Status) -> Vec<(String, u64)> {
+    let apps = ["app-1", "app-2", "node-1", "node-2"];
+    apps.iter().map(|name| ((*name).to_owned(), status.incarnation(name))).collect()
+}
+
+fn suspected(status: &Status) -> u64 {
+    let count = |p: &&Value| p["counters"]["heartbeat_suspicions"].as_u64().unwrap_or(0);
+    status.processes().values().map(count).sum()
+}
+
+#[test]
+fn every_coordinator_is_replaced_in_turn_and_nothing_is_lost() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let before = root.healthy();
+    let (mut leases, mut suspicions) = (incarnations(&before), suspected(&before));
+    let mut expected = vec![1, 2, 3];
+    for old in ["1", "2", "3"] {
+        let done = root.run(&["coordinator", "replace", old, "--json"]).ends(0).json();
+        let new = done["added"].as_u64().expect("a number");
+        expected.retain(|n| n.to_string() != old);
+        expected.push(new);
+        expected.sort_unstable();
+        assert_eq!(acceptors(&done), expected, "{done}");
+        let after = root.healthy();
+        assert!(after.processes().contains_key(format!("coord-{new}").as_str()), "{after:?}");
+        assert!(after.is_active("app-1") && after.is_active("app-2"), "{after:?}");
+        // A busy machine may suspect a process that got no core; otherwise nobody lost its place.
+        if suspected(&after) == suspicions {
+            assert_eq!(incarnations(&after), leases);
+        }
+        (leases, suspicions) = (incarnations(&after), suspected(&after));
+    }
+    // Nobody is left of those whom the first view names; who comes now finds the others all the same.
+    root.run(&["kill", "node-1"]).ends(0);
+    root.run(&["start", "node-1"]).ends(0);
+    root.healthy();
+    root.run(&["kill", "leader"]).ends(0);
+    root.until("the others go on", |s| s.code == Some(1) && s.is_active("app-1") && s.is_active("app-2"));
+}
+
+#[test]
+fn a_dead_coordinator_is_replaced_and_one_that_is_added_makes_it_four() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    root.run(&["kill", "coord-2"]).ends(0);
+    root.until("it is missed", |s| s.reasons().contains("coord-2 down"));
+    let said = root.run(&["coordinator", "replace", "2", "--with", "7"]).ends(0).out;
+    assert!(
+        said.contains("coord-7 decides from now on; those who do: coord-1, coord-2, coord-3, coord-7"),
+        "{said}"
+    );
+    assert!(said.ends_with("coord-2 decides no more; those who do: coord-1, coord-3, coord-7\n"), "{said}");
+    root.healthy();
+    let done = root.run(&["coordinator", "add", "2", "--json"]).ends(0).json();
+    assert_eq!((acceptors(&done), &done["removed"]), (vec![1, 2, 3, 7], &Value::Null));
+    root.healthy();
+    let done = root.run(&["coordinator", "remove", "1", "--json"]).ends(0).json();
+    assert_eq!((acceptors(&done), &done["added"]), (vec![2, 3, 7], &Value::Null));
+    root.healthy();
+}
+
+#[test]
+fn what_can_not_be_done_is_refused_before_anything_is_done() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "2", "--apps", "1"]);
+    let coordinator = |arguments: &[&str]| root.run(&[&["coordinator"], arguments].concat());
+    coordinator(&["remove", "5"]).refused(&["coordinator 5 decides nothing now", "coord-1, coord-2"]);
+    coordinator(&["add", "1"]).refused(&["coordinator 1 decides already"]);
+    coordinator(&["add", "8"]).refused(&["there is no coordinator 8", "limits.proposers is 7"]);
+    coordinator(&["replace", "6"]).refused(&["coordinator 6 decides nothing now"]);
+    root.run(&["kill", "coord-2"]).ends(0);
+    root.until("it is missed", |s| s.reasons().contains("majority lost"));
+    coordinator(&["remove", "1"]).refused(&["no majority would run", "start coord-2 first"]);
+    root.run(&["start", "coord-2"]).ends(0);
+    root.healthy();
+    assert_eq!(acceptors(&coordinator(&["remove", "2", "--json"]).ends(0).json()), [1]);
+    coordinator(&["remove", "1"]).refused(&["the last coordinator can not be removed"]);
+}
