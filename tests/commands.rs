@@ -10,11 +10,11 @@ fn ran(arguments: &[&str]) -> Ran {
 }
 
 /// Every command that operators see, with its options.
-const COMMANDS: [(&[&str], &[&str]); 19] = [
+const COMMANDS: [(&[&str], &[&str]); 20] = [
     (&["up"], &["--coordinators", "--apps", "--profile", "--headless", "--for", "--json", "obol status"]),
     (&["status"], &["--json", "exit code 0 healthy, 1 degraded, 2 unreachable"]),
     (&["events"], &["--last", "--json"]),
-    (&["watch"], &["--from", "--count", "--once", "--json", "Exit codes"]),
+    (&["watch"], &["--from", "--count", "--once", "--save", "--json", "Exit codes"]),
     (&["kill"], &["<TARGET>", "leader"]),
     (&["stop"], &["<TARGET>", "gracefully"]),
     (&["start"], &["<TARGET>", "app-2"]),
@@ -22,6 +22,7 @@ const COMMANDS: [(&[&str], &[&str]); 19] = [
     (&["coordinator", "add"], &["[NUMBER]", "--json", "Exit codes"]),
     (&["coordinator", "remove"], &["<NUMBER>", "--json", "Exit codes"]),
     (&["coordinator", "replace"], &["<NUMBER>", "--with", "--json", "Exit codes"]),
+    (&["coordinator", "recover"], &["--from", "--json", "Exit codes", "nothing is lost"]),
     (&["drill"], &["--count", "--gap", "--json", "app+leader", "void"]),
     (&["bench"], &["--count", "--json"]),
     (&["sim", "campaign"], &["--seeds", "--seed", "--json"]),

@@ -86,3 +86,38 @@ fn what_can_not_be_done_is_refused_before_anything_is_done() {
     assert_eq!(acceptors(&coordinator(&["remove", "2", "--json"]).ends(0).json()), [1]);
     coordinator(&["remove", "1"]).refused(&["the last coordinator can not be removed"]);
 }
+
+#[test]
+fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let before = root.healthy();
+    let recover = |from: &str| root.run(&["coordinator", "recover", "--from", from, "--json"]);
+    recover("agents").refused(&["the memory of a majority", "nothing is lost"]);
+    for name in ["coord-1", "coord-2", "coord-3"] {
+        root.run(&["kill", name]).ends(0);
+    }
+    root.until("all leases end", |s| s.active().is_empty());
+    recover("agents").refused(&["the memory of a majority", "`obol start`"]);
+    let saved = root.cluster().join("saved");
+    let saved = saved.to_str().expect("text");
+    root.run(&["watch", "--once", "--save", saved]).ends(0);
+    // Their memory is lost for good.
+    for number in 1..=3 {
+        std::fs::remove_file(root.cluster().join(format!("region-{number}"))).expect("it was there");
+    }
+    recover("/nonexistent").refused(&["/nonexistent"]);
+    recover(root.cluster().join("table").to_str().expect("text")).refused(&["holds no view"]);
+    let done = recover(saved).ends(0).json();
+    assert_eq!(acceptors(&done), [4, 5, 6], "{done}");
+    let after = root.healthy();
+    assert!(after.is_active("app-1") && after.is_active("app-2"), "{after:?}");
+    for name in ["app-1", "app-2", "node-1", "node-2"] {
+        if suspected(&after) == suspected(&before) {
+            assert_eq!(after.incarnation(name), before.incarnation(name), "{name} lost nothing");
+        }
+    }
+    root.run(&["kill", "app-1"]).ends(0);
+    root.run(&["start", "app-1"]).ends(0);
+    root.healthy();
+}

@@ -223,6 +223,22 @@ pub(crate) enum Coordinator {
         #[arg(long)]
         json: bool,
     },
+    /// After a disaster: go on with new coordinators from a view that survived; what was decided after it is lost
+    #[command(
+        after_help = "Only for when the memory of a majority of the coordinators is lost for good. As long as it is \
+        there, start them again: nothing is lost then, and this is refused.\n\
+        \nThe members of the view stay, and wait until every lease that may have been given is over. Coordinators of \
+        the old set that still run are excluded. Numbers whose memory was lost are not used again.\n\
+        \nExit codes: 0 the cluster goes on, 1 not in time, 2 refused."
+    )]
+    Recover {
+        /// Where the view comes from: `agents`, the newest that any living process knows, or a file of `obol watch --save`
+        #[arg(long, value_name = "agents|FILE")]
+        from: String,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
     /// A coordinator process (started by `up`)
     #[command(hide = true)]
     Run {
@@ -243,6 +259,9 @@ pub(crate) struct Watch {
     /// End as soon as the newest view is told
     #[arg(long)]
     pub(crate) once: bool,
+    /// Keep the newest view in this file, for `obol coordinator recover` after a disaster
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
     /// Print one JSON object per view or gap
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,8 @@
 //! `obol coordinator`: who decides, changed while the cluster runs. Each step is a decided view, so a command that is
 //! interrupted or repeated leaves the cluster in one of the states between two steps, and all of them are sound.
 
+mod recover;
+
 use crate::cli::Coordinator;
 use crate::output::{self, Failure};
 use crate::{daemons, kill};
@@ -39,6 +41,7 @@ struct Change {
 pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<ExitCode, Failure> {
     let (added, removed, json) = match *what {
         Coordinator::Run { number } => return daemons::coordinator(root, cluster, number),
+        Coordinator::Recover { ref from, json } => return recover::run(root, cluster, from, json),
         Coordinator::Add { number, json } => (Some(number), None, json),
         Coordinator::Remove { number, json } => (None, Some(number), json),
         Coordinator::Replace { number, with, json } => (Some(with), Some(number), json),
@@ -114,6 +117,19 @@ fn majority(snapshot: &Snapshot, numbers: &[u16], coming: Option<u16>) -> Result
     }))
 }
 
+/// Starts a coordinator by the supervisor; its pid.
+fn start(site: &Site, number: u16) -> Result<u32, Failure> {
+    let name = coordinator_name(number);
+    let request = Request::Start { name: name.to_string() };
+    let pid = control::ask(site.cluster.dir(), &request).map_err(|error| match error {
+        ControlError::NoSupervisor(_) => Failure::Refused(format!(
+            "{name} does not run, and no `obol up` could start it; run `obol coordinator run --number {number}` where it belongs, and repeat this"
+        )),
+        error => Failure::refused(error),
+    })?;
+    Ok(pid.unwrap_or(0))
+}
+
 impl Change {
     /// The cluster now, and its newest view.
     fn look(&mut self) -> Result<(Snapshot, Arc<View>), Failure> {
@@ -148,14 +164,8 @@ impl Change {
         let name = coordinator_name(number);
         let (snapshot, _) = self.look()?;
         if !lives(&snapshot, number) {
-            let start = Request::Start { name: name.to_string() };
-            let pid = control::ask(self.site.cluster.dir(), &start).map_err(|error| match error {
-                ControlError::NoSupervisor(_) => Failure::Refused(format!(
-                    "{name} does not run, and no `obol up` could start it; run `obol coordinator run --number {number}` where it belongs, and repeat this"
-                )),
-                error => Failure::refused(error),
-            })?;
-            self.say(format_args!("started {name} (pid {})", pid.unwrap_or(0)))?;
+            let pid = start(&self.site, number)?;
+            self.say(format_args!("started {name} (pid {pid})"))?;
         }
         self.wish(number, true)
     }

@@ -60,6 +60,7 @@ impl Names {
             Change::AcceptorAdded(acceptor) => format!("{} decides from now on", decider(&acceptor)),
             Change::AcceptorRemoved(acceptor) => format!("{} decides no more", decider(&acceptor)),
             Change::Settled => "slot settled".to_owned(),
+            Change::Recovered(from) => format!("recovered by an operator from view {from}"),
         };
         view.changes.iter().map(told).collect()
     }

@@ -10,6 +10,8 @@ use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
 use obol_profiles::Site;
 use serde::Serialize;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -76,6 +78,7 @@ fn change(change: &Change, names: &Names) -> ChangeJson {
         Change::AcceptorRemoved(acceptor) => decider("acceptor-removed", acceptor.proposer),
         Change::Lease => none("lease"),
         Change::Settled => none("settled"),
+        Change::Recovered(_) => none("recovered"),
     }
 }
 
@@ -116,6 +119,20 @@ fn tell(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
     Ok(output::line(format_args!("{shown:<11} {} members  {causes}", view.members.len()))?)
 }
 
+/// Replaces a file, so that whatever happens the old or the new one is there whole.
+pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    let mut fresh = path.to_owned().into_os_string();
+    fresh.push(".new");
+    let write = || {
+        let mut file = File::create(&fresh)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&fresh, path)
+    };
+    write()
+        .map_err(|error: io::Error| Failure::Failed(format!("could not save to {}: {error}", path.display())))
+}
+
 /// Whether the cluster that was opened still is, and no other one of its name.
 fn exists(root: &Path, cluster: Name, nonce: u64) -> bool {
     Cluster::open(root, cluster).is_ok_and(|found| found.nonce() == nonce)
@@ -145,6 +162,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
         let item = if options.once { observer.poll() } else { observer.next(LOOK_EVERY) };
         if let Some(item) = item {
             tell(&item, &mut names, options.json)?;
+            if let (Some(path), Item::View(view)) = (&options.save, &item) {
+                save(path, &view.seal())?;
+            }
             told += 1;
         } else if options.once {
             break;

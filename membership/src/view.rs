@@ -182,11 +182,18 @@ pub enum Change {
     AcceptorRemoved(Acceptor),
     /// Nothing: the slot had to be decided so that readers find it settled.
     Settled,
+    /// An operator went on from this view after the memory of a majority of acceptors was lost. What was decided between
+    /// it and this one is lost.
+    Recovered(ViewId),
 }
 
 /// A join with an `as_of` older than so many views is refused, and members that went are remembered for as long: so
 /// every late copy of a join is recognised.
 pub const JOIN_WINDOW: u64 = 32;
+
+/// A recovery goes on so many views, and incarnations, after the newest that was found: more than can have been decided
+/// without anybody's knowing who is left, and few enough for the serial numbers of slots.
+pub const RECOVERY_SKIP: u64 = 1 << 12;
 
 /// A cluster membership: slot `id`'s decided value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -498,6 +505,33 @@ impl View {
         next
     }
 
+    /// The view from which an operator goes on when the memory of a majority of acceptors is lost: this one's members
+    /// without its coordinators, and other acceptors, whose memory must never have been of use to anybody.
+    ///
+    /// It is of another run, and waits for every lease that a view after this one may have given. Nothing decides it: see
+    /// the operator's command.
+    #[must_use]
+    pub fn recovered(&self, acceptors: Vec<Acceptor>) -> Self {
+        let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
+        let gone = self.of_kind(Kind::Coordinator);
+        let departed =
+            gone.map(|m| Departed { token: m.token, incarnation: m.incarnation, at: id, left: false });
+        let longest = self.lease.saturating_add(self.cache_lease).max(self.wait).max(self.run_reach);
+        let mut next = Self {
+            id,
+            base: id,
+            wait: longest,
+            next_incarnation: Incarnation(self.next_incarnation.0.saturating_add(RECOVERY_SKIP)),
+            acceptors,
+            members: self.members.iter().filter(|m| m.kind != Kind::Coordinator).copied().collect(),
+            departed: departed.collect(),
+            changes: vec![Change::Recovered(self.id)],
+            ..self.clone()
+        };
+        next.run_reach = next.reach();
+        next
+    }
+
     /// The encoded view in its envelope.
     #[must_use]
     pub fn seal(&self) -> Arc<[u8]> {
@@ -645,6 +679,17 @@ mod tests {
             Some(2),
             "1 still is a member, but decides nothing"
         );
+    }
+
+    #[test]
+    fn a_recovered_view_keeps_the_apps_and_waits_for_every_lease_that_may_run() {
+        let one = admit(&genesis(), vec![agent(1)]);
+        let new = Acceptor { proposer: 4, address: Address::region(4) };
+        let next = one.recovered(vec![new]);
+        assert_eq!((next.id, next.base, next.wait), (ViewId(1 + RECOVERY_SKIP), next.id, Nanos(220)));
+        assert_eq!(next.members, one.of_kind(Kind::Agent).copied().collect::<Vec<_>>());
+        assert!(next.next_incarnation > one.next_incarnation && next.departed.len() == 3);
+        assert_eq!(View::unseal(&next.seal()), Some(next));
     }
 
     #[test]

@@ -198,6 +198,10 @@ pub fn encode_view(view: &View) -> Vec<u8> {
                 w.u8(7);
                 write_acceptor(&mut w, &acceptor);
             }
+            Change::Recovered(from) => {
+                w.u8(8);
+                w.u64(from.0);
+            }
         }
     }
     w.0
@@ -247,6 +251,7 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
             5 => Change::Settled,
             6 => Change::AcceptorAdded(read_acceptor(&mut r)?),
             7 => Change::AcceptorRemoved(read_acceptor(&mut r)?),
+            8 => Change::Recovered(ViewId(r.u64()?)),
             other => return Err(DecodeError::Unknown(other)),
         });
     }

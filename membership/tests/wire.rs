@@ -51,6 +51,7 @@ fn change() -> impl Strategy<Value = Change> {
         }),
         Just(Change::Lease),
         Just(Change::Settled),
+        any::<u64>().prop_map(|n| Change::Recovered(ViewId(n))),
         (any::<u16>(), address())
             .prop_map(|(proposer, address)| Change::AcceptorAdded(Acceptor { proposer, address })),
         (any::<u16>(), address())

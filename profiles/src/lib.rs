@@ -33,4 +33,4 @@ pub use kind::SCHEMA;
 pub use load::BUILTIN;
 pub use network::Network;
 pub use profile::{Profile, Rdma, Scheduling};
-pub use site::{Site, SiteError};
+pub use site::{RECOVERED_FILE, Site, SiteError};

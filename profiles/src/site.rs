@@ -5,9 +5,12 @@ use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::shm::{Cluster, Observed, ShmError};
 use obol_membership::{Config, View};
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, fs};
+
+/// The view from which an operator went on after a disaster, in the cluster's directory.
+pub const RECOVERED_FILE: &str = "recovered-view";
 
 /// A cluster on this host.
 pub struct Site {
@@ -76,7 +79,13 @@ impl Site {
             let region = Observed::open(&self.cluster, number).ok()?;
             View::unseal(&region.reader().view()?.1)
         });
-        published.max_by_key(|view| view.id).map_or_else(|| Arc::clone(&self.genesis), Arc::new)
+        // A view that an operator recovered counts as published.
+        let recovered = fs::read(self.cluster.dir().join(RECOVERED_FILE)).ok();
+        let recovered = recovered.and_then(|bytes| View::unseal(&bytes));
+        published
+            .chain(recovered)
+            .max_by_key(|view| view.id)
+            .map_or_else(|| Arc::clone(&self.genesis), Arc::new)
     }
 
     fn new(cluster: Cluster, deployment: Deployment) -> Result<Self, SiteError> {

@@ -151,7 +151,7 @@ impl Coordinator {
                 Change::Left(_) => Counter::Leaves,
                 Change::Failed { .. } => Counter::Failures,
                 Change::AcceptorAdded(_) | Change::AcceptorRemoved(_) => Counter::AcceptorChanges,
-                Change::Lease | Change::Settled => continue,
+                Change::Lease | Change::Settled | Change::Recovered(_) => continue,
             };
             fabric.count(counter, 1);
         }

@@ -293,8 +293,11 @@ impl Decisions {
                     marks.hit(if coordinator { Mark::CoordinatorLeft } else { Mark::Left });
                 }
                 Change::Settled => marks.hit(Mark::Settled),
-                Change::Joined(_) | Change::Lease | Change::AcceptorAdded(_) | Change::AcceptorRemoved(_) => {
-                }
+                Change::Joined(_)
+                | Change::Lease
+                | Change::Recovered(_)
+                | Change::AcceptorAdded(_)
+                | Change::AcceptorRemoved(_) => {}
             }
         }
         self.failovers += u64::from(view.changes.iter().any(|c| matches!(c, Change::Failed { .. })));
