@@ -3,6 +3,7 @@
 use crate::cli::FabricCommand;
 use crate::output::{self, Failure};
 use obol_fabric::verbs::VerbsError;
+use obol_fabric::verbs::arena::{HostMemory, host_memory};
 use obol_fabric::verbs::cm::EventChannel;
 use obol_fabric::verbs::context::{Atomics, LinkLayer};
 use obol_fabric::verbs::device::{Choice, Device, GidKind, Port, Wish, choose, survey};
@@ -28,6 +29,7 @@ pub(crate) fn run(command: &FabricCommand) -> Result<ExitCode, Failure> {
 struct Found {
     devices: Vec<Device>,
     chosen: Option<Choice>,
+    memory: HostMemory,
     /// What is missing, each with how to get it.
     missing: Vec<String>,
 }
@@ -60,7 +62,7 @@ impl Found {
                 chosen.device
             ));
         }
-        Self { devices, chosen, missing }
+        Self { devices, chosen, memory: host_memory(), missing }
     }
 
     fn code(&self) -> ExitCode {
@@ -103,6 +105,14 @@ impl Found {
                 }
             }
         }
+        let (free, all) = self.memory.huge_pages;
+        lines.push(format!(
+            "huge pages: {free} of {all} free; transparent ones: {}; may lock: {}",
+            if self.memory.transparent { "yes" } else { "no" },
+            self.memory
+                .lockable
+                .map_or_else(|| "no limit".to_owned(), |bytes| format!("{} KiB", bytes >> 10))
+        ));
         lines.push(match &self.chosen {
             Some(chosen) => format!(
                 "would be used: {} port {} GID {}{}",
@@ -160,6 +170,12 @@ impl Found {
                 gid: chosen.gid.gid.to_string(),
                 address: chosen.address,
             }),
+            memory: MemoryReport {
+                huge_pages_free: self.memory.huge_pages.0,
+                huge_pages: self.memory.huge_pages.1,
+                transparent_huge_pages: self.memory.transparent,
+                lockable_bytes: self.memory.lockable,
+            },
             missing: &self.missing,
         }
     }
@@ -193,6 +209,7 @@ fn gid_kind(kind: GidKind) -> &'static str {
 struct Report<'a> {
     devices: Vec<DeviceReport<'a>>,
     chosen: Option<ChoiceReport<'a>>,
+    memory: MemoryReport,
     missing: &'a [String],
 }
 
@@ -221,6 +238,15 @@ struct GidReport<'a> {
     gid: String,
     kind: &'static str,
     interface: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct MemoryReport {
+    huge_pages_free: u64,
+    huge_pages: u64,
+    transparent_huge_pages: bool,
+    /// `null` if there is no limit.
+    lockable_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]

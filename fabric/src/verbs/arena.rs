@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::error::VerbsError;
-use super::registration::Memory;
+use super::registration::{Memory, locked_memory_limit};
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicU64;
@@ -197,6 +197,34 @@ fn pages_in(smaps: &str, address: usize) -> Pages {
         }
     }
     Pages::Plain
+}
+
+/// What this host has for memory of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostMemory {
+    /// Huge pages of the reserved pool that nobody has, and all of them.
+    pub huge_pages: (u64, u64),
+    /// Whether the kernel gives transparent huge pages on advice.
+    pub transparent: bool,
+    /// Bytes that this process may lock, and so register; `None` if there is no limit.
+    pub lockable: Option<u64>,
+}
+
+/// What this host has for memory of a device. What the kernel does not tell counts as not there.
+#[must_use]
+pub fn host_memory() -> HostMemory {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let pages = |key| {
+        let value = meminfo.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        value.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    };
+    let transparent = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let limit = locked_memory_limit();
+    HostMemory {
+        huge_pages: (pages("HugePages_Free"), pages("HugePages_Total")),
+        transparent: transparent.is_ok_and(|text| !text.contains("[never]")),
+        lockable: (limit != libc::RLIM_INFINITY).then_some(limit),
+    }
 }
 
 /// The NUMA node of a device; `None` if the host has one node, or the device (one in software) sits nowhere.

@@ -181,12 +181,12 @@ impl Drop for Registration {
     }
 }
 
-/// Bytes that this process may lock.
-fn locked_memory_limit() -> u64 {
+/// Bytes that this process may lock; all ones if there is no limit.
+pub(crate) fn locked_memory_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is valid for a write.
     match unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } {
         0 => limit.rlim_cur,
-        _ => u64::MAX,
+        _ => libc::RLIM_INFINITY,
     }
 }

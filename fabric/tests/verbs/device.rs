@@ -2,7 +2,7 @@
 
 use crate::support::{Duo, arena, nic, register};
 use obol_fabric::verbs::VerbsError;
-use obol_fabric::verbs::arena::{Arena, HugePages, Pages};
+use obol_fabric::verbs::arena::{Arena, HugePages, Pages, host_memory};
 use obol_fabric::verbs::context::Atomics;
 use obol_fabric::verbs::device::{Wish, survey};
 use obol_fabric::verbs::nic::Nic;
@@ -132,17 +132,10 @@ fn own_memory_outside_the_registration_is_not_touched() {
     assert_eq!(own.words()[16].load(Relaxed), 0);
 }
 
-/// Huge pages of the reserved pool that nobody has.
-fn free_huge_pages() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").expect("it can be read");
-    let line = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
-    line.map_or(0, |number| number.trim().parse().expect("a number"))
-}
-
 #[test]
 fn memory_of_all_kinds_of_pages_can_be_reached() {
     let Some(nic) = nic() else { return };
-    let free = free_huge_pages();
+    let (free, _) = host_memory().huge_pages;
     for wish in [HugePages::Explicit, HugePages::Transparent, HugePages::Plain] {
         let theirs = Arena::new(1 << 16, wish, nic.choice().numa_node).expect("memory");
         let pages = theirs.pages();

@@ -125,12 +125,13 @@ fn a_coordinator_swaps_the_fence_word_of_a_member_and_writes_nothing_there() {
     let case = Case::new(&nic, false, Role::Proposer);
     assert_eq!((case.keys.slots, case.keys.values), (None, None));
     assert_eq!(case.cas(case.under(case.keys.fence, layout().fence())), Status::SUCCESS);
-    for key in [case.keys.read, case.keys.fence] {
-        let rkey = key.expect("it has this key");
-        let case = Case::new(&nic, false, Role::Proposer);
-        let key = if Some(rkey) == key { case.keys.read } else { case.keys.fence };
-        refused(case.write(case.under(key, layout().value(0, 1))));
-        assert!(case.is_untouched());
+    let keys: [fn(&Keys) -> Option<u32>; 2] = [|keys| keys.read, |keys| keys.fence];
+    for key in keys {
+        for offset in [layout().fence(), layout().page(), layout().value(0, 1)] {
+            let case = Case::new(&nic, false, Role::Proposer);
+            refused(case.write(case.under(key(&case.keys), offset)));
+            assert!(case.is_untouched());
+        }
     }
 }
 

@@ -44,7 +44,8 @@ list 2 "this host has no RDMA device" "rdma link add rxe0 type rxe"
 step "a device"
 dummy dummy0 10.1.0.1/24
 soft_roce rxe0 dummy0
-list 0 "atomics device" "would be used: rxe0 port 1" "(10.1.0.1)"
+echo 4 >/proc/sys/vm/nr_hugepages
+list 0 "atomics device" "huge pages: 4 of 4 free" "may lock: no limit" "would be used: rxe0 port 1" "(10.1.0.1)"
 without "$libraries/libibverbs" list 2 "no provider drives rxe0" "install ibverbs-providers"
 ip link set dummy0 down
 until_true "a port that is down" grep -q DOWN /sys/class/infiniband/rxe0/ports/1/state
@@ -55,5 +56,4 @@ until_true "the IPv4 GID of rxe0" gid_index rxe0
 "$obol" fabric list --json
 
 step "tests"
-echo 4 >/proc/sys/vm/nr_hugepages
-OBOL_VERBS=require ./tests --test-threads 1
+OBOL_VERBS=require ./tests --test-threads 1 --color never
