@@ -108,6 +108,9 @@ impl<W: Wire> Endpoint<W> {
         if tidy {
             self.pace.tidied = now;
             self.wire.tidy(now);
+            while let Some(whom) = self.wire.came_home() {
+                self.watches.watch(whom, false, self.wire.links(), now);
+            }
             self.seats.free();
         }
         if event {

@@ -80,6 +80,11 @@ pub trait Wire {
     fn watch(&mut self, whom: Address);
     /// Ends a watch of a process of another host.
     fn unwatch(&mut self, whom: Address);
+    /// A watched process that was taken for another host's and turned out to be of this one: its watch is ended here, and
+    /// to be made anew. A coordinator that was watched before it started, for example.
+    fn came_home(&mut self) -> Option<Address> {
+        None
+    }
     /// News of a process of another host.
     fn death(&mut self) -> Option<(Address, Evidence)>;
 

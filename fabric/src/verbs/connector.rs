@@ -239,7 +239,8 @@ impl Connector {
                 match self.channel.next() {
                     Ok(Some(event)) => self.take(event),
                     Ok(None) => break,
-                    Err(_) => break,
+                    // Nothing can be connected any more; the endpoint learns it from its next command.
+                    Err(_) => return,
                 }
             }
             self.give_up(Time::now());

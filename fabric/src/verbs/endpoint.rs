@@ -20,7 +20,7 @@ use super::sys::RDMA_UDP_QKEY;
 use super::threads::Threads;
 use super::wake::Wake;
 use super::watch::Watches;
-use super::wire::{Groups, LinkStatus, Rdma, host_of};
+use super::wire::{Groups, LinkStatus, Rdma, host_of, ip_of};
 use crate::endpoint::{Endpoint, Owner, Taken, Wait};
 use crate::layout::PROPOSERS_MAX;
 use crate::shm::link::Links;
@@ -30,6 +30,7 @@ use crate::shm::{Cluster, ShmError};
 use crate::types::Address;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -91,36 +92,51 @@ impl From<VerbsError> for OpenError {
     }
 }
 
-fn check(config: &Config, owner: &Owner) -> Result<(), OpenError> {
-    let wrong = |field, fault: String| Err(OpenError::Config { field, fault });
-    if config.coordinators.len() > PROPOSERS_MAX {
-        let n = config.coordinators.len();
-        return wrong("coordinators", format!("{n} of them, but a cluster has at most {PROPOSERS_MAX}"));
-    }
-    if config.listen.ip().is_unspecified() {
-        return wrong(
-            "listen",
-            "give an address of the device; it also says which device is used".to_owned(),
-        );
-    }
-    if let Some(group) = config.groups.iter().find(|group| !group.is_multicast()) {
-        return wrong(
-            "groups",
-            format!("{group} is no multicast address; choose two, such as 239.0.0.1 and .2"),
-        );
-    }
-    if config.groups[0] == config.groups[1] {
-        return wrong("groups", "both are the same; choose two multicast addresses".to_owned());
-    }
-    let Some(number) = owner.region else { return Ok(()) };
-    match config.coordinators.get((number as usize).wrapping_sub(1)) {
-        Some(place) if *place == config.listen => Ok(()),
-        Some(place) => {
-            wrong("listen", format!("coordinator {number} is to listen at {place}, as its entry says"))
+impl Config {
+    fn check_owner(&self, owner: &Owner) -> Result<(), OpenError> {
+        let wrong = |field, fault: String| Err(OpenError::Config { field, fault });
+        let Some(number) = owner.region else { return Ok(()) };
+        match self.coordinators.get((number as usize).wrapping_sub(1)) {
+            Some(place) if *place == self.listen => Ok(()),
+            Some(place) => {
+                wrong("listen", format!("coordinator {number} is to listen at {place}, as its entry says"))
+            }
+            None => wrong(
+                "coordinators",
+                format!("there is no entry for coordinator {number}; add where it listens"),
+            ),
         }
-        None => {
-            wrong("coordinators", format!("there is no entry for coordinator {number}; add where it listens"))
+    }
+
+    pub(super) fn check(&self) -> Result<(), OpenError> {
+        let wrong = |field, fault: String| Err(OpenError::Config { field, fault });
+        if self.coordinators.len() > PROPOSERS_MAX {
+            let n = self.coordinators.len();
+            return wrong("coordinators", format!("{n} of them, but a cluster has at most {PROPOSERS_MAX}"));
         }
+        if self.listen.ip().is_unspecified() {
+            return wrong(
+                "listen",
+                "give an address of the device; it also says which device is used".to_owned(),
+            );
+        }
+        if let Some(group) = self.groups.iter().find(|group| !group.is_multicast()) {
+            let fault =
+                format!("{group} is no multicast address; choose two, such as 239.0.0.1 and 239.0.0.2");
+            return wrong("groups", fault);
+        }
+        if self.groups[0] == self.groups[1] {
+            return wrong("groups", "both are the same; choose two multicast addresses".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Where the owner of a region listens: a coordinator as configured, anybody else as its address says.
+    pub(super) fn place(&self, at: Address) -> Option<SocketAddr> {
+        if at.host != 0 {
+            return Some(SocketAddr::new(ip_of(at.host), at.port));
+        }
+        self.coordinators.get((at.region as usize).checked_sub(1)?).copied()
     }
 }
 
@@ -128,7 +144,8 @@ impl Endpoint<Rdma> {
     /// Takes a region of the cluster for the calling thread and offers it on an RDMA device. Peers may use it as soon as
     /// this returns. The port joins the groups in the background: see [`Self::is_in_groups`].
     pub fn open(cluster: &Cluster, owner: Owner, wait: Wait, config: &Config) -> Result<Self, OpenError> {
-        check(config, &owner)?;
+        config.check()?;
+        config.check_owner(&owner)?;
         // Before anything is taken: most that can go wrong does so here.
         let wish = Wish { address: Some(config.listen.ip()), ..config.device.clone() };
         let nic = Arc::new(Nic::open(&wish, config.traffic_class)?);
@@ -251,7 +268,8 @@ impl Rdma {
         connector.serve(own_side, config.groups)?;
         let bytes_max = (layout.view_bytes()).max(limits.value_bytes) as usize;
         let ops = Ops::new(nic.domain(), bytes_max, place)?;
-        let threads = Threads::start(connector, &wake, channel, taken.region.clone()).map_err(kernel)?;
+        let mut threads = Threads::start(connector, &wake).map_err(kernel)?;
+        threads.sleep_on(channel, taken.region.clone()).map_err(kernel)?;
         Ok(Self {
             own,
             host: cluster.host(),
@@ -264,6 +282,7 @@ impl Rdma {
             groups: Groups::default(),
             watches: Watches::default(),
             broken: Vec::with_capacity(REGIONS as usize),
+            starved: VecDeque::with_capacity(REGIONS as usize),
             held: Vec::with_capacity(REGIONS as usize),
             limbo: Vec::new(),
             attempts: 0,

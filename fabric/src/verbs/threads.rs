@@ -18,20 +18,19 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    pub(super) fn start(
-        connector: Connector,
-        connector_wake: &Arc<Wake>,
-        channel: Arc<CompletionChannel>,
-        region: Region,
-    ) -> io::Result<Self> {
+    /// Starts the connector's.
+    pub(super) fn start(connector: Connector, wake: &Arc<Wake>) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut threads = Self { stop: Arc::clone(&stop), all: Vec::new() };
-        let stopped = Arc::clone(&stop);
-        let connect =
-            Builder::new().name("obol-connect".to_owned()).spawn(move || connector.run(&stopped))?;
-        threads.all.push((Arc::clone(connector_wake), connect));
+        let connect = Builder::new().name("obol-connect".to_owned()).spawn(move || connector.run(&stop))?;
+        threads.all.push((Arc::clone(wake), connect));
+        Ok(threads)
+    }
+
+    /// Starts the one that rings.
+    pub(super) fn sleep_on(&mut self, channel: Arc<CompletionChannel>, region: Region) -> io::Result<()> {
         let wake = Arc::new(Wake::new()?);
-        let awake = Arc::clone(&wake);
+        let (awake, stop) = (Arc::clone(&wake), Arc::clone(&self.stop));
         let sleep = Builder::new().name("obol-sleep".to_owned()).spawn(move || {
             while !stop.load(Ordering::Acquire) {
                 awake.wait(&*channel, None);
@@ -46,8 +45,8 @@ impl Threads {
                 }
             }
         })?;
-        threads.all.push((wake, sleep));
-        Ok(threads)
+        self.all.push((wake, sleep));
+        Ok(())
     }
 
     /// Has the connector look at its commands.

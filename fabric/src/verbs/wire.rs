@@ -26,6 +26,7 @@ use crate::shm::clock;
 use crate::shm::link::Links;
 use crate::shm::table::{PER_HOST, REGIONS};
 use crate::types::{Address, Instant};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +60,8 @@ pub struct Rdma {
     pub(super) watches: Watches,
     /// Regions whose failures were not all taken yet.
     pub(super) broken: Vec<u32>,
+    /// Regions whose links wait for room that other links may free.
+    pub(super) starved: VecDeque<u32>,
     /// Regions whose links hold a WRITE back.
     pub(super) held: Vec<u32>,
     /// What the device may still know of links that were broken.
@@ -142,13 +145,7 @@ impl Rdma {
 
     /// Where the owner of a region listens.
     fn place(&self, at: Address) -> Option<SocketAddr> {
-        if at.host != 0 {
-            return Some(SocketAddr::new(ip_of(at.host), at.port));
-        }
-        if at.region == self.own.region {
-            return Some(SocketAddr::new(self.config.listen.ip(), self.config.listen.port()));
-        }
-        self.config.coordinators.get((at.region as usize).checked_sub(1)?).copied()
+        if at.region == self.own.region { Some(self.config.listen) } else { self.config.place(at) }
     }
 
     /// The link to a region, made now if there is none.
@@ -224,6 +221,9 @@ impl Rdma {
             return self.refuse(at, token, LinkError::PeerReplaced);
         };
         let handed = link.hand(token, what, remote.offset, payload, &mut self.ops, clock::now);
+        if link.is_up() && link.is_waiting() && !self.starved.contains(&at.region) {
+            self.starved.push_back(at.region);
+        }
         if link.holds() && !self.held.contains(&at.region) {
             self.held.push(at.region);
         }
@@ -302,6 +302,7 @@ impl Rdma {
                     if let Some(at) = self.limbo.iter().position(|(one, _)| *one == attempt) {
                         let (_, slots) = self.limbo.swap_remove(at);
                         slots.into_iter().for_each(|slot| self.ops.release(slot));
+                        self.feed();
                     }
                 }
                 News::Group { index, handle, number, qkey } => {
@@ -346,11 +347,23 @@ impl Rdma {
     fn pump(&mut self, region: u32) {
         let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
         let pumped = link.pump(&mut self.ops, &mut self.datagrams);
+        if link.is_up() && link.is_waiting() && !self.starved.contains(&region) {
+            self.starved.push_back(region);
+        }
         if link.holds() && !self.held.contains(&region) {
             self.held.push(region);
         }
         if let Err(error) = pumped {
             self.lose(region, Cause::Silent(error.to_string()), None, LinkError::PeerDead);
+        }
+    }
+
+    /// There is room again.
+    fn feed(&mut self) {
+        for _ in 0..self.starved.len() {
+            if let Some(region) = self.starved.pop_front() {
+                self.pump(region);
+            }
         }
     }
 
@@ -365,15 +378,15 @@ impl Rdma {
             if completion.status() == Status::SUCCESS {
                 if let Some(Some(link)) = self.links.get_mut(region as usize) {
                     link.ended(slot, &mut self.ops);
-                    if link.is_waiting() {
-                        self.pump(region);
-                    }
                 }
             } else {
                 let error = error_of(completion.status());
                 let cause = Cause::Silent(completion.status().name().to_owned());
                 self.lose(region, cause, Some((slot, error)), LinkError::PeerDead);
             }
+        }
+        if n > 0 {
+            self.feed();
         }
         n > 0
     }
@@ -493,6 +506,13 @@ impl Wire for Rdma {
 
     fn unwatch(&mut self, whom: Address) {
         self.watches.remove(whom);
+    }
+
+    fn came_home(&mut self) -> Option<Address> {
+        let here = (0..self.watches.len()).filter_map(|index| self.watches.unproved(index));
+        let whom = here.into_iter().find(|whom| self.is_local(*whom))?;
+        self.watches.remove(whom);
+        Some(whom)
     }
 
     fn death(&mut self) -> Option<(Address, Evidence)> {
