@@ -3,8 +3,8 @@
 //! Both libraries are loaded when they are first wanted; a host without them gets a [`VerbsError`] that says how to
 //! get them. What is here, from the bottom up: `sys` (the libraries as C has them), objects that free themselves
 //! ([`context`], [`registration`], [`queue`], [`pair`],
-//! [`cm`], [`arena`]), the choice of a device ([`device`], [`nic`]), a region as peers may reach it ([`exposed`]), and a
-//! process's [`Endpoint`].
+//! [`cm`], [`arena`]), the choice of a device ([`device`], [`nic`]), a region as peers may reach it ([`exposed`]), a
+//! process's [`Endpoint`], and an [`Observer`].
 
 pub mod arena;
 mod buffers;
@@ -21,6 +21,7 @@ mod handshake;
 pub mod interfaces;
 mod link;
 pub mod nic;
+mod observer;
 mod ops;
 pub mod pair;
 pub mod queue;
@@ -35,6 +36,7 @@ pub use config::{Config, detection_of, retry_within};
 pub use endpoint::OpenError;
 pub use error::{Library, VerbsError};
 pub use handshake::Refusal;
+pub use observer::{Copy, Observer};
 pub use wire::{LinkStatus, Rdma};
 
 /// A process's access to a cluster over RDMA.

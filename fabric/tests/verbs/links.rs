@@ -4,9 +4,9 @@
 use crate::cluster::{Plan, play};
 use crate::probe::{Child, Probe, Root, coordinator, kill, process, until};
 use obol_fabric::shm::{Cluster, Wait};
-use obol_fabric::verbs::Endpoint;
 use obol_fabric::verbs::registration::Rights;
-use obol_fabric::{Address, Drive, Evidence, Fabric, Group, LinkError, Remote, Token, ViewId};
+use obol_fabric::verbs::{Endpoint, Observer};
+use obol_fabric::{Address, Drive, Evidence, Fabric, Group, LinkError, Page, Remote, Token, ViewId};
 
 /// Where every process of these tests starts if it has a role.
 #[test]
@@ -336,6 +336,42 @@ fn a_permission_is_switched_off_and_on_again() {
     }
     drop(ask);
     swapper.join().expect("no panic");
+}
+
+#[test]
+fn an_observer_reads_every_process_asks_none_and_says_which_owner_it_saw() {
+    let Some(mut two) = Two::new() else { return };
+    let _member = two.plan.child(&two.roots[1], "greet", "member", None);
+    until(&mut two.me, &mut two.probe, |p| !p.datagrams.is_empty());
+    let member = two.probe.datagrams[0].0;
+    let layout = two.clusters[0].layout();
+    let mut observer = Observer::open(&two.plan.config(None), two.plan.nonce, layout).expect("opened");
+    two.me.publish_view(ViewId(7), b"seven");
+    two.me.publish_page(&Page { view: ViewId(7), base: ViewId(6), ..Page::default() });
+    // This thread is the owner of region 1: it can not answer while it looks.
+    let copy = observer.look(Address::region(1)).expect("read");
+    assert_eq!(copy.generation(), two.me.address().generation);
+    let reader = copy.reader();
+    assert_eq!(reader.view(), Some((ViewId(7), b"seven".to_vec())));
+    assert_eq!(reader.page().map(|page| (page.view, page.base)), Some((ViewId(7), ViewId(6))));
+    assert_eq!(reader.seat(0).map(|seat| seat.process.pid), Some(std::process::id()));
+    for at in [TWO, member, TWO, member] {
+        if at == member {
+            // Frozen once it is connected; it answers all the same.
+            kill(two.peer.as_ref().expect("started"), "STOP");
+        }
+        let name = observer.look(at).expect("read").reader().seat(0).expect("an owner").name;
+        assert_eq!(name.as_str(), if at == TWO { "peer" } else { "member" });
+    }
+    assert_eq!(observer.look(Address::region(3)).map(drop), Err(LinkError::PeerDead), "nobody is there");
+    let other = Address { generation: member.generation + 1, ..member };
+    assert_eq!(observer.look(other).map(drop), Err(LinkError::PeerReplaced));
+    assert!(observer.look(member).is_ok());
+    drop(two.peer.take());
+    while observer.look(TWO).is_ok() {
+        std::thread::yield_now();
+    }
+    assert!(observer.look(Address::region(1)).is_ok(), "one that died hinders no other");
 }
 
 #[test]

@@ -1,0 +1,260 @@
+//! READs regions of a cluster's processes from any host that has a way to them, as [`crate::shm::Observed`] does on
+//! their own: no process is asked, and one that freezes goes on answering. Only a connection has to be made first, and
+//! that a frozen process does not.
+
+use super::arena::HugePages;
+use super::buffers::{Block, Buffers};
+use super::config::Config;
+use super::connector::{Command, Connector, News, Start};
+use super::device::Wish;
+use super::endpoint::OpenError;
+use super::exposed::Keys;
+use super::handshake::Identity;
+use super::link::{error_of, error_of_cause};
+use super::nic::Nic;
+use super::pair::{QueuePair, Size};
+use super::queue::{CompletionChannel, CompletionQueue, Status, WorkCompletion};
+use super::threads::Threads;
+use super::wake::Wake;
+use crate::contract::LinkError;
+use crate::layout::Layout;
+use crate::memory;
+use crate::page;
+use crate::shm::{Reader, ShmError};
+use crate::types::Address;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant as Time};
+
+/// READs of one look: the copy, and the lease page once more.
+const READS: u32 = 2;
+/// Those of a look, and of one before that was given up.
+const COMPLETIONS: u32 = 4 * READS;
+/// A page that is being published is read so often before it counts as torn.
+const TORN_READS_MAX: u32 = 16;
+/// How much longer than the bound of detection a device may take to say so, before it counts as silent.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Reads regions of other processes, of any host.
+pub struct Observer {
+    config: Config,
+    layout: Layout,
+    /// From the start of a region: all that an observer looks at.
+    bytes: u32,
+    buffers: Buffers,
+    copy: Block,
+    page: Block,
+    channel: Arc<CompletionChannel>,
+    completions: Arc<CompletionQueue>,
+    quiet: Wake,
+    peers: BTreeMap<u32, Peer>,
+    attempts: u64,
+    posts: u64,
+    commands: Sender<Command>,
+    news: Receiver<News>,
+    threads: Threads,
+}
+
+struct Peer {
+    attempt: u64,
+    pair: QueuePair,
+    keys: Keys,
+    /// Which owner it is.
+    generation: u32,
+}
+
+/// A region at about one moment: header, lease page, seats, histograms, view and slots.
+#[derive(Debug)]
+pub struct Copy {
+    words: Box<[AtomicU64]>,
+    layout: Layout,
+    generation: u32,
+}
+
+impl Copy {
+    /// What is in it. The value areas and lanes are not.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::new(&self.words, &self.layout)
+    }
+
+    /// Which owner of the region it is of.
+    #[must_use]
+    pub const fn generation(&self) -> u32 {
+        self.generation
+    }
+}
+
+impl Observer {
+    /// Opens a device for reading the regions of a cluster. Of the configuration, `listen` says the own address; nobody
+    /// listens there.
+    pub fn open(config: &Config, nonce: u64, layout: &Layout) -> Result<Self, OpenError> {
+        config.check()?;
+        let wish = Wish { address: Some(config.listen.ip()), ..config.device.clone() };
+        let nic = Arc::new(Nic::open(&wish, config.traffic_class)?);
+        let channel = CompletionChannel::new(nic.context())?;
+        let completions = CompletionQueue::new(nic.context(), COMPLETIONS, Some(&channel))?;
+        let bytes = layout.values().start;
+        let mut buffers = Buffers::new(nic.domain(), READS, bytes as usize, (HugePages::Plain, None))?;
+        let room = || OpenError::Config { field: "observer", fault: "no room for a copy".to_owned() };
+        let (copy, page) = (buffers.take().ok_or_else(room)?, buffers.take().ok_or_else(room)?);
+        let (commands, obeyed) = mpsc::channel();
+        let (tell, news) = mpsc::channel();
+        let kernel = |error| ShmError::Kernel { doing: "start a thread", error };
+        let wake = Arc::new(Wake::new().map_err(kernel)?);
+        let connector = Connector::new(Start {
+            nic: &nic,
+            config,
+            cluster: Identity::new(nonce, layout),
+            sends: &completions,
+            size: Size { sends: READS, receives: 1, inline_bytes: 0 },
+            commands: obeyed,
+            news: tell,
+            told: Arc::new(AtomicBool::new(false)),
+            bell: None,
+            wake: Arc::clone(&wake),
+        })?;
+        Ok(Self {
+            config: config.clone(),
+            layout: *layout,
+            bytes,
+            buffers,
+            copy,
+            page,
+            channel,
+            completions,
+            quiet: Wake::new().map_err(kernel)?,
+            peers: BTreeMap::new(),
+            attempts: 0,
+            posts: 0,
+            commands,
+            news,
+            threads: Threads::start(connector, &wake).map_err(kernel)?,
+        })
+    }
+
+    /// Reads a region once; connects first if need be. Blocks until its owner's device has answered, or has not within
+    /// the bound of detection.
+    pub fn look(&mut self, at: Address) -> Result<Copy, LinkError> {
+        let owner = self.peers.get(&at.region).map(|peer| peer.generation);
+        if owner.is_some_and(|owner| at.seat == 0 && at.generation != 0 && at.generation != owner) {
+            self.forget(at.region);
+        }
+        if !self.peers.contains_key(&at.region) {
+            self.connect(at)?;
+        }
+        let looked = self.read(at.region);
+        if looked.is_err() {
+            self.forget(at.region);
+        }
+        looked
+    }
+
+    fn connect(&mut self, at: Address) -> Result<(), LinkError> {
+        let to = self.config.place(at).ok_or(LinkError::PeerReplaced)?;
+        self.attempts += 1;
+        let attempt = self.attempts;
+        let generation = if at.seat == 0 { at.generation } else { 0 };
+        let command = Command::Connect { attempt, to, region: at.region, generation };
+        self.commands.send(command).map_err(|_| LinkError::PeerDead)?;
+        self.threads.wake();
+        loop {
+            // The connector gives up by itself. What it says of other peers, their next READ says, too.
+            match self.news.recv().map_err(|_| LinkError::PeerDead)? {
+                News::Up { attempt: one, region, pair, welcome, .. } if one == attempt => {
+                    let (keys, generation) = (welcome.keys, welcome.generation);
+                    self.peers.insert(region, Peer { attempt, pair, keys, generation });
+                    return Ok(());
+                }
+                News::Down { attempt: one, cause, .. } if one == attempt => {
+                    return Err(error_of_cause(&cause));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn forget(&mut self, region: u32) {
+        if let Some(Peer { attempt, pair, .. }) = self.peers.remove(&region) {
+            // If the connector is gone, its end has buried all.
+            let _ = self.commands.send(Command::Bury { attempt, pair });
+            self.threads.wake();
+            // Until the queue pair is gone, the device may write into the blocks of the next look.
+            while let Ok(news) = self.news.recv() {
+                if matches!(news, News::Buried { attempt: one } if one == attempt) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, region: u32) -> Result<Copy, LinkError> {
+        let page_bytes = (page::WORDS * 8) as u32;
+        let page_at = self.layout.page();
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let peer = self.peers.get(&region).ok_or(LinkError::PeerDead)?;
+            let generation = peer.generation;
+            for (offset, bytes, block) in [(0, self.bytes, self.copy), (page_at, page_bytes, self.page)] {
+                let from = peer.keys.read(&self.layout, offset, bytes).ok_or(LinkError::Denied)?;
+                self.posts += 1;
+                let posted = peer.pair.read(self.posts, self.buffers.local(block, bytes), from, true);
+                posted.map_err(|_| LinkError::PeerDead)?;
+            }
+            self.settle()?;
+            let mut raw = vec![0; self.bytes as usize];
+            self.buffers.copy(self.copy, 0, &mut raw);
+            let mut again = vec![0; page_bytes as usize];
+            self.buffers.copy(self.page, 0, &mut again);
+            let first = raw.get(page_at as usize..(page_at + page_bytes) as usize);
+            // Two READs, one behind the other, that found the same: nobody published in between, so each is whole.
+            let is_whole = first == Some(&again[..]);
+            if is_whole || tries == TORN_READS_MAX {
+                let words = memory::zeroed(raw.len());
+                memory::copy_in(&words, &raw);
+                if let Some(sequence) = words.get(page_at as usize / 8).filter(|_| !is_whole) {
+                    // As one whose holder stopped while it published.
+                    sequence.fetch_or(1, Ordering::Relaxed);
+                }
+                return Ok(Copy { words, layout: self.layout, generation });
+            }
+        }
+    }
+
+    /// Waits for both READs.
+    fn settle(&self) -> Result<(), LinkError> {
+        let until = Time::now() + self.config.detection.to_std() + GRACE;
+        let mut left = READS;
+        loop {
+            // Armed before it is polled, so that nothing is slept through.
+            self.completions.arm().map_err(|_| LinkError::PeerDead)?;
+            let mut done = [WorkCompletion::default(); READS as usize];
+            let n = self.completions.poll(&mut done).map_err(|_| LinkError::PeerDead)?;
+            for completion in &done[..n] {
+                // Of a READ before: it was flushed when its queue pair ended.
+                if completion.id() + u64::from(READS) <= self.posts {
+                    continue;
+                }
+                if completion.status() != Status::SUCCESS {
+                    return Err(error_of(completion.status()));
+                }
+                left -= 1;
+            }
+            if left == 0 {
+                return Ok(());
+            }
+            let span = until.saturating_duration_since(Time::now());
+            if span.is_zero() {
+                return Err(LinkError::PeerDead);
+            }
+            if n == 0 {
+                self.quiet.wait(&*self.channel, Some(span));
+                while self.channel.take_event().unwrap_or(false) {}
+            }
+        }
+    }
+}
