@@ -10,4 +10,5 @@ units=$(binary fabric)
 obol=$(binary obol)
 packages gcc libc6-dev libibverbs-dev librdmacm-dev ibverbs-providers iproute2
 OBOL_VERBS_HEADERS=require "$units" --nocapture verbs::sys::layout
-"$VM_HOME/boot" "$VM_HOME/guest/verbs.sh" "/host$tests" "/host$obol"
+# The tests start processes and wait for connections; on a busy host the emulated guest needs minutes for that.
+"$VM_HOME/boot" --timeout 600 "$VM_HOME/guest/verbs.sh" "/host$tests" "/host$obol"
