@@ -25,11 +25,16 @@ pub struct Deployment {
     pub apps: u16,
     /// Lease caches, numbered from 1.
     pub caches: u16,
+    /// What operators call the place that it runs in; a drill names the one that it was made for.
+    pub environment: Name,
     /// Every constant.
     pub profile: Profile,
     /// How its processes reach each other; without one they share the memory of one host.
     pub network: Option<Network>,
 }
+
+/// The environment of a cluster that was started without a label.
+pub const ENVIRONMENT: &str = "local";
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +43,7 @@ struct File {
     coordinators: u16,
     apps: u16,
     caches: u16,
+    environment: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<Network>,
 }
@@ -124,7 +130,8 @@ impl Deployment {
         if coordinators == 0 || u32::from(coordinators) > limit {
             return Err(DeploymentError::Coordinators { wanted: coordinators, limit });
         }
-        let deployment = Self { coordinators, apps, caches, profile, network: None };
+        let environment = Name::new(ENVIRONMENT).unwrap_or_default();
+        let deployment = Self { coordinators, apps, caches, environment, profile, network: None };
         if !deployment.has_room(apps, 0) {
             let limit = (0..apps).rev().find(|&fewer| deployment.has_room(fewer, 0)).unwrap_or(0);
             return Err(DeploymentError::Apps { wanted: apps, limit });
@@ -140,6 +147,21 @@ impl Deployment {
     #[must_use]
     pub fn over(self, network: Network) -> Self {
         Self { network: Some(network), ..self }
+    }
+
+    /// The same under another label.
+    #[must_use]
+    pub fn labelled(self, environment: Name) -> Self {
+        Self { environment, ..self }
+    }
+
+    /// The names of all processes that `up` starts.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let coordinators = (1..=self.coordinators).map(|n| format!("coord-{n}"));
+        let caches = (1..=self.caches).map(|n| format!("cache-{n}"));
+        let nodes = (1..=self.apps).flat_map(|n| [format!("node-{n}"), format!("app-{n}")]);
+        coordinators.chain(caches).chain(nodes).collect()
     }
 
     /// Whether a view of so many app nodes and caches fits a slot's value, together with the members that may have gone
@@ -175,8 +197,8 @@ impl Deployment {
     /// Writes both files into a cluster's directory.
     pub fn save(&self, dir: &Path) -> Result<(), DeploymentError> {
         let Self { coordinators, apps, caches, .. } = *self;
-        let network = self.network.clone();
-        let file = File { schema: DEPLOYMENT_SCHEMA, coordinators, apps, caches, network };
+        let (environment, network) = (self.environment.to_string(), self.network.clone());
+        let file = File { schema: DEPLOYMENT_SCHEMA, coordinators, apps, caches, environment, network };
         let text = toml::to_string(&file)
             .map_err(|e| DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), e.to_string()))?;
         for (name, text) in [(PROFILE_FILE, self.profile.to_toml()), (DEPLOYMENT_FILE, text)] {
@@ -207,7 +229,10 @@ impl Deployment {
                 format!("{} addresses of {} coordinators", network.coordinators.len(), file.coordinators);
             return Err(DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), why));
         }
-        Ok(Self { network: file.network, ..deployment })
+        let environment = Name::new(&file.environment).map_err(|error| {
+            DeploymentError::Malformed(dir.join(DEPLOYMENT_FILE), format!("environment: {error}"))
+        })?;
+        Ok(Self { network: file.network, environment, ..deployment })
     }
 
     /// Name and address of coordinator `number` in its first life: region `number`, generation 1.
@@ -242,14 +267,20 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("obol-deployment-{}", std::process::id()));
         fs::create_dir_all(&dir).expect("a scratch directory");
         let deployment = Deployment::new(5, 2, 1, Profile::default()).expect("five coordinators fit");
+        assert_eq!(deployment.environment.as_str(), ENVIRONMENT);
+        let deployment = deployment.labelled(Name::new("staging").expect("a name"));
+        assert_eq!(deployment.names().len(), 5 + 2 * 2 + 1);
         deployment.save(&dir).expect("saved");
         assert_eq!(Deployment::load(&dir).expect("loaded"), deployment);
         let network = Network::local(0xfedc_ba98_7654_3210, "10.1.0.1".parse().expect("an address"), 7471, 5);
         let deployment = deployment.over(network);
         deployment.save(&dir).expect("saved");
         assert_eq!(Deployment::load(&dir).expect("loaded"), deployment);
-        fs::write(dir.join(DEPLOYMENT_FILE), "schema = 2\ncoordinators = 3\napps = 1\ncaches = 0\n")
-            .expect("written");
+        fs::write(
+            dir.join(DEPLOYMENT_FILE),
+            "schema = 2\ncoordinators = 3\napps = 1\ncaches = 0\nenvironment = \"x\"\n",
+        )
+        .expect("written");
         let refused = Deployment::load(&dir).expect_err("another schema").to_string();
         assert!(refused.contains("schema 2 is not 1"), "{refused}");
         fs::write(dir.join(DEPLOYMENT_FILE), "schema = 1\ncoordinatros = 3\n").expect("written");

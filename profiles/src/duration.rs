@@ -49,7 +49,7 @@ impl std::error::Error for DurationError {}
 /// assert_eq!(obol_profiles::duration::parse("1.5ms"), Ok(Nanos(1_500_000)));
 /// ```
 pub fn parse(text: &str) -> Result<Nanos, DurationError> {
-    let quoted = || crate::error::shortened(text);
+    let quoted = || crate::document::shortened(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
@@ -61,7 +61,7 @@ pub fn parse(text: &str) -> Result<Nanos, DurationError> {
         return Err(DurationError::NoUnit(quoted()));
     }
     let Some((_, scale)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
-        return Err(DurationError::Unit(quoted(), crate::error::shortened(unit)));
+        return Err(DurationError::Unit(quoted(), crate::document::shortened(unit)));
     };
     let long = || DurationError::TooLong(quoted());
     let whole = whole.parse::<u64>().ok().and_then(|n| n.checked_mul(scale)).ok_or_else(long)?;

@@ -5,6 +5,7 @@ use crate::duration::DurationError;
 use core::fmt;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NameError;
+use std::borrow::Cow;
 
 /// Why there is no profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +44,9 @@ pub struct Problem {
     pub fault: Fault,
 }
 
+/// A name that may come from a file.
+pub type Text = Cow<'static, str>;
+
 /// What is wrong. `key` is a full path such as `lease.duration`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -60,19 +64,19 @@ pub enum Fault {
         /// As written.
         key: String,
         /// What was probably meant.
-        nearest: Option<&'static str>,
+        nearest: Option<Text>,
     },
     /// No such table.
     UnknownTable {
         /// As written.
         table: String,
         /// What was probably meant.
-        nearest: Option<&'static str>,
+        nearest: Option<Text>,
     },
     /// A key that must be there is not.
     MissingKey {
         /// Which.
-        key: &'static str,
+        key: Text,
         /// What it wants to be.
         wanted: String,
     },
@@ -81,31 +85,31 @@ pub enum Fault {
     /// A value of another type.
     WrongType {
         /// Which key or table.
-        key: &'static str,
+        key: Text,
         /// What is there.
         found: String,
         /// What must be there.
         wanted: String,
     },
     /// A text that is no duration.
-    Duration(&'static str, DurationError),
+    Duration(Text, DurationError),
     /// A text that is no name.
-    Name(&'static str, NameError),
+    Name(Text, NameError),
     /// A text that is none of those that the key takes.
     Choice {
         /// Which key.
-        key: &'static str,
+        key: Text,
         /// The value.
         found: String,
         /// What it takes.
-        options: Vec<&'static str>,
+        options: Vec<Text>,
         /// What was probably meant.
-        nearest: Option<&'static str>,
+        nearest: Option<Text>,
     },
     /// A value that is too small or too large.
     Bounds {
         /// Which key.
-        key: &'static str,
+        key: Text,
         /// The value.
         found: String,
         /// The smallest that works.
@@ -133,9 +137,9 @@ pub enum Fault {
     },
 }
 
-struct DidYouMean(Option<&'static str>);
+struct DidYouMean<'a>(Option<&'a str>);
 
-impl fmt::Display for DidYouMean {
+impl fmt::Display for DidYouMean<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.map_or(Ok(()), |name| write!(f, "; did you mean {name}?"))
     }
@@ -150,7 +154,9 @@ impl fmt::Display for Fault {
                 "schema is {found}, but this obol reads schema {known} only; take the obol that the profile was \
                  written for, or rewrite it for schema {known}"
             ),
-            Self::UnknownKey { key, nearest } => write!(f, "unknown key {key}{}", DidYouMean(*nearest)),
+            Self::UnknownKey { key, nearest } => {
+                write!(f, "unknown key {key}{}", DidYouMean(nearest.as_deref()))
+            }
             Self::UnknownTable { table, nearest: None } => write!(f, "unknown table [{table}]"),
             Self::UnknownTable { table, nearest: Some(nearest) } => {
                 write!(f, "unknown table [{table}]; did you mean [{nearest}]?")
@@ -164,7 +170,7 @@ impl fmt::Display for Fault {
                 f,
                 "{key} is {found:?}, but must be one of {}{}",
                 options.join(", "),
-                DidYouMean(*nearest)
+                DidYouMean(nearest.as_deref())
             ),
             Self::Bounds { key, found, low, high } => {
                 write!(f, "{key} is {found}, but must lie in {low}..={high}")
@@ -190,43 +196,18 @@ impl fmt::Display for ProfileError {
                 crate::BUILTIN.join(", "),
             ),
             Self::Unreadable { path, reason } => write!(f, "{path}: {reason}"),
-            Self::Refused { origin, problems } => {
-                for (n, Problem { line, column, fault }) in problems.iter().enumerate() {
-                    let newline = if n > 0 { "\n" } else { "" };
-                    write!(f, "{newline}{origin}:{line}:{column}: {fault}")?;
-                }
-                Ok(())
-            }
+            Self::Refused { origin, problems } => write_problems(f, origin, problems),
         }
     }
 }
 
 impl std::error::Error for ProfileError {}
 
-/// Characters of a file that an error repeats.
-const QUOTE_CHARS_MAX: usize = 40;
-
-/// A piece of user text, short enough for an error.
-pub(crate) fn shortened(text: &str) -> String {
-    match text.char_indices().nth(QUOTE_CHARS_MAX) {
-        Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
+/// A line for each problem: `mine.toml:12:1: unknown key ..`.
+pub fn write_problems(f: &mut fmt::Formatter<'_>, origin: &str, problems: &[Problem]) -> fmt::Result {
+    for (n, Problem { line, column, fault }) in problems.iter().enumerate() {
+        let newline = if n > 0 { "\n" } else { "" };
+        write!(f, "{newline}{origin}:{line}:{column}: {fault}")?;
     }
-}
-
-/// How far a misspelt name may be from the one that was meant.
-const DISTANCE_MAX: usize = 3;
-
-/// The candidate that is most like `given`, if one is near enough: at most [`DISTANCE_MAX`] slips, and fewer than
-/// half of the name, or any short name would be like any other.
-pub(crate) fn nearest(
-    given: &str,
-    candidates: impl IntoIterator<Item = &'static str>,
-) -> Option<&'static str> {
-    candidates
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(given, name), name))
-        .filter(|(distance, name)| *distance <= DISTANCE_MAX && distance * 2 < name.len())
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, name)| name)
+    Ok(())
 }

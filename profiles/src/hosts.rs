@@ -14,9 +14,8 @@
 //! caches = ["cache-1"]
 //! ```
 
-use crate::error::{nearest, shortened};
+use crate::document::{nearest, place, shortened};
 use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, name_fault, parse_id};
-use crate::read::place;
 use crate::{Deployment, Profile};
 use obol_fabric::Name;
 use std::collections::BTreeSet;

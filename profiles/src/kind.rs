@@ -1,8 +1,9 @@
 //! The kinds of values: how each is read from TOML, bounded, written and described.
 
 use crate::Profile;
+use crate::document::{found, nearest, number, shortened, span, to_u32};
 use crate::duration;
-use crate::error::{Fault, nearest, shortened};
+use crate::error::Fault;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Layout, Limits, Name, Nanos};
@@ -78,7 +79,7 @@ impl Kind {
         value: &DeValue<'_>,
         profile: &mut Profile,
     ) -> Result<(), Fault> {
-        let wrong_type = || Fault::WrongType { key, found: found(value), wanted: self.wanted() };
+        let wrong_type = || Fault::WrongType { key: key.into(), found: found(value), wanted: self.wanted() };
         match self {
             Self::Schema => {
                 let number = value.as_integer().ok_or_else(wrong_type)?;
@@ -88,7 +89,7 @@ impl Kind {
             }
             Self::Name(at) => {
                 let text = value.as_str().ok_or_else(wrong_type)?;
-                *at(profile) = Name::new(text).map_err(|error| Fault::Name(key, error))?;
+                *at(profile) = Name::new(text).map_err(|error| Fault::Name(key.into(), error))?;
             }
             Self::Line(at) => {
                 let text = value.as_str().ok_or_else(wrong_type)?;
@@ -97,7 +98,7 @@ impl Kind {
                     || text.chars().count() > LINE_CHARS_MAX
                 {
                     let found = format!("{:?}", shortened(text));
-                    return Err(Fault::WrongType { key, found, wanted: self.wanted() });
+                    return Err(Fault::WrongType { key: key.into(), found, wanted: self.wanted() });
                 }
                 text.clone_into(at(profile));
             }
@@ -146,10 +147,10 @@ impl Kind {
                 let names = options.iter().map(|option| option.name);
                 let option =
                     options.iter().find(|option| option.name == text).ok_or_else(|| Fault::Choice {
-                        key,
+                        key: key.into(),
                         found: shortened(text),
-                        options: names.clone().collect(),
-                        nearest: nearest(text, names.clone()),
+                        options: names.clone().map(Into::into).collect(),
+                        nearest: nearest(text, names.clone()).map(Into::into),
                     })?;
                 (option.take)(profile);
             }
@@ -215,52 +216,9 @@ impl Kind {
     }
 }
 
-/// What a value is, for an error: its type, and itself if that is short.
-fn found(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::String(text) => format!("the string {:?}", shortened(text)),
-        DeValue::Integer(number) => format!("the integer {}", shortened(&number.to_string())),
-        DeValue::Float(number) => format!("the float {}", shortened(&number.to_string())),
-        DeValue::Boolean(flag) => format!("the boolean {flag}"),
-        DeValue::Datetime(_) => "a date or time".to_owned(),
-        DeValue::Array(_) => "an array".to_owned(),
-        DeValue::Table(_) => "a table".to_owned(),
-    }
-}
-
 /// The same for a value where a table belongs.
 pub(crate) fn not_a_table(table: &'static str, value: &DeValue<'_>) -> Fault {
-    Fault::WrongType { key: table, found: found(value), wanted: format!("a table, [{table}]") }
-}
-
-/// The duration in a value; nothing if its type is another.
-fn span(key: &'static str, value: &DeValue<'_>, (low, high): (Nanos, Nanos)) -> Option<Result<Nanos, Fault>> {
-    let span = match duration::parse(value.as_str()?) {
-        Ok(span) => span,
-        Err(error) => return Some(Err(Fault::Duration(key, error))),
-    };
-    if (low..=high).contains(&span) {
-        return Some(Ok(span));
-    }
-    let [found, low, high] = [span, low, high].map(duration::print);
-    Some(Err(Fault::Bounds { key, found, low, high }))
-}
-
-/// The whole number in a value; nothing if its type is another.
-fn number(key: &'static str, value: &DeValue<'_>, (low, high): (u32, u32)) -> Option<Result<u32, Fault>> {
-    let written = value.as_integer()?;
-    let number = to_u32(value).filter(|number| (low..=high).contains(number));
-    Some(number.ok_or_else(|| Fault::Bounds {
-        key,
-        found: shortened(&written.to_string()),
-        low: low.to_string(),
-        high: high.to_string(),
-    }))
-}
-
-fn to_u32(value: &DeValue<'_>) -> Option<u32> {
-    let written = value.as_integer()?;
-    u32::from_str_radix(written.as_str(), written.radix()).ok()
+    Fault::WrongType { key: table.into(), found: found(value), wanted: format!("a table, [{table}]") }
 }
 
 /// The smallest limits that work.

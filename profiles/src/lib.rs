@@ -14,6 +14,7 @@
 
 mod check;
 pub mod deployment;
+pub mod document;
 pub mod duration;
 mod error;
 pub mod hosts;
@@ -27,7 +28,7 @@ mod site;
 mod write;
 
 pub use deployment::{Deployment, DeploymentError};
-pub use error::{Fault, Problem, ProfileError};
+pub use error::{Fault, Problem, ProfileError, Text, write_problems};
 pub use hosts::{Hosts, HostsError};
 pub use kind::SCHEMA;
 pub use load::BUILTIN;

@@ -1,6 +1,7 @@
 //! Where profiles come from: built into the program, or a file.
 
-use crate::error::{ProfileError, nearest};
+use crate::document::nearest;
+use crate::error::ProfileError;
 use crate::{Profile, read, write};
 use std::fs::File;
 use std::io::Read as _;

@@ -5,7 +5,8 @@
 
 use crate::Profile;
 use crate::check::RULES;
-use crate::error::{Fault, Problem, ProfileError, nearest, shortened};
+use crate::document::{Faults, bare, nearest};
+use crate::error::{Fault, ProfileError};
 use crate::keys::{KEYS, tables};
 use crate::kind::not_a_table;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,56 +21,26 @@ pub(crate) fn read(text: &str, origin: &str) -> Result<Profile, ProfileError> {
     let future = reader.values();
     if let Some(future) = future {
         // Whatever else looks wrong may be right in that schema.
-        reader.faults = vec![future];
+        reader.faults = Faults::default();
+        reader.fault(future.0, future.1);
     } else if syntax.is_empty() {
         reader.missing();
         reader.rules();
     } else {
-        let shadows: Vec<_> =
-            syntax.iter().map(|error| shadow(text, error.span().map_or(0, |span| span.start))).collect();
-        reader.faults.retain(|(at, _)| !shadows.iter().any(|shadow| shadow.contains(at)));
-        reader.faults.extend(syntax.iter().map(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            (at, Fault::Syntax(error.message().replace('\n', ", ")))
-        }));
+        reader.faults.with_syntax(text, &syntax);
     }
     if reader.faults.is_empty() {
         return Ok(reader.profile);
     }
-    reader.faults.sort_by_key(|(at, _)| *at);
-    let problems = reader
-        .faults
-        .into_iter()
-        .map(|(at, fault)| {
-            let (line, column) = place(text, at);
-            Problem { line, column, fault }
-        })
-        .collect();
+    let problems = reader.faults.problems(text);
     Err(ProfileError::Refused { origin: origin.to_owned(), problems })
-}
-
-/// Line and column of a byte, both from 1; columns count characters.
-pub(crate) fn place(text: &str, at: usize) -> (usize, usize) {
-    let before = text.get(..at).unwrap_or(text);
-    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
-}
-
-/// What a syntax error at this byte may have spoilt: from its line to the next table header.
-fn shadow(text: &str, at: usize) -> std::ops::Range<usize> {
-    let start = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
-    let rest = text.get(at..).unwrap_or("");
-    let lines = rest.match_indices('\n').map(|(newline, _)| newline + 1);
-    let next = lines.into_iter().find(|line| rest[*line..].trim_start_matches([' ', '\t']).starts_with('['));
-    start..next.map_or(usize::MAX, |line| at + line)
 }
 
 type Entry<'d, 'i> = (&'d Spanned<DeString<'i>>, &'d Spanned<DeValue<'i>>);
 
 struct Reader<'d, 'i> {
     profile: Profile,
-    /// Faults and their bytes.
-    faults: Vec<(usize, Fault)>,
+    faults: Faults,
     /// What the document says, by path.
     entries: BTreeMap<&'static str, Entry<'d, 'i>>,
     /// Where each table is.
@@ -84,7 +55,7 @@ impl Default for Reader<'_, '_> {
     fn default() -> Self {
         Self {
             profile: Profile::blank(),
-            faults: Vec::new(),
+            faults: Faults::default(),
             entries: BTreeMap::new(),
             tables: BTreeMap::new(),
             suggested: BTreeSet::new(),
@@ -95,7 +66,7 @@ impl Default for Reader<'_, '_> {
 
 impl<'d, 'i> Reader<'d, 'i> {
     fn fault(&mut self, at: usize, fault: Fault) {
-        self.faults.push((at, fault));
+        self.faults.add(at, fault);
     }
 
     /// Sorts the document into known keys and unknown ones.
@@ -140,10 +111,10 @@ impl<'d, 'i> Reader<'d, 'i> {
         };
         let (nearest, fault) = if is_table {
             let nearest = nearest(name.get_ref(), tables().filter(|_| table.is_none()));
-            (nearest, Fault::UnknownTable { table: written, nearest })
+            (nearest, Fault::UnknownTable { table: written, nearest: nearest.map(Into::into) })
         } else {
             let nearest = nearest_key(table, name.get_ref());
-            (nearest, Fault::UnknownKey { key: written, nearest })
+            (nearest, Fault::UnknownKey { key: written, nearest: nearest.map(Into::into) })
         };
         self.suggested.extend(nearest);
         self.fault(name.span().start, fault);
@@ -188,7 +159,7 @@ impl<'d, 'i> Reader<'d, 'i> {
             };
             let there = self.entries.contains_key(key.path) || self.suggested.contains(key.path);
             if !there && key.kind.applies(&mut self.profile) {
-                self.fault(at, Fault::MissingKey { key: key.path, wanted: key.kind.wanted() });
+                self.fault(at, Fault::MissingKey { key: key.path.into(), wanted: key.kind.wanted() });
             }
         }
     }
@@ -204,13 +175,6 @@ impl<'d, 'i> Reader<'d, 'i> {
             }
         }
     }
-}
-
-/// A key as TOML writes it: bare, or quoted if it holds anything unusual.
-fn bare(name: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    let short = shortened(name);
-    if !name.is_empty() && name.chars().all(plain) { short } else { format!("{short:?}") }
 }
 
 /// The key that was probably meant: one with a similar name in the same table, or with the same name in another.

@@ -1,0 +1,140 @@
+//! What every file of this format shares: faults with their line and column, values with their bounds, and the nearest
+//! known name for a wrong one. Profiles are read with it, and so are drills.
+
+use crate::duration;
+use crate::error::{Fault, Problem};
+use obol_fabric::Nanos;
+use toml::de::DeValue;
+
+/// Faults of one text, each with the byte where it is.
+#[derive(Debug, Default)]
+pub struct Faults(Vec<(usize, Fault)>);
+
+impl Faults {
+    /// Adds one.
+    pub fn add(&mut self, at: usize, fault: Fault) {
+        self.0.push((at, fault));
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Forgets what may only follow from a syntax error, and adds the syntax errors themselves.
+    pub fn with_syntax(&mut self, text: &str, errors: &[toml::de::Error]) {
+        let at = |error: &toml::de::Error| error.span().map_or(0, |span| span.start);
+        let shadows: Vec<_> = errors.iter().map(|error| shadow(text, at(error))).collect();
+        self.0.retain(|(at, _)| !shadows.iter().any(|shadow| shadow.contains(at)));
+        self.0.extend(
+            errors.iter().map(|error| (at(error), Fault::Syntax(error.message().replace('\n', ", ")))),
+        );
+    }
+
+    /// All of them in the order of the text.
+    #[must_use]
+    pub fn problems(mut self, text: &str) -> Vec<Problem> {
+        self.0.sort_by_key(|(at, _)| *at);
+        let placed = |(at, fault)| {
+            let (line, column) = place(text, at);
+            Problem { line, column, fault }
+        };
+        self.0.into_iter().map(placed).collect()
+    }
+}
+
+/// Line and column of a byte, both from 1; columns count characters.
+pub(crate) fn place(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+}
+
+/// What a syntax error at this byte may have spoilt: from its line to the next table header.
+fn shadow(text: &str, at: usize) -> std::ops::Range<usize> {
+    let start = text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
+    let rest = text.get(at..).unwrap_or("");
+    let lines = rest.match_indices('\n').map(|(newline, _)| newline + 1);
+    let next = lines.into_iter().find(|line| rest[*line..].trim_start_matches([' ', '\t']).starts_with('['));
+    start..next.map_or(usize::MAX, |line| at + line)
+}
+
+/// What a value is, for an error: its type, and itself if that is short.
+#[must_use]
+pub fn found(value: &DeValue<'_>) -> String {
+    match value {
+        DeValue::String(text) => format!("the string {:?}", shortened(text)),
+        DeValue::Integer(number) => format!("the integer {}", shortened(&number.to_string())),
+        DeValue::Float(number) => format!("the float {}", shortened(&number.to_string())),
+        DeValue::Boolean(flag) => format!("the boolean {flag}"),
+        DeValue::Datetime(_) => "a date or time".to_owned(),
+        DeValue::Array(_) => "an array".to_owned(),
+        DeValue::Table(_) => "a table".to_owned(),
+    }
+}
+
+/// The duration in a value; nothing if its type is another.
+pub fn span(key: &str, value: &DeValue<'_>, (low, high): (Nanos, Nanos)) -> Option<Result<Nanos, Fault>> {
+    let span = match duration::parse(value.as_str()?) {
+        Ok(span) => span,
+        Err(error) => return Some(Err(Fault::Duration(key.to_owned().into(), error))),
+    };
+    if (low..=high).contains(&span) {
+        return Some(Ok(span));
+    }
+    let [found, low, high] = [span, low, high].map(duration::print);
+    Some(Err(Fault::Bounds { key: key.to_owned().into(), found, low, high }))
+}
+
+/// The whole number in a value; nothing if its type is another.
+pub fn number(key: &str, value: &DeValue<'_>, (low, high): (u32, u32)) -> Option<Result<u32, Fault>> {
+    let written = value.as_integer()?;
+    let number = to_u32(value).filter(|number| (low..=high).contains(number));
+    Some(number.ok_or_else(|| Fault::Bounds {
+        key: key.to_owned().into(),
+        found: shortened(&written.to_string()),
+        low: low.to_string(),
+        high: high.to_string(),
+    }))
+}
+
+pub(crate) fn to_u32(value: &DeValue<'_>) -> Option<u32> {
+    let written = value.as_integer()?;
+    u32::from_str_radix(written.as_str(), written.radix()).ok()
+}
+
+/// A key as TOML writes it: bare, or quoted if it holds anything unusual.
+#[must_use]
+pub fn bare(name: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let short = shortened(name);
+    if !name.is_empty() && name.chars().all(plain) { short } else { format!("{short:?}") }
+}
+
+/// Characters of a file that an error repeats.
+const QUOTE_CHARS_MAX: usize = 40;
+
+/// A piece of user text, short enough for an error.
+#[must_use]
+pub fn shortened(text: &str) -> String {
+    match text.char_indices().nth(QUOTE_CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// How far a misspelt name may be from the one that was meant.
+const DISTANCE_MAX: usize = 3;
+
+/// The candidate that is most like `given`, if one is near enough: at most [`DISTANCE_MAX`] slips, and fewer than
+/// half of the name, or any short name would be like any other.
+#[must_use]
+pub fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    candidates
+        .into_iter()
+        .map(|name| (strsim::damerau_levenshtein(given, name), name))
+        .filter(|(distance, name)| *distance <= DISTANCE_MAX && distance * 2 < name.len())
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
