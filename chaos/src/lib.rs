@@ -4,6 +4,8 @@
 pub mod campaign;
 pub mod control;
 pub mod drill;
+pub mod drillfile;
+pub mod drills;
 pub mod observe;
 pub mod stats;
 pub mod timeline;

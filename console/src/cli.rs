@@ -79,9 +79,11 @@ pub(crate) enum Command {
     Start(Target),
     /// End a cluster, and clean up what a crashed `up` left behind
     Down,
-    /// Kill processes again and again and measure how long the survivors need
+    /// Break a cluster on purpose, and judge how it bears that
     #[command(after_help = "Needs a cluster that was started by `obol up`, which starts the replacements.\n\
-        A drill is void, not failed, where its measurement can not be trusted.")]
+        A drill is void, not failed, where its measurement can not be trusted.\n\
+        \nQuick: obol drill app --count 300\n\
+        From a file: obol drill list; obol drill show freeze > mine.toml; obol drill plan ./mine.toml")]
     Drill(Drill),
     /// Measure this host's floor and the product in one run, and print their ratios
     Bench(Bench),
@@ -168,6 +170,9 @@ pub(crate) struct Up {
     /// Profile: laptop, dedicated, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
+    /// What this place is called; a drill runs only where it was made for
+    #[arg(long, value_name = "LABEL", default_value = obol_profiles::deployment::ENVIRONMENT)]
+    pub(crate) environment: obol_fabric::Name,
     /// Do not show the cluster; print one line when it is up
     #[arg(long)]
     pub(crate) headless: bool,
@@ -288,15 +293,51 @@ pub(crate) enum DrillKind {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Drill {
+    #[command(subcommand)]
+    pub(crate) command: Option<DrillCommand>,
     /// Who dies: an app, the leading coordinator, a lease cache, or several at once
-    pub(crate) kind: DrillKind,
+    #[arg(required = true)]
+    pub(crate) kind: Option<DrillKind>,
     /// Repetitions; a p99 is claimed from 299 on
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: u32,
     /// Pause between repetitions
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub(crate) gap: Duration,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Drills from files.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DrillCommand {
+    /// List the drills that ship
+    List(Json),
+    /// Print a drill that ships, as a start for one's own
+    Show {
+        /// Its name
+        drill: String,
+    },
+    /// Print the JSON Schema of drill files
+    Schema,
+    /// Tell what a drill would hit, and what each guard says; touches nothing
+    #[command(after_help = "Exit codes: 0 it may run, 2 a guard or the file refuses it.")]
+    Plan(DrillFile),
+    /// Look whether the steady state of a drill holds
+    #[command(
+        after_help = "Exit codes: 0 it holds, 1 it does not, 2 the file or the cluster can not be had."
+    )]
+    Probes(DrillFile),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillFile {
+    /// A drill that ships (`obol drill list`), or a file if it has a '/' or ends in .toml
+    #[arg(value_name = "FILE|NAME")]
+    pub(crate) drill: String,
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,

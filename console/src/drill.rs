@@ -1,6 +1,7 @@
 //! `obol drill`: run a drill and print its report.
 
 use crate::cli::{Drill, DrillKind};
+use crate::drills;
 use crate::output::{self, Failure};
 use obol_chaos::drill::{self, Plan, Report, Verdict, Victims};
 use obol_chaos::stats::{P99_SAMPLES_MIN, Summary};
@@ -12,7 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCode, Failure> {
-    let victims = match options.kind {
+    if let Some(command) = &options.command {
+        return drills::run(root, cluster, command);
+    }
+    let Some(kind) = options.kind else {
+        return Err(Failure::Refused("say who dies, or which drill; see `obol drill --help`".to_owned()));
+    };
+    let victims = match kind {
         DrillKind::App => Victims::App,
         DrillKind::Leader => Victims::Leader,
         DrillKind::Cache => Victims::Cache,

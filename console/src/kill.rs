@@ -6,6 +6,7 @@ use obol_chaos::control::{self, ControlError, Request};
 use obol_chaos::observe::{Observer, Process, Snapshot};
 use obol_fabric::Name;
 use obol_fabric::shm::{Cluster, ShmError};
+use obol_membership::Kind;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -136,7 +137,8 @@ fn kill_all(cluster: &Cluster) {
     let end = Instant::now() + DOWN_TIMEOUT;
     while Instant::now() < end {
         let mut live = 0;
-        for info in cluster.regions() {
+        // A drill that runs beside the cluster is not of it.
+        for info in cluster.regions().into_iter().filter(|info| Kind::from_number(info.kind).is_some()) {
             let mut processes = vec![info.process];
             if let Ok(region) = obol_fabric::shm::Observed::open(cluster, info.number) {
                 let seats = 1..cluster.layout().limits().seats as u16;

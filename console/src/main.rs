@@ -6,6 +6,7 @@ mod coordinators;
 mod daemons;
 mod directory;
 mod drill;
+mod drills;
 mod events;
 mod fabric;
 mod kill;

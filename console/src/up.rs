@@ -203,7 +203,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
     let profile_name = profile.name;
     let deployment = Deployment::new(options.coordinators, options.apps, options.caches, profile)
-        .map_err(Failure::refused)?;
+        .map_err(Failure::refused)?
+        .labelled(options.environment);
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;

@@ -132,6 +132,8 @@ pub enum Group {
     Coordinators,
     /// Every process of the cluster that runs a machine, coordinators included.
     Everyone,
+    /// The helpers of a drill, which wait for its cue.
+    Drills,
 }
 
 impl Group {
@@ -141,6 +143,7 @@ impl Group {
         match self {
             Self::Coordinators => 1,
             Self::Everyone => 2,
+            Self::Drills => 4,
         }
     }
 }

@@ -33,6 +33,13 @@ pub enum Answer {
     Refused,
 }
 
+/// The lease cache of a view that a member asks first, as long as it answers. Each member has its own order of them, so
+/// that they share the work.
+#[must_use]
+pub fn preferred(view: &View, me: Incarnation) -> Option<Incarnation> {
+    view.of_kind(Kind::LeaseCache).map(|m| m.incarnation).min_by_key(|who| mix(me.0, who.0))
+}
+
 /// The caches of the newest view, as one member sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Source {

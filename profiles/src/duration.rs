@@ -7,6 +7,9 @@ use obol_fabric::Nanos;
 /// Units and their length in nanoseconds, longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
+/// A unit that is read and never printed: not every span has a finite number of them.
+const MINUTE: (&str, u64) = ("m", 60 * 1_000_000_000);
+
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DurationError {
@@ -29,10 +32,10 @@ impl fmt::Display for DurationError {
                 write!(f, "{text:?} is no duration; write a number and a unit, as in \"20ms\"")
             }
             Self::NoUnit(text) => {
-                write!(f, "{text:?} has no unit; write ns, us, ms or s behind the number, as in \"20ms\"")
+                write!(f, "{text:?} has no unit; write ns, us, ms, s or m behind the number, as in \"20ms\"")
             }
             Self::Unit(text, unit) => {
-                write!(f, "{text:?} has the unknown unit {unit:?}; units are ns, us, ms and s")
+                write!(f, "{text:?} has the unknown unit {unit:?}; units are ns, us, ms, s and m")
             }
             Self::TooFine(text) => write!(f, "{text:?} is finer than a nanosecond"),
             Self::TooLong(text) => write!(f, "{text:?} is longer than 584 years"),
@@ -60,7 +63,7 @@ pub fn parse(text: &str) -> Result<Nanos, DurationError> {
     if unit.is_empty() {
         return Err(DurationError::NoUnit(quoted()));
     }
-    let Some((_, scale)) = UNITS.into_iter().find(|(name, _)| *name == unit) else {
+    let Some((_, scale)) = UNITS.into_iter().chain([MINUTE]).find(|(name, _)| *name == unit) else {
         return Err(DurationError::Unit(quoted(), crate::document::shortened(unit)));
     };
     let long = || DurationError::TooLong(quoted());
@@ -110,6 +113,8 @@ mod tests {
             ("1.000us", 1_000),
             ("7ns", 7),
             ("0s", 0),
+            ("30m", 1_800_000_000_000),
+            ("0.5m", 30_000_000_000),
             ("18446744073.709551615s", u64::MAX),
         ] {
             assert_eq!(parse(text), Ok(Nanos(nanos)), "{text}");
@@ -121,14 +126,17 @@ mod tests {
         let refused = |text| parse(text).expect_err(text).to_string();
         assert_eq!(
             refused("20"),
-            r#""20" has no unit; write ns, us, ms or s behind the number, as in "20ms""#
+            r#""20" has no unit; write ns, us, ms, s or m behind the number, as in "20ms""#
         );
-        assert_eq!(refused("20 ms"), r#""20 ms" has the unknown unit " ms"; units are ns, us, ms and s"#);
-        assert_eq!(refused("2min"), r#""2min" has the unknown unit "min"; units are ns, us, ms and s"#);
+        assert_eq!(refused("20 ms"), r#""20 ms" has the unknown unit " ms"; units are ns, us, ms, s and m"#);
+        assert_eq!(refused("2min"), r#""2min" has the unknown unit "min"; units are ns, us, ms, s and m"#);
         let no_number = r#" is no duration; write a number and a unit, as in "20ms""#;
         for text in ["", "ms", "-5ms", "+5ms", ".5s", "5.s", "1.2.3s", "1e3s"] {
             if text == "1e3s" {
-                assert_eq!(refused(text), r#""1e3s" has the unknown unit "e3s"; units are ns, us, ms and s"#);
+                assert_eq!(
+                    refused(text),
+                    r#""1e3s" has the unknown unit "e3s"; units are ns, us, ms, s and m"#
+                );
             } else {
                 assert_eq!(refused(text), format!("{text:?}{no_number}"));
             }

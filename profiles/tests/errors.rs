@@ -136,11 +136,11 @@ fn a_value_of_another_type_is_shown() {
 fn a_bad_duration_says_what_to_write() {
     assert_eq!(
         said(&[("\"20ms\"", "\"20\"")]),
-        "mine.toml:duration:12: lease.duration: \"20\" has no unit; write ns, us, ms or s behind the number, as in \"20ms\""
+        "mine.toml:duration:12: lease.duration: \"20\" has no unit; write ns, us, ms, s or m behind the number, as in \"20ms\""
     );
     assert_eq!(
         said(&[("\"20ms\"", "\"20 m\"")]),
-        "mine.toml:duration:12: lease.duration: \"20 m\" has the unknown unit \" m\"; units are ns, us, ms and s"
+        "mine.toml:duration:12: lease.duration: \"20 m\" has the unknown unit \" m\"; units are ns, us, ms, s and m"
     );
 }
 

@@ -12,6 +12,7 @@ pub(crate) mod link;
 mod map;
 mod memory;
 mod occupancy;
+pub mod peer;
 pub(crate) mod process;
 pub(crate) mod reader;
 pub(crate) mod region;

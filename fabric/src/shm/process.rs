@@ -31,7 +31,7 @@ pub(crate) enum Life {
 
 impl Process {
     /// The calling process.
-    pub(crate) fn current() -> io::Result<Self> {
+    pub fn current() -> io::Result<Self> {
         let pid = std::process::id();
         Ok(Self { pid, started: start_time("self")? })
     }
@@ -98,6 +98,16 @@ impl Held {
     /// Sends it SIGTERM.
     pub fn terminate(&self) -> io::Result<()> {
         self.signal(libc::SIGTERM)
+    }
+
+    /// Stops it where it stands (SIGSTOP).
+    pub fn freeze(&self) -> io::Result<()> {
+        self.signal(libc::SIGSTOP)
+    }
+
+    /// Lets it go on (SIGCONT); nothing happens to one that is not stopped.
+    pub fn thaw(&self) -> io::Result<()> {
+        self.signal(libc::SIGCONT)
     }
 
     /// Whether it has ended.

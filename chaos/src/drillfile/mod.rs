@@ -1,0 +1,609 @@
+//! Drill files: what must hold, what breaks, on which cue, how often, and which bounds the figures must meet.
+//!
+//! A file is read strictly: unknown keys, values out of bounds, and percentiles that so few repetitions can not claim
+//! are refused, all at once, with line, column and the nearest known name. Nothing here touches a cluster.
+
+mod read;
+mod schema;
+mod section;
+mod shipped;
+
+pub use read::{DrillFileError, parse};
+pub use schema::schema;
+pub use shipped::{Shipped, load, shipped};
+
+use obol_fabric::{Name, Nanos};
+use serde::Serialize;
+
+/// The schema that this program reads.
+pub const SCHEMA: u32 = 1;
+
+/// A drill.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drill {
+    /// What it is called.
+    pub id: String,
+    /// What it does, in one line.
+    pub title: String,
+    /// The label that the cluster must have been started with.
+    pub environment: Name,
+    /// Every random choice derives from it.
+    pub seed: u32,
+    /// How often.
+    pub repeat: Repeat,
+    /// The drill ends after this time, however many repetitions are left.
+    pub timeout: Nanos,
+    /// What no repetition may do.
+    pub guards: Guards,
+    /// Who may be hit, by name.
+    pub targets: Vec<Target>,
+    /// What must hold before and after.
+    pub steady: Vec<Steady>,
+    /// What happens in each repetition, in this order.
+    pub steps: Vec<Step>,
+    /// Bounds on the figures.
+    pub expect: Vec<Expect>,
+    /// What is mended after a repetition.
+    pub rollback: Rollback,
+    /// Files that the run leaves.
+    pub report: ReportFiles,
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Repeat {
+    /// Repetitions that count.
+    pub count: u32,
+    /// Repetitions before them, which do not.
+    pub warmup: u32,
+    /// Pause after each.
+    pub gap: Nanos,
+    /// The drill ends after so many failed repetitions.
+    pub stop_after_failures: u32,
+}
+
+/// What no repetition may do. The runner and each helper check them, each by what it sees itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Guards {
+    /// Processes that one repetition may hit.
+    pub max_targets: u32,
+    /// Coordinators that must be left.
+    pub keep_acceptors: Keep,
+    /// Lease caches that must be left.
+    pub keep_lease_caches: u32,
+    /// Host names that are never touched; `*` stands for any text.
+    pub deny_hosts: Vec<String>,
+    /// Whether a person has to say yes.
+    pub require_confirm: bool,
+    /// A helper undoes its faults if it hears nothing for so long.
+    pub dead_man: Nanos,
+    /// When the drill is aborted.
+    pub abort: Vec<Abort>,
+}
+
+impl Default for Guards {
+    fn default() -> Self {
+        Self {
+            max_targets: 3,
+            keep_acceptors: Keep::Majority,
+            keep_lease_caches: 0,
+            deny_hosts: Vec::new(),
+            require_confirm: false,
+            dead_man: Nanos::from_secs(3),
+            abort: Vec::new(),
+        }
+    }
+}
+
+/// How many must be left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// More than half.
+    Majority,
+    /// So many.
+    Number(u32),
+}
+
+/// A condition that aborts the drill.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Abort {
+    /// What is looked at.
+    pub metric: AbortMetric,
+    /// Aborts above this value.
+    pub above: f64,
+    /// In so many repetitions one after the other.
+    pub samples: u32,
+}
+
+/// What an abort condition looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AbortMetric {
+    /// How long two incompatible views could be used at the same time, in nanoseconds.
+    OverlapNs,
+    /// Cue to the last survivor's `active`, in microseconds.
+    UnavailableUs,
+    /// Members that were removed although nobody had hit them.
+    FalseSuspicions,
+    /// Skew of the stamps of one cue, in microseconds.
+    SkewUs,
+}
+
+impl AbortMetric {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("overlap_ns", Self::OverlapNs),
+        ("unavailable_us", Self::UnavailableUs),
+        ("false_suspicions", Self::FalseSuspicions),
+        ("skew_us", Self::SkewUs),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, metric)| *metric == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Who may be hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What the drill calls it.
+    pub name: String,
+    /// Which kind of process.
+    pub kind: TargetKind,
+    /// Which of them.
+    pub select: Select,
+    /// For a lease cache: it is the one that renews this target's leases.
+    pub serving: Option<String>,
+}
+
+/// Which kind of process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TargetKind {
+    /// An application.
+    App,
+    /// A node's agent, without its apps.
+    Agent,
+    /// An agent together with the apps in its seats.
+    Node,
+    /// A coordinator.
+    Coordinator,
+    /// A lease cache.
+    LeaseCache,
+}
+
+impl TargetKind {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("app", Self::App),
+        ("agent", Self::Agent),
+        ("node", Self::Node),
+        ("coordinator", Self::Coordinator),
+        ("lease-cache", Self::LeaseCache),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// Which of the processes of a kind. Chosen anew for each repetition, from the drill's seed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// Any one.
+    One,
+    /// Every one.
+    All,
+    /// So many.
+    Fixed(u32),
+    /// So many of a hundred, rounded down, at least one.
+    Percent(u32),
+    /// As many as can be lost without losing more than half.
+    Minority,
+    /// More than half.
+    Majority,
+    /// The coordinator that leads.
+    Leader,
+    /// The process of this name.
+    Named(Name),
+}
+
+/// What must hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Steady {
+    /// What is looked at.
+    pub probe: Probe,
+    /// What the probe must say.
+    pub tolerance: bool,
+    /// Before the first cue.
+    pub before: bool,
+    /// After the last repetition.
+    pub after: bool,
+}
+
+/// What a steady state looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Probe {
+    /// Every live member knows the newest view.
+    #[serde(rename = "view.converged")]
+    ViewConverged,
+    /// A coordinator leads.
+    #[serde(rename = "leader.present")]
+    LeaderPresent,
+    /// A majority of the coordinators runs.
+    #[serde(rename = "coordinators.majority")]
+    Majority,
+    /// Every live member with a lease may act now.
+    #[serde(rename = "lease.active")]
+    LeasesActive,
+    /// Everybody who belongs to the cluster is there.
+    #[serde(rename = "processes.up")]
+    ProcessesUp,
+}
+
+impl Probe {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("view.converged", Self::ViewConverged),
+        ("leader.present", Self::LeaderPresent),
+        ("coordinators.majority", Self::Majority),
+        ("lease.active", Self::LeasesActive),
+        ("processes.up", Self::ProcessesUp),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, probe)| *probe == self).map_or("", |(name, _)| name)
+    }
+}
+
+/// One step of a repetition.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// What it is called.
+    pub name: String,
+    /// When it happens.
+    pub on: On,
+    /// Beyond this skew the repetition is void.
+    pub max_cue_skew: Nanos,
+    /// What breaks, all on the same cue.
+    pub faults: Vec<Fault>,
+}
+
+/// When a step happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum On {
+    /// On the repetition's cue.
+    Cue,
+    /// On a cue of its own, when the step before has been mended and the cluster is healthy.
+    Settled,
+}
+
+/// What breaks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fault {
+    /// What.
+    pub kind: FaultKind,
+    /// Whom: names of targets. Faults of the whole host have none.
+    pub targets: Vec<String>,
+    /// For how long; `None` for a kill, which only a restart mends.
+    pub lasts: Option<Nanos>,
+}
+
+/// The kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FaultKind {
+    /// The process ends: SIGKILL, or SIGTERM for a graceful leave.
+    Kill {
+        /// Whether it may leave first (SIGTERM).
+        graceful: bool,
+    },
+    /// SIGSTOP, then SIGCONT: the stand-in for a failed kernel.
+    Freeze,
+    /// Threads that compute without a pause, on the host.
+    CpuHog {
+        /// How many.
+        threads: u32,
+    },
+    /// Memory that is written again and again, on the host.
+    MemoryPressure {
+        /// How much, in MiB.
+        mebibytes: u32,
+    },
+    /// What the network does. `layer` says where: netem does not see hardware RDMA.
+    Network(NetworkFault),
+    /// `CLOCK_REALTIME` jumps; it must change nothing.
+    ClockStep {
+        /// How far.
+        by: Nanos,
+    },
+}
+
+/// Faults of the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NetworkFault {
+    /// Nothing passes.
+    Partition,
+    /// Everything is late.
+    Delay(Nanos),
+    /// So many of a hundred datagrams are lost.
+    Loss(u32),
+    /// All multicast is lost.
+    MulticastLoss,
+    /// One-sided operations fail.
+    LinkError,
+}
+
+impl FaultKind {
+    /// The names in a file.
+    pub const NAMES: [&'static str; 10] = [
+        "kill",
+        "freeze",
+        "cpu-hog",
+        "memory-pressure",
+        "partition",
+        "delay",
+        "loss",
+        "multicast-loss",
+        "link-error",
+        "clock-step",
+    ];
+
+    /// The name in a file.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Kill { .. } => "kill",
+            Self::Freeze => "freeze",
+            Self::CpuHog { .. } => "cpu-hog",
+            Self::MemoryPressure { .. } => "memory-pressure",
+            Self::Network(NetworkFault::Partition) => "partition",
+            Self::Network(NetworkFault::Delay(_)) => "delay",
+            Self::Network(NetworkFault::Loss(_)) => "loss",
+            Self::Network(NetworkFault::MulticastLoss) => "multicast-loss",
+            Self::Network(NetworkFault::LinkError) => "link-error",
+            Self::ClockStep { .. } => "clock-step",
+        }
+    }
+
+    /// Whether it is of the host and not of a process.
+    #[must_use]
+    pub const fn is_of_host(&self) -> bool {
+        matches!(self, Self::CpuHog { .. } | Self::MemoryPressure { .. } | Self::ClockStep { .. })
+    }
+
+    /// Whether its target is not there while it lasts.
+    #[must_use]
+    pub const fn takes_out(&self) -> bool {
+        matches!(self, Self::Kill { .. } | Self::Freeze)
+    }
+
+    /// The same without a word, so that the cluster has to notice.
+    #[must_use]
+    pub const fn silences(&self) -> bool {
+        matches!(self, Self::Kill { graceful: false } | Self::Freeze)
+    }
+}
+
+/// Bounds on a figure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expect {
+    /// Which figure.
+    pub metric: Metric,
+    /// Bounds on its percentiles.
+    pub bounds: Vec<(Percentile, Nanos)>,
+    /// Bound on a count.
+    pub at_most: Option<u32>,
+}
+
+/// A figure of a drill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Metric {
+    /// First stamp of the cue to the last survivor's `active`.
+    #[serde(rename = "failover.cue_to_active")]
+    CueToActive,
+    /// Its phases.
+    #[serde(rename = "failover.notice")]
+    Notice,
+    /// Notice to proposal.
+    #[serde(rename = "failover.propose")]
+    Propose,
+    /// Proposal to decision.
+    #[serde(rename = "failover.decide")]
+    Decide,
+    /// Decision to the end of older leases.
+    #[serde(rename = "failover.fence")]
+    Fence,
+    /// That to CLEAR.
+    #[serde(rename = "failover.clear")]
+    Clear,
+    /// CLEAR to the last `active`.
+    #[serde(rename = "failover.active")]
+    Active,
+    /// Between the first and the last stamp of a cue.
+    #[serde(rename = "cue.skew")]
+    Skew,
+    /// Members that were removed as failed although nothing had hit them: a count.
+    #[serde(rename = "members.falsely_failed")]
+    FalselyFailed,
+    /// Members that were removed as failed at all: a count.
+    #[serde(rename = "members.failed")]
+    Failed,
+}
+
+impl Metric {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Self); 10] = [
+        ("failover.cue_to_active", Self::CueToActive),
+        ("failover.notice", Self::Notice),
+        ("failover.propose", Self::Propose),
+        ("failover.decide", Self::Decide),
+        ("failover.fence", Self::Fence),
+        ("failover.clear", Self::Clear),
+        ("failover.active", Self::Active),
+        ("cue.skew", Self::Skew),
+        ("members.falsely_failed", Self::FalselyFailed),
+        ("members.failed", Self::Failed),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, metric)| *metric == self).map_or("", |(name, _)| name)
+    }
+
+    /// Whether it is a count and not a distribution of durations.
+    #[must_use]
+    pub const fn is_count(self) -> bool {
+        matches!(self, Self::FalselyFailed | Self::Failed)
+    }
+}
+
+/// A percentile that a drill can bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Percentile {
+    /// The median.
+    P50,
+    /// The 90th.
+    P90,
+    /// The 99th.
+    P99,
+    /// The 99.9th.
+    P999,
+    /// The largest sample; a statement about these repetitions alone.
+    Max,
+}
+
+impl Percentile {
+    /// All, with their names.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("p50", Self::P50),
+        ("p90", Self::P90),
+        ("p99", Self::P99),
+        ("p999", Self::P999),
+        ("max", Self::Max),
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, percentile)| *percentile == self).map_or("", |(name, _)| name)
+    }
+
+    /// The quantile.
+    #[must_use]
+    pub const fn quantile(self) -> f64 {
+        match self {
+            Self::P50 => 0.5,
+            Self::P90 => 0.9,
+            Self::P99 => 0.99,
+            Self::P999 => 0.999,
+            Self::Max => 1.0,
+        }
+    }
+
+    /// Samples from which on it is claimed: the smallest `n` with 1 - q^n >= 95 %, so that the largest sample is most
+    /// likely not below the true percentile.
+    #[must_use]
+    pub const fn samples_min(self) -> u32 {
+        match self {
+            Self::Max => 1,
+            Self::P50 => 5,
+            Self::P90 => 29,
+            Self::P99 => 299,
+            Self::P999 => 2995,
+        }
+    }
+}
+
+/// What is mended after a repetition. Reversible faults are always undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rollback {
+    /// When.
+    pub strategy: Strategy,
+    /// Targets that are started again if they are down.
+    pub restart: Vec<String>,
+}
+
+/// When a rollback happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// After each repetition.
+    Always,
+    /// After a repetition that failed.
+    Deviated,
+    /// Never.
+    Never,
+}
+
+/// Files that a run leaves in its output directory: plain names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportFiles {
+    /// Every repetition, as JSON.
+    pub journal: Option<String>,
+    /// Chrome trace events, for Perfetto.
+    pub trace: Option<String>,
+    /// HdrHistogram log.
+    pub histogram: Option<String>,
+    /// OpenMetrics.
+    pub metrics: Option<String>,
+    /// The postmortem as Markdown.
+    pub markdown: Option<String>,
+    /// The postmortem as one HTML file with its plots.
+    pub html: Option<String>,
+}
+
+impl ReportFiles {
+    /// The keys of a file and the names that are used where it names none.
+    pub const DEFAULTS: [(&'static str, &'static str); 6] = [
+        ("journal", "journal.json"),
+        ("trace", "timeline.json"),
+        ("histogram", "failover.hlog"),
+        ("metrics", "metrics.txt"),
+        ("markdown", "postmortem.md"),
+        ("html", "postmortem.html"),
+    ];
+
+    /// The place of a key.
+    pub fn place(&mut self, key: &str) -> Option<&mut Option<String>> {
+        Some(match key {
+            "journal" => &mut self.journal,
+            "trace" => &mut self.trace,
+            "histogram" => &mut self.histogram,
+            "metrics" => &mut self.metrics,
+            "markdown" => &mut self.markdown,
+            "html" => &mut self.html,
+            _ => return None,
+        })
+    }
+
+    /// Every file under its usual name.
+    #[must_use]
+    pub fn all() -> Self {
+        let mut files = Self::default();
+        for (key, name) in Self::DEFAULTS {
+            if let Some(place) = files.place(key) {
+                *place = Some(name.to_owned());
+            }
+        }
+        files
+    }
+
+    /// Whether it names none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Drill {
+    /// The target of this name.
+    #[must_use]
+    pub fn target(&self, name: &str) -> Option<&Target> {
+        self.targets.iter().find(|target| target.name == name)
+    }
+}

@@ -1,0 +1,573 @@
+//! Reads a text into a drill, or into everything that is wrong with it.
+
+use super::section::{At, Section, chosen};
+use super::{
+    Abort, AbortMetric, Drill, Expect, Fault as DrillFault, FaultKind, Guards, Keep, Metric, NetworkFault,
+    On, Percentile, Probe, Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, Strategy, Target,
+    TargetKind,
+};
+use obol_fabric::{Name, Nanos};
+use obol_profiles::document::{Faults, nearest, shortened};
+use obol_profiles::{Fault, Problem, duration, write_problems};
+use std::fmt;
+use toml::de::DeTable;
+
+const SPAN_MIN: Nanos = Nanos::from_micros(1);
+/// A fault, a pause or a silence may last so long.
+const SPAN_MAX: Nanos = Nanos::from_secs(600);
+const TIMEOUT_MAX: Nanos = Nanos::from_secs(24 * 3600);
+/// A dead man's switch that is shorter would undo a drill whenever the runner gets no core for a moment.
+const DEAD_MAN: (Nanos, Nanos) = (Nanos::from_millis(200), Nanos::from_secs(60));
+const COUNT_MAX: u32 = 100_000;
+const TARGETS_MAX: u32 = 64;
+const THREADS_MAX: u32 = 64;
+const MEBIBYTES_MAX: u32 = 64 * 1024;
+/// Without a bound of its own a cue is void beyond this skew.
+const CUE_SKEW: Nanos = Nanos::from_micros(100);
+
+/// Why there is no drill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DrillFileError {
+    /// No drill of this name ships.
+    Unknown {
+        /// The name given.
+        name: String,
+        /// What was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// The file can not be read.
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// Why.
+        reason: String,
+    },
+    /// The text was read and has faults.
+    Refused {
+        /// Where the text is from.
+        origin: String,
+        /// All faults, in the order of the file.
+        problems: Vec<Problem>,
+    },
+}
+
+impl fmt::Display for DrillFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, nearest } => write!(
+                f,
+                "no drill {name:?} ships with obol{}; `obol drill list` tells which do, and a path has a '/' or ends in .toml",
+                nearest.map_or(String::new(), |name| format!(", did you mean {name}?"))
+            ),
+            Self::Unreadable { path, reason } => write!(f, "{path}: {reason}"),
+            Self::Refused { origin, problems } => write_problems(f, origin, problems),
+        }
+    }
+}
+
+impl std::error::Error for DrillFileError {}
+
+/// Reads and checks a drill. `origin` says in errors where the text is from.
+pub fn parse(text: &str, origin: &str) -> Result<Drill, DrillFileError> {
+    let (document, syntax) = DeTable::parse_recoverable(text);
+    let mut faults = Faults::default();
+    let drill = match schema_of(document.get_ref()) {
+        Ok(()) => file(document.get_ref(), &mut faults),
+        Err((at, fault)) => {
+            // Whatever else looks wrong may be right in that schema.
+            faults.add(at, fault);
+            None
+        }
+    };
+    if !syntax.is_empty() {
+        faults.with_syntax(text, &syntax);
+    }
+    match drill {
+        Some(drill) if faults.is_empty() => Ok(drill),
+        _ => Err(DrillFileError::Refused { origin: origin.to_owned(), problems: faults.problems(text) }),
+    }
+}
+
+/// Refuses a schema that this program does not know before it judges anything else.
+fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
+    let table = document.iter().find(|(name, _)| name.get_ref() == "drill");
+    let Some(keys) = table.and_then(|(_, value)| value.get_ref().as_table()) else { return Ok(()) };
+    let Some((_, value)) = keys.iter().find(|(name, _)| name.get_ref() == "schema") else { return Ok(()) };
+    let Some(number) = value.get_ref().as_integer() else { return Ok(()) };
+    let number = number.to_string();
+    if number == SCHEMA.to_string() {
+        return Ok(());
+    }
+    Err((value.span().start, Fault::Schema { found: shortened(&number), known: SCHEMA }))
+}
+
+/// What later tables refer to.
+struct Context {
+    targets: Vec<Target>,
+    count: u32,
+}
+
+fn file(document: &DeTable<'_>, faults: &mut Faults) -> Option<Drill> {
+    let mut top = Section::new("", 0, document);
+    let head = top.section("drill", faults);
+    let head = top.need("drill", "a table, [drill]", head).map(|section| drill(section, faults));
+    let guards = guards(top.section("guards", faults), faults);
+    let targets = match top.section("targets", faults) {
+        Some(section) => targets(&section, faults),
+        None => Vec::new(),
+    };
+    let context = Context { targets, count: head.as_ref().map_or(1, |head| head.repeat.count) };
+    let steady = top
+        .sections("steady", faults)
+        .into_iter()
+        .filter_map(|section| self::steady(section, faults))
+        .collect();
+    let steps: Vec<Step> = top
+        .sections("step", faults)
+        .into_iter()
+        .filter_map(|section| step(section, &context, faults))
+        .collect();
+    top.need("step", "at least one step, [[step]]", (!steps.is_empty()).then_some(()));
+    let expect = top
+        .sections("expect", faults)
+        .into_iter()
+        .filter_map(|section| self::expect(section, &context, faults))
+        .collect();
+    let rollback = rollback(top.section("rollback", faults), &context, faults);
+    let report = report(top.section("report", faults), faults);
+    top.finish(faults);
+    let head = head?;
+    Some(Drill {
+        id: head.id?,
+        title: head.title?,
+        environment: head.environment?,
+        seed: head.seed,
+        repeat: head.repeat,
+        timeout: head.timeout,
+        guards,
+        targets: context.targets,
+        steady,
+        steps,
+        expect,
+        rollback,
+        report,
+    })
+}
+
+struct Head {
+    id: Option<String>,
+    title: Option<String>,
+    environment: Option<Name>,
+    seed: u32,
+    repeat: Repeat,
+    timeout: Nanos,
+}
+
+fn drill(mut section: Section<'_, '_>, faults: &mut Faults) -> Head {
+    let schema = section.number("schema", (SCHEMA, SCHEMA), faults);
+    section.need("schema", &format!("the number {SCHEMA}"), schema);
+    let id = section.id("id", faults);
+    let id = section.need("id", "a name such as \"triple-loss\"", id);
+    let title = section.line("title", faults).map(|at| at.value);
+    let title = section.need("title", "what the drill does, in one line", title);
+    let environment = section.name("environment", faults);
+    let environment = section.need(
+        "environment",
+        "the label that the cluster was started with (`obol up --environment`)",
+        environment,
+    );
+    let seed = section.number("seed", (0, u32::MAX), faults).map_or(1, |at| at.value);
+    let timeout = section.span("timeout", (Nanos::from_secs(1), TIMEOUT_MAX), faults);
+    let repeat = match section.section("repeat", faults) {
+        Some(section) => self::repeat(section, faults),
+        None => Repeat { count: 1, warmup: 0, gap: Nanos::from_millis(20), stop_after_failures: 1 },
+    };
+    section.finish(faults);
+    Head {
+        id,
+        title,
+        environment,
+        seed,
+        repeat,
+        timeout: timeout.map_or(Nanos::from_secs(1800), |at| at.value),
+    }
+}
+
+fn repeat(mut section: Section<'_, '_>, faults: &mut Faults) -> Repeat {
+    let count = section.number("count", (1, COUNT_MAX), faults).map(|at| at.value);
+    let count = section.need("count", "how many repetitions, a whole number", count).unwrap_or(1);
+    let warmup = section.number("warmup", (0, COUNT_MAX), faults).map_or(0, |at| at.value);
+    let gap =
+        section.span("gap", (Nanos::ZERO, SPAN_MAX), faults).map_or(Nanos::from_millis(20), |at| at.value);
+    let failures = section.number("stop_after_failures", (1, COUNT_MAX), faults).map_or(1, |at| at.value);
+    section.finish(faults);
+    Repeat { count, warmup, gap, stop_after_failures: failures }
+}
+
+fn guards(section: Option<Section<'_, '_>>, faults: &mut Faults) -> Guards {
+    let mut guards = Guards::default();
+    let Some(mut section) = section else { return guards };
+    if let Some(most) = section.number("max_targets", (1, TARGETS_MAX), faults) {
+        guards.max_targets = most.value;
+    }
+    if section.value("keep_acceptors").is_some_and(|value| value.get_ref().as_str().is_some()) {
+        section.choice("keep_acceptors", &[("majority", Keep::Majority)], faults);
+    } else if let Some(number) = section.number("keep_acceptors", (0, 7), faults) {
+        guards.keep_acceptors = Keep::Number(number.value);
+    }
+    if let Some(caches) = section.number("keep_lease_caches", (0, 64), faults) {
+        guards.keep_lease_caches = caches.value;
+    }
+    guards.deny_hosts =
+        section.texts("deny_hosts", faults).unwrap_or_default().into_iter().map(|at| at.value).collect();
+    guards.require_confirm = section.flag("require_confirm", faults).unwrap_or(false);
+    if let Some(span) = section.span("dead_man", DEAD_MAN, faults) {
+        guards.dead_man = span.value;
+    }
+    guards.abort =
+        section.sections("abort", faults).into_iter().filter_map(|section| abort(section, faults)).collect();
+    section.finish(faults);
+    guards
+}
+
+/// `{ when = "unavailable_us > 5000", samples = 2 }`
+fn abort(mut section: Section<'_, '_>, faults: &mut Faults) -> Option<Abort> {
+    let when = section.line("when", faults);
+    let when = section.need("when", "a condition such as \"unavailable_us > 5000\"", when);
+    let samples = section.number("samples", (1, COUNT_MAX), faults).map_or(1, |at| at.value);
+    let path = section.key("when");
+    section.finish(faults);
+    let At { at, value } = when?;
+    match condition(&path, &value) {
+        Ok((metric, above)) => Some(Abort { metric, above, samples }),
+        Err(fault) => {
+            faults.add(at, fault);
+            None
+        }
+    }
+}
+
+fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Fault> {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let wrong = || Fault::WrongType {
+        key: path.to_owned().into(),
+        found: format!("{:?}", shortened(text)),
+        wanted: "METRIC > NUMBER, such as \"unavailable_us > 5000\"".to_owned(),
+    };
+    let [metric, ">", number] = words.as_slice() else { return Err(wrong()) };
+    let metric = chosen(path, metric, &AbortMetric::ALL)?;
+    match number.parse::<f64>() {
+        Ok(number) if number.is_finite() && number >= 0.0 => Ok((metric, number)),
+        _ => Err(wrong()),
+    }
+}
+
+/// A name of another target: its byte, its key, itself.
+type Reference = (usize, String, String);
+
+fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let mut references = Vec::new();
+    for (name, value) in section.entries() {
+        let path = section.key(name);
+        if let Some((target, serving)) =
+            Section::of(&path, value, faults).and_then(|table| target(name, table, faults))
+        {
+            references.extend(serving.map(|reference| (targets.len(), reference)));
+            targets.push(target);
+        }
+    }
+    for (of, (at, path, value)) in references {
+        match known_target(&path, &value, &targets) {
+            Ok(()) => targets[of].serving = Some(value),
+            Err(fault) => faults.add(at, fault),
+        }
+    }
+    targets
+}
+
+/// Refuses the name of a target that is not there.
+fn known_target(path: &str, name: &str, targets: &[Target]) -> Result<(), Fault> {
+    let known = || targets.iter().map(|target| target.name.as_str());
+    if known().any(|other| other == name) {
+        return Ok(());
+    }
+    Err(Fault::Choice {
+        key: path.to_owned().into(),
+        found: shortened(name),
+        options: known().map(|name| name.to_owned().into()).collect(),
+        nearest: nearest(name, known()).map(|name| name.to_owned().into()),
+    })
+}
+
+fn target(
+    name: &str,
+    mut section: Section<'_, '_>,
+    faults: &mut Faults,
+) -> Option<(Target, Option<Reference>)> {
+    const SELECTS: [(&str, &str); 5] = [
+        ("one", "one"),
+        ("all", "all"),
+        ("minority", "minority"),
+        ("majority", "majority"),
+        ("leader", "leader"),
+    ];
+    let kind = section.choice("kind", &TargetKind::ALL, faults).map(|at| at.value);
+    let kind = section.need("kind", "app, agent, node, coordinator or lease-cache", kind);
+    let word = section.choice("select", &SELECTS, faults).map(|At { at, value }| {
+        let value = match value {
+            "all" => Select::All,
+            "minority" => Select::Minority,
+            "majority" => Select::Majority,
+            "leader" => Select::Leader,
+            _ => Select::One,
+        };
+        At { at, value }
+    });
+    let fixed = section
+        .number("fixed", (1, TARGETS_MAX), faults)
+        .map(|n| At { at: n.at, value: Select::Fixed(n.value) });
+    let percent =
+        section.number("percent", (1, 100), faults).map(|n| At { at: n.at, value: Select::Percent(n.value) });
+    let named = section.name("name", faults).map(|name| At { at: section.at(), value: Select::Named(name) });
+    let mut ways: Vec<At<Select>> = [word, fixed, percent, named].into_iter().flatten().collect();
+    if ways.len() > 1 {
+        let found = "several of them are there".to_owned();
+        faults.add(
+            ways[1].at,
+            Fault::Conflict { rule: "a target has one of select, fixed, percent and name", found },
+        );
+    }
+    let first = (!ways.is_empty()).then(|| ways.swap_remove(0));
+    let way = section.need(
+        "select",
+        "one, all, minority, majority or leader; or fixed, percent or name in its place",
+        first,
+    );
+    let serving = section.line("serving", faults);
+    let path = section.key("serving");
+    section.finish(faults);
+    let (kind, way) = (kind?, way?);
+    if let Some(At { at, .. }) = &serving
+        && (kind != TargetKind::LeaseCache || way.value != Select::One)
+    {
+        let found = format!("kind is {:?}", kind.name());
+        faults.add(
+            *at,
+            Fault::Conflict {
+                rule: "serving chooses one lease cache (kind = \"lease-cache\", select = \"one\")",
+                found,
+            },
+        );
+    }
+    let serving = serving.map(|At { at, value }| (at, path, value));
+    if way.value == Select::Leader && kind != TargetKind::Coordinator {
+        let found = format!("kind is {:?}", kind.name());
+        faults.add(way.at, Fault::Conflict { rule: "only a coordinator can lead", found });
+    }
+    let target = Target { name: name.to_owned(), kind, select: way.value, serving: None };
+    Some((target, serving))
+}
+
+fn steady(mut section: Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
+    let probe = section.choice("probe", &Probe::ALL, faults).map(|at| at.value);
+    let probe = section.need("probe", "what is looked at, such as \"view.converged\"", probe);
+    let tolerance = section.flag("tolerance", faults).unwrap_or(true);
+    let path = section.key("phase");
+    let phases = section.texts("phase", faults);
+    section.finish(faults);
+    let (mut before, mut after) = (phases.is_none(), phases.is_none());
+    for At { at, value } in phases.unwrap_or_default() {
+        match chosen(&path, &value, &[("before", false), ("after", true)]) {
+            Ok(false) => before = true,
+            Ok(true) => after = true,
+            Err(fault) => faults.add(at, fault),
+        }
+    }
+    Some(Steady { probe: probe?, tolerance, before, after })
+}
+
+fn step(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<Step> {
+    let name = section.line("name", faults).map(|at| at.value);
+    let name = section.need("name", "what the step is called", name);
+    let on = section
+        .choice("on", &[("cue", On::Cue), ("settled", On::Settled)], faults)
+        .map_or(On::Cue, |at| at.value);
+    let skew =
+        section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), faults).map_or(CUE_SKEW, |at| at.value);
+    let tables = section.sections("fault", faults);
+    let several = tables.len();
+    let list: Vec<DrillFault> =
+        tables.into_iter().filter_map(|table| fault(table, context, faults)).collect();
+    section.need(
+        "fault",
+        "a fault such as { kind = \"kill\", target = \"app\" }",
+        (several > 0).then_some(()),
+    );
+    section.finish(faults);
+    Some(Step { name: name?, on, max_cue_skew: skew, faults: list })
+}
+
+/// The targets of this key, all of which must be in `[targets]`.
+fn target_names(
+    section: &mut Section<'_, '_>,
+    context: &Context,
+    faults: &mut Faults,
+) -> Option<Vec<String>> {
+    let path = section.key("target");
+    let names = section.texts("target", faults)?;
+    for At { at, value } in &names {
+        if let Err(fault) = known_target(&path, value, &context.targets) {
+            faults.add(*at, fault);
+        }
+    }
+    Some(names.into_iter().map(|at| at.value).collect())
+}
+
+fn fault(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<DrillFault> {
+    const KINDS: [(&str, usize); 10] = {
+        let mut kinds = [("", 0); 10];
+        let mut n = 0;
+        while n < kinds.len() {
+            kinds[n] = (FaultKind::NAMES[n], n);
+            n += 1;
+        }
+        kinds
+    };
+    let name = section.choice("kind", &KINDS, faults);
+    let name = section.need("kind", "what breaks, such as \"kill\"", name);
+    let At { value: at_kind, .. } = name?;
+    let kind = match FaultKind::NAMES[at_kind] {
+        "kill" => {
+            let graceful = section.choice("signal", &[("KILL", false), ("TERM", true)], faults);
+            FaultKind::Kill { graceful: graceful.is_some_and(|at| at.value) }
+        }
+        "freeze" => FaultKind::Freeze,
+        "cpu-hog" => {
+            let threads = section.number("threads", (1, THREADS_MAX), faults).map(|at| at.value);
+            FaultKind::CpuHog {
+                threads: section.need("threads", "how many threads compute", threads).unwrap_or(1),
+            }
+        }
+        "memory-pressure" => {
+            let size = section.number("mebibytes", (1, MEBIBYTES_MAX), faults).map(|at| at.value);
+            FaultKind::MemoryPressure {
+                mebibytes: section.need("mebibytes", "how many MiB are written", size).unwrap_or(1),
+            }
+        }
+        "clock-step" => {
+            let by = section.span("by", (SPAN_MIN, Nanos::from_secs(3600)), faults).map(|at| at.value);
+            FaultKind::ClockStep {
+                by: section.need("by", "how far the clock jumps, a duration", by).unwrap_or(SPAN_MIN),
+            }
+        }
+        network => {
+            let layer = section.choice("layer", &[("fabric", ())], faults);
+            section.need("layer", "\"fabric\": netem does not see what one-sided operations do", layer);
+            FaultKind::Network(match network {
+                "delay" => {
+                    let by = section.span("by", (SPAN_MIN, Nanos::from_secs(10)), faults).map(|at| at.value);
+                    NetworkFault::Delay(
+                        section.need("by", "how late everything is, a duration", by).unwrap_or(SPAN_MIN),
+                    )
+                }
+                "loss" => {
+                    let percent = section.number("percent", (1, 100), faults).map(|at| at.value);
+                    NetworkFault::Loss(
+                        section.need("percent", "how many of a hundred are lost", percent).unwrap_or(1),
+                    )
+                }
+                "partition" => NetworkFault::Partition,
+                "multicast-loss" => NetworkFault::MulticastLoss,
+                _ => NetworkFault::LinkError,
+            })
+        }
+    };
+    let mut targets = Vec::new();
+    if !kind.is_of_host() {
+        let named = target_names(&mut section, context, faults);
+        targets = section
+            .need("target", "whom it hits: a name of [targets], or several", named)
+            .unwrap_or_default();
+    }
+    let mut lasts = None;
+    if !matches!(kind, FaultKind::Kill { .. }) {
+        lasts = section.span("for", (Nanos::from_millis(1), SPAN_MAX), faults).map(|at| at.value);
+        let wanted = format!(
+            "how long it lasts, a duration up to \"{}\"; then it is undone",
+            duration::print(SPAN_MAX)
+        );
+        lasts = section.need("for", &wanted, lasts);
+    }
+    section.finish(faults);
+    Some(DrillFault { kind, targets, lasts })
+}
+
+fn expect(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<Expect> {
+    let metric = section.choice("metric", &Metric::ALL, faults).map(|at| at.value);
+    let metric = section.need("metric", "which figure, such as \"failover.cue_to_active\"", metric)?;
+    let mut expect = Expect { metric, bounds: Vec::new(), at_most: None };
+    if metric.is_count() {
+        let most = section.number("at_most", (0, u32::MAX), faults).map(|at| at.value);
+        expect.at_most = section.need("at_most", "the largest count that passes", most);
+    } else {
+        for (name, percentile) in Percentile::ALL {
+            let Some(bound) = section.span(name, (SPAN_MIN, SPAN_MAX), faults) else { continue };
+            let needed = percentile.samples_min();
+            if context.count < needed {
+                let found =
+                    format!("{} needs {needed}, drill.repeat.count is {}", section.key(name), context.count);
+                let rule = "a percentile is claimed only with enough repetitions to be 95 % sure that one of them reached it";
+                faults.add(bound.at, Fault::Conflict { rule, found });
+            }
+            expect.bounds.push((percentile, bound.value));
+        }
+        let any = (!expect.bounds.is_empty()).then_some(());
+        section.need("p50", "a bound: p50, p90, p99, p999 or max", any);
+    }
+    section.finish(faults);
+    Some(expect)
+}
+
+fn rollback(section: Option<Section<'_, '_>>, context: &Context, faults: &mut Faults) -> Rollback {
+    const STRATEGIES: [(&str, Strategy); 3] =
+        [("always", Strategy::Always), ("deviated", Strategy::Deviated), ("never", Strategy::Never)];
+    let mut rollback = Rollback { strategy: Strategy::Always, restart: Vec::new() };
+    let Some(mut section) = section else {
+        // Whatever a step kills is started again, or the second repetition would find less than the first.
+        rollback.restart = context.targets.iter().map(|target| target.name.clone()).collect();
+        return rollback;
+    };
+    if let Some(strategy) = section.choice("strategy", &STRATEGIES, faults) {
+        rollback.strategy = strategy.value;
+    }
+    for mut action in section.sections("actions", faults) {
+        let kind = action.choice("kind", &[("restart", ())], faults);
+        action.need("kind", "\"restart\"; reversible faults are undone without being told", kind);
+        let names = target_names(&mut action, context, faults);
+        rollback.restart.extend(
+            action.need("target", "whom: a name of [targets], or several", names).unwrap_or_default(),
+        );
+        action.finish(faults);
+    }
+    section.finish(faults);
+    rollback
+}
+
+fn report(section: Option<Section<'_, '_>>, faults: &mut Faults) -> ReportFiles {
+    let mut files = ReportFiles::default();
+    let Some(mut section) = section else { return files };
+    for (key, usual) in ReportFiles::DEFAULTS {
+        let Some(At { at, value }) = section.line(key, faults) else { continue };
+        // The files stay in the output directory, whatever the text says.
+        if value.contains('/') || value.starts_with('.') {
+            let wanted = format!("a plain file name such as {usual:?}; --out says in which directory");
+            let found = format!("{:?}", shortened(&value));
+            faults.add(at, Fault::WrongType { key: section.key(key).into(), found, wanted });
+        } else if let Some(place) = files.place(key) {
+            *place = Some(value);
+        }
+    }
+    section.finish(faults);
+    files
+}

@@ -1,0 +1,180 @@
+//! The JSON Schema of drill files, made from the names that the reader knows.
+
+use super::{AbortMetric, FaultKind, Metric, Percentile, Probe, ReportFiles, SCHEMA, TargetKind};
+use serde_json::{Map, Value, json};
+
+const DURATION: &str = "^[0-9]+(\\.[0-9]+)?(ns|us|ms|s|m)$";
+const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,22}$";
+
+fn names<T>(all: &[(&'static str, T)]) -> Vec<&'static str> {
+    all.iter().map(|(name, _)| *name).collect()
+}
+
+fn duration(doc: &str) -> Value {
+    json!({ "type": "string", "pattern": DURATION, "description": doc })
+}
+
+fn text(doc: &str) -> Value {
+    json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": doc })
+}
+
+fn number(low: u32, high: u32, doc: &str) -> Value {
+    json!({ "type": "integer", "minimum": low, "maximum": high, "description": doc })
+}
+
+fn target_names(doc: &str) -> Value {
+    let one = json!({ "type": "string" });
+    json!({ "oneOf": [one, { "type": "array", "items": one, "minItems": 1 }], "description": doc })
+}
+
+/// A table that knows these keys and no other.
+fn table(doc: &str, required: &[&str], properties: &Value) -> Value {
+    json!({
+        "type": "object", "description": doc, "required": required,
+        "additionalProperties": false, "properties": properties
+    })
+}
+
+fn fault() -> Value {
+    table(
+        "What breaks. Reversible faults need `for`, faults of the network need `layer`.",
+        &["kind"],
+        &json!({
+            "kind": { "enum": FaultKind::NAMES },
+            "target": target_names("whom it hits; names of [targets]. Faults of the host have none"),
+            "signal": { "enum": ["KILL", "TERM"], "description": "for kill: at once, or as a graceful leave" },
+            "for": duration("how long it lasts"),
+            "threads": number(1, 64, "for cpu-hog: how many threads compute"),
+            "mebibytes": number(1, 65_536, "for memory-pressure: how many MiB are written"),
+            "by": duration("for delay and clock-step: how much"),
+            "percent": number(1, 100, "for loss: how many of a hundred"),
+            "layer": { "enum": ["fabric"], "description": "where a network fault works" }
+        }),
+    )
+}
+
+fn expect() -> Value {
+    let mut keys = Map::new();
+    keys.insert("metric".to_owned(), json!({ "enum": names(&Metric::ALL) }));
+    for (name, percentile) in Percentile::ALL {
+        let doc = format!("bound; needs {} repetitions", percentile.samples_min());
+        keys.insert(name.to_owned(), duration(&doc));
+    }
+    keys.insert("at_most".to_owned(), number(0, u32::MAX, "bound of a count"));
+    table("Bounds on a figure.", &["metric"], &Value::Object(keys))
+}
+
+fn report() -> Value {
+    let plain = |usual: &str| json!({ "type": "string", "pattern": "^[^./][^/]*$", "examples": [usual] });
+    let keys: Map<String, Value> =
+        ReportFiles::DEFAULTS.iter().map(|(key, usual)| ((*key).to_owned(), plain(usual))).collect();
+    table("Files that a run leaves in its output directory.", &[], &Value::Object(keys))
+}
+
+/// The JSON Schema of a drill file.
+#[must_use]
+pub fn schema() -> Value {
+    let abort = table(
+        "Aborts the drill if `when` holds in so many repetitions one after the other.",
+        &["when"],
+        &json!({
+            "when": { "type": "string", "pattern": format!("^({}) > [0-9.]+$", names(&AbortMetric::ALL).join("|")) },
+            "samples": number(1, 100_000, "repetitions")
+        }),
+    );
+    let guards = table(
+        "What no repetition may do; the runner and each helper check it.",
+        &[],
+        &json!({
+            "max_targets": number(1, 64, "processes that one repetition may hit"),
+            "keep_acceptors": { "oneOf": [{ "const": "majority" }, number(0, 7, "coordinators that must be left")] },
+            "keep_lease_caches": number(0, 64, "lease caches that must be left"),
+            "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * is any text" },
+            "require_confirm": { "type": "boolean" },
+            "dead_man": duration("a helper undoes its faults after so long a silence"),
+            "abort": { "type": "array", "items": abort }
+        }),
+    );
+    let repeat = table(
+        "How often.",
+        &["count"],
+        &json!({
+            "count": number(1, 100_000, "repetitions that count"),
+            "warmup": number(0, 100_000, "repetitions before them"),
+            "gap": duration("pause after each"),
+            "stop_after_failures": number(1, 100_000, "the drill ends after so many failures")
+        }),
+    );
+    let drill = table(
+        "The drill.",
+        &["schema", "id", "title", "environment"],
+        &json!({
+            "schema": { "const": SCHEMA },
+            "id": { "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$" },
+            "title": text("what it does"),
+            "environment": { "type": "string", "pattern": NAME, "description": "the label that the cluster must have" },
+            "seed": number(0, u32::MAX, "every random choice derives from it"),
+            "timeout": duration("the drill ends after this time"),
+            "repeat": repeat
+        }),
+    );
+    let target = table(
+        "Who may be hit: one of select, fixed, percent and name.",
+        &["kind"],
+        &json!({
+            "kind": { "enum": names(&TargetKind::ALL) },
+            "select": { "enum": ["one", "all", "minority", "majority", "leader"] },
+            "fixed": number(1, 64, "so many"),
+            "percent": number(1, 100, "so many of a hundred"),
+            "name": { "type": "string", "pattern": NAME },
+            "serving": { "type": "string", "description": "for a lease cache: the one that renews this target's leases" }
+        }),
+    );
+    let steady = table(
+        "What must hold.",
+        &["probe"],
+        &json!({
+            "probe": { "enum": names(&Probe::ALL) },
+            "tolerance": { "type": "boolean", "description": "what the probe must say" },
+            "phase": { "type": "array", "items": { "enum": ["before", "after"] } }
+        }),
+    );
+    let step = table(
+        "One step of a repetition.",
+        &["name", "fault"],
+        &json!({
+            "name": text("what the step is called"),
+            "on": { "enum": ["cue", "settled"], "description": "on the repetition's cue, or when the step before has settled" },
+            "max_cue_skew": duration("beyond it the repetition is void"),
+            "fault": { "oneOf": [fault(), { "type": "array", "items": fault(), "minItems": 1 }] }
+        }),
+    );
+    let rollback = table(
+        "What is mended after a repetition.",
+        &[],
+        &json!({
+            "strategy": { "enum": ["always", "deviated", "never"] },
+            "actions": { "type": "array", "items": table("An action.", &["kind", "target"], &json!({
+                "kind": { "enum": ["restart"] },
+                "target": target_names("names of [targets]")
+            })) }
+        }),
+    );
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "obol drill",
+        "type": "object",
+        "required": ["drill", "step"],
+        "additionalProperties": false,
+        "properties": {
+            "drill": drill,
+            "guards": guards,
+            "targets": { "type": "object", "additionalProperties": target },
+            "steady": { "type": "array", "items": steady },
+            "step": { "type": "array", "items": step, "minItems": 1 },
+            "expect": { "type": "array", "items": expect() },
+            "rollback": rollback,
+            "report": report()
+        }
+    })
+}

@@ -1,0 +1,245 @@
+//! One table of a drill file while it is read: which keys were asked for, and which of the rest nobody knows.
+
+use obol_fabric::{Name, Nanos};
+use obol_profiles::document::{Faults, bare, found, nearest, number, span};
+use obol_profiles::{Fault, Text};
+use std::collections::BTreeSet;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Characters of a line of text.
+const LINE_CHARS_MAX: usize = 200;
+
+/// A value and its byte in the file.
+pub(super) struct At<T> {
+    pub(super) at: usize,
+    pub(super) value: T,
+}
+
+/// A table that is being read. Every key that is asked for is known; at the end the others are faults.
+pub(super) struct Section<'d, 'i> {
+    path: String,
+    at: usize,
+    table: &'d DeTable<'i>,
+    known: BTreeSet<&'static str>,
+    missing: Vec<(&'static str, String)>,
+}
+
+impl<'d, 'i> Section<'d, 'i> {
+    pub(super) fn new(path: &str, at: usize, table: &'d DeTable<'i>) -> Self {
+        Self { path: path.to_owned(), at, table, known: BTreeSet::new(), missing: Vec::new() }
+    }
+
+    /// Where it begins.
+    pub(super) const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// The full path of a key.
+    pub(super) fn key(&self, name: &str) -> String {
+        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+    }
+
+    /// The value of a key.
+    pub(super) fn value(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'i>>> {
+        self.known.insert(key);
+        self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
+    }
+
+    /// The names of all keys, for tables whose keys are free.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&'d str, &'d Spanned<DeValue<'i>>)> + use<'d, 'i> {
+        self.table.iter().map(|(name, value)| (name.get_ref().as_ref(), value))
+    }
+
+    /// Notes that a key must be there. Told at the end, unless a similar name is.
+    pub(super) fn need<T>(&mut self, key: &'static str, wanted: &str, value: Option<T>) -> Option<T> {
+        if value.is_none() && !self.table.iter().any(|(name, _)| name.get_ref() == key) {
+            self.missing.push((key, wanted.to_owned()));
+        }
+        value
+    }
+
+    /// Reads a value by `take`, which gives nothing for another type.
+    fn take<T>(
+        &mut self,
+        key: &'static str,
+        wanted: &str,
+        faults: &mut Faults,
+        take: impl FnOnce(&str, &'d DeValue<'i>) -> Option<Result<T, Fault>>,
+    ) -> Option<At<T>> {
+        let value = self.value(key)?;
+        let (at, path) = (value.span().start, self.key(key));
+        match take(&path, value.get_ref()) {
+            Some(Ok(value)) => Some(At { at, value }),
+            Some(Err(fault)) => {
+                faults.add(at, fault);
+                None
+            }
+            None => {
+                faults.add(at, wrong_type(&path, value.get_ref(), wanted));
+                None
+            }
+        }
+    }
+
+    /// A duration.
+    pub(super) fn span(
+        &mut self,
+        key: &'static str,
+        bounds: (Nanos, Nanos),
+        faults: &mut Faults,
+    ) -> Option<At<Nanos>> {
+        self.take(key, "a duration such as \"20ms\"", faults, |path, value| span(path, value, bounds))
+    }
+
+    /// A whole number.
+    pub(super) fn number(
+        &mut self,
+        key: &'static str,
+        bounds: (u32, u32),
+        faults: &mut Faults,
+    ) -> Option<At<u32>> {
+        self.take(key, "a whole number", faults, |path, value| number(path, value, bounds))
+    }
+
+    /// `true` or `false`.
+    pub(super) fn flag(&mut self, key: &'static str, faults: &mut Faults) -> Option<bool> {
+        self.take(key, "true or false", faults, |_, value| value.as_bool().map(Ok)).map(|at| at.value)
+    }
+
+    /// A line of text without control characters.
+    pub(super) fn line(&mut self, key: &'static str, faults: &mut Faults) -> Option<At<String>> {
+        let wanted = format!("a line of 1 to {LINE_CHARS_MAX} characters");
+        self.take(key, &wanted, faults, |_, value| {
+            let text = value.as_str()?;
+            let fits = !text.is_empty()
+                && text.chars().count() <= LINE_CHARS_MAX
+                && !text.chars().any(char::is_control);
+            fits.then(|| Ok(text.to_owned()))
+        })
+    }
+
+    /// What names a drill: 1 to 64 of `A-Z a-z 0-9 . _ + -`, beginning with a letter or digit.
+    pub(super) fn id(&mut self, key: &'static str, faults: &mut Faults) -> Option<String> {
+        const CHARS_MAX: usize = 64;
+        let wanted = format!("1 to {CHARS_MAX} of A-Z a-z 0-9 . _ + -, the first a letter or digit");
+        let read = self.take(key, &wanted, faults, |_, value| {
+            let text = value.as_str()?;
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '-');
+            let fits = text.len() <= CHARS_MAX && text.chars().all(plain);
+            (fits && text.starts_with(|c: char| c.is_ascii_alphanumeric())).then(|| Ok(text.to_owned()))
+        });
+        read.map(|at| at.value)
+    }
+
+    /// A [`Name`].
+    pub(super) fn name(&mut self, key: &'static str, faults: &mut Faults) -> Option<Name> {
+        let read = self.take(key, "a name", faults, |path, value| {
+            let text = value.as_str()?;
+            Some(Name::new(text).map_err(|error| Fault::Name(path.to_owned().into(), error)))
+        });
+        read.map(|at| at.value)
+    }
+
+    /// One of these words.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &'static str,
+        options: &[(&'static str, T)],
+        faults: &mut Faults,
+    ) -> Option<At<T>> {
+        let names: Vec<&str> = options.iter().map(|(name, _)| *name).collect();
+        self.take(key, &format!("one of {}", names.join(", ")), faults, |path, value| {
+            Some(chosen(path, value.as_str()?, options))
+        })
+    }
+
+    /// One text or several.
+    pub(super) fn texts(&mut self, key: &'static str, faults: &mut Faults) -> Option<Vec<At<String>>> {
+        let value = self.value(key)?;
+        let path = self.key(key);
+        let one = |value: &Spanned<DeValue<'_>>| {
+            value.get_ref().as_str().map(|text| At { at: value.span().start, value: text.to_owned() })
+        };
+        let texts = match value.get_ref() {
+            DeValue::Array(items) => items.iter().map(one).collect(),
+            _ => one(value).map(|text| vec![text]),
+        };
+        if texts.is_none() {
+            faults
+                .add(value.span().start, wrong_type(&path, value.get_ref(), "a text, or an array of texts"));
+        }
+        texts
+    }
+
+    /// A table within.
+    pub(super) fn section(&mut self, key: &'static str, faults: &mut Faults) -> Option<Section<'d, 'i>> {
+        let value = self.value(key)?;
+        let path = self.key(key);
+        Self::of(&path, value, faults)
+    }
+
+    /// One table, or an array of tables.
+    pub(super) fn sections(&mut self, key: &'static str, faults: &mut Faults) -> Vec<Section<'d, 'i>> {
+        let Some(value) = self.value(key) else { return Vec::new() };
+        let path = self.key(key);
+        match value.get_ref() {
+            DeValue::Array(items) => items.iter().filter_map(|item| Self::of(&path, item, faults)).collect(),
+            _ => Self::of(&path, value, faults).into_iter().collect(),
+        }
+    }
+
+    /// A value that must be a table.
+    pub(super) fn of(path: &str, value: &'d Spanned<DeValue<'i>>, faults: &mut Faults) -> Option<Self> {
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Section::new(path, value.span().start, table)),
+            other => {
+                faults.add(value.span().start, wrong_type(path, other, "a table"));
+                None
+            }
+        }
+    }
+
+    /// Tells of the keys that nobody knows and of those that are missing.
+    pub(super) fn finish(self, faults: &mut Faults) {
+        let mut meant = BTreeSet::new();
+        for (name, value) in self.table {
+            if self.known.contains(name.get_ref().as_ref()) {
+                continue;
+            }
+            let near = nearest(name.get_ref(), self.known.iter().copied());
+            meant.extend(near);
+            let written = self.key(&bare(name.get_ref()));
+            let near: Option<Text> = near.map(|near| self.key(near).into());
+            faults.add(
+                name.span().start,
+                match value.get_ref() {
+                    DeValue::Table(_) if self.path.is_empty() => {
+                        Fault::UnknownTable { table: written, nearest: near }
+                    }
+                    _ => Fault::UnknownKey { key: written, nearest: near },
+                },
+            );
+        }
+        for (key, wanted) in &self.missing {
+            if !meant.contains(key) {
+                faults.add(self.at, Fault::MissingKey { key: self.key(key).into(), wanted: wanted.clone() });
+            }
+        }
+    }
+}
+
+fn wrong_type(path: &str, value: &DeValue<'_>, wanted: &str) -> Fault {
+    Fault::WrongType { key: path.to_owned().into(), found: found(value), wanted: wanted.to_owned() }
+}
+
+/// The option of this name.
+pub(super) fn chosen<T: Copy>(path: &str, text: &str, options: &[(&'static str, T)]) -> Result<T, Fault> {
+    let names = || options.iter().map(|(name, _)| *name);
+    options.iter().find(|(name, _)| *name == text).map(|(_, option)| *option).ok_or_else(|| Fault::Choice {
+        key: path.to_owned().into(),
+        found: obol_profiles::document::shortened(text),
+        options: names().map(Into::into).collect(),
+        nearest: nearest(text, names()).map(Into::into),
+    })
+}

@@ -1,0 +1,70 @@
+//! The drills that ship with the program.
+
+use super::{Drill, DrillFileError, parse};
+use obol_profiles::document::nearest;
+use std::fs::File;
+use std::io::Read as _;
+
+/// Bytes of a file; anything longer is no drill.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A drill that ships.
+#[derive(Clone, Copy, Debug)]
+pub struct Shipped {
+    /// Its name.
+    pub name: &'static str,
+    /// Its text, as a start for one's own.
+    pub text: &'static str,
+}
+
+macro_rules! ship {
+    ($($name:literal),* $(,)?) => {
+        &[$(Shipped { name: $name, text: include_str!(concat!("../../drills/", $name, ".toml")) }),*]
+    };
+}
+
+static SHIPPED: &[Shipped] = ship![
+    "app",
+    "app-heartbeat",
+    "app+coordinator",
+    "app+coordinator-heartbeat",
+    "app+cache",
+    "app+cache-heartbeat",
+    "app+coordinator+cache",
+    "app+coordinator+cache-heartbeat",
+    "triple-loss",
+    "freeze",
+    "host-loss",
+    "rolling-restart",
+    "cache-storm",
+    "coordinator-replace",
+    "flap",
+];
+
+/// All of them, in the order of `obol drill list`.
+#[must_use]
+pub fn shipped() -> &'static [Shipped] {
+    SHIPPED
+}
+
+/// A drill that ships, or a file if `name_or_path` has a `/` or ends in `.toml`. Also gives the text.
+pub fn load(name_or_path: &str) -> Result<(Drill, String), DrillFileError> {
+    if !name_or_path.contains('/') && !name_or_path.ends_with(".toml") {
+        let found = SHIPPED.iter().find(|drill| drill.name == name_or_path).ok_or_else(|| {
+            DrillFileError::Unknown {
+                name: name_or_path.to_owned(),
+                nearest: nearest(name_or_path, SHIPPED.iter().map(|drill| drill.name)),
+            }
+        })?;
+        return Ok((parse(found.text, &format!("drills/{name_or_path}.toml"))?, found.text.to_owned()));
+    }
+    let unreadable = |reason: String| DrillFileError::Unreadable { path: name_or_path.to_owned(), reason };
+    let file = File::open(name_or_path).map_err(|error| unreadable(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(unreadable(format!("is longer than {FILE_BYTES_MAX} bytes, so it is no drill")));
+    }
+    let text = String::from_utf8(bytes).map_err(|error| unreadable(format!("is not text: {error}")))?;
+    Ok((parse(&text, name_or_path)?, text))
+}

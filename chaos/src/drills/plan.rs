@@ -1,0 +1,114 @@
+//! What a run would do: whom it would hit, and what each guard says. Touches nothing.
+
+use super::guard::{self, Answer};
+use super::select::{Chosen, choose};
+use crate::drillfile::Drill;
+use crate::observe::{Observer, Process, Snapshot};
+use obol_profiles::duration;
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What a run would do.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plan {
+    /// The drill.
+    pub drill: String,
+    /// What it does.
+    pub title: String,
+    /// Repetitions that count.
+    pub count: u32,
+    /// Its steps, as the first repetition would take them.
+    pub steps: Vec<PlannedStep>,
+    /// What the guards say.
+    pub guards: Vec<Answer>,
+    /// Whether all of them allow it.
+    pub allowed: bool,
+}
+
+/// A step.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedStep {
+    /// Its name.
+    pub step: String,
+    /// What breaks.
+    pub faults: Vec<PlannedFault>,
+    /// Why nobody can be hit.
+    pub refusal: Option<String>,
+}
+
+/// A fault.
+#[derive(Clone, Debug, Serialize)]
+pub struct PlannedFault {
+    /// What.
+    pub fault: &'static str,
+    /// For how long.
+    #[serde(rename = "for")]
+    pub lasts: Option<String>,
+    /// Whom, if nothing changes until then.
+    pub hits: Vec<Hit>,
+}
+
+/// A process that would be hit.
+#[derive(Clone, Debug, Serialize)]
+pub struct Hit {
+    /// The target that it stands for.
+    pub target: String,
+    /// Its name.
+    pub process: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Its program.
+    pub program: Option<PathBuf>,
+}
+
+/// The program that a process runs.
+#[must_use]
+pub fn program(process: &Process) -> Option<PathBuf> {
+    std::fs::read_link(format!("/proc/{}/exe", process.process.pid)).ok()
+}
+
+/// Plans repetition `number`.
+#[must_use]
+pub fn plan(drill: &Drill, observer: &Observer, snapshot: &Snapshot, number: u32) -> Plan {
+    let mut guards = vec![guard::environment(drill.environment.as_str(), observer.deployment())];
+    let mut steps = Vec::new();
+    for step in &drill.steps {
+        guards.extend(
+            step.faults.iter().map(|fault| guard::means(&fault.kind)).filter(|answer| !answer.allows),
+        );
+        let (chosen, refusal) = match choose(drill, step, snapshot, number) {
+            Ok(chosen) => (chosen, None),
+            Err(error) => (Vec::new(), Some(error.to_string())),
+        };
+        let of_fault = |targets: &[String]| {
+            chosen.iter().filter(|c| targets.contains(&c.target)).collect::<Vec<&Chosen>>()
+        };
+        let out: Vec<&Chosen> =
+            step.faults.iter().filter(|f| f.kind.takes_out()).flat_map(|f| of_fault(&f.targets)).collect();
+        guards.extend(guard::ask(&drill.guards, observer.deployment(), snapshot, &out, chosen.len()));
+        let faults = step.faults.iter().map(|fault| PlannedFault {
+            fault: fault.kind.name(),
+            lasts: fault.lasts.map(duration::print),
+            hits: of_fault(&fault.targets)
+                .into_iter()
+                .map(|c| Hit {
+                    target: c.target.clone(),
+                    process: c.process.name.to_string(),
+                    pid: c.process.process.pid,
+                    program: program(&c.process),
+                })
+                .collect(),
+        });
+        steps.push(PlannedStep { step: step.name.clone(), faults: faults.collect(), refusal });
+    }
+    let allowed =
+        guards.iter().all(|answer| answer.allows) && steps.iter().all(|step| step.refusal.is_none());
+    Plan {
+        drill: drill.id.clone(),
+        title: drill.title.clone(),
+        count: drill.repeat.count,
+        steps,
+        guards,
+        allowed,
+    }
+}

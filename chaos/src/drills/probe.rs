@@ -1,0 +1,72 @@
+//! Whether the steady state holds.
+
+use crate::drillfile::{Probe, Steady};
+use crate::observe::{Observer, Snapshot};
+use obol_fabric::Incarnation;
+use obol_membership::Kind;
+use serde::Serialize;
+
+/// What a probe said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Probed {
+    /// Which.
+    pub probe: Probe,
+    /// Whether it says what the drill wants.
+    pub holds: bool,
+    /// What it saw.
+    pub saw: String,
+}
+
+/// Asks a probe.
+#[must_use]
+pub fn probe(observer: &Observer, snapshot: &Snapshot, steady: &Steady) -> Probed {
+    let (value, saw) = look(observer, snapshot, steady.probe);
+    Probed { probe: steady.probe, holds: value == steady.tolerance, saw }
+}
+
+fn look(observer: &Observer, snapshot: &Snapshot, probe: Probe) -> (bool, String) {
+    let live = || snapshot.processes.iter().filter(|p| p.alive);
+    let names = |mut names: Vec<&str>| {
+        names.sort_unstable();
+        names.join(", ")
+    };
+    match probe {
+        Probe::ViewConverged => {
+            let Some(newest) = &snapshot.view else { return (false, "there is no view".to_owned()) };
+            let behind = live().filter(|p| {
+                p.incarnation == Incarnation::NONE || p.view.as_ref().map(|view| view.id) != Some(newest.id)
+            });
+            let behind: Vec<&str> = behind.map(|p| p.name.as_str()).collect();
+            match behind.is_empty() {
+                true => (true, format!("all {} processes know view {}", live().count(), newest.id)),
+                false => (false, format!("{} do not know view {}", names(behind), newest.id)),
+            }
+        }
+        Probe::LeaderPresent => match snapshot.leader() {
+            Some(leader) => (true, format!("{} leads", leader.name)),
+            None => (false, "nobody leads".to_owned()),
+        },
+        Probe::Majority => {
+            let all = usize::from(observer.deployment().coordinators);
+            let there = live().filter(|p| p.kind == Kind::Coordinator && !p.frozen).count();
+            (there > all / 2, format!("{there} of {all} coordinators run"))
+        }
+        Probe::LeasesActive => {
+            let idle = live().filter(|p| p.kind.acts() && !p.is_active(snapshot.at));
+            let idle: Vec<&str> = idle.map(|p| p.name.as_str()).collect();
+            match idle.is_empty() {
+                true => (true, "every member with a lease may act".to_owned()),
+                false => (false, format!("{} have no active lease", names(idle))),
+            }
+        }
+        Probe::ProcessesUp => {
+            let expected = observer.deployment().names();
+            let missing: Vec<&str> =
+                expected.iter().filter(|name| snapshot.process(name).is_none()).map(String::as_str).collect();
+            match missing.is_empty() {
+                true => (true, format!("all {} processes run", expected.len())),
+                false => (false, format!("{} down", names(missing))),
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Drill files: those that ship are read, every mistake is told with its place, and the published schema agrees.
+
+use obol_chaos::drillfile::{self, AbortMetric, FaultKind, Keep, Select, TargetKind, parse, schema, shipped};
+use obol_fabric::Nanos;
+use serde_json::Value;
+
+/// The example of the design, as an operator writes it.
+const EXAMPLE: &str = r#"[drill]
+schema = 1
+id = "triple-loss"
+title = "App, coordinator leader and lease cache die on one cue"
+environment = "staging"
+seed = 7331
+repeat = { count = 300, warmup = 5, gap = "2s", stop_after_failures = 1 }
+timeout = "30m"
+
+[guards]
+max_targets = 3
+keep_acceptors = "majority"
+keep_lease_caches = 1
+deny_hosts = ["prod-*"]
+require_confirm = true
+dead_man = "3s"
+abort = [{ when = "overlap_ns > 0" }, { when = "unavailable_us > 5000", samples = 2 }]
+
+[targets]
+app = { kind = "app", select = "one" }
+coord = { kind = "coordinator", select = "leader" }
+cache = { kind = "lease-cache", select = "one", serving = "app" }
+
+[[steady]]
+probe = "view.converged"
+tolerance = true
+phase = ["before", "after"]
+
+[[step]]
+name = "triple-kill"
+on = "cue"
+max_cue_skew = "20us"
+fault = { kind = "kill", signal = "KILL", target = ["app", "coord", "cache"] }
+
+[[expect]]
+metric = "failover.cue_to_active"
+p50 = "60us"
+p99 = "150us"
+
+[rollback]
+strategy = "always"
+actions = [{ kind = "restart", target = ["app", "coord", "cache"] }]
+
+[report]
+journal = "journal.json"
+trace = "timeline.json"
+histogram = "failover.hlog"
+markdown = "postmortem.md"
+"#;
+
+/// What is said about the example with pieces replaced; the line is shown by what stands there before " =".
+fn said(changes: &[(&str, &str)]) -> String {
+    let mut text = EXAMPLE.to_owned();
+    for (old, new) in changes {
+        assert!(text.contains(old), "{old}");
+        text = text.replacen(old, new, 1);
+    }
+    let told = parse(&text, "d.toml").expect_err("it has a fault").to_string();
+    let lines = told.lines().map(|line| {
+        let (number, rest) = line.strip_prefix("d.toml:").and_then(|l| l.split_once(':')).expect("a place");
+        let number: usize = number.parse().expect("the number of a line");
+        let there = text.lines().nth(number - 1).expect("a line of the file");
+        format!("{}:{rest}", there.split(" =").next().unwrap_or_default().trim())
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_example_of_the_design_is_read_as_it_says() {
+    let drill = parse(EXAMPLE, "d.toml").expect("it has no fault");
+    assert_eq!((drill.id.as_str(), drill.environment.as_str(), drill.seed), ("triple-loss", "staging", 7331));
+    assert_eq!((drill.repeat.count, drill.repeat.warmup, drill.repeat.gap), (300, 5, Nanos::from_secs(2)));
+    assert_eq!((drill.guards.max_targets, drill.guards.keep_acceptors), (3, Keep::Majority));
+    assert_eq!((drill.guards.abort[0].metric, drill.guards.abort[1].samples), (AbortMetric::OverlapNs, 2));
+    let cache = drill.target("cache").expect("it is there");
+    assert_eq!((cache.kind, &cache.select), (TargetKind::LeaseCache, &Select::One));
+    assert_eq!(cache.serving.as_deref(), Some("app"));
+    let fault = &drill.steps[0].faults[0];
+    assert_eq!(fault.kind, FaultKind::Kill { graceful: false });
+    assert_eq!(fault.targets, ["app", "coord", "cache"]);
+    assert_eq!(drill.report.trace.as_deref(), Some("timeline.json"));
+}
+
+#[test]
+fn every_drill_that_ships_is_read_and_bears_its_own_name() {
+    assert!(shipped().len() >= 15);
+    for one in shipped() {
+        let (drill, text) = drillfile::load(one.name).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(drill.id, one.name);
+        assert_eq!(text, one.text);
+        assert!(drill.steps.iter().flat_map(|step| &step.faults).all(|fault| fault.targets.len() <= 3));
+    }
+}
+
+#[test]
+fn an_unknown_key_is_answered_with_the_nearest() {
+    assert_eq!(
+        said(&[("max_targets", "max_target")]),
+        "max_target:1: unknown key guards.max_target; did you mean guards.max_targets?"
+    );
+    assert_eq!(
+        said(&[("[guards]", "[gaurds]")]),
+        "[gaurds]:2: unknown table [gaurds]; did you mean [guards]?"
+    );
+    assert_eq!(said(&[("tolerance", "colour")]), "colour:1: unknown key steady.colour");
+    assert_eq!(
+        said(&[("signal = \"KILL\"", "sginal = \"KILL\"")]),
+        "fault:26: unknown key step.fault.sginal; did you mean step.fault.signal?"
+    );
+}
+
+#[test]
+fn a_word_that_is_not_known_is_answered_with_those_that_are() {
+    assert_eq!(
+        said(&[("kind = \"kill\"", "kind = \"kil\"")]),
+        "fault:18: step.fault.kind is \"kil\", but must be one of kill, freeze, cpu-hog, memory-pressure, partition, delay, \
+         loss, multicast-loss, link-error, clock-step; did you mean kill?"
+    );
+    assert_eq!(
+        said(&[("\"app\", \"coord\", \"cache\"] }\n\n[[exp", "\"app\", \"coordd\"] }\n\n[[exp")]),
+        "fault:60: step.fault.target is \"coordd\", but must be one of app, cache, coord; did you mean coord?"
+    );
+    assert_eq!(
+        said(&[("overlap_ns > 0", "overlap > 0")]),
+        "abort:20: guards.abort.when is \"overlap\", but must be one of overlap_ns, unavailable_us, false_suspicions, skew_us"
+    );
+    assert!(said(&[("overlap_ns > 0", "overlap_ns = 0")]).contains("must be METRIC > NUMBER"));
+}
+
+#[test]
+fn a_percentile_that_so_few_repetitions_can_not_claim_is_refused() {
+    assert!(
+        said(&[("count = 300", "count = 298")])
+            .starts_with("p99:7: a percentile is claimed only with enough")
+    );
+    assert!(
+        said(&[("count = 300", "count = 298")]).ends_with("expect.p99 needs 299, drill.repeat.count is 298")
+    );
+    assert!(said(&[("p99 =", "p999 =")]).ends_with("expect.p999 needs 2995, drill.repeat.count is 300"));
+    let enough = EXAMPLE.replace("count = 300", "count = 299");
+    assert!(parse(&enough, "d.toml").is_ok());
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_the_reason() {
+    assert!(
+        said(&[("select = \"leader\"", "select = \"one\", fixed = 2")])
+            .contains("a target has one of select, fixed, percent and name")
+    );
+    assert!(
+        said(&[("kind = \"app\", select = \"one\"", "kind = \"app\", select = \"leader\"")])
+            .contains("only a coordinator can lead")
+    );
+    assert!(
+        said(&[("kind = \"kill\", signal = \"KILL\"", "kind = \"freeze\"")])
+            .contains("missing key step.fault.for")
+    );
+    assert!(said(&[("serving = \"app\"", "serving = \"ap\"")]).ends_with("did you mean app?"));
+    assert!(said(&[("\"journal.json\"", "\"../journal.json\"")]).contains("must be a plain file name"));
+    assert!(said(&[("dead_man = \"3s\"", "dead_man = \"1ms\"")]).contains("must lie in 200ms..=60s"));
+    assert!(
+        said(&[("schema = 1", "schema = 2"), ("[guards]", "[x]")])
+            .starts_with("schema:10: schema is 2, but this obol")
+    );
+    let network = ("kind = \"kill\", signal = \"KILL\"", "kind = \"partition\", for = \"1s\"");
+    assert!(said(&[network]).contains("missing key step.fault.layer"));
+}
+
+#[test]
+fn all_faults_of_a_file_are_told_at_once_and_a_syntax_error_hides_no_other_table() {
+    let told = said(&[
+        ("id = \"triple-loss\"\n", ""),
+        ("probe = \"view.converged\"", "probe = 3"),
+        ("p50 = \"60us\"", "p50 = 60"),
+    ]);
+    assert_eq!(told.lines().count(), 3, "{told}");
+    let told = said(&[("max_targets = 3", "max_targets = = 3"), ("probe = \"view.converged\"", "probe = 3")]);
+    assert!(told.contains("syntax") && told.contains("steady.probe"), "{told}");
+    assert_eq!(parse("", "d.toml").expect_err("empty").to_string().lines().count(), 2);
+}
+
+#[test]
+fn a_name_that_does_not_ship_is_answered_with_the_nearest() {
+    let told = drillfile::load("tripple-loss").expect_err("a typo").to_string();
+    assert!(told.contains("did you mean triple-loss?"), "{told}");
+    let told = drillfile::load("./nowhere.toml").expect_err("no file").to_string();
+    assert!(told.starts_with("./nowhere.toml: "), "{told}");
+}
+
+/// A validator for the part of JSON Schema that ours uses.
+fn fits(schema: &Value, value: &Value) -> bool {
+    if let Some(ways) = schema["oneOf"].as_array() {
+        return ways.iter().filter(|way| fits(way, value)).count() == 1;
+    }
+    if let Some(options) = schema["enum"].as_array() {
+        return options.contains(value);
+    }
+    if !schema["const"].is_null() {
+        return schema["const"] == *value;
+    }
+    match schema["type"].as_str().expect("a type") {
+        "object" => value.as_object().is_some_and(|object| {
+            let required = schema["required"].as_array().into_iter().flatten();
+            required.into_iter().all(|key| object.contains_key(key.as_str().expect("text")))
+                && object.iter().all(|(key, value)| {
+                    match (&schema["properties"][key], &schema["additionalProperties"]) {
+                        (Value::Null, Value::Bool(false)) => false,
+                        (Value::Null, other) => fits(other, value),
+                        (property, _) => fits(property, value),
+                    }
+                })
+        }),
+        "array" => {
+            value.as_array().is_some_and(|items| items.iter().all(|item| fits(&schema["items"], item)))
+        }
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.as_i64().is_some_and(|n| {
+            schema["minimum"].as_i64().is_none_or(|low| n >= low)
+                && schema["maximum"].as_i64().is_none_or(|high| n <= high)
+        }),
+        other => panic!("type {other}"),
+    }
+}
+
+#[test]
+fn the_published_schema_takes_what_the_reader_takes_and_refuses_unknown_keys() {
+    let schema = schema();
+    let value =
+        |text: &str| serde_json::to_value(toml::from_str::<toml::Table>(text).expect("TOML")).expect("JSON");
+    assert!(fits(&schema, &value(EXAMPLE)));
+    for one in shipped() {
+        assert!(fits(&schema, &value(one.text)), "{}", one.name);
+    }
+    for (old, new) in [
+        ("max_targets", "max_target"),
+        ("\"kill\"", "\"kil\""),
+        ("seed = 7331", "seed = -1"),
+        ("[guards]", "[gaurds]"),
+    ] {
+        assert!(!fits(&schema, &value(&EXAMPLE.replacen(old, new, 1))), "{new}");
+    }
+}
