@@ -129,7 +129,8 @@ fn a_word_that_is_not_known_is_answered_with_those_that_are() {
     );
     assert_eq!(
         said(&[("overlap_ns > 0", "overlap > 0")]),
-        "abort:20: guards.abort.when is \"overlap\", but must be one of overlap_ns, unavailable_us, false_suspicions, skew_us"
+        "abort:19: guards.abort.when is \"overlap\", but must be one of overlap_ns, unavailable_us, false_suspicions, \
+         skew_us; did you mean overlap_ns?"
     );
     assert!(said(&[("overlap_ns > 0", "overlap_ns = 0")]).contains("must be METRIC > NUMBER"));
 }
