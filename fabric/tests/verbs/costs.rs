@@ -1,10 +1,13 @@
 //! What posting and polling cost: no allocation, and no system call of our own.
 #![allow(unsafe_code)]
 
-use crate::support::{Duo, arena, nic, register};
+use crate::cluster::Plan;
+use crate::probe::{Root, coordinator};
+use crate::support::{Duo, HANG, arena, nic, register};
 use obol_fabric::verbs::pair::{Kind, QueuePair};
 use obol_fabric::verbs::queue::{CompletionQueue, Status};
 use obol_fabric::verbs::registration::Rights;
+use obol_fabric::{Drive, Event, Fabric, Machine, Remote, Token};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::io::Read;
@@ -185,5 +188,71 @@ fn receives_and_taking_a_completion_cost_nothing_either() {
         assert_eq!((allocations, made.unwrap_or(0)), (0, 0), "of taking {got} completions");
         taken += got;
         std::thread::yield_now();
+    }
+}
+
+/// Counts what has ended.
+#[derive(Default)]
+struct Ended {
+    well: u64,
+    badly: u64,
+}
+
+impl Machine for Ended {
+    fn start<F: Fabric>(&mut self, _: obol_fabric::Instant, _: &mut F) {}
+    fn handle<F: Fabric>(&mut self, _: obol_fabric::Instant, event: Event<'_>, _: &mut F) {
+        if let Event::Completion { result, .. } = event {
+            *(if result.is_ok() { &mut self.well } else { &mut self.badly }) += 1;
+        }
+    }
+    fn tick<F: Fabric>(&mut self, _: obol_fabric::Instant, _: &mut F) {}
+    fn deadline(&self) -> obol_fabric::Instant {
+        obol_fabric::Instant::NEVER
+    }
+}
+
+/// Rounds after which an endpoint's queues have the size that they keep.
+const WARM: u64 = 20;
+
+#[test]
+fn an_endpoint_posts_and_turns_without_an_allocation() {
+    let Some(plan) = Plan::new() else { return };
+    let root = Root::new();
+    let cluster = plan.host(&root, 1);
+    let mut me = plan.open(&cluster, coordinator("me", 1));
+    let at = |offset| Remote { at: obol_fabric::Address::region(1), offset };
+    let layout = *cluster.layout();
+    let mut ended = Ended::default();
+    let start = std::time::Instant::now();
+    while ended.well == 0 {
+        me.read(at(0), 8, Token(0));
+        me.poll_once(&mut ended);
+        assert!(start.elapsed() < HANG, "the own region is not reached");
+        std::thread::yield_now();
+    }
+    let mut calls = SystemCalls::new();
+    let doorbell = nic().map_or(0, |nic| calls_per_post(&nic.choice().device));
+    let payload = [7; 512];
+    for round in 0..WARM + ROUNDS {
+        let before = ended.well + ended.badly;
+        let (allocations, made) = cost(&mut calls, || {
+            me.read(at(layout.view()), 64, Token(1));
+            me.write(at(layout.value(1, 1)), &payload[..16], Token(2));
+            me.write(at(layout.value(2, 1)), &payload, Token(3));
+            me.cas(at(layout.slot(1)), round, round + 1, Token(4));
+            me.flush();
+        });
+        if round >= WARM {
+            assert_eq!(allocations, 0, "of four posts in round {round}");
+            assert!(made.is_none_or(|calls| calls <= 4 * doorbell), "{made:?} system calls of four posts");
+        }
+        while ended.well + ended.badly < before + 4 {
+            let (allocations, _) = cost(&mut calls, || {
+                me.poll_once(&mut ended);
+            });
+            assert!(round < WARM || allocations == 0, "{allocations} allocations of a turn");
+            assert!(start.elapsed() < HANG, "round {round} does not end");
+            std::thread::yield_now();
+        }
     }
 }
