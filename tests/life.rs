@@ -19,7 +19,7 @@ fn a_headless_cluster_tells_its_life_in_json_and_ends_by_itself() {
     assert!(events.contains(&"view") && events.last() == Some(&"summary"), "{events:?}");
     for line in &ended.lines {
         let keys: &[&str] = match line["event"].as_str() {
-            Some("up") => &["health", "reasons", "seconds"],
+            Some("up") => &["health", "reasons", "seconds", "deadbeat"],
             Some("view") => {
                 &["view", "base", "members", "leader", "causes", "decided_by", "stamps", "received", "active"]
             }
@@ -50,6 +50,9 @@ fn everything_that_was_asked_for_is_there_under_its_name() {
     let status = root.healthy();
     let processes = status.processes();
     assert_eq!(processes.keys().copied().collect::<Vec<_>>(), names(5, 2));
+    let has_module = std::fs::File::options().read(true).write(true).open("/dev/deadbeat").is_ok();
+    let deadbeat = if has_module { "module" } else { "futex+pidfd" };
+    assert_eq!(status.json["deadbeat"], deadbeat);
     for (name, process) in &processes {
         let kind = match &name[..3] {
             "coo" => "coordinator",
@@ -59,6 +62,7 @@ fn everything_that_was_asked_for_is_there_under_its_name() {
         assert_eq!(process["kind"], kind, "{name}");
         let host = process["host"].as_str().map(str::to_owned);
         assert_eq!(host, name.strip_prefix("app-").map(|n| format!("node-{n}")), "{name}");
+        assert_eq!(process["deadbeat"], deadbeat, "{name}");
     }
     assert_eq!((&status.json["cluster"], &status.json["profile"]), (&"default".into(), &"laptop".into()));
     assert_eq!(status.json["health"], "healthy");

@@ -2,6 +2,7 @@
 //! asked, so a frozen or dying one is seen as well as any other.
 
 use obol_fabric::metrics::{self, Counter, Histogram};
+use obol_fabric::notice::Detection;
 use obol_fabric::recorder::Stamped;
 use obol_fabric::shm::{Cluster, Observed, RegionInfo, SeatInfo, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId};
@@ -36,6 +37,8 @@ pub struct Process {
     pub view: Option<Arc<View>>,
     /// The lease page that it reads, and its fence.
     pub lease: Option<(Page, ViewId)>,
+    /// Who tells of its death first.
+    pub detection: Detection,
     /// Its counters, in the order of [`Counter::ALL`].
     pub counters: Vec<u64>,
 }
@@ -111,6 +114,12 @@ impl Snapshot {
             self.processes.iter().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen)
         };
         view.leader(|m| of(m).is_some()).and_then(of)
+    }
+
+    /// Who tells first of the death of any process that lives: what the least of them has. `None` if none lives.
+    #[must_use]
+    pub fn detection(&self) -> Option<Detection> {
+        self.processes.iter().filter(|p| p.alive).map(|p| p.detection).min()
     }
 
     /// The live process with this name.
@@ -205,6 +214,7 @@ impl Observer {
                 incarnation: info.incarnation,
                 view: view.clone(),
                 lease,
+                detection: reader.seat(0).map_or(Detection::default(), |seat| seat.detection),
                 counters: reader.counters(0),
             });
             for seat in occupied(&reader, self.cluster.layout().limits().seats) {
@@ -220,6 +230,7 @@ impl Observer {
                     incarnation: seat.incarnation,
                     view: view.clone(),
                     lease,
+                    detection: seat.detection,
                     counters: reader.counters(seat.seat),
                 });
             }

@@ -4,8 +4,8 @@ use crate::output::{self, Failure};
 use obol_agent::{AttachError, Attached};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Presence, ShmError, clock, sched};
-use obol_fabric::{Name, Nanos, ViewId};
+use obol_fabric::shm::{Endpoint, Presence, ShmError, clock, sched};
+use obol_fabric::{Drive, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_profiles::{Scheduling, Site};
 use std::fmt::Display;
@@ -41,6 +41,17 @@ fn schedule(site: &Site, tells: bool) -> Result<(), Failure> {
     }
 }
 
+/// Says why the kernel module is there and yet does not tell deaths. The others of this host are refused alike.
+fn tell_refusal(endpoint: &Endpoint) {
+    if let Some(refusal) = endpoint.kernel_refusal() {
+        // The process works without it; whether anybody reads this does not matter to it.
+        let _ = output::remark(format_args!(
+            "obol: deaths are told by {}, not by the kernel module: {refusal}",
+            endpoint.detection().name()
+        ));
+    }
+}
+
 /// A daemon's end. Several share one standard error, so each says who it is.
 fn ended<E: Display>(name: impl Display, result: Result<(), E>) -> Result<ExitCode, Failure> {
     result.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::Failed(format!("{name}: {error}")))
@@ -50,7 +61,11 @@ pub(crate) fn coordinator(root: &Path, cluster: Name, number: u16) -> Result<Exi
     let (site, stop) = enter(root, cluster)?;
     // All are refused alike: the first tells for all.
     schedule(&site, number == 1)?;
-    let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop);
+    let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop, |endpoint| {
+        if number == 1 {
+            tell_refusal(endpoint);
+        }
+    });
     ended(format_args!("coord-{number}"), result)
 }
 

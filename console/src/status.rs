@@ -4,6 +4,7 @@ use crate::output::{self, Failure};
 use crate::table;
 use obol_chaos::observe::{Health, Observer, Process, Snapshot};
 use obol_fabric::metrics::Counter;
+use obol_fabric::notice::Detection;
 use obol_fabric::{Incarnation, Name};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -35,6 +36,7 @@ struct ProcessJson<'a> {
     pid: u32,
     alive: bool,
     frozen: bool,
+    deadbeat: &'static str,
     incarnation: Option<u64>,
     host: Option<String>,
     view: Option<u64>,
@@ -53,6 +55,8 @@ pub(crate) struct StatusJson<'a> {
     base: Option<u64>,
     leader: Option<&'a str>,
     profile: &'a str,
+    /// Who tells first that a process died, whichever it is: `module`, or `futex+pidfd`.
+    deadbeat: Option<&'static str>,
     processes: Vec<ProcessJson<'a>>,
 }
 
@@ -67,6 +71,7 @@ fn process<'a>(p: &'a Process, snapshot: &'a Snapshot) -> ProcessJson<'a> {
         pid: p.process.pid,
         alive: p.alive,
         frozen: p.frozen,
+        deadbeat: p.detection.name(),
         incarnation: (p.incarnation != Incarnation::NONE).then_some(p.incarnation.0),
         host,
         view: p.view.as_ref().map(|view| view.id.0),
@@ -95,6 +100,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         base: snapshot.view.as_ref().map(|view| view.base.0),
         leader: snapshot.leader().map(|leader| leader.name.as_str()),
         profile,
+        deadbeat: snapshot.detection().map(Detection::name),
         processes: snapshot.processes.iter().map(|p| process(p, snapshot)).collect(),
     }
 }
@@ -147,6 +153,7 @@ fn unreachable(cluster: Name, error: &obol_profiles::SiteError, as_json: bool) -
         base: None,
         leader: None,
         profile: "",
+        deadbeat: None,
         processes: Vec::new(),
     })?;
     Ok(code(Health::Unreachable))

@@ -2,6 +2,7 @@
 
 use obol_chaos::observe::{Process, Snapshot};
 use obol_fabric::metrics::Counter;
+use obol_fabric::notice::Detection;
 use obol_fabric::{Incarnation, Nanos};
 use obol_membership::Kind;
 
@@ -115,9 +116,10 @@ pub(crate) fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> Strin
     let view = snapshot.view.as_ref();
     let members = view.map_or(0, |view| view.members.len());
     format!(
-        "cluster {cluster}  {}  view {}  members {members}  leader {}",
+        "cluster {cluster}  {}  view {}  members {members}  leader {}  deadbeat {}",
         snapshot.health.name(),
         view.map_or(NONE.to_owned(), |view| view.id.to_string()),
         snapshot.leader().map_or(NONE, |leader| leader.name.as_str()),
+        snapshot.detection().map_or(NONE, Detection::name),
     )
 }

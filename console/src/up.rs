@@ -7,6 +7,7 @@ use crate::output::{self, Failure};
 use obol_chaos::control::{self, Answer, Request};
 use obol_chaos::observe::{Health, Observer};
 use obol_fabric::Name;
+use obol_fabric::notice::Detection;
 use obol_membership::view::coordinator_name;
 use obol_profiles::{Deployment, Profile};
 use serde::Serialize;
@@ -311,12 +312,16 @@ fn tell_up(snapshot: &obol_chaos::observe::Snapshot, began: Instant, options: &U
             health: Health,
             reasons: &'a [String],
             seconds: f64,
+            deadbeat: Option<&'static str>,
         }
         let (health, reasons) = (snapshot.health, snapshot.reasons.as_slice());
-        return output::json(&UpJson { event: "up", health, reasons, seconds });
+        let deadbeat = snapshot.detection().map(Detection::name);
+        return output::json(&UpJson { event: "up", health, reasons, seconds, deadbeat });
     }
     if options.headless {
-        output::line(format_args!("up after {seconds:.2}s: {}", snapshot.health.name()))?;
+        let deaths =
+            snapshot.detection().map_or(String::new(), |by| format!("; deaths are told by {}", by.name()));
+        output::line(format_args!("up after {seconds:.2}s: {}{deaths}", snapshot.health.name()))?;
         for reason in &snapshot.reasons {
             output::line(format_args!("  ! {reason}"))?;
         }

@@ -51,8 +51,14 @@ impl From<ShmError> for CoordinatorError {
 const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
 
 /// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. `seed` must differ between
-/// lives.
-pub fn run(site: &Site, number: u16, seed: u64, stop: &AtomicBool) -> Result<(), CoordinatorError> {
+/// lives. `begun` is called once, when peers can use the endpoint.
+pub fn run(
+    site: &Site,
+    number: u16,
+    seed: u64,
+    stop: &AtomicBool,
+    begun: impl FnOnce(&Endpoint),
+) -> Result<(), CoordinatorError> {
     let limit = site.deployment.profile.limits.proposers;
     if number == 0 || u32::from(number) > limit {
         return Err(CoordinatorError::NoSuchNumber { number, limit });
@@ -67,6 +73,7 @@ pub fn run(site: &Site, number: u16, seed: u64, stop: &AtomicBool) -> Result<(),
     let profile = &site.deployment.profile;
     let mut endpoint = Endpoint::open(&site.cluster, owner, profile.wait)?;
     endpoint.beat_every(profile.timing.heartbeat_every);
+    begun(&endpoint);
     let mut machine = Coordinator::new(site.config, number, site.newest(), seed);
     let done = AtomicBool::new(false);
     let mut end = Instant::NEVER;

@@ -216,6 +216,15 @@ impl Deadbeat {
         }
     }
 
+    /// Whether the module is about to be unloaded and waits for this device, and all that holds it, to be dropped.
+    #[must_use]
+    pub fn wants_to_go(&self) -> bool {
+        let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
+        // SAFETY: `poll` is one valid entry.
+        let n = unsafe { libc::poll(&raw mut poll, 1, 0) };
+        n == 1 && poll.revents & libc::POLLHUP != 0
+    }
+
     /// Says where the notices of this open device go. Once; open it again for other destinations.
     pub fn configure(&self, destinations: &Destinations) -> Result<(), DeadbeatError> {
         let what = destinations.names();

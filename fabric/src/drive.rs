@@ -1,6 +1,8 @@
 //! How a machine is driven over a fabric of this host, whatever carries its operations.
 
 use crate::contract::{Fabric, Machine};
+use crate::deadbeat::DeadbeatError;
+use crate::notice::Detection;
 use crate::shm::{Cluster, Region, Waker};
 use crate::types::Nanos;
 use core::sync::atomic::AtomicBool;
@@ -13,6 +15,12 @@ pub trait Drive: Fabric {
 
     /// The cluster, as this host knows it.
     fn cluster(&self) -> &Cluster;
+
+    /// Who tells of this process's death first.
+    fn detection(&self) -> Detection;
+
+    /// Why the kernel module is there and yet does not tell of this process's death.
+    fn kernel_refusal(&self) -> Option<&DeadbeatError>;
 
     /// A handle that ends a wait of the loop from another thread.
     fn waker(&self) -> Waker;

@@ -85,8 +85,10 @@ pub struct Seat {
     pub name: [u64; 3],
     /// Within so many nanoseconds the application promises to make progress; 0 if it promises nothing.
     pub progress_within: u64,
-    /// Spare, zero.
-    pub spare: [u64; 3],
+    /// Who tells of the occupant's death first: see [`crate::notice::Detection`].
+    pub detection: u64,
+    /// The tokens of its notices of dying and of being dead, see [`crate::notice`]; 0 where there is none.
+    pub tokens: [u64; 2],
     /// Robust futexes: the low half holds the occupant's thread id until the kernel marks its owner dead.
     pub deaths: [u64; DEATH_WORDS],
 }

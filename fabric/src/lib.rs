@@ -19,6 +19,7 @@ mod endpoint;
 pub mod layout;
 pub mod memory;
 pub mod metrics;
+pub mod notice;
 pub mod page;
 pub mod recorder;
 #[cfg(not(loom))]

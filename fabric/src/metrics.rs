@@ -103,6 +103,10 @@ named! {
         ProgressSuspicions = "progress_suspicions",
         /// Holders whose fence a cache raised for this leader.
         FencesFannedOut = "fences_fanned_out",
+        /// Notices of the kernel itself that a watched process is dying or dead.
+        KernelNotices = "kernel_notices",
+        /// Datagrams to the group of death notices that were not believed: forged, or of another cluster.
+        KernelNoticesRefused = "kernel_notices_refused",
     }
 }
 

@@ -7,9 +7,11 @@ pub(crate) mod wire;
 pub use run::Wait;
 
 use crate::contract::{DATAGRAM_BYTES_MAX, Fabric, Group, Remote, SeatStatus, Token};
+use crate::deadbeat::DeadbeatError;
 use crate::drive::Drive;
 use crate::layout::Layout;
 use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
+use crate::notice::Detection;
 use crate::page::{self, Page};
 use crate::recorder::{self, Record};
 use crate::shm::cluster::Cluster;
@@ -21,6 +23,7 @@ use crate::shm::region::Region;
 use crate::shm::seats::Seats;
 use crate::shm::table::{Claim, Role};
 use crate::shm::watch::Watches;
+use crate::shm::witness::Witness;
 use crate::shm::{clock, futex, reader};
 use crate::types::{Address, Incarnation, Name, Nanos, ViewId};
 use core::mem::offset_of;
@@ -47,14 +50,16 @@ pub struct Endpoint<W: Wire> {
     me: Process,
     cluster: Cluster,
     layout: Layout,
-    region: Region,
+    pub(crate) region: Region,
     pub(crate) wire: W,
-    watches: Watches,
+    pub(crate) watches: Watches,
     seats: Seats,
     /// The datagram that is being handled.
     datagram: Vec<u8>,
     pace: Pace,
     page: Page,
+    /// Has the kernel tell of this process.
+    pub(crate) witness: Witness,
     // Dropped last but for nothing: it marks the death words, after which peers take this process for dead.
     registration: Option<Registration>,
 }
@@ -116,6 +121,9 @@ impl<'a> Taken<'a> {
         wire: W,
         wait: Wait,
     ) -> Endpoint<W> {
+        let watches = Watches::new(self.sender);
+        let ear = (watches.inbox(), Waker(self.region.clone()));
+        let witness = Witness::new(&self.region, address, cluster.nonce(), self.me, Some(ear), clock::now());
         self.claim.go_live();
         Endpoint {
             address,
@@ -123,7 +131,8 @@ impl<'a> Taken<'a> {
             cluster: cluster.clone(),
             layout: *cluster.layout(),
             wire,
-            watches: Watches::new(self.sender),
+            watches,
+            witness,
             seats: Seats::new(self.region.clone(), address),
             datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
             pace: Pace::new(wait),
@@ -141,6 +150,14 @@ impl<W: Wire> Drive for Endpoint<W> {
 
     fn cluster(&self) -> &Cluster {
         &self.cluster
+    }
+
+    fn detection(&self) -> Detection {
+        self.witness.detection()
+    }
+
+    fn kernel_refusal(&self) -> Option<&DeadbeatError> {
+        self.witness.refusal().filter(|refusal| !matches!(refusal, DeadbeatError::Absent { .. }))
     }
 
     fn waker(&self) -> Waker {
@@ -276,6 +293,8 @@ impl<W: Wire> Drop for Endpoint<W> {
         // Nobody renews the lease any more, so nobody shall use it: not this process, and no attached program.
         self.publish_page(&Page::default());
         self.flush();
+        // The words and tokens may be a successor's as soon as this one is closed.
+        self.witness.let_go();
         // Dead before closed: a successor registers its own words.
         self.registration = None;
         self.cluster.table.close(self.address.region, self.me);

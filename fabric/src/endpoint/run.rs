@@ -95,6 +95,11 @@ impl<W: Wire> Endpoint<W> {
         self.count(Counter::Loops, 1);
         let mut busy = self.complete(machine);
         self.watches.check(self.wire.links(), now);
+        let (told, refused) = self.watches.take_counts();
+        if told | refused != 0 {
+            self.count(Counter::KernelNotices, told);
+            self.count(Counter::KernelNoticesRefused, refused);
+        }
         let mut event = self.report_deaths(machine);
         let tidy = now.since(self.pace.tidied) >= TIDY_EVERY;
         let bell = self.region.doorbell().load(Ordering::SeqCst);
@@ -111,6 +116,7 @@ impl<W: Wire> Endpoint<W> {
             while let Some(whom) = self.wire.came_home() {
                 self.watches.watch(whom, false, self.wire.links(), now);
             }
+            self.witness.tend(now);
             self.seats.free();
         }
         if event {

@@ -16,6 +16,7 @@ use crate::shm::occupancy::{Occupancy, Phase};
 use crate::shm::process::Process;
 use crate::shm::region::Region;
 use crate::shm::seats::{Answer, JOIN, LEAVE, Request};
+use crate::shm::witness::Witness;
 use crate::shm::{clock, futex};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use core::mem::offset_of;
@@ -59,7 +60,7 @@ impl Attachment {
     /// Takes a seat in this region, whose owner must be alive. A background thread stands for the program.
     pub fn open(cluster: &Cluster, agent: u32, name: Name, heartbeat_every: Nanos) -> Result<Self, ShmError> {
         let mut attachment = Self::claim(cluster, agent, name)?;
-        attachment.thread = Some(spawn(&attachment, heartbeat_every)?);
+        attachment.thread = Some(spawn(cluster.nonce(), &attachment, heartbeat_every)?);
         Ok(attachment)
     }
 
@@ -70,7 +71,8 @@ impl Attachment {
             return Err(no_agent(cluster, agent.to_string()));
         };
         let attachment = Self::claim(cluster, region.number, name)?;
-        let presence = Presence::begin(&attachment.region, attachment.address.seat, attachment.me)?;
+        let presence =
+            Presence::begin(cluster.nonce(), &attachment.region, attachment.address, attachment.me)?;
         Ok((attachment, presence))
     }
 
@@ -280,11 +282,11 @@ const fn next_generation(generation: u32) -> u32 {
 }
 
 /// Starts the thread that stands for a program until its attachment is dropped.
-fn spawn(attachment: &Attachment, heartbeat_every: Nanos) -> Result<JoinHandle<()>, ShmError> {
+fn spawn(cluster: u64, attachment: &Attachment, heartbeat_every: Nanos) -> Result<JoinHandle<()>, ShmError> {
     let (ready, registered) = mpsc::channel();
     let Attachment { region, address, me, stop, .. } = attachment;
-    let (region, seat, me, stop) = (region.clone(), address.seat, *me, stop.clone());
-    let stand = move || match Presence::begin(&region, seat, me) {
+    let (region, who, me, stop) = (region.clone(), *address, *me, stop.clone());
+    let stand = move || match Presence::begin(cluster, &region, who, me) {
         Err(error) => drop(ready.send(Err(error))),
         Ok(mut presence) => {
             if ready.send(Ok(())).is_ok() {
@@ -311,16 +313,20 @@ pub struct Presence {
     region: Region,
     seat: u16,
     asked: Instant,
+    /// Has the kernel tell of the program.
+    witness: Witness,
     /// Dropped last: marks the death words.
     _registration: Registration,
 }
 
 impl Presence {
-    fn begin(region: &Region, seat: u16, me: Process) -> Result<Self, ShmError> {
+    fn begin(cluster: u64, region: &Region, who: Address, me: Process) -> Result<Self, ShmError> {
+        let seat = who.seat;
         let registration = death::register(region, seat)?;
+        let witness = Witness::new(region, who, cluster, me, None, clock::now());
         let state = region.seat_word(seat, offset_of!(Seat, state));
         state.store(Occupancy::word(Phase::Live, me), Ordering::Release);
-        Ok(Self { region: region.clone(), seat, asked: clock::now(), _registration: registration })
+        Ok(Self { region: region.clone(), seat, asked: clock::now(), witness, _registration: registration })
     }
 
     /// Advances the heartbeat, and repeats a request that is not answered. To be called at least once in the profile's
@@ -333,6 +339,7 @@ impl Presence {
         let asks = Request::of(found);
         let answer = Answer::of(futex::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
         let now = clock::now();
+        self.witness.tend(now);
         if asks.kind != 0 && answer.sequence != asks.sequence && now.since(self.asked) >= ASK_EVERY {
             let again = Request { rings: asks.rings.wrapping_add(1), ..asks };
             // Another thread may ask something else meanwhile, which rings by itself.

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 use crate::layout::{Header, Layout, Limits};
+use crate::shm::clock;
 use crate::shm::error::ShmError;
 use crate::shm::occupancy::Phase;
 use crate::shm::process::Process;
@@ -59,7 +60,12 @@ pub struct RegionInfo {
 impl Cluster {
     /// Makes a cluster that stays within this host.
     pub fn create(root: &Path, name: Name, limits: Limits) -> Result<Self, ShmError> {
-        Self::create_on(root, name, limits, Origin { nonce: nonce(), host: 0 })
+        Self::create_on(
+            root,
+            name,
+            limits,
+            Origin { nonce: random().unwrap_or_else(|| clock::now().0), host: 0 },
+        )
     }
 
     /// Makes this host's part of a cluster of several hosts.
@@ -255,11 +261,12 @@ fn check_private(dir: &Path) -> Result<(), ShmError> {
     Err(ShmError::Unsafe { path: dir.into(), fault })
 }
 
-fn nonce() -> u64 {
+/// A number that nobody can guess; `None` from a kernel without random numbers.
+pub(crate) fn random() -> Option<u64> {
     let mut raw = [0u8; 8];
     // SAFETY: `raw` is valid for eight bytes.
     let n = unsafe { libc::getrandom(raw.as_mut_ptr().cast(), raw.len(), 0) };
-    if n == 8 { u64::from_le_bytes(raw) } else { crate::shm::clock::now().0 }
+    (n == 8).then(|| u64::from_le_bytes(raw))
 }
 
 #[cfg(test)]

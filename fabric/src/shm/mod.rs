@@ -8,6 +8,7 @@ mod attach;
 pub(crate) mod cluster;
 pub(crate) mod death;
 pub(crate) mod error;
+mod hearing;
 pub(crate) mod link;
 mod map;
 mod memory;
@@ -22,6 +23,7 @@ pub(crate) mod table;
 #[cfg(test)]
 pub(crate) mod test;
 pub(crate) mod watch;
+pub(crate) mod witness;
 
 pub mod clock;
 pub mod futex;

@@ -4,6 +4,7 @@
 use crate::layout::{Header, Layout, Seat, ViewHead};
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
+use crate::notice::Detection;
 use crate::page::{self, Page};
 use crate::recorder::{self, Stamped};
 use crate::types::{Incarnation, Name, ViewId};
@@ -39,6 +40,8 @@ pub struct SeatInfo {
     pub progress: u64,
     /// Whether the kernel has seen its thread end.
     pub dead: bool,
+    /// Who tells of its death first.
+    pub detection: Detection,
 }
 
 impl<'a> Reader<'a> {
@@ -80,6 +83,7 @@ impl<'a> Reader<'a> {
             heartbeat: found.heartbeat,
             progress: found.progress,
             dead: found.deaths[0] as u32 & super::futex::TID_MASK == 0,
+            detection: Detection::of(found.detection),
         })
     }
 

@@ -6,6 +6,7 @@
 use crate::layout::{self, Header, Layout, Seat};
 use crate::memory;
 use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use crate::notice::Stage;
 use crate::page::{self, Page};
 use crate::shm::cluster::Cluster;
 use crate::shm::error::ShmError;
@@ -193,6 +194,9 @@ impl Region {
             offset_of!(Seat, heartbeat),
             offset_of!(Seat, progress),
             offset_of!(Seat, progress_within),
+            offset_of!(Seat, detection),
+            offset_of!(Seat, tokens),
+            offset_of!(Seat, tokens) + 8,
         ] {
             set(offset, 0);
         }
@@ -241,6 +245,15 @@ impl Region {
     pub(crate) fn is_dead(&self, seat: u16) -> bool {
         // Word 0 is the first that the kernel marks.
         self.death_word(seat, 0).load(Ordering::Acquire) & futex::TID_MASK == 0
+    }
+
+    /// The token of an occupant's death notice; 0 if it has none.
+    pub(crate) fn token(&self, seat: u16, stage: Stage) -> &AtomicU64 {
+        let which = match stage {
+            Stage::Dying => 0,
+            Stage::Dead => 8,
+        };
+        self.seat_word(seat, offset_of!(Seat, tokens) + which)
     }
 
     /// Which occupant of the seat this file holds.

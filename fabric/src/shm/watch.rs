@@ -1,11 +1,14 @@
 //! The watcher's side of death notices: a robust-futex word of the victim's seat gives the suspicion, a pidfd the proof.
+//! Where the victim is registered with the module deadbeat, its kernel tells both, and sooner ([`crate::shm::witness`]).
 //!
 //! The kernel wakes one waiter per word, so each watcher has a word of its own: coordinator `i` has word `i - 1`, any
 //! other process claims one of the rest. A watcher that finds none left looks at word 0 from time to time.
 
 use crate::contract::Evidence;
 use crate::layout::{DEATH_WORDS, PROPOSERS_MAX};
+use crate::notice::{Notice, Stage};
 use crate::shm::futex::{TID_MASK, WAITERS, Waiter};
+use crate::shm::hearing::Inbox;
 use crate::shm::lanes::Sender;
 use crate::shm::link::Links;
 use crate::shm::process::{self, Life, Process};
@@ -15,6 +18,7 @@ use crate::types::{Address, Instant, Nanos};
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// How soon after a suspicion the proof is looked for again.
 const PROOF_EVERY_MIN: Nanos = Nanos::from_micros(100);
@@ -63,6 +67,12 @@ pub(crate) struct Watches {
     swept: Instant,
     /// Some watch has no word of its own.
     wordless: bool,
+    /// What the kernel has told.
+    inbox: Arc<Inbox>,
+    /// Taken from the inbox; empty but for its room.
+    mail: VecDeque<Notice>,
+    /// Notices that were believed, and those that were not, since [`Watches::take_counts`].
+    counts: (u64, u64),
 }
 
 impl Target {
@@ -123,6 +133,18 @@ impl Target {
         }
     }
 
+    /// Whether this is the one that a notice names.
+    fn is(&self, who: Address) -> bool {
+        (self.number, self.seat, self.generation) == (who.region, who.seat, who.generation)
+    }
+
+    /// Whether the occupant itself handed this notice to its kernel.
+    fn has_sent(&self, notice: &Notice) -> bool {
+        let token = self.region.token(self.seat, notice.stage).load(Ordering::Acquire);
+        // In this order: a successor changes the generation before it draws tokens.
+        token == notice.token && self.region.generation(self.seat) == self.generation
+    }
+
     fn is_same_seat(&self, other: &Self) -> bool {
         (self.number, self.seat, self.generation) == (other.number, other.seat, other.generation)
     }
@@ -149,12 +171,35 @@ impl Watches {
             events: VecDeque::new(),
             swept: Instant::ZERO,
             wordless: false,
+            inbox: Arc::new(Inbox::default()),
+            mail: VecDeque::new(),
+            counts: (0, 0),
         }
+    }
+
+    /// Where notices of the kernel are to be put.
+    pub(crate) fn inbox(&self) -> Arc<Inbox> {
+        Arc::clone(&self.inbox)
+    }
+
+    /// Notices of the kernel that were believed, and those that were not, since the last call.
+    pub(crate) fn take_counts(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.counts)
+    }
+
+    /// Tells the thread that hears notices for whom to wake this one.
+    fn tell_urgent(&self) {
+        self.inbox.set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|watch| {
+            let Target { number, seat, generation, .. } = watch.target;
+            Address { seat, generation, ..Address::region(number) }
+        }));
     }
 
     pub(crate) fn watch(&mut self, whom: Address, lazy: bool, links: &mut Links, now: Instant) {
         if let Some(watch) = self.all.iter_mut().find(|w| w.whom == whom) {
-            watch.lazy = lazy;
+            if core::mem::replace(&mut watch.lazy, lazy) != lazy {
+                self.tell_urgent();
+            }
             return;
         }
         if let Some(unborn) = self.unborn.iter_mut().find(|(address, _)| *address == whom) {
@@ -194,6 +239,7 @@ impl Watches {
             // A successor may have come while the pidfd was opened: then it is the successor's.
             check(watch, true, links, &mut self.events, now);
         }
+        self.tell_urgent();
     }
 
     pub(crate) fn unwatch(&mut self, whom: Address) {
@@ -206,13 +252,18 @@ impl Watches {
             gone.release_word(self.me);
         }
         self.wordless = self.all.iter().any(|w| w.target.word.is_none());
+        self.tell_urgent();
     }
 
     /// Looks at all victims. Costs one load each, and system calls only after a suspicion.
     pub(crate) fn check(&mut self, links: &mut Links, now: Instant) {
+        if self.inbox.has_mail() {
+            self.read_mail(now);
+        }
         let sweep = now.since(self.swept) >= SWEEP_EVERY;
         if sweep {
             self.swept = now;
+            self.counts.1 += self.inbox.take_refused();
             for (whom, lazy) in core::mem::take(&mut self.unborn) {
                 self.watch(whom, lazy, links, now);
             }
@@ -222,12 +273,28 @@ impl Watches {
         }
     }
 
+    fn read_mail(&mut self, now: Instant) {
+        let mut mail = core::mem::take(&mut self.mail);
+        self.inbox.take(&mut mail);
+        for notice in mail.drain(..) {
+            for watch in self.all.iter_mut().filter(|watch| watch.target.is(notice.who)) {
+                if watch.target.has_sent(&notice) {
+                    self.counts.0 += 1;
+                    tell(watch, notice.stage, &mut self.events, now);
+                } else {
+                    self.counts.1 += 1;
+                }
+            }
+        }
+        self.mail = mail;
+    }
+
     pub(crate) fn next(&mut self) -> Option<(Address, Evidence)> {
         self.events.pop_front()
     }
 
     pub(crate) fn is_quiet(&self) -> bool {
-        self.events.is_empty()
+        self.events.is_empty() && !self.inbox.has_mail()
     }
 
     /// Adds the words to wait on, and says how long a wait may last. `None` if a victim has died just now.
@@ -306,6 +373,23 @@ fn find(whom: Address, links: &mut Links) -> Result<Target, Vacant> {
     }
     let process = region.process(whom.seat);
     Ok(Target { region, number: whom.region, seat: whom.seat, generation, process, pidfd: None, word: None })
+}
+
+/// Takes a believed notice.
+fn tell(watch: &mut Watch, stage: Stage, events: &mut VecDeque<(Address, Evidence)>, now: Instant) {
+    if watch.proved {
+        return;
+    }
+    if watch.suspected.is_none() {
+        watch.suspected = Some(now);
+        // Should the notice of the death itself be lost, the pidfd tells it.
+        watch.look_at = now + PROOF_EVERY_MIN;
+        events.push_back((watch.whom, Evidence::Suspicion));
+    }
+    if stage == Stage::Dead {
+        watch.proved = true;
+        events.push_back((watch.whom, Evidence::Proof));
+    }
 }
 
 fn check(

@@ -1,0 +1,154 @@
+//! What obol's death notices say: the bytes that the kernel is given in advance and sends when a process dies.
+//!
+//! Anyone on the network may send datagrams to the group, and anyone may read what others send there. So each notice
+//! carries a *token*: a random number that its process drew for this one notice and shows only in its region, which no
+//! other user can read. A notice is believed iff its token is the one that stands in the seat it names. A token is
+//! worth nothing once it was sent, because what it tells is true then; and the token of *dying*, which is sent first,
+//! does not help to forge *dead*.
+
+use crate::types::Address;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// The first eight bytes of every notice: `obol-die`.
+const MAGIC: u64 = u64::from_le_bytes(*b"obol-die");
+/// Changes with the layout or the meaning.
+const VERSION: u32 = 1;
+
+/// What is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stage {
+    /// A signal that ends the process was sent: a suspicion.
+    Dying = 1,
+    /// No thread of the process runs user code any more: a proof.
+    Dead = 2,
+}
+
+/// Who tells first that a process is dead. Whoever it is, robust futexes and pidfds tell it, too, if later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u64)]
+pub enum Detection {
+    /// A robust futex is the suspicion, a pidfd the proof.
+    #[default]
+    FutexPidfd = 0,
+    /// The kernel module deadbeat.
+    Module = 1,
+}
+
+impl Detection {
+    /// The name that operators and scripts see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FutexPidfd => "futex+pidfd",
+            Self::Module => "module",
+        }
+    }
+
+    /// What the word of a seat says.
+    #[must_use]
+    pub const fn of(word: u64) -> Self {
+        match word {
+            1 => Self::Module,
+            _ => Self::FutexPidfd,
+        }
+    }
+}
+
+/// A death notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The nonce of the cluster.
+    pub cluster: u64,
+    /// Whose death; with the generation.
+    pub who: Address,
+    /// How dead.
+    pub stage: Stage,
+    /// Shows that the process itself handed the notice to its kernel. Never 0.
+    pub token: u64,
+}
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Raw {
+    magic: u64,
+    cluster: u64,
+    token: u64,
+    region: u32,
+    generation: u32,
+    version: u32,
+    seat: u16,
+    stage: u16,
+}
+
+/// Length of an encoded notice.
+pub const NOTICE_BYTES: usize = size_of::<Raw>();
+const _: () = assert!(NOTICE_BYTES == 40);
+
+impl Notice {
+    /// The bytes that are sent.
+    #[must_use]
+    pub fn encode(&self) -> [u8; NOTICE_BYTES] {
+        zerocopy::transmute!(Raw {
+            magic: MAGIC.to_le(),
+            cluster: self.cluster.to_le(),
+            token: self.token.to_le(),
+            region: self.who.region.to_le(),
+            generation: self.who.generation.to_le(),
+            version: VERSION.to_le(),
+            seat: self.who.seat.to_le(),
+            stage: (self.stage as u16).to_le(),
+        })
+    }
+
+    /// The reverse; `None` for anything that is no notice of this version.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let raw = Raw::read_from_bytes(bytes).ok()?;
+        let known = u64::from_le(raw.magic) == MAGIC && u32::from_le(raw.version) == VERSION;
+        let stage = match u16::from_le(raw.stage) {
+            1 => Stage::Dying,
+            2 => Stage::Dead,
+            _ => return None,
+        };
+        let region = Address::region(u32::from_le(raw.region));
+        let who =
+            Address { seat: u16::from_le(raw.seat), generation: u32::from_le(raw.generation), ..region };
+        let token = u64::from_le(raw.token);
+        // Generation 0 would name whoever sits there.
+        let whole = known && token != 0 && who.generation != 0;
+        whole.then_some(Self { cluster: u64::from_le(raw.cluster), who, stage, token })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn notice() -> Notice {
+        let who = Address { seat: 3, generation: 7, ..Address::region(9) };
+        Notice { cluster: 11, who, stage: Stage::Dead, token: 13 }
+    }
+
+    #[test]
+    fn a_notice_survives_its_journey() {
+        for stage in [Stage::Dying, Stage::Dead] {
+            let sent = Notice { stage, ..notice() };
+            assert_eq!(Notice::decode(&sent.encode()), Some(sent));
+        }
+    }
+
+    #[test]
+    fn what_is_no_notice_is_refused() {
+        let raw = notice().encode();
+        assert_eq!(Notice::decode(&raw[..39]), None);
+        assert_eq!(Notice::decode(&[&raw[..], &[0]].concat()), None);
+        for (at, fault) in [(0, "magic"), (32, "version"), (38, "stage")] {
+            let mut wrong = raw;
+            wrong[at] ^= 4;
+            assert_eq!(Notice::decode(&wrong), None, "{fault}");
+        }
+        assert_eq!(Notice::decode(&Notice { token: 0, ..notice() }.encode()), None);
+        let everybody = Address { generation: 0, ..notice().who };
+        assert_eq!(Notice::decode(&Notice { who: everybody, ..notice() }.encode()), None);
+    }
+}

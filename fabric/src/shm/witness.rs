@@ -1,0 +1,322 @@
+//! Has the kernel tell of a seat's occupant: registers its process with the module deadbeat as long as that is there, and
+//! again when it has come back.
+//!
+//! Nothing depends on it: the words of [`crate::shm::death`] and pidfds tell every death, with or without the module.
+#![cfg_attr(test, allow(unsafe_code))]
+
+use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup};
+use crate::layout::Seat;
+use crate::notice::{Detection, Notice, Stage};
+use crate::shm::Waker;
+use crate::shm::cluster;
+use crate::shm::hearing::{self, Hearing, Inbox};
+use crate::shm::process::Process;
+use crate::shm::region::Region;
+use crate::types::{Address, Instant, Nanos};
+use core::mem::offset_of;
+use core::sync::atomic::Ordering;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+/// How often a process looks whether the module has come, or wants to go.
+const TEND_EVERY: Nanos = Nanos::from_millis(250);
+
+/// What the open device holds for this process. The registration goes first.
+struct Registered {
+    _registration: Registration,
+    device: Deadbeat,
+}
+
+/// One occupant's registration with the kernel.
+pub(crate) struct Witness {
+    region: Region,
+    who: Address,
+    cluster: u64,
+    me: Process,
+    registered: Option<Registered>,
+    /// Why there is none.
+    refusal: Option<DeadbeatError>,
+    /// For a process that watches others.
+    ear: Option<Ear>,
+    tended: Instant,
+}
+
+struct Ear {
+    inbox: Arc<Inbox>,
+    waker: Waker,
+    hearing: Option<Hearing>,
+}
+
+impl Witness {
+    /// Registers the calling process if the module is there. `who` has its generation. With an inbox, the notices of
+    /// others are heard, too.
+    pub(crate) fn new(
+        region: &Region,
+        who: Address,
+        cluster: u64,
+        me: Process,
+        ear: Option<(Arc<Inbox>, Waker)>,
+        now: Instant,
+    ) -> Self {
+        let ear = ear.map(|(inbox, waker)| Ear { inbox, waker, hearing: None });
+        let region = region.clone();
+        let mut new =
+            Self { region, who, cluster, me, registered: None, refusal: None, ear, tended: Instant::ZERO };
+        new.tend(now);
+        new
+    }
+
+    /// Who tells of this process's death first.
+    pub(crate) fn detection(&self) -> Detection {
+        if self.registered.is_some() { Detection::Module } else { Detection::FutexPidfd }
+    }
+
+    /// Why it is not the module.
+    pub(crate) fn refusal(&self) -> Option<&DeadbeatError> {
+        self.refusal.as_ref()
+    }
+
+    /// Lets go of the module when it wants to go, and takes hold of it when it is there. To be called often; costs a
+    /// system call or two in [`TEND_EVERY`].
+    pub(crate) fn tend(&mut self, now: Instant) {
+        if self.tended != Instant::ZERO && now.since(self.tended) < TEND_EVERY {
+            return;
+        }
+        self.tended = now;
+        if self.registered.as_ref().is_some_and(|registered| registered.device.wants_to_go()) {
+            self.let_go();
+        }
+        if self.registered.is_none() {
+            match self.register() {
+                Ok(registered) => {
+                    self.registered = Some(registered);
+                    self.refusal = None;
+                    self.show(Detection::Module);
+                }
+                Err(refusal) => {
+                    self.forget_tokens();
+                    self.refusal = Some(refusal);
+                }
+            }
+        }
+        if self.registered.is_some() {
+            self.listen();
+        }
+    }
+
+    fn register(&self) -> Result<Registered, DeadbeatError> {
+        let device = Deadbeat::open()?;
+        let udp = UdpGroup {
+            group: IpAddr::V4(hearing::group(self.cluster)),
+            port: hearing::PORT,
+            interface: Some(hearing::INTERFACE.to_string_lossy().into_owned()),
+            hops: 1,
+        };
+        device.configure(&Destinations { udp: Some(udp), verbs: None })?;
+        let me =
+            self.me.hold().map_err(|error| DeadbeatError::Kernel { doing: "hold this process", error })?;
+        let mut notices = [[0; crate::notice::NOTICE_BYTES]; 2];
+        for (stage, notice) in [Stage::Dying, Stage::Dead].into_iter().zip(&mut notices) {
+            let token = cluster::random().filter(|&token| token != 0).ok_or_else(|| {
+                DeadbeatError::Kernel { doing: "draw a token", error: io::Error::last_os_error() }
+            })?;
+            *notice = Notice { cluster: self.cluster, who: self.who, stage, token }.encode();
+            // Watchers know the token before the kernel may send it.
+            self.region.token(self.who.seat, stage).store(token, Ordering::Release);
+        }
+        let registration = device.register(me.as_fd(), &notices[0], &notices[1])?;
+        Ok(Registered { _registration: registration, device })
+    }
+
+    /// Starts to listen, or again when the network has gone meanwhile.
+    fn listen(&mut self) {
+        let Some(ear) = self.ear.as_mut().filter(|ear| !ear.hearing.as_ref().is_some_and(Hearing::is_alive))
+        else {
+            return;
+        };
+        match Hearing::start(self.cluster, Arc::clone(&ear.inbox), ear.waker.clone()) {
+            Ok(hearing) => ear.hearing = Some(hearing),
+            // This process's death is told all the same; those of others come by their words and pidfds.
+            Err(error) => {
+                self.refusal = Some(DeadbeatError::Kernel { doing: "listen to death notices on lo", error });
+            }
+        }
+    }
+
+    /// Takes the registration back. Nothing is sent from here on.
+    pub(crate) fn let_go(&mut self) {
+        if self.registered.is_none() {
+            return;
+        }
+        self.show(Detection::FutexPidfd);
+        self.registered = None;
+        self.forget_tokens();
+    }
+
+    fn forget_tokens(&self) {
+        for stage in [Stage::Dying, Stage::Dead] {
+            self.region.token(self.who.seat, stage).store(0, Ordering::Release);
+        }
+    }
+
+    fn show(&self, detection: Detection) {
+        let word = self.region.seat_word(self.who.seat, offset_of!(Seat, detection));
+        word.store(detection as u64, Ordering::Release);
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.let_go();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Drive;
+    use crate::contract::{Evidence, Fabric};
+    use crate::endpoint::wire::Wire;
+    use crate::shm::clock;
+    use crate::shm::test::{LIMITS, Root, name};
+    use crate::shm::{Cluster, Endpoint, Owner, Wait};
+    use core::time::Duration;
+    use std::net::UdpSocket;
+    use std::os::fd::AsRawFd;
+    use std::sync::mpsc;
+
+    fn endpoint(cluster: &Cluster, who: &str) -> Endpoint {
+        let owner = Owner { kind: 1, name: name(who), region: None, groups: 2 };
+        Endpoint::open(cluster, owner, Wait::Block).expect("opened")
+    }
+
+    /// Sends datagrams as any user of this host can.
+    fn sender() -> UdpSocket {
+        let socket = UdpSocket::bind("0.0.0.0:0").expect("bound");
+        // SAFETY: the name ends with a zero.
+        let lo = unsafe { libc::if_nametoindex(hearing::INTERFACE.as_ptr()) };
+        let leave = libc::ip_mreqn {
+            imr_multiaddr: libc::in_addr { s_addr: 0 },
+            imr_address: libc::in_addr { s_addr: 0 },
+            imr_ifindex: lo as libc::c_int,
+        };
+        // SAFETY: the option takes a value of this type and size.
+        let set = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_IP,
+                libc::IP_MULTICAST_IF,
+                (&raw const leave).cast(),
+                size_of_val(&leave) as libc::socklen_t,
+            )
+        };
+        assert_eq!(set, 0, "{}", io::Error::last_os_error());
+        socket
+    }
+
+    /// Looks at the watches until notices were counted, and tells these and the events.
+    fn heard(watcher: &mut Endpoint) -> ((u64, u64), Vec<Evidence>) {
+        for _ in 0..10_000 {
+            watcher.watches.check(watcher.wire.links(), clock::now());
+            let counts = watcher.watches.take_counts();
+            if counts != (0, 0) {
+                let told = std::iter::from_fn(|| watcher.watches.next()).map(|(_, evidence)| evidence);
+                return (counts, told.collect());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("no notice was counted");
+    }
+
+    #[test]
+    fn a_notice_is_believed_iff_it_has_the_token_of_its_seat() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let mut watcher = endpoint(&cluster, "watcher");
+        let (ready, opened) = mpsc::channel();
+        let (done, wait) = mpsc::channel::<()>();
+        let victim = std::thread::spawn({
+            let cluster = cluster.clone();
+            move || {
+                let mut endpoint = endpoint(&cluster, "victim");
+                // On a host with the module it would draw tokens of its own.
+                endpoint.witness.let_go();
+                ready.send(endpoint.address()).expect("awaited");
+                let _ = wait.recv();
+            }
+        });
+        let who = opened.recv().expect("opened");
+        let nonce = cluster.nonce();
+        let ear = Hearing::start(nonce, watcher.watches.inbox(), watcher.waker()).expect("listening");
+        watcher.watch(who);
+        let seat = Region::open(&cluster, who.region).expect("mapped");
+        seat.token(0, Stage::Dying).store(5, Ordering::Release);
+        seat.token(0, Stage::Dead).store(6, Ordering::Release);
+
+        let socket = sender();
+        let group = (hearing::group(nonce), hearing::PORT);
+        let send = |bytes: &[u8]| assert_eq!(socket.send_to(bytes, group).expect("sent"), bytes.len());
+        let notice = |stage, token| Notice { cluster: nonce, who, stage, token };
+        // Who has heard the token of dying can not tell the death, and nobody can tell another's.
+        for token in [5, 7] {
+            send(&notice(Stage::Dead, token).encode());
+            assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
+        }
+        send(&Notice { cluster: nonce ^ 1, ..notice(Stage::Dead, 6) }.encode());
+        assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
+        send(b"hello");
+        assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
+
+        send(&notice(Stage::Dying, 5).encode());
+        assert_eq!(heard(&mut watcher), ((1, 0), vec![Evidence::Suspicion]));
+        let bell = seat_bell(&watcher);
+        send(&notice(Stage::Dead, 6).encode());
+        assert_eq!(heard(&mut watcher), ((1, 0), vec![Evidence::Proof]));
+        let rung = (0..10_000).any(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            seat_bell(&watcher) != bell
+        });
+        assert!(rung, "the loop was not woken");
+        drop((ear, done));
+        victim.join().expect("no panic");
+    }
+
+    fn seat_bell(endpoint: &Endpoint) -> u32 {
+        endpoint.region.doorbell().load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn a_successor_does_not_die_of_its_predecessors_notice() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let mut watcher = endpoint(&cluster, "watcher");
+        let (ready, opened) = mpsc::channel();
+        let (done, wait) = mpsc::channel::<()>();
+        let victim = std::thread::spawn({
+            let cluster = cluster.clone();
+            move || {
+                let endpoint = endpoint(&cluster, "victim");
+                ready.send(endpoint.address()).expect("awaited");
+                let _ = wait.recv();
+            }
+        });
+        let who = opened.recv().expect("opened");
+        let ear =
+            Hearing::start(cluster.nonce(), watcher.watches.inbox(), watcher.waker()).expect("listening");
+        watcher.watch(who);
+        let seat = Region::open(&cluster, who.region).expect("mapped");
+        seat.token(0, Stage::Dead).store(6, Ordering::Release);
+        let before = Address { generation: who.generation.wrapping_sub(1).max(1) ^ 2, ..who };
+        let group = (hearing::group(cluster.nonce()), hearing::PORT);
+        let late = Notice { cluster: cluster.nonce(), who: before, stage: Stage::Dead, token: 6 };
+        let socket = sender();
+        socket.send_to(&late.encode(), group).expect("sent");
+        // Datagrams of one sender come in order: when the second is counted, the first has been looked at.
+        socket.send_to(b"hello", group).expect("sent");
+        assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
+        drop((ear, done));
+        victim.join().expect("no panic");
+    }
+}
