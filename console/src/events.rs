@@ -33,6 +33,8 @@ fn what(record: &Record) -> String {
         Event::ViewReceived => view(", by a jump"),
         Event::Fenced => format!("base {a}, {b} holders by fence"),
         Event::Clear => format!("base {a}"),
+        Event::ClockFast => format!("incarnation {a}, {b} ppm fast or more"),
+        Event::ClockSlow => format!("incarnation {a}, {b} ppm slow or more"),
         Event::Propose
         | Event::Active
         | Event::LeaseLost

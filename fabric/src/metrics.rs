@@ -77,6 +77,8 @@ named! {
         Failures = "failures",
         /// Acceptors added or removed by this process's decisions.
         AcceptorChanges = "acceptor_changes",
+        /// Measurements that proved a clock to be beyond the profile's drift bound.
+        DriftAlarms = "drift_alarms",
         /// Times that this process found itself excluded.
         Exclusions = "exclusions",
         /// Datagrams received.

@@ -40,6 +40,10 @@ named! {
         Abort = "abort",
         /// The application's first success in view `a`.
         Service = "service",
+        /// The clock of incarnation `a` is proved to run faster than this process's by `b` ppm at least: beyond the bound.
+        ClockFast = "clock_fast",
+        /// The clock of incarnation `a` is proved to run slower than this process's by `b` ppm at least: beyond the bound.
+        ClockSlow = "clock_slow",
         /// This process left, as it asked; `a` = its incarnation, `b` = the view.
         Left = "left",
     }

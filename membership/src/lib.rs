@@ -13,6 +13,7 @@ pub mod cache;
 pub mod clearing;
 pub mod coordinator;
 pub mod detector;
+pub mod drift;
 pub mod engine;
 pub mod lease;
 pub mod log;

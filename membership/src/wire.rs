@@ -1,7 +1,7 @@
 //! Bytes of views and datagrams: little-endian, length-prefixed, every count checked before it is believed.
 
 use crate::view::{Acceptor, Change, Departed, Kind, Level, Member, View};
-use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
+use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
 
 /// Members of one view. Bounds what a decoder allocates; a cluster's own limit is `Limits::value_bytes`.
 pub const MEMBERS_MAX: usize = 8192;
@@ -377,6 +377,18 @@ pub enum Message<'a> {
         /// The acceptors.
         acceptors: Addresses<'a>,
     },
+    /// Asks for the receiver's clock.
+    Clock {
+        /// Tells the answer to this question from answers to others.
+        nonce: u64,
+    },
+    /// The answer to that.
+    ClockIs {
+        /// The question's.
+        nonce: u64,
+        /// What the clock showed when the question was taken.
+        clock: Instant,
+    },
     /// Asks a lease cache to vouch that `view` is the newest.
     Vouch {
         /// Tells the answer to this question from answers to others.
@@ -532,6 +544,15 @@ impl<'a> Message<'a> {
                 w.u64(id.0);
                 w.0.extend_from_slice(acceptors.0);
             }
+            Self::Clock { nonce } => {
+                w.u8(17);
+                w.u64(nonce);
+            }
+            Self::ClockIs { nonce, clock } => {
+                w.u8(18);
+                w.u64(nonce);
+                w.u64(clock.0);
+            }
         }
         w.0
     }
@@ -585,6 +606,8 @@ impl<'a> Message<'a> {
                 let id = ViewId(r.u64()?);
                 return Ok(Self::Deciders { id, acceptors: Addresses::new(r.rest())? });
             }
+            17 => Self::Clock { nonce: r.u64()? },
+            18 => Self::ClockIs { nonce: r.u64()?, clock: Instant(r.u64()?) },
             other => return Err(DecodeError::Unknown(other)),
         };
         r.end()?;

@@ -1,6 +1,6 @@
 //! Bytes from peers: what was encoded comes back, and nothing that arrives makes a decoder panic.
 
-use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
+use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::view::{Acceptor, Departed, Member, Newcomer};
 use obol_membership::wire::{
     ADDRESS_BYTES_MAX, Addresses, Message, Refusal, decode_view, encode_addresses, encode_view,
@@ -175,6 +175,8 @@ fn every_other_message_comes_back_as_it_was() {
         Message::SetAcceptor { number: 4, decides: true, as_of: ViewId(7) },
         Message::SetAcceptor { number: 1, decides: false, as_of: ViewId(8) },
         Message::Lost(ViewId(7)),
+        Message::Clock { nonce: 11 },
+        Message::ClockIs { nonce: 11, clock: Instant(12) },
     ];
     for message in messages {
         assert_eq!(Message::decode(&message.encode()), Ok(message));

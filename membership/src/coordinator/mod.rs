@@ -10,6 +10,7 @@ mod requests;
 use crate::Config;
 use crate::clearing::Clearing;
 use crate::detector::{Detector, Verdict};
+use crate::drift::Drift;
 use crate::engine::{Engine, Outcome};
 use crate::log::Log;
 use crate::notices::Notices;
@@ -77,6 +78,7 @@ pub struct Coordinator {
     poll_due: Instant,
     contact: Instant,
     detector: Detector,
+    drift: Drift,
     notices: Notices,
     /// When it may be asked again who decides.
     lost_due: Instant,
@@ -117,6 +119,7 @@ impl Coordinator {
             poll_due: Instant::ZERO,
             contact: Instant::ZERO,
             detector: Detector::default(),
+            drift: Drift::default(),
             notices: Notices::default(),
             lost_due: Instant::ZERO,
             watched: BTreeMap::new(),
@@ -257,6 +260,7 @@ impl Coordinator {
         let view = Arc::clone(self.view());
         let view = &*view;
         self.notices.settle(view);
+        self.drift.follow(view);
         self.forget_proofs();
         // Whoever may hold a lease that is not cleared is watched on: its death may still have to be proved. The leader
         // has to act on any death, the others only on a coordinator's.
@@ -400,6 +404,10 @@ impl Coordinator {
                 {
                     self.stand_by(now);
                 }
+            }
+            Ok(Message::Clock { nonce }) => Drift::answer(from, nonce, now, fabric),
+            Ok(Message::ClockIs { nonce, clock }) => {
+                self.drift.heard((nonce, clock), &self.config, now, fabric);
             }
             Ok(Message::Raised { nonce, chunk, raised }) => {
                 if let Some(clearing) = &mut self.clearing {
@@ -614,6 +622,9 @@ impl Machine for Coordinator {
         let me = self.incarnation().unwrap_or_default();
         self.detector.tick(&self.config, now, fabric);
         let view = Arc::clone(self.view());
+        if self.incarnation().is_some() {
+            self.drift.tick(&view, me, (&mut self.rng, &self.config), now, fabric);
+        }
         if self.leading {
             // Nobody has to be told: the next view will.
             self.notices.clear();
@@ -642,8 +653,10 @@ impl Machine for Coordinator {
             Standing::Standby { .. } | Standing::Member(_) | Standing::Left => Instant::NEVER,
         };
         let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
+        let drift = if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER };
         poll.min(standing)
             .min(clearing)
+            .min(drift)
             .min(self.retry_deadline())
             .min(self.detector.deadline())
             .min(self.notices.deadline())

@@ -8,6 +8,7 @@ mod renewal;
 use crate::Config;
 use crate::cache::FanOut;
 use crate::detector::{Detector, Verdict};
+use crate::drift::Drift;
 use crate::lease::Lease;
 use crate::mutants::Mutant;
 use crate::notices::Notices;
@@ -63,6 +64,7 @@ pub struct Member {
     /// When a majority last confirmed what is known.
     contact: Instant,
     detector: Detector,
+    drift: Drift,
     notices: Notices,
     wards: Wards,
     /// The newest view has been installed but not followed yet: see [`Member::follow`].
@@ -97,6 +99,7 @@ impl Member {
             fan_out: FanOut::default(),
             contact: Instant::ZERO,
             detector: Detector::default(),
+            drift: Drift::default(),
             notices: Notices::default(),
             wards: Wards::default(),
             unfollowed: false,
@@ -240,6 +243,7 @@ impl Member {
                 let promises = self.wards.promises();
                 self.detector.follow(&self.view, who, promises, &self.config, now);
                 self.notices.settle(&self.view);
+                self.drift.follow(&self.view);
                 if self.kind != Kind::LeaseCache {
                     self.source.follow(&self.view, who, fabric);
                 }
@@ -304,6 +308,10 @@ impl Member {
             Ok(Message::Deciders { id, acceptors }) if id > self.view.id => {
                 self.heard = self.heard.max(id);
                 self.ask_others(wire::acceptors(acceptors), now, fabric);
+            }
+            Ok(Message::Clock { nonce }) => Drift::answer(from, nonce, now, fabric),
+            Ok(Message::ClockIs { nonce, clock }) => {
+                self.drift.heard((nonce, clock), &self.config, now, fabric);
             }
             // A view tells more than a reply; the rest is for coordinators or caches.
             Ok(
@@ -434,6 +442,9 @@ impl Machine for Member {
         self.detector.tick(&self.config, now, fabric);
         self.notices.tick(me, &self.view, &self.config, now, fabric);
         self.wards.tick(me, &self.view, &self.config, now, fabric);
+        if let Some(me) = self.incarnation() {
+            self.drift.tick(&self.view, me, (&mut self.rng, &self.config), now, fabric);
+        }
         self.note_active(now, fabric);
     }
 
@@ -457,6 +468,7 @@ impl Machine for Member {
             .min(self.detector.deadline())
             .min(self.notices.deadline())
             .min(self.wards.deadline())
+            .min(if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER })
             .min(self.source.deadline(&self.config))
             .min(self.fan_out.deadline())
     }

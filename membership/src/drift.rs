@@ -1,0 +1,185 @@
+//! Clocks against each other: does any member's clock run faster or slower than the bound that all leases rely on?
+//!
+//! uKharon, appendix C, relies on invariant TSCs; here the rates are measured, pair by pair. A member asks another for its
+//! clock and knows that the answer was read between its question and its arrival. Two such answers bound the ratio of the
+//! two rates from both sides, whatever the messages' delays were. Only a ratio that lies outside the bound for certain
+//! raises an alarm: a slow network makes the measurement coarse, never wrong.
+
+use crate::Config;
+use crate::rng::Rng;
+use crate::view::View;
+use crate::wire::Message;
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::{Kind, Record};
+use obol_fabric::{Address, Fabric, Incarnation, Instant};
+use std::collections::BTreeMap;
+
+/// A question goes out once in so many periods of the heartbeat detector.
+const EVERY_HEARTBEATS: u64 = 8;
+/// Peers whose earlier answer is kept.
+pub const PEERS_MAX: usize = 256;
+
+/// One question and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Exchange {
+    posted: Instant,
+    answered: Instant,
+    /// What the peer's clock showed in between.
+    clock: Instant,
+}
+
+/// A clock that is proved to be beyond the bound.
+struct Alarm {
+    /// Whose, seen from here. It may be the own clock that is wrong.
+    who: Incarnation,
+    /// Whether it runs faster than the own one; otherwise slower.
+    fast: bool,
+    /// By how much at least, in parts per million.
+    ppm: u64,
+}
+
+/// One process's measurements.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Drift {
+    due: Instant,
+    /// The question that is out: to whom, its nonce, when.
+    asked: Option<(Incarnation, u64, Instant)>,
+    last: Incarnation,
+    first: BTreeMap<Incarnation, Exchange>,
+}
+
+impl Drift {
+    /// Forgets who is not a member any more.
+    pub fn follow(&mut self, view: &View) {
+        self.first.retain(|who, _| view.member(*who).is_some());
+    }
+
+    /// When the next question is due.
+    #[must_use]
+    pub const fn deadline(&self) -> Instant {
+        self.due
+    }
+
+    /// Asks the member after the one that was asked last. One question is out at a time; one that was lost is given up
+    /// with the next.
+    pub fn tick<F: Fabric>(
+        &mut self,
+        view: &View,
+        me: Incarnation,
+        (rng, config): (&mut Rng, &Config),
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        if now < self.due {
+            return;
+        }
+        self.due = now + config.timing.heartbeat_period.saturating_mul(EVERY_HEARTBEATS);
+        let peers = || view.members.iter().filter(|m| m.has_core() && m.incarnation != me);
+        let next = peers().find(|m| m.incarnation > self.last).or_else(|| peers().next());
+        let Some(peer) = next else { return };
+        self.last = peer.incarnation;
+        let nonce = rng.token();
+        self.asked = Some((peer.incarnation, nonce, now));
+        fabric.send(peer.address, &Message::Clock { nonce }.encode());
+    }
+
+    /// Answers a question: `now` lies between its post and the answer's arrival.
+    pub fn answer<F: Fabric>(to: Address, nonce: u64, now: Instant, fabric: &mut F) {
+        fabric.send(to, &Message::ClockIs { nonce, clock: now }.encode());
+    }
+
+    /// Takes an answer, and raises the alarm if it proves that a clock is beyond the bound.
+    pub fn heard<F: Fabric>(
+        &mut self,
+        (nonce, clock): (u64, Instant),
+        config: &Config,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        if let Some(Alarm { who, fast, ppm }) = self.answered(nonce, clock, config, now) {
+            fabric.count(Counter::DriftAlarms, 1);
+            let kind = if fast { Kind::ClockFast } else { Kind::ClockSlow };
+            fabric.record(Record::new(kind, who.0, ppm));
+        }
+    }
+
+    fn answered(&mut self, nonce: u64, clock: Instant, config: &Config, now: Instant) -> Option<Alarm> {
+        let (who, _, posted) = self.asked.take_if(|(_, asked, _)| *asked == nonce)?;
+        let later = Exchange { posted, answered: now, clock };
+        let Some(first) = self.first.get(&who).copied() else {
+            if self.first.len() < PEERS_MAX {
+                self.first.insert(who, later);
+            }
+            return None;
+        };
+        let bound = config.timing.drift_ppm;
+        let alarm = judge(&first, &later, bound).map(|(fast, ppm)| Alarm { who, fast, ppm });
+        // What is known well enough begins anew: a clock that goes wrong later is not averaged away.
+        let unsure = first.answered.since(first.posted).saturating_add(now.since(posted));
+        let span = posted.since(first.answered);
+        if alarm.is_some() || u128::from(unsure.0) * 4_000_000 < u128::from(span.0) * u128::from(bound) {
+            self.first.insert(who, later);
+        }
+        alarm
+    }
+}
+
+/// Whether two answers prove that the ratio of the rates is beyond `(1 + d) / (1 - d)` or below its inverse; and by how
+/// much at least the peer's rate is off, in parts per million.
+fn judge(first: &Exchange, later: &Exchange, bound_ppm: u32) -> Option<(bool, u64)> {
+    const MILLION: u128 = 1_000_000;
+    let span = |from: Instant, to: Instant| u128::from(to.since(from).0);
+    // Between the two moments at which the peer read its clock, at least and at most so much passed here.
+    let (least, most) = (span(first.answered, later.posted), span(first.posted, later.answered));
+    let peer = span(first.clock, later.clock);
+    let (fast, slow) = (MILLION + u128::from(bound_ppm), MILLION.saturating_sub(u128::from(bound_ppm)));
+    let ppm =
+        |more: u128, less: u128| u64::try_from((more - less) * MILLION / less.max(1)).unwrap_or(u64::MAX);
+    if peer * slow > most * fast {
+        return Some((true, ppm(peer, most)));
+    }
+    // Nothing is known of a span that may be none at all.
+    if least > 0 && peer * fast < least * slow {
+        return Some((false, u64::try_from((least - peer) * MILLION / least).unwrap_or(u64::MAX)));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An exchange at a true time, with a peer whose clock runs at `rate` parts in a million.
+    fn at(time: u64, out: u64, back: u64, rate: u64) -> Exchange {
+        let clock = Instant((time + out) * rate / 1_000_000);
+        Exchange { posted: Instant(time), answered: Instant(time + out + back), clock }
+    }
+
+    #[test]
+    fn delays_alone_never_raise_an_alarm() {
+        for (out, back) in [(1, 900_000), (900_000, 1), (500_000, 500_000)] {
+            for (out2, back2) in [(1, 900_000), (900_000, 1), (1, 1)] {
+                let (first, later) = (at(0, out, back, 1_000_000), at(2_000_000, out2, back2, 1_000_000));
+                assert_eq!(judge(&first, &later, 0), None, "{out} {back} {out2} {back2}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_beyond_the_bound_is_found_once_the_span_is_long_enough() {
+        for (rate, fast) in [(1_001_000, true), (999_000, false)] {
+            let first = at(0, 5_000, 5_000, rate);
+            let near = at(10_000_000, 5_000, 5_000, rate);
+            assert_eq!(judge(&first, &near, 200), None, "20 us of doubt in 10 ms hide 1000 ppm");
+            let far = at(1_000_000_000, 5_000, 5_000, rate);
+            let (found, ppm) = judge(&first, &far, 200).expect("an alarm");
+            assert_eq!(found, fast);
+            assert!((900..=1_000).contains(&ppm), "{ppm}");
+            assert_eq!(
+                judge(&first, &far, 600),
+                None,
+                "two clocks that are off by 500 each are within the bound"
+            );
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A clock beyond the bound of the profile is found by its peers, and one within it is not.
+
+mod instant;
+
+use instant::{LIMITS, Role, TIMING};
+use obol_fabric::metrics::Counter;
+use obol_fabric::sim::{Clock, Network, World};
+use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Machine, Name};
+use obol_membership::{Config, Coordinator, Kind, Member, Plant, View};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+struct Either(Role);
+
+impl Machine for Either {
+    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        match &mut self.0 {
+            Role::Coordinator(c) => c.start(now, fabric),
+            Role::Member(m) => m.start(now, fabric),
+        }
+    }
+    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
+        match &mut self.0 {
+            Role::Coordinator(c) => c.handle(now, event, fabric),
+            Role::Member(m) => m.handle(now, event, fabric),
+        }
+    }
+    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        match &mut self.0 {
+            Role::Coordinator(c) => c.tick(now, fabric),
+            Role::Member(m) => m.tick(now, fabric),
+        }
+    }
+    fn deadline(&self) -> Instant {
+        match &self.0 {
+            Role::Coordinator(c) => c.deadline(),
+            Role::Member(m) => m.deadline(),
+        }
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+/// Alarms at each of three coordinators and three agents whose clocks are off by so many ppm, after a simulated second.
+fn alarms(off_ppm: [i64; 6]) -> [u64; 6] {
+    let layout = Layout::new(LIMITS).expect("in bounds");
+    let config = Config { timing: TIMING, layout, plant: Plant::NONE };
+    let seat = |n: u32| (name(&format!("coord-{}", n + 1)), Address { generation: 1, ..Address::region(n) });
+    let seats: Vec<(Name, Address)> = (0..3).map(seat).collect();
+    let genesis = Arc::new(View::genesis(&seats, TIMING.lease, TIMING.cache_lease));
+    let mut world = World::new(layout, Network::default(), 7);
+    for (n, off) in (0_u32..).zip(off_ppm) {
+        let genesis = Arc::clone(&genesis);
+        let role = if n < 3 {
+            Role::Coordinator(Coordinator::new(config, n as u16 + 1, genesis, u64::from(n)))
+        } else {
+            Role::Member(Member::new(config, Kind::Agent, name(&format!("node-{n}")), genesis, u64::from(n)))
+        };
+        let groups = Group::Everyone.bit() | if n < 3 { Group::Coordinators.bit() } else { 0 };
+        world.add(Either(role), Clock::new(Instant(1_000_000), off * 1_000), groups);
+    }
+    world.run_until(1_000_000_000);
+    let word = layout.counters(0) as usize / 8 + Counter::DriftAlarms as usize;
+    core::array::from_fn(|n| world.memory(n as u32)[word].load(Ordering::Relaxed))
+}
+
+#[test]
+fn clocks_within_the_bound_raise_no_alarm() {
+    let bound = i64::from(TIMING.drift_ppm);
+    assert_eq!(alarms([bound, -bound, 0, bound, -bound, bound / 2]), [0; 6]);
+}
+
+#[test]
+fn a_clock_beyond_the_bound_is_found_by_those_who_ask_it() {
+    for off in [-5, 5] {
+        let found = alarms([0, 0, 0, 0, off * i64::from(TIMING.drift_ppm), 0]);
+        assert!(found.iter().all(|n| *n > 0), "{off}: {found:?}");
+    }
+}
