@@ -10,7 +10,7 @@ fn ran(arguments: &[&str]) -> Ran {
 }
 
 /// Every command that operators see, with its options.
-const COMMANDS: [(&[&str], &[&str]); 20] = [
+const COMMANDS: [(&[&str], &[&str]); 21] = [
     (&["up"], &["--coordinators", "--apps", "--profile", "--headless", "--for", "--json", "obol status"]),
     (&["status"], &["--json", "exit code 0 healthy, 1 degraded, 2 unreachable"]),
     (&["events"], &["--last", "--json"]),
@@ -25,8 +25,9 @@ const COMMANDS: [(&[&str], &[&str]); 20] = [
     (&["coordinator", "recover"], &["--from", "--json", "Exit codes", "nothing is lost"]),
     (&["drill"], &["--count", "--gap", "--json", "app+leader", "void"]),
     (&["bench"], &["--count", "--json"]),
-    (&["sim", "campaign"], &["--seeds", "--seed", "--json"]),
-    (&["sim", "replay"], &["<SEED>", "--mutant"]),
+    (&["sim", "campaign"], &["--seeds", "--seed", "--keep", "--json"]),
+    (&["sim", "replay"], &["<SEED|FILE>", "--mutant"]),
+    (&["sim", "shrink"], &["<SEED|FILE>", "--mutant", "--output", "--budget"]),
     (&["profile", "list"], &[]),
     (&["profile", "show"], &["<PROFILE>"]),
     (&["profile", "check"], &["<FILE>"]),

@@ -1,6 +1,6 @@
 //! Statements about the campaign itself: it repeats, it finds nothing in the shipped code, and it can fail.
 
-use obol_chaos::campaign::{CANARY_EVERY, Options, campaign, run};
+use obol_chaos::campaign::{CANARY_EVERY, Options, SWEEP_EVERY, SWEEP_PERMILLE, Trial, campaign, run};
 use obol_membership::Plant;
 
 /// Debug builds are slow; the command runs many more.
@@ -18,7 +18,7 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn a_small_campaign_finds_nothing() {
     let report = campaign(&Options { seeds: SEEDS, first: 1, threads: 2, plant: Plant::NONE }, &|_| {});
-    assert!(report.is_clean(), "{:?}", report.violations);
+    assert!(report.is_clean(), "{:?}", report.failures);
     assert!(report.failovers > SEEDS);
 }
 
@@ -27,7 +27,7 @@ fn a_canary_fails_because_two_incompatible_views_overlap() {
     for n in 1..=3 {
         let run = run(n * CANARY_EVERY - 1, Plant::NONE, false);
         let violation = run.violation.expect("a canary breaks an invariant");
-        assert!(run.canary && matches!(violation.row, 5 | 10), "{violation}");
+        assert!(run.trial == Trial::Canary && matches!(violation.row, 5 | 10), "{violation}");
     }
 }
 
@@ -48,5 +48,20 @@ fn planted_bugs_are_caught() {
     ] {
         let found = hunt(mutant.name(), mutant.row(), Plant::new(mutant), 1, 60, 2);
         assert!(found.caught, "{} survived", mutant.name());
+    }
+}
+
+#[test]
+fn views_overlap_past_the_drift_bound_and_only_there() {
+    for step in 0..SWEEP_PERMILLE.len() as u64 {
+        let run = run(step * SWEEP_EVERY + SWEEP_EVERY / 2, Plant::NONE, false);
+        let permille = SWEEP_PERMILLE[step as usize];
+        assert_eq!(run.trial, Trial::Sweep(permille));
+        assert_eq!(run.violation, None, "agreement and order do not rest on clocks");
+        if permille < 1_000 {
+            assert_eq!(run.overlaps, 0, "at {permille} thousandths of the bound");
+        } else if permille >= 2_000 {
+            assert!(run.overlaps > 0, "at {permille} thousandths of the bound");
+        }
     }
 }

@@ -363,17 +363,42 @@ pub(crate) enum Sim {
         /// The first seed
         #[arg(long, value_name = "S", default_value_t = 1)]
         seed: u64,
+        /// Where the scenarios are saved to which violating seeds are shrunk
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        keep: PathBuf,
         /// Print one JSON object for scripts
         #[arg(long)]
         json: bool,
     },
-    /// Run one seed again and print what happened
+    /// Run one seed or scenario file again and print what happened
+    #[command(
+        after_help = "Exit code 0 if no invariant is broken, 1 if one is, 2 if there is nothing to replay.\n\
+        \nA scenario file names a seed, which draws the cluster, and lists what is done to it and when; \
+        `obol sim shrink` writes one, and it can be edited:\n\
+        \n  obol sim shrink 42 && obol sim replay obol-seed-42.toml"
+    )]
     Replay {
-        /// The seed
-        seed: u64,
+        /// A seed, or a scenario file
+        #[arg(value_name = "SEED|FILE")]
+        what: String,
+        /// Plant this bug (in a build with the feature `mutants`) instead of what the file names
+        #[arg(long, value_name = "NAME")]
+        mutant: Option<String>,
+    },
+    /// Drop from a violating seed or scenario whatever the violation does not need, and save the rest
+    Shrink {
+        /// A seed, or a scenario file
+        #[arg(value_name = "SEED|FILE")]
+        what: String,
         /// Plant this bug (in a build with the feature `mutants`)
         #[arg(long, value_name = "NAME")]
         mutant: Option<String>,
+        /// Where to save it [default: obol-seed-SEED.toml]
+        #[arg(long, short, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Runs that it may take
+        #[arg(long, value_name = "N", default_value_t = 3000)]
+        budget: u32,
     },
     /// Plant each bug and count the seeds until it is caught (in a build with the feature `mutants`)
     Mutants {

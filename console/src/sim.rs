@@ -2,18 +2,26 @@
 
 use crate::output::{self, Failure};
 use crate::{cli, output::json};
-use obol_chaos::campaign::{self, Options};
+use obol_chaos::campaign::{self, Options, Report, Script, Swept, Trial};
 use obol_membership::Plant;
 use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+/// Violating seeds of a campaign that are shrunk; the others are named.
+const SHRUNK_MAX: usize = 3;
+/// Runs that shrinking one of them may take.
+const SHRINK_RUNS: u32 = 3000;
 /// Progress is shown so many times in a campaign.
 const PROGRESS_LINES: u64 = 20;
 
 pub(crate) fn run(command: &cli::Sim) -> Result<ExitCode, Failure> {
     match command {
-        cli::Sim::Campaign { seeds, seed, json } => run_campaign(*seeds, *seed, *json),
-        cli::Sim::Replay { seed, mutant } => replay(*seed, mutant.as_deref()),
+        cli::Sim::Campaign { seeds, seed, keep, json } => run_campaign(*seeds, *seed, keep, *json),
+        cli::Sim::Replay { what, mutant } => replay(what, mutant.as_deref()),
+        cli::Sim::Shrink { what, mutant, output, budget } => {
+            shrink(what, mutant.as_deref(), output.as_deref(), *budget)
+        }
         cli::Sim::Mutants { budget, json } => mutants(*budget, *json),
     }
 }
@@ -32,7 +40,7 @@ fn commit() -> String {
     told.map_or_else(|| format!("version {}", env!("CARGO_PKG_VERSION")), |text| text.trim().to_owned())
 }
 
-fn run_campaign(seeds: u64, first: u64, as_json: bool) -> Result<ExitCode, Failure> {
+fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<ExitCode, Failure> {
     let show = std::io::stderr().is_terminal();
     let every = (seeds / PROGRESS_LINES).max(1);
     let progress = move |done: u64| {
@@ -51,7 +59,8 @@ fn run_campaign(seeds: u64, first: u64, as_json: bool) -> Result<ExitCode, Failu
             ("canaries that failed as they must", report.canaries.to_string()),
             ("simulated failovers", report.failovers.to_string()),
             ("simulated hours", format!("{:.4}", report.simulated_hours)),
-            ("violations", report.violations.len().to_string()),
+            ("clock rates (x bound: overlaps)", sweep(&report)),
+            ("violations", report.violations.to_string()),
             ("bound on their rate (95 %)", format!("{:.6}", report.upper_bound_95)),
             ("paths never taken", report.marks_missing.join(" ")),
             (
@@ -64,27 +73,73 @@ fn run_campaign(seeds: u64, first: u64, as_json: bool) -> Result<ExitCode, Failu
             output::line(format_args!("{name:<36} {value}"))?;
         }
     }
-    for v in &report.violations {
+    for (number, v) in report.failures.iter().enumerate() {
+        let commit = commit();
         output::remark(format_args!(
-            "seed {} at commit {}: row {} at {} ns: {}\n  replay: obol sim replay {}",
-            v.seed,
-            commit(),
-            v.row,
-            v.time,
-            v.what,
-            v.seed
+            "seed {} at commit {commit}: row {} at {} ns: {}",
+            v.seed, v.row, v.time, v.what
         ))?;
+        let run = campaign::run(v.seed, Plant::NONE, false);
+        match run.script.filter(|_| run.trial != Trial::Canary && number < SHRUNK_MAX) {
+            Some(script) => {
+                let file = keep.join(format!("obol-seed-{}.toml", v.seed));
+                save_shrunk(&script, Plant::NONE, &file, SHRINK_RUNS)?;
+            }
+            None => output::remark(format_args!("  replay: obol sim replay {}", v.seed))?,
+        }
     }
     Ok(if report.is_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn replay(seed: u64, mutant: Option<&str>) -> Result<ExitCode, Failure> {
-    let run = campaign::run(seed, mutant.map_or(Ok(Plant::NONE), plant)?, true);
+/// How many seeds overlapped at which part of the drift bound.
+fn sweep(report: &Report) -> String {
+    let step = |s: &Swept| format!("{}: {}/{}", f64::from(s.permille) / 1000.0, s.overlapped, s.seeds);
+    report.clock_sweep.iter().map(step).collect::<Vec<_>>().join("  ")
+}
+
+/// What to run again.
+enum Named {
+    Seed(u64),
+    File(Box<Script>),
+}
+
+fn named(what: &str) -> Result<Named, Failure> {
+    if let Ok(seed) = what.parse() {
+        return Ok(Named::Seed(seed));
+    }
+    let text = std::fs::read_to_string(what).map_err(|e| {
+        Failure::refused(format_args!("`{what}` is no seed, and no file that can be read: {e}"))
+    })?;
+    let script = Script::parse(&text).map_err(|e| Failure::refused(format_args!("{what}: {e}")))?;
+    if !script.is_current() {
+        output::remark(format_args!(
+            "{what} was written for another cluster than seed {} draws in this build: this is another run",
+            script.seed
+        ))?;
+    }
+    Ok(Named::File(Box::new(script)))
+}
+
+fn planted(script: Option<&Script>, mutant: Option<&str>) -> Result<Plant, Failure> {
+    let plant = match (mutant, script) {
+        (Some(name), _) => campaign::plant(name),
+        (None, Some(script)) => script.plant(),
+        (None, None) => Ok(Plant::NONE),
+    };
+    plant.map_err(|e| Failure::refused(e.to_string()))
+}
+
+fn replay(what: &str, mutant: Option<&str>) -> Result<ExitCode, Failure> {
+    let run = match named(what)? {
+        Named::Seed(seed) => campaign::run(seed, planted(None, mutant)?, true),
+        Named::File(script) => campaign::replay(&script, planted(Some(&script), mutant)?, true),
+    };
     for line in &run.story {
         output::line(line)?;
     }
     output::line(format_args!(
-        "seed {seed} at commit {}: {} views, {} failovers, {} ns, trace hash {:016x}",
+        "seed {} at commit {}: {} views, {} failovers, {} ns, trace hash {:016x}",
+        run.seed,
         commit(),
         run.views,
         run.failovers,
@@ -94,30 +149,51 @@ fn replay(seed: u64, mutant: Option<&str>) -> Result<ExitCode, Failure> {
     Ok(if run.violation.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-#[cfg(not(feature = "mutants"))]
-fn plant(_: &str) -> Result<Plant, Failure> {
-    Err(no_mutants())
+fn shrink(what: &str, mutant: Option<&str>, to: Option<&Path>, budget: u32) -> Result<ExitCode, Failure> {
+    let (run, plant, name) = match named(what)? {
+        Named::Seed(seed) => {
+            let plant = planted(None, mutant)?;
+            (campaign::run(seed, plant, false), plant, mutant.map(str::to_owned))
+        }
+        Named::File(script) => {
+            let plant = planted(Some(&script), mutant)?;
+            (campaign::replay(&script, plant, false), plant, mutant.map(str::to_owned).or(script.mutant))
+        }
+    };
+    let Some(script) = run.script else {
+        return Err(Failure::refused(format_args!("{what} breaks no invariant: there is nothing to shrink")));
+    };
+    let script = Script { mutant: name, ..*script };
+    let file = to.map_or_else(|| PathBuf::from(format!("obol-seed-{}.toml", script.seed)), Path::to_owned);
+    save_shrunk(&script, plant, &file, budget)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shrinks a script and saves what is left.
+fn save_shrunk(script: &Script, plant: Plant, file: &Path, budget: u32) -> Result<(), Failure> {
+    let shrunk = campaign::shrink(script, plant, budget).ok_or_else(|| {
+        Failure::failed(format_args!(
+            "seed {} does not break the same row when it is played again",
+            script.seed
+        ))
+    })?;
+    let text = shrunk.script.to_string();
+    std::fs::write(file, &text)
+        .map_err(|e| Failure::failed(format_args!("can not write {}: {e}", file.display())))?;
+    let (before, after, runs) = (shrunk.acts_before, shrunk.script.acts.len(), shrunk.runs);
+    output::remark(format_args!("  {before} acts shrunk to {after} in {runs} runs:"))?;
+    for line in text.lines() {
+        output::remark(format_args!("    {line}"))?;
+    }
+    output::remark(format_args!("  replay: obol sim replay {}", file.display()))?;
+    Ok(())
 }
 
 #[cfg(not(feature = "mutants"))]
 fn mutants(_: u64, _: bool) -> Result<ExitCode, Failure> {
-    Err(no_mutants())
-}
-
-#[cfg(not(feature = "mutants"))]
-fn no_mutants() -> Failure {
-    Failure::refused(
+    Err(Failure::refused(
         "this build has no planted bugs in it; build one that has: cargo build --release -p obol --features mutants",
-    )
-}
-
-#[cfg(feature = "mutants")]
-fn plant(name: &str) -> Result<Plant, Failure> {
-    use obol_membership::Mutant;
-    Mutant::ALL.iter().find(|m| m.name() == name).map(|m| Plant::new(*m)).ok_or_else(|| {
-        let names: Vec<&str> = Mutant::ALL.iter().map(|m| m.name()).collect();
-        Failure::refused(format_args!("there is no planted bug `{name}`; there are: {}", names.join(" ")))
-    })
+    ))
 }
 
 /// Rows that the campaign does not play: acceptors that change and programs that observe have tests of their own, with

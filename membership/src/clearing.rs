@@ -121,6 +121,10 @@ impl Clearing {
                 }
             }
         }
+        if config.plant.has(Mutant::FenceOnlyCaches) && view.of_kind(Kind::LeaseCache).next().is_some() {
+            clearing.holders.clear();
+            clearing.blind_until = None;
+        }
         if config.timing.fencing {
             let delegated = clearing.delegate(known, nonce, config, now, fabric);
             for at in (0..clearing.holders.len()).filter(|at| !delegated.contains(&(*at as u16))) {

@@ -120,6 +120,10 @@ mutants! {
         FanOutUnseen = "fan-out-unseen",
         /// A cache's word about fences counts for whatever is being cleared.
         FanOutAnyRound = "fan-out-any-round",
+        /// Where there are caches, only their fences are raised: nobody could renew any more.
+        FenceOnlyCaches = "fence-only-caches",
+        /// A holder raises its own fence to the views that it learns of, by a plain store.
+        FenceByHolder = "fence-by-holder",
     }
     11 {
         /// Nobody looks for views that a lost multicast announced.
@@ -131,6 +135,12 @@ mutants! {
         /// An incarnation is given out twice.
         ReuseIncarnation = "reuse-incarnation",
     }
+    14 {
+        /// Slots of two laps are told apart by plain numbers, which wrap.
+        WrapIndex = "wrap-index",
+        /// A newcomer is admitted although the view has no room for it.
+        IgnoreFull = "ignore-full",
+    }
     16 {
         /// The slot after a change of acceptors is decided by those of before.
         StaleAcceptors = "stale-acceptors",
@@ -140,6 +150,10 @@ mutants! {
     17 {
         /// A member whose cache does not answer goes on asking it.
         NoFallback = "no-fallback",
+    }
+    18 {
+        /// A program does not look whether its view is still active before its work takes effect.
+        SkipSecondCheck = "skip-second-check",
     }
     19 {
         /// A stream goes on after views that it could not read any more, and says nothing.

@@ -5,6 +5,7 @@
 //! coordinators'. A value counts as decided when a majority of acceptors accepted it under the same number.
 
 use crate::Config;
+use crate::mutants::Mutant;
 use crate::sealed;
 use crate::tokens::{self, Part};
 use crate::view::{Acceptor, View};
@@ -236,11 +237,16 @@ impl Poll {
         let Stage::Words(words) = &self.stage else { return None };
         let view = Arc::clone(self.view.as_ref()?);
         let slot = view.id.next();
-        let majority = if config.plant.has(crate::Mutant::MinorityRenewal) { 1 } else { view.majority() };
+        let majority = if config.plant.has(Mutant::MinorityRenewal) { 1 } else { view.majority() };
         let answered = words.iter().flatten().count();
         let good: Vec<(usize, Word)> =
             words.iter().enumerate().filter_map(|(at, w)| Some((at, (*w)??))).collect();
-        if good.iter().any(|(_, word)| word.lap(slot) == Lap::Later) {
+        let wraps = config.plant.has(Mutant::WrapIndex);
+        let later = |word: Word| match wraps {
+            false => word.lap(slot) == Lap::Later,
+            true => word.0 >> 48 > slot.0 & 0xffff,
+        };
+        if good.iter().any(|(_, word)| later(*word)) {
             self.snapshot(&view, config, self.posted, fabric);
             self.behind = true;
             return None;
@@ -262,7 +268,7 @@ impl Poll {
             });
             let proposers = config.layout.limits().proposers;
             if same.count() >= view.majority() && (1..=proposers).contains(&u32::from(state.accepted_value)) {
-                let area = if config.plant.has(crate::Mutant::ReuseValueArea) { ViewId(0) } else { slot };
+                let area = if config.plant.has(Mutant::ReuseValueArea) { ViewId(0) } else { slot };
                 let home = Remote {
                     at: view.acceptors[at].address,
                     offset: config.layout.value(area.0, state.accepted_value),

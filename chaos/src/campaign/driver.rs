@@ -1,13 +1,16 @@
 //! A world with its oracle: every change to a node goes through here, so that the oracle sees it.
 
+use super::act::Timed;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
 use super::role::{Role, Tapped};
 use super::scenario::Scenario;
+use super::work::Work;
 use obol_fabric::page;
 use obol_fabric::recorder::{self, Record};
 use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
-use obol_fabric::{Address, Group, Name, SeatStatus, ViewId};
-use obol_membership::{Coordinator, Kind, Member, View};
+use obol_fabric::{Address, Group, Incarnation, Name, SeatStatus, ViewId};
+use obol_membership::view::{Edit, Newcomer};
+use obol_membership::{Coordinator, Kind, Member, Plant, View};
 use std::fmt;
 use std::sync::Arc;
 
@@ -29,6 +32,13 @@ pub(super) struct Driver {
     pub(super) frozen_once: Vec<bool>,
     /// Events of each node's flight recorder that the story has told.
     told: Vec<u64>,
+    absent: Vec<u32>,
+    /// Steps of the world at its present time.
+    steps: (u64, u32),
+    /// What programs are about.
+    pub(super) works: Vec<Work>,
+    /// What the adversary did.
+    pub(super) record: Vec<Timed>,
     /// What happened, if somebody wants to read it.
     pub(super) story: Option<Vec<String>>,
 }
@@ -38,12 +48,15 @@ fn name(what: &str, number: u32) -> Name {
 }
 
 impl Driver {
-    pub(super) fn new(scenario: Scenario, story: bool) -> Self {
+    /// Nodes that are absent never run.
+    pub(super) fn new(scenario: Scenario, absent: &[u32], story: bool) -> Self {
         let seats: Vec<(Name, Address)> = (0..scenario.coordinators)
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
-        let genesis =
-            Arc::new(View::genesis(&seats, scenario.config.timing.lease, scenario.config.timing.cache_lease));
+        let first = scenario.first_view;
+        let timing = scenario.config.timing;
+        let genesis = View::genesis(&seats, timing.lease, timing.cache_lease);
+        let genesis = Arc::new(View { id: first, base: first, cleared: first, ..genesis });
         let mut driver = Self {
             world: World::new(scenario.config.layout, scenario.rough, scenario.seed),
             oracle: Oracle::new(&scenario, &genesis),
@@ -53,6 +66,10 @@ impl Driver {
             wants: vec![[false; PROGRAMS as usize + 1]; scenario.nodes() as usize],
             frozen_once: vec![false; scenario.nodes() as usize],
             told: vec![0; scenario.nodes() as usize],
+            absent: absent.to_vec(),
+            steps: (0, 0),
+            works: Vec::new(),
+            record: Vec::new(),
             story: story.then(Vec::new),
             scenario,
         };
@@ -64,7 +81,7 @@ impl Driver {
             let machine = driver.machine(node);
             driver.world.add(machine, driver.scenario.clocks[node as usize], groups);
             let early = driver.scenario.coordinators + driver.scenario.early;
-            if node >= early && !driver.scenario.is_cache(node) {
+            if node >= early && !driver.scenario.is_cache(node) || absent.contains(&node) {
                 driver.world.kill(node);
             }
         }
@@ -100,11 +117,19 @@ impl Driver {
         self.oracle.cues.clear();
         let newest = self.oracle.newest().id;
         let Some(step) = self.world.step() else { return Ok(false) };
+        let before = if self.steps.0 == step.time { self.steps.1 } else { 0 };
+        self.steps = (step.time, before + 1);
         let verdict = self.oracle.after(&self.world, &step);
         if self.story.is_some() {
             self.account(&step, newest);
         }
         verdict.map(|()| true)
+    }
+
+    /// The present time, and how many steps of the world were at it.
+    pub(super) fn moment(&self) -> (u64, u32) {
+        let now = self.world.now();
+        (now, if self.steps.0 == now { self.steps.1 } else { 0 })
     }
 
     /// Tells of a step whatever it brought about.
@@ -180,7 +205,7 @@ impl Driver {
     }
 
     pub(super) fn restart(&mut self, node: u32) -> Verdict {
-        if !self.is_dead(node) {
+        if !self.is_dead(node) || self.absent.contains(&node) {
             return Ok(());
         }
         self.tell(format_args!("start node {node}"));
@@ -204,6 +229,13 @@ impl Driver {
     pub(super) fn thaw(&mut self, node: u32) {
         self.tell(format_args!("thaw node {node}"));
         self.world.thaw(node);
+        self.resume_work(node, 0);
+    }
+
+    pub(super) fn thaw_program(&mut self, node: u32, seat: u16) {
+        self.tell(format_args!("thaw the program in seat {seat} of node {node}"));
+        self.world.thaw_program(node, seat);
+        self.resume_work(node, seat);
     }
 
     pub(super) fn cut(&mut self, from: u32, to: u32) {
@@ -300,6 +332,9 @@ impl Driver {
             }
             let address = self.world.address(node);
             if !newest.members.iter().any(|m| m.address == address) {
+                if self.is_full() {
+                    continue;
+                }
                 return Some(format!("node {node} lives but view {} does not name it", newest.id));
             }
             live.push(address);
@@ -324,6 +359,7 @@ impl Driver {
                 live.push(program.address());
                 match (member, program.status()) {
                     (Some(m), Some(SeatStatus::Member(who))) if m.incarnation == who => {}
+                    (None, _) if self.is_full() => {}
                     _ => return Some(format!("the program in seat {seat} of node {node} is no member")),
                 }
             }
@@ -336,6 +372,24 @@ impl Driver {
                 newest.id
             )
         })
+    }
+
+    /// Whether the newest view has no room for another member, so that newcomers are refused.
+    fn is_full(&self) -> bool {
+        let name = self.genesis.members.first().map(|m| m.name).unwrap_or_default();
+        let newcomer = Newcomer {
+            kind: Kind::Agent,
+            name,
+            address: Address::region(u32::MAX),
+            host: Incarnation::NONE,
+            token: 0,
+            proposer: 0,
+        };
+        let edit = Edit { admit: vec![newcomer], ..Edit::default() };
+        let newest = self.oracle.newest();
+        let bytes = newest.successor(&edit, newest.cleared, Plant::NONE).seal().len();
+        // A name may be two bytes longer than this one.
+        bytes + 8 > self.scenario.config.layout.limits().value_bytes as usize
     }
 
     /// Row 21, or what it is that is wrong.

@@ -83,14 +83,22 @@ marks! {
     RefusedStale = "refused_stale",
     /// A join was refused because its agent is gone.
     RefusedNoHost = "refused_no_host",
+    /// A join was refused because the view has no room for it.
+    RefusedFull = "refused_full",
     /// A join was refused for another reason.
     RefusedOther = "refused_departed",
+    /// The 16 bits by which slots tell laps apart wrapped.
+    InstanceWrapped = "instance_wrapped",
     /// A majority of coordinators was dead at once.
     MajorityLost = "majority_lost",
     /// The page of a dead agent was active for a program that lived.
     OrphanActive = "orphan_active",
     /// A page was active while its holder was frozen.
     FrozenActive = "frozen_active",
+    /// Work took effect in the view that it was begun in.
+    WorkDone = "work_done",
+    /// Work was given up because its view was not active any more.
+    WorkAbandoned = "work_abandoned",
     /// A renewal completed after its lease had ended.
     RenewalLate = "renewal_late",
     /// A lease cache vouched for a view.
@@ -105,6 +113,8 @@ marks! {
     NoMulticast = "no_multicast",
     /// A cluster became well again in a minimal majority of coordinators.
     BareMajority = "bare_majority",
+    /// Clocks beyond the drift bound let two incompatible views overlap, and nothing else broke.
+    OverlapPastBound = "overlap_past_bound",
 }
 
 /// A set of marks.

@@ -1,17 +1,25 @@
 //! The simulation campaign: whole clusters in virtual time under faults, over the very machines that ship, judged by an
 //! oracle that sees true time and everybody's memory. `docs/design/testing.md` says what each row proves.
 
+mod act;
 mod driver;
+mod faults;
 mod marks;
 mod oracle;
 mod report;
 mod role;
 mod runner;
 mod scenario;
+mod script;
+mod shrink;
 mod storms;
+mod work;
 
+pub use act::{Act, Timed};
 pub use marks::{Mark, Marks};
 pub use oracle::Violation;
-pub use report::{Failure, Found, Hunt, Options, Report, campaign, hunt, throughput};
-pub use runner::{Run, run};
-pub use scenario::{CANARY_EVERY, Scenario};
+pub use report::{Failure, Found, Hunt, Options, Report, Swept, campaign, hunt, throughput};
+pub use runner::{Run, replay, run};
+pub use scenario::{CANARY_EVERY, SWEEP_EVERY, SWEEP_PERMILLE, Scenario, Trial};
+pub use script::{Script, ScriptError, plant};
+pub use shrink::{Shrunk, shrink};

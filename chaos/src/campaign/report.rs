@@ -2,8 +2,10 @@
 
 use super::marks::Marks;
 use super::runner::{Run, run};
+use super::scenario::Trial;
 use obol_membership::Plant;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 /// From so many seeds on, a campaign must have taken every path.
 const MARKS_FROM_SEEDS: u64 = 1000;
 /// Violations that are reported one by one.
-const VIOLATIONS_MAX: usize = 20;
+const FAILURES_MAX: usize = 20;
 /// How long [`throughput`] measures.
 const THROUGHPUT_TIME: Duration = Duration::from_secs(1);
 /// Nanoseconds of an hour.
@@ -53,15 +55,19 @@ pub struct Report {
     /// Simulated time.
     pub simulated_hours: f64,
     /// Seeds that broke an invariant, and canaries that did not.
-    pub violations: Vec<Failure>,
+    pub violations: u64,
     /// With 95 % confidence, a seed breaks an invariant less often than this; 1 if one did.
     pub upper_bound_95: f64,
     /// Paths that no seed took.
     pub marks_missing: Vec<&'static str>,
-    /// Canaries that failed as they must.
-    pub canaries: u64,
     /// What it took.
     pub wall_seconds: f64,
+    /// The violations, by seed; the first few.
+    pub failures: Vec<Failure>,
+    /// Canaries that failed as they must.
+    pub canaries: u64,
+    /// Clock rates within and beyond the drift bound.
+    pub clock_sweep: Vec<Swept>,
     /// How fast that is.
     pub failovers_per_second_per_core: f64,
     /// The longest recovery, in thousandths of what row 21 allows.
@@ -72,8 +78,19 @@ impl Report {
     /// Whether the campaign found nothing, and looked everywhere.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.violations.is_empty() && (self.seeds < MARKS_FROM_SEEDS || self.marks_missing.is_empty())
+        self.violations == 0 && (self.seeds < MARKS_FROM_SEEDS || self.marks_missing.is_empty())
     }
+}
+
+/// A step of the sweep of clock rates.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Swept {
+    /// How far clocks were off, in thousandths of the drift bound.
+    pub permille: u32,
+    /// Seeds run.
+    pub seeds: u64,
+    /// Of these, seeds in which two incompatible views were active at once.
+    pub overlapped: u64,
 }
 
 #[derive(Default)]
@@ -84,7 +101,8 @@ struct Sum {
     canaries: u64,
     recovery: u64,
     marks: Marks,
-    violations: Vec<Failure>,
+    sweep: BTreeMap<u32, Swept>,
+    failures: Vec<Failure>,
 }
 
 impl Sum {
@@ -94,19 +112,24 @@ impl Sum {
         self.time += run.time;
         self.marks.merge(run.marks);
         self.recovery = self.recovery.max(run.recovery_permille);
-        match (run.canary, run.violation) {
-            (true, Some(violation)) if matches!(violation.row, 5 | 10) => self.canaries += 1,
-            (true, found) => {
+        if let Trial::Sweep(permille) = run.trial {
+            let step = self.sweep.entry(permille).or_insert(Swept { permille, seeds: 0, overlapped: 0 });
+            step.seeds += 1;
+            step.overlapped += u64::from(run.overlaps > 0);
+        }
+        match (run.trial, run.violation) {
+            (Trial::Canary, Some(violation)) if matches!(violation.row, 5 | 10) => self.canaries += 1,
+            (Trial::Canary, found) => {
                 let what = match found {
                     Some(violation) => format!("the canary should break row 5 or 10, not: {violation}"),
                     None => "the canary lives: the oracle does not see overlaps".to_owned(),
                 };
-                self.violations.push(Failure { seed: run.seed, row: 5, time: run.time, what });
+                self.failures.push(Failure { seed: run.seed, row: 5, time: run.time, what });
             }
-            (false, Some(v)) => {
-                self.violations.push(Failure { seed: run.seed, row: v.row, time: v.time, what: v.what });
+            (_, Some(v)) => {
+                self.failures.push(Failure { seed: run.seed, row: v.row, time: v.time, what: v.what });
             }
-            (false, None) => {}
+            (_, None) => {}
         }
     }
 }
@@ -135,18 +158,20 @@ pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
     });
     let wall = began.elapsed().as_secs_f64();
     let mut sum = std::mem::take(&mut *lock(&sum));
-    sum.violations.sort_by_key(|v| v.seed);
-    let clean = sum.violations.is_empty();
-    sum.violations.truncate(VIOLATIONS_MAX);
+    sum.failures.sort_by_key(|v| v.seed);
+    let violations = sum.failures.len() as u64;
+    sum.failures.truncate(FAILURES_MAX);
     Report {
         seeds: sum.seeds,
         failovers: sum.failovers,
         simulated_hours: sum.time as f64 / HOUR,
-        upper_bound_95: if clean { (3.0 / sum.seeds.max(1) as f64).min(1.0) } else { 1.0 },
-        violations: sum.violations,
+        upper_bound_95: if violations == 0 { (3.0 / sum.seeds.max(1) as f64).min(1.0) } else { 1.0 },
+        violations,
         marks_missing: sum.marks.missing(),
-        canaries: sum.canaries,
         wall_seconds: wall,
+        failures: sum.failures,
+        canaries: sum.canaries,
+        clock_sweep: sum.sweep.into_values().collect(),
         failovers_per_second_per_core: sum.failovers as f64 / wall / threads as f64,
         recovery_permille_max: sum.recovery,
     }
@@ -192,7 +217,7 @@ pub fn hunt(name: &'static str, row: u8, plant: Plant, first: u64, budget: u64, 
                         return;
                     }
                     let run = run(first + n, plant, false);
-                    if run.canary {
+                    if run.trial != Trial::Storms {
                         continue;
                     }
                     if let Some(v) = run.violation {

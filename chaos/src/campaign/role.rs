@@ -64,6 +64,7 @@ impl Tapped {
             Ok(Message::JoinReply { outcome: Err(refusal), .. }) => self.marks.hit(match refusal {
                 Refusal::Stale => Mark::RefusedStale,
                 Refusal::NoHost => Mark::RefusedNoHost,
+                Refusal::Full => Mark::RefusedFull,
                 _ => Mark::RefusedOther,
             }),
             Ok(Message::Nudge(_)) => self.marks.hit(Mark::Nudge),

@@ -1,16 +1,19 @@
 //! One seed from its first to its last step: a safety phase with faults, then a liveness phase without.
 
+use super::act::Act;
 use super::driver::Driver;
+use super::faults::until;
 use super::marks::{Mark, Marks};
 use super::oracle::{Cue, Verdict, Violation};
-use super::scenario::Scenario;
-use super::storms::{Act, Storms, lease};
+use super::scenario::{Scenario, Trial};
+use super::script::{Recital, Script};
+use super::storms::{Storms, lease};
 use obol_fabric::Nanos;
 use obol_membership::{Coordinator, Plant};
 
 /// Steps between two looks at whether the cluster is well.
 const LOOK_EVERY: u32 = 64;
-/// How long a canary may sing, in leases.
+/// How long a canary, or a step of the sweep, goes on behind its fault, in leases.
 const CANARY_LEASES: u64 = 60;
 
 /// What became of a seed.
@@ -18,10 +21,14 @@ const CANARY_LEASES: u64 = 60;
 pub struct Run {
     /// The seed.
     pub seed: u64,
-    /// Whether it had to fail.
-    pub canary: bool,
+    /// What it was for.
+    pub trial: Trial,
+    /// Overlaps that were forgiven: see [`Trial::Sweep`].
+    pub overlaps: u64,
     /// The broken invariant, if any.
     pub violation: Option<Violation>,
+    /// How that came about.
+    pub script: Option<Box<Script>>,
     /// Views that removed somebody who failed.
     pub failovers: u64,
     /// Views decided.
@@ -41,9 +48,23 @@ pub struct Run {
 /// Runs a seed. `story` asks for an account of what happened.
 #[must_use]
 pub fn run(seed: u64, plant: Plant, story: bool) -> Run {
-    let scenario = Scenario::draw(seed, plant);
-    let canary = scenario.canary;
-    let mut driver = Driver::new(scenario, story);
+    play(Scenario::draw(seed, plant), None, story)
+}
+
+/// Plays a script instead of what its seed would draw. `story` asks for an account of what happened.
+#[must_use]
+pub fn replay(script: &Script, plant: Plant, story: bool) -> Run {
+    let mut scenario = Scenario::draw(script.seed, plant);
+    if script.calm {
+        scenario.rough = scenario.calm;
+    }
+    play(scenario, Some(script), story)
+}
+
+fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
+    let (seed, trial) = (scenario.seed, scenario.trial);
+    let absent = script.map_or(&[][..], |s| &s.absent);
+    let mut driver = Driver::new(scenario, absent, story);
     if story {
         let s = driver.scenario.clone();
         driver.tell(format_args!(
@@ -52,46 +73,51 @@ pub fn run(seed: u64, plant: Plant, story: bool) -> Run {
         ));
     }
     let mut recovery = 0;
-    let verdict = if canary {
-        sing(&mut driver)
-    } else {
-        torment(&mut driver).and_then(|()| heal(&mut driver)).map(|permille| recovery = permille)
+    let mut survivors = script.map(|s| s.survivors.clone()).unwrap_or_default();
+    let torn = match script {
+        Some(script) => until(&mut driver, &mut Recital::new(&script.acts), script.faults_end),
+        None if trial == Trial::Storms => torment(&mut driver),
+        None => sing(&mut driver),
+    };
+    let faults_end = driver.world.now();
+    let verdict = match torn {
+        Ok(()) if trial.clocks_keep() => {
+            heal(&mut driver, &mut survivors).map(|permille| recovery = permille)
+        }
+        torn => torn,
     };
     driver.oracle.finish(&driver.world);
     if let Err(violation) = &verdict {
         let text = format!("VIOLATION {violation}");
         driver.tell(format_args!("{text}"));
     }
+    let script = verdict.as_ref().err().map(|violation| {
+        Box::new(Script {
+            why: violation.what.clone(),
+            seed,
+            cluster: Some(driver.scenario.fingerprint()),
+            row: Some(violation.row),
+            mutant: script.and_then(|s| s.mutant.clone()),
+            calm: script.is_some_and(|s| s.calm),
+            absent: absent.to_vec(),
+            faults_end,
+            survivors,
+            acts: std::mem::take(&mut driver.record),
+        })
+    });
     Run {
         seed,
-        canary,
+        trial,
+        overlaps: driver.oracle.overlaps,
         violation: verdict.err(),
+        script,
         failovers: driver.oracle.failovers(),
-        views: driver.oracle.newest().id.0,
+        views: driver.oracle.decisions.count(),
         time: driver.world.now(),
         recovery_permille: recovery,
         marks: driver.oracle.marks,
         hash: driver.world.hash(),
         story: driver.story.unwrap_or_default(),
-    }
-}
-
-/// Runs the world up to a true time; faults that are due are done.
-fn until(driver: &mut Driver, storms: &mut Storms, end: u64) -> Verdict {
-    loop {
-        let next = driver.world.next_time().unwrap_or(u64::MAX);
-        let fault = storms.next();
-        if next.min(fault) > end {
-            driver.world.run_until(end);
-            return Ok(());
-        }
-        if fault < next {
-            driver.world.run_until(fault);
-            storms.due(driver)?;
-            continue;
-        }
-        driver.step()?;
-        storms.snap(driver)?;
     }
 }
 
@@ -144,8 +170,18 @@ fn exclusions(driver: &Driver, node: u32) -> u64 {
     driver.world.memory(node)[word as usize / 8].load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// The liveness phase: row 21. Gives what it took, in thousandths of what is allowed.
-fn heal(driver: &mut Driver) -> Result<u64, Violation> {
+/// Draws who is left of the coordinators: a majority, or more.
+fn draw_survivors(driver: &mut Driver) -> Vec<u32> {
+    let all = driver.scenario.coordinators;
+    let majority = all / 2 + 1;
+    let keep = majority + driver.rng.below(u64::from(all - majority + 1)) as u32;
+    let first = driver.rng.below(u64::from(all)) as u32;
+    (0..keep).map(|n| (first + n) % all).collect()
+}
+
+/// The liveness phase: row 21. Gives what it took, in thousandths of what is allowed. `survivors` are the coordinators
+/// that live; they are drawn if there are none.
+fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation> {
     let nodes = driver.scenario.nodes();
     for a in 0..nodes {
         for b in 0..nodes {
@@ -153,10 +189,11 @@ fn heal(driver: &mut Driver) -> Result<u64, Violation> {
         }
         driver.thaw(a);
         for seat in driver.programs(a) {
-            driver.world.thaw_program(a, seat);
+            driver.thaw_program(a, seat);
             driver.world.unhang_program(a, seat);
         }
     }
+    driver.finish_work()?;
     let mut calm = driver.scenario.calm;
     let multicast_lost = driver.scenario.rough.multicast_loss_permille == 1000;
     if multicast_lost {
@@ -165,15 +202,16 @@ fn heal(driver: &mut Driver) -> Result<u64, Violation> {
     }
     driver.weather(calm);
     let all = driver.scenario.coordinators;
-    let majority = all / 2 + 1;
-    let keep = majority + driver.rng.below(u64::from(all - majority + 1)) as u32;
-    let first = driver.rng.below(u64::from(all)) as u32;
-    for n in 0..all {
-        let node = (first + n) % all;
-        if n >= keep || driver.world.machine(node).coordinator().is_some_and(Coordinator::has_left) {
+    if survivors.is_empty() {
+        *survivors = draw_survivors(driver);
+    }
+    let first = survivors[0];
+    for node in (0..all).map(|n| (first + n) % all) {
+        let stays = survivors.contains(&node);
+        if !stays || driver.world.machine(node).coordinator().is_some_and(Coordinator::has_left) {
             driver.kill(node)?;
         }
-        if n < keep {
+        if stays {
             driver.restart(node)?;
         }
     }
@@ -202,7 +240,7 @@ fn heal(driver: &mut Driver) -> Result<u64, Violation> {
     if multicast_lost {
         driver.oracle.marks.hit(Mark::NoMulticast);
     }
-    if keep == majority {
+    if survivors.len() as u32 == all / 2 + 1 {
         driver.oracle.marks.hit(Mark::BareMajority);
     }
     let newest = driver.oracle.newest().id;
@@ -210,18 +248,16 @@ fn heal(driver: &mut Driver) -> Result<u64, Violation> {
     Ok((driver.world.now() - began) * 1000 / driver.scenario.patience)
 }
 
-/// A canary: a slow holder is cut off right behind a renewal and another one dies. Waits on fast clocks are over before
-/// its lease is, and the oracle must say so.
+/// A canary, or a step of the sweep: a slow holder is cut off right behind a renewal and another one dies. Beyond the bound
+/// waits on fast clocks are over before its lease is, and the oracle must say so.
 fn sing(driver: &mut Driver) -> Verdict {
     let mut storms = Storms::default();
     let unit = lease(driver);
     until(driver, &mut storms, 12 * unit)?;
     let hidden = 3;
-    let mut acts = Vec::new();
-    for peer in (0..driver.scenario.nodes()).filter(|n| *n != hidden) {
-        acts.push((0, Act::Cut(peer, hidden)));
-        acts.push((0, Act::Cut(hidden, peer)));
-    }
+    // Without a majority it renews no more; it still answers its neighbours, so nobody removes it before the lease ends.
+    let majority = driver.scenario.coordinators / 2 + 1;
+    let mut acts: Vec<(u64, Act)> = (0..majority).map(|peer| (0, Act::Cut(hidden, peer))).collect();
     acts.push((0, Act::Kill(5)));
     storms.trap(Cue::Renewed(hidden), u64::MAX, acts);
     let end = driver.world.now() + CANARY_LEASES * unit;

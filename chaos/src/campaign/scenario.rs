@@ -2,27 +2,76 @@
 //! so that a planted bug meets the same world as the shipped code.
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
-use obol_fabric::{Instant, Layout, Limits, Nanos};
+use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
 use obol_membership::{Config, Plant, Timing};
 
 /// One seed in so many is a canary.
 pub const CANARY_EVERY: u64 = 100;
+/// One seed in so many is a step of the sweep of clock rates: the one halfway between two canaries.
+pub const SWEEP_EVERY: u64 = CANARY_EVERY;
+/// How far clocks are off in a sweep, in thousandths of the drift bound.
+pub const SWEEP_PERMILLE: [u32; 10] = [500, 900, 999, 1_100, 1_250, 1_500, 2_000, 4_000, 8_000, 20_000];
+/// The drift bound of a sweep, in parts per million.
+const SWEEP_DRIFT_PPM: u32 = 20_000;
+/// The lease of a sweep: long, so that the bound's share of it is more than the time between a renewal and a decision.
+const SWEEP_LEASE: u64 = 10_000_000;
 /// Seats of a region: the owner and up to three programs.
 const SEATS: u32 = 4;
 /// Bytes of a view: 33 members and as many departed ones twice over.
 const VALUE_BYTES: u32 = 6144;
+/// Bytes of a small view, for each coordinator.
+const TIGHT_VALUE_BYTES: u32 = 240;
+/// Values are laid out in multiples of this.
+const VALUE_ALIGN: u32 = 64;
+/// Laps that a slot's word can tell apart, in slots.
+const INSTANCES: u64 = 1 << 16;
 /// Drift bounds that are drawn, in parts per million.
 const DRIFTS_PPM: [u32; 5] = [20, 200, 1_000, 5_000, 20_000];
 /// How far a canary's clocks are off, in parts per billion: far beyond any bound.
 const CANARY_RATE_PPB: i64 = 400_000_000;
+
+/// What a seed is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// Storms, then calm: nothing may break.
+    Storms,
+    /// Clocks are far beyond the bound: row 5 or 10 must break.
+    Canary,
+    /// All clocks are off by this many thousandths of the bound: within it nothing may break, beyond it only what rests
+    /// on clocks.
+    Sweep(u32),
+}
+
+impl Trial {
+    const fn of(seed: u64) -> Self {
+        if seed % CANARY_EVERY == CANARY_EVERY - 1 {
+            return Self::Canary;
+        }
+        if seed % SWEEP_EVERY == SWEEP_EVERY / 2 {
+            let step = (seed / SWEEP_EVERY) as usize % SWEEP_PERMILLE.len();
+            return Self::Sweep(SWEEP_PERMILLE[step]);
+        }
+        Self::Storms
+    }
+
+    /// Whether clocks keep to the drift bound.
+    #[must_use]
+    pub const fn clocks_keep(self) -> bool {
+        match self {
+            Self::Storms => true,
+            Self::Canary => false,
+            Self::Sweep(permille) => permille < 1_000,
+        }
+    }
+}
 
 /// A cluster and its fate, as drawn from a seed.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The seed.
     pub seed: u64,
-    /// Whether this run must fail.
-    pub canary: bool,
+    /// What the run is for.
+    pub trial: Trial,
     /// Coordinators: nodes `0..coordinators`.
     pub coordinators: u32,
     /// Agents: the nodes after them.
@@ -33,6 +82,8 @@ pub struct Scenario {
     pub caches: u32,
     /// Members of these nodes that are there from the beginning; the others join later.
     pub early: u32,
+    /// The first view: in some runs so late that the 16 bits by which slots tell laps apart wrap.
+    pub first_view: ViewId,
     /// What the machines are built with.
     pub config: Config,
     /// The weather of the safety phase.
@@ -72,9 +123,14 @@ impl Scenario {
     #[must_use]
     pub fn draw(seed: u64, plant: Plant) -> Self {
         let mut rng = Rng::new(seed ^ 0x0b01_ca3b_a160_0000);
-        let canary = seed % CANARY_EVERY == CANARY_EVERY - 1;
-        if canary {
-            return Self::canary(seed, plant);
+        let trial = Trial::of(seed);
+        match trial {
+            Trial::Storms => {}
+            Trial::Canary => return Self::skewed(seed, trial, 100_000, 200, CANARY_RATE_PPB, plant),
+            Trial::Sweep(permille) => {
+                let rate = i64::from(SWEEP_DRIFT_PPM) * i64::from(permille);
+                return Self::skewed(seed, trial, SWEEP_LEASE, SWEEP_DRIFT_PPM, rate, plant);
+            }
         }
         let coordinators = if rng.permille(650) { 3 } else { 5 };
         let agents = 1 + rng.below(6) as u32;
@@ -84,6 +140,9 @@ impl Scenario {
         let rough = rough_network(&mut rng, lease, calm);
         let drift_ppm = DRIFTS_PPM[rng.below(DRIFTS_PPM.len() as u64) as usize];
         let mut timing = timing(&mut rng, lease, drift_ppm);
+        let mut limits = Rng::new(seed ^ 0x11a1_7500_0000_0000);
+        let lockstep = limits.permille(60);
+        let (calm, rough) = if lockstep { (steady(calm), steady(rough)) } else { (calm, rough) };
         // A round of words and one of values must fit in, or a laggard never catches up.
         let least = 10 * (rough.one_way.min.0 + 3 * rough.one_way.jitter.0) + 4_000;
         timing.renew_timeout = timing.renew_timeout.max(Nanos(least));
@@ -94,7 +153,12 @@ impl Scenario {
         timing.cache_timeout = Nanos(least / 4 + more.below(lease / 4));
         timing.fan_out_from = if more.permille(500) { 1 + more.below(4) as u32 } else { u32::MAX };
         let slots = if rng.permille(700) { 4 } else { 8 };
-        let config = config(timing, coordinators, slots, plant);
+        let first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
+        // Room for the coordinators and a few more; then the table is full.
+        let least = TIGHT_VALUE_BYTES * coordinators;
+        let tight = (least + limits.below(u64::from(least)) as u32).next_multiple_of(VALUE_ALIGN);
+        let value_bytes = if limits.permille(100) { tight } else { VALUE_BYTES };
+        let config = config(timing, coordinators, slots, value_bytes, plant);
         let bound = i64::from(drift_ppm) * 999;
         let clocks = (0..coordinators + agents + embedded + caches)
             .map(|_| {
@@ -108,12 +172,13 @@ impl Scenario {
             .collect();
         Self {
             seed,
-            canary,
+            trial,
             coordinators,
             agents,
             embedded,
             caches,
             early: 1 + rng.below(u64::from(agents + embedded)) as u32,
+            first_view,
             config,
             rough,
             calm,
@@ -124,25 +189,35 @@ impl Scenario {
         }
     }
 
-    /// Three coordinators and three agents whose clocks are far beyond the bound: a holder that runs slow and hears
-    /// nothing any more outlasts the wait of those that run fast, whatever the protocol does.
-    fn canary(seed: u64, plant: Plant) -> Self {
+    /// Tells whether two builds draw the same cluster from a seed.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let Self { coordinators, agents, embedded, caches, early, config, rough, calm, clocks, .. } = self;
+        let limits = (self.first_view, config.layout.limits());
+        let drawn =
+            (coordinators, agents, embedded, caches, early, limits, config.timing, rough, calm, clocks);
+        format!("{:08x}", crc32fast::hash(format!("{drawn:?}").as_bytes()))
+    }
+
+    /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all others fast: beyond the
+    /// bound it outlasts their wait, whatever the protocol does.
+    fn skewed(seed: u64, trial: Trial, lease: u64, drift_ppm: u32, rate_ppb: i64, plant: Plant) -> Self {
         let mut rng = Rng::new(seed);
-        let lease = 100_000;
         let calm = calm_network(&mut rng, lease);
-        let mut timing = timing(&mut rng, lease, 200);
+        let mut timing = timing(&mut rng, lease, drift_ppm);
         timing.fencing = false;
-        let config = config(timing, 3, 4, plant);
-        let slow = Clock::new(Instant(1_000_000), -CANARY_RATE_PPB);
-        let fast = Clock::new(Instant(1_000_000), CANARY_RATE_PPB);
+        let config = config(timing, 3, 4, VALUE_BYTES, plant);
+        let slow = Clock::new(Instant(1_000_000), -rate_ppb);
+        let fast = Clock::new(Instant(1_000_000), rate_ppb);
         Self {
             seed,
-            canary: true,
+            trial,
             coordinators: 3,
             agents: 3,
             embedded: 0,
             caches: 0,
             early: 3,
+            first_view: ViewId::GENESIS,
             config,
             rough: calm,
             calm,
@@ -154,12 +229,12 @@ impl Scenario {
     }
 }
 
-fn config(timing: Timing, coordinators: u32, slots: u32, plant: Plant) -> Config {
+fn config(timing: Timing, coordinators: u32, slots: u32, value_bytes: u32, plant: Plant) -> Config {
     let limits = Limits {
         seats: SEATS,
         slots,
         proposers: coordinators,
-        value_bytes: VALUE_BYTES,
+        value_bytes,
         lanes: 4,
         lane_slots: 16,
         datagram_bytes: 2048,
@@ -242,6 +317,19 @@ fn rough_network(rng: &mut Rng, lease: u64, calm: Network) -> Network {
         rough.multicast.jitter = Nanos(rng.below(lease / 4));
     }
     rough
+}
+
+/// The same fabric with every delay at its least: contenders that once move alike always do, unless they draw.
+fn steady(network: Network) -> Network {
+    let still = |delay: Delay| Delay { jitter: Nanos::ZERO, ..delay };
+    Network {
+        one_way: still(network.one_way),
+        multicast: still(network.multicast),
+        loopback: still(network.loopback),
+        step: still(network.step),
+        wake_up: still(network.wake_up),
+        ..network
+    }
 }
 
 /// The bound of row 21: every stage of finding, removing, admitting and leasing may have to be repeated, one after the

@@ -1,35 +1,13 @@
 //! The adversary: what goes wrong, when, and in which combination. A storm may wait for a cue of the oracle, such as a
 //! renewal or the first acceptance of a value, because the narrow windows are right behind those.
 
+use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
+use super::faults::Faults;
 use super::oracle::{Cue, Verdict};
 use obol_fabric::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-/// One thing that a driver can do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Act {
-    Kill(u32),
-    Start(u32),
-    Freeze(u32),
-    Thaw(u32),
-    Cut(u32, u32),
-    Heal(u32, u32),
-    Attach(u32, u16),
-    KillProgram(u32, u16),
-    FreezeProgram(u32, u16),
-    ThawProgram(u32, u16),
-    HangProgram(u32, u16),
-    UnhangProgram(u32, u16),
-    LeaveProgram(u32, u16),
-    Leave(u32),
-    /// Lease and the set of coordinators that hear of it.
-    SetLease(u64, u32),
-    Suspect(u32, u16),
-    /// Kills whoever leads then.
-    KillLeader,
-}
 
 /// Acts that wait for a cue.
 #[derive(Clone, Debug)]
@@ -49,11 +27,6 @@ pub(super) struct Storms {
 }
 
 impl Storms {
-    /// When the next act is due.
-    pub(super) fn next(&self) -> u64 {
-        self.schedule.peek().map_or(u64::MAX, |Reverse((time, ..))| *time)
-    }
-
     fn after(&mut self, driver: &Driver, delay: u64, act: Act) {
         self.number += 1;
         self.schedule.push(Reverse((driver.world.now() + delay, self.number, act)));
@@ -63,65 +36,14 @@ impl Storms {
         self.traps.push(Trap { cue, expires, acts });
     }
 
-    /// Lets traps snap whose cue the last step gave.
-    pub(super) fn snap(&mut self, driver: &mut Driver) -> Verdict {
-        if self.traps.is_empty() || driver.oracle.cues.is_empty() {
-            return Ok(());
-        }
-        let now = driver.world.now();
-        self.traps.retain(|t| t.expires > now);
-        let cues = std::mem::take(&mut driver.oracle.cues);
-        let mut sprung = Vec::new();
-        self.traps.retain_mut(|t| {
-            let hit = cues.contains(&t.cue);
-            if hit {
-                sprung.append(&mut t.acts);
-            }
-            !hit
-        });
-        driver.oracle.cues = cues;
-        for (delay, act) in sprung {
-            if delay == 0 { self.act(driver, act)? } else { self.after(driver, delay, act) }
-        }
-        Ok(())
-    }
-
-    /// Does what is due.
-    pub(super) fn due(&mut self, driver: &mut Driver) -> Verdict {
-        while let Some(Reverse((_, _, act))) =
-            self.schedule.peek().copied().filter(|r| r.0.0 <= driver.world.now())
-        {
-            self.schedule.pop();
-            self.act(driver, act)?;
-        }
-        Ok(())
-    }
-
     fn act(&mut self, driver: &mut Driver, act: Act) -> Verdict {
-        match act {
-            Act::Kill(n) => driver.kill(n)?,
-            Act::Start(n) => driver.restart(n)?,
-            Act::Freeze(n) => driver.freeze(n),
-            Act::Thaw(n) => driver.thaw(n),
-            Act::Cut(a, b) => driver.cut(a, b),
-            Act::Heal(a, b) => driver.heal(a, b),
-            Act::Attach(n, s) => driver.attach(n, s)?,
-            Act::KillProgram(n, s) => driver.kill_program(n, s)?,
-            Act::FreezeProgram(n, s) => driver.world.freeze_program(n, s),
-            Act::ThawProgram(n, s) => driver.world.thaw_program(n, s),
-            Act::HangProgram(n, s) => driver.world.hang_program(n, s),
-            Act::UnhangProgram(n, s) => driver.world.unhang_program(n, s),
-            Act::LeaveProgram(n, s) => driver.leave_program(n, s),
-            Act::Leave(n) => driver.leave(n)?,
-            Act::SetLease(lease, to) => driver.set_lease(lease, to),
-            Act::Suspect(n, s) => driver.suspect(n, s),
-            Act::KillLeader => {
-                if let Some(leader) = driver.leader() {
-                    driver.kill(leader)?;
-                    let down = driver.rng.below(4 * lease(driver));
-                    self.after(driver, down, Act::Start(leader));
-                }
-            }
+        if act != Act::KillLeader {
+            return driver.act(act);
+        }
+        if let Some(leader) = driver.leader() {
+            driver.act(Act::Kill(leader))?;
+            let down = driver.rng.below(4 * lease(driver));
+            self.after(driver, down, Act::Start(leader));
         }
         Ok(())
     }
@@ -190,6 +112,8 @@ impl Storms {
             _ => {
                 if let Some((node, seat)) = some_program(driver) {
                     let time = unit + driver.rng.below(4 * unit);
+                    let span = driver.rng.below(unit / 2);
+                    self.after(driver, 0, Act::Work(node, seat, span));
                     let hangs = driver.scenario.promise > Nanos::ZERO && driver.rng.coin();
                     let (stop, go) = if hangs {
                         (Act::HangProgram(node, seat), Act::UnhangProgram(node, seat))
@@ -315,9 +239,15 @@ impl Storms {
         let unit = lease(driver);
         let Some(holder) = pick(driver, |d, n| n >= d.scenario.coordinators && d.runs(n)) else { return };
         let time = unit / 2 + driver.rng.below(3 * unit);
+        let worker = some_worker(driver, holder);
         let programs = !driver.programs(holder).is_empty();
         let mut acts = match driver.rng.below(10) {
-            0..=2 => vec![(0, Act::Freeze(holder)), (time, Act::Thaw(holder))],
+            0..=2 => {
+                let span = driver.rng.below(unit / 2);
+                let begin = worker.map(|seat| (0, Act::Work(holder, seat, span)));
+                let frozen = [(0, Act::Freeze(holder)), (time, Act::Thaw(holder))];
+                begin.into_iter().chain(frozen).collect()
+            }
             3..=5 if programs => {
                 let down = driver.rng.below(3 * unit);
                 vec![(0, Act::Kill(holder)), (down, Act::Start(holder))]
@@ -411,6 +341,45 @@ impl Storms {
     }
 }
 
+impl Faults for Storms {
+    fn next(&self) -> u64 {
+        self.schedule.peek().map_or(u64::MAX, |Reverse((time, ..))| *time)
+    }
+
+    /// Lets traps snap whose cue the last step gave.
+    fn snap(&mut self, driver: &mut Driver) -> Verdict {
+        if self.traps.is_empty() || driver.oracle.cues.is_empty() {
+            return Ok(());
+        }
+        let now = driver.world.now();
+        self.traps.retain(|t| t.expires > now);
+        let cues = std::mem::take(&mut driver.oracle.cues);
+        let mut sprung = Vec::new();
+        self.traps.retain_mut(|t| {
+            let hit = cues.contains(&t.cue);
+            if hit {
+                sprung.append(&mut t.acts);
+            }
+            !hit
+        });
+        driver.oracle.cues = cues;
+        for (delay, act) in sprung {
+            if delay == 0 { self.act(driver, act)? } else { self.after(driver, delay, act) }
+        }
+        Ok(())
+    }
+
+    fn due(&mut self, driver: &mut Driver) -> Verdict {
+        while let Some(Reverse((_, _, act))) =
+            self.schedule.peek().copied().filter(|r| r.0.0 <= driver.world.now())
+        {
+            self.schedule.pop();
+            self.act(driver, act)?;
+        }
+        Ok(())
+    }
+}
+
 /// The lease of the newest view, as a unit of time.
 pub(super) fn lease(driver: &Driver) -> u64 {
     driver.scenario.config.timing.lease.0
@@ -430,6 +399,15 @@ fn some_lease(driver: &mut Driver) -> u64 {
 fn pick(driver: &mut Driver, fits: impl Fn(&Driver, u32) -> bool) -> Option<u32> {
     let nodes: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| fits(driver, *n)).collect();
     nodes.get(driver.rng.below(nodes.len() as u64) as usize).copied()
+}
+
+/// Who can work at a holder: its embedded app, or one of its programs.
+fn some_worker(driver: &mut Driver, holder: u32) -> Option<u16> {
+    if !driver.scenario.is_agent(holder) {
+        return (!driver.scenario.is_cache(holder)).then_some(0);
+    }
+    let seats = driver.programs(holder);
+    seats.get(driver.rng.below(seats.len() as u64) as usize).copied()
 }
 
 /// A living program.

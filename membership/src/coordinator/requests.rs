@@ -27,6 +27,12 @@ struct Wish {
     until: Instant,
 }
 
+/// Whether the view after this one fits into a slot.
+fn fits(view: &View, edit: &Edit, config: &Config) -> bool {
+    let bytes = view.successor(edit, view.cleared, config.plant).seal().len();
+    bytes <= config.layout.limits().value_bytes as usize || config.plant.has(Mutant::IgnoreFull)
+}
+
 /// Undecided requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Requests {
@@ -64,8 +70,7 @@ impl Requests {
             return Some(Err(Refusal::NoHost));
         }
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
-        let bytes = view.successor(&edit, view.cleared, config.plant).seal().len();
-        if bytes > config.layout.limits().value_bytes as usize {
+        if !fits(view, &edit, config) {
             return Some(Err(Refusal::Full));
         }
         let known = self.joins.iter().any(|j| j.newcomer.token == newcomer.token);
@@ -173,8 +178,7 @@ impl Requests {
         let mut edit = Edit { remove, admit: Vec::new(), lease: self.lease, acceptor };
         for join in &self.joins {
             edit.admit.push(join.newcomer);
-            let bytes = view.successor(&edit, view.cleared, config.plant).seal().len();
-            if bytes > config.layout.limits().value_bytes as usize {
+            if !fits(view, &edit, config) {
                 edit.admit.pop();
                 break;
             }

@@ -163,6 +163,10 @@ impl Member {
         }
         fabric.observe(Histogram::Renewal, now.since(posted));
         fabric.publish_page(self.lease.page());
+        if self.config.plant.has(Mutant::FenceByHolder) {
+            let fence = obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
+            fabric.write(fence, &self.view.base.0.to_le_bytes(), obol_fabric::Token(0));
+        }
         if self.config.plant.has(Mutant::RenewalLowersFence) {
             let fence = obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
             fabric.write(fence, &[0; 8], obol_fabric::Token(0));

@@ -1,4 +1,4 @@
-//! Rows 1, 2 and 12, from the acceptors' words alone: a view is decided at the moment at which a majority of acceptors
+//! Rows 1, 2, 12 and 13, from the acceptors' words alone: a view is decided at the moment at which a majority of acceptors
 //! has accepted it under one number.
 
 use super::{Cue, Verdict, broken};
@@ -8,7 +8,7 @@ use crate::campaign::scenario::Scenario;
 use obol_fabric::memory;
 use obol_fabric::sim::{State, World};
 use obol_fabric::{Incarnation, Layout, Nanos, ViewId};
-use obol_membership::word::{State as Accepted, Word};
+use obol_membership::word::{Lap, State as Accepted, Word};
 use obol_membership::{Change, Kind, Level, View, sealed};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -52,6 +52,7 @@ pub(crate) struct Decisions {
     tokens: HashMap<u64, Incarnation>,
     used: HashSet<Incarnation>,
     majority: u32,
+    first: ViewId,
     pub(crate) failovers: u64,
     /// Whether a lease became longer, and shorter.
     pub(crate) lease_changes: (bool, bool),
@@ -65,7 +66,7 @@ impl Decisions {
             view: Arc::clone(genesis),
             sealed: genesis.seal(),
             at: 0,
-            base: ViewId::GENESIS,
+            base: genesis.id,
             run_lease: genesis.lease,
             run_cache_lease: genesis.cache_lease,
             run_reach: genesis.lease,
@@ -78,6 +79,7 @@ impl Decisions {
             tokens: genesis.members.iter().map(|m| (m.token, m.incarnation)).collect(),
             used: genesis.members.iter().map(|m| m.incarnation).collect(),
             majority: scenario.coordinators / 2 + 1,
+            first: genesis.id,
             failovers: 0,
             lease_changes: (false, false),
             buffer: vec![0; layout.limits().value_bytes as usize],
@@ -90,7 +92,7 @@ impl Decisions {
 
     /// A decided view.
     pub(crate) fn get(&self, id: ViewId) -> Option<&Decided> {
-        self.views.get(id.0 as usize)
+        self.views.get(usize::try_from(id.0.checked_sub(self.first.0)?).ok()?)
     }
 
     /// Looks at an acceptor's words; true if a view was decided.
@@ -111,10 +113,11 @@ impl Decisions {
             if word == old {
                 continue;
             }
-            let slot = word.0 >> 48;
+            self.forward(world, node, old, word)?;
+            let slot = self.slot(word);
             let accepted = |w: Word| w.state(ViewId(slot)).filter(|s| s.accepted_proposal != 0);
             let Some(now) = accepted(word) else { continue };
-            let before = accepted(old).filter(|_| old.0 >> 48 == slot);
+            let before = accepted(old).filter(|_| self.slot(old) == slot);
             let same = |s: Accepted| {
                 (s.accepted_proposal, s.accepted_value) == (now.accepted_proposal, now.accepted_value)
             };
@@ -126,6 +129,36 @@ impl Decisions {
             self.reread(world, node)?;
         }
         Ok(decided)
+    }
+
+    /// The slot that a word is of, from the half of its number that the word holds: the one nearest to the newest view.
+    fn slot(&self, word: Word) -> u64 {
+        let newest = self.newest().id.0;
+        let ahead = ((word.0 >> 48) as u16).wrapping_sub(newest as u16);
+        newest.saturating_add_signed(i64::from(ahead.cast_signed()))
+    }
+
+    /// How many views were decided.
+    pub(crate) const fn count(&self) -> u64 {
+        self.views.len() as u64 - 1
+    }
+
+    /// Row 13: what an acceptor has promised or accepted only rises, and it accepts nothing above its promise.
+    fn forward(&self, world: &World<Tapped>, node: u32, old: Word, new: Word) -> Verdict {
+        let slot = ViewId(self.slot(new));
+        let state = new.state(slot).unwrap_or_default();
+        let fell = match old.lap(slot) {
+            Lap::Earlier => false,
+            Lap::Later => true,
+            Lap::This => {
+                let before = old.state(slot).unwrap_or_default();
+                state.min_proposal < before.min_proposal || state.accepted_proposal < before.accepted_proposal
+            }
+        };
+        if fell || state.accepted_proposal > state.min_proposal {
+            return broken(13, world.now(), format_args!("acceptor {node} went back from {old} to {new}"));
+        }
+        Ok(())
     }
 
     /// Reads the value that an acceptor's word names.
@@ -300,6 +333,9 @@ impl Decisions {
                 | Change::AcceptorRemoved(_) => {}
             }
         }
+        if view.id.0 >> 16 != old.id.0 >> 16 {
+            marks.hit(Mark::InstanceWrapped);
+        }
         self.failovers += u64::from(view.changes.iter().any(|c| matches!(c, Change::Failed { .. })));
         let view = Arc::new(view);
         self.views.push(Decided { view, sealed, at: time, base, run_lease, run_cache_lease, run_reach });
@@ -333,7 +369,7 @@ impl Decisions {
 
     /// Whether a holder existed in the views below `base`.
     pub(super) fn had_holders(&self, base: ViewId) -> bool {
-        base.0 > 0
+        base > self.first
             && self
                 .get(ViewId(base.0 - 1))
                 .is_some_and(|d| d.view.members.iter().any(obol_membership::view::Member::is_holder))

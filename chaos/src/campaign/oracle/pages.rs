@@ -1,4 +1,4 @@
-//! Rows 5, 6, 7 and 10: which lease pages can be active, for whom, between which true times.
+//! Rows 5, 6, 7, 10 and 18: which lease pages can be active, for whom, between which true times.
 //!
 //! A page changes only when its holder publishes or a peer raises the fence, so between two steps it is active on one
 //! interval of true time that follows from the node's clock. The *floor* is the highest base of which some page has been
@@ -81,7 +81,7 @@ impl Pages {
             floor: ViewId::GENESIS,
             reason: Reason::Nothing,
             round_trip: 2 * scenario.calm.one_way.min.0,
-            clocks_keep: !scenario.canary,
+            clocks_keep: scenario.trial.clocks_keep(),
             drift_ppm: scenario.config.timing.drift_ppm,
             plant: scenario.config.plant,
         }
@@ -185,6 +185,24 @@ impl Pages {
             {
                 return self.overlap(time, c.node, c.page.view, c.base);
             }
+        }
+        Ok(())
+    }
+
+    /// Work takes effect in a view.
+    pub(super) fn effect(&self, decisions: &Decisions, time: u64, node: u32, view: ViewId) -> Verdict {
+        let Some(base) = decisions.get(view).map(|decided| decided.base) else {
+            return broken(18, time, format_args!("node {node} acts in view {view}, which nobody decided"));
+        };
+        if base < self.floor {
+            let floor = self.floor;
+            return broken(
+                18,
+                time,
+                format_args!(
+                    "node {node} acts in view {view} of base {base} when nothing below {floor} may be active"
+                ),
+            );
         }
         Ok(())
     }

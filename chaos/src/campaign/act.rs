@@ -1,0 +1,123 @@
+//! What an adversary can do to a cluster, and when: the language of storms, of recorded runs and of scenario files.
+
+use super::driver::Driver;
+use super::oracle::Verdict;
+use serde::{Deserialize, Serialize};
+
+/// One thing that goes wrong, or that somebody asks for. Nodes are numbered as in [`super::Scenario`], seats from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// The process of a node ends.
+    Kill(u32),
+    /// It starts again.
+    Start(u32),
+    /// It stops at once, its memory can still be reached.
+    Freeze(u32),
+    /// It goes on.
+    Thaw(u32),
+    /// Nothing gets from the first node to the second any more.
+    Cut(u32, u32),
+    /// It does again.
+    Heal(u32, u32),
+    /// A program takes a seat of an agent and asks to join.
+    Attach(u32, u16),
+    /// A program ends.
+    KillProgram(u32, u16),
+    /// A program stops.
+    FreezeProgram(u32, u16),
+    /// It goes on.
+    ThawProgram(u32, u16),
+    /// A program makes no progress any more, though it runs.
+    HangProgram(u32, u16),
+    /// It makes progress again.
+    UnhangProgram(u32, u16),
+    /// A program asks to leave.
+    LeaveProgram(u32, u16),
+    /// The process of a node asks to leave.
+    Leave(u32),
+    /// An operator asks a set of coordinators (one bit each) for leases of so many nanoseconds.
+    SetLease(u64, u32),
+    /// Who watches this seat is told that its process may be dead.
+    Suspect(u32, u16),
+    /// A program, or the embedded app that the node is (seat 0), begins work that takes so many nanoseconds.
+    Work(u32, u16, u64),
+    /// Whoever leads then ends.
+    KillLeader,
+}
+
+impl Act {
+    /// Whether it is about this node.
+    #[must_use]
+    pub const fn is_at(self, node: u32) -> bool {
+        match self {
+            Self::Kill(n)
+            | Self::Start(n)
+            | Self::Freeze(n)
+            | Self::Thaw(n)
+            | Self::Leave(n)
+            | Self::Attach(n, _)
+            | Self::KillProgram(n, _)
+            | Self::FreezeProgram(n, _)
+            | Self::ThawProgram(n, _)
+            | Self::HangProgram(n, _)
+            | Self::UnhangProgram(n, _)
+            | Self::LeaveProgram(n, _)
+            | Self::Suspect(n, _)
+            | Self::Work(n, ..) => n == node,
+            Self::Cut(from, to) | Self::Heal(from, to) => from == node || to == node,
+            Self::SetLease(..) | Self::KillLeader => false,
+        }
+    }
+}
+
+/// When something is done: at a true time, after so many steps of the world at that time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Timed {
+    /// Nanoseconds of true time.
+    pub at: u64,
+    /// Steps at that very time that come first.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub after: u32,
+    /// What.
+    #[serde(rename = "do")]
+    pub act: Act,
+}
+
+const fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Driver {
+    /// Does it, and remembers when.
+    pub(super) fn act(&mut self, act: Act) -> Verdict {
+        let (at, after) = self.moment();
+        self.record.push(Timed { at, after, act });
+        match act {
+            Act::Kill(n) => self.kill(n)?,
+            Act::Start(n) => self.restart(n)?,
+            Act::Freeze(n) => self.freeze(n),
+            Act::Thaw(n) => self.thaw(n),
+            Act::Cut(a, b) => self.cut(a, b),
+            Act::Heal(a, b) => self.heal(a, b),
+            Act::Attach(n, s) => self.attach(n, s)?,
+            Act::KillProgram(n, s) => self.kill_program(n, s)?,
+            Act::FreezeProgram(n, s) => self.world.freeze_program(n, s),
+            Act::ThawProgram(n, s) => self.thaw_program(n, s),
+            Act::HangProgram(n, s) => self.world.hang_program(n, s),
+            Act::UnhangProgram(n, s) => self.world.unhang_program(n, s),
+            Act::LeaveProgram(n, s) => self.leave_program(n, s),
+            Act::Leave(n) => self.leave(n)?,
+            Act::SetLease(lease, to) => self.set_lease(lease, to),
+            Act::Suspect(n, s) => self.suspect(n, s),
+            Act::Work(n, s, span) => self.begin_work(n, s, span),
+            Act::KillLeader => {
+                if let Some(leader) = self.leader() {
+                    self.kill(leader)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

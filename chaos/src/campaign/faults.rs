@@ -1,0 +1,40 @@
+//! Where faults come from: drawn while the cluster runs, or written down before.
+
+use super::driver::Driver;
+use super::oracle::Verdict;
+
+/// A source of faults.
+pub(super) trait Faults {
+    /// True time of the next fault; `u64::MAX` if there is none.
+    fn next(&self) -> u64;
+
+    /// Does what is due now.
+    fn due(&mut self, driver: &mut Driver) -> Verdict;
+
+    /// Does what belongs right behind the last step.
+    fn snap(&mut self, driver: &mut Driver) -> Verdict;
+}
+
+/// Runs the world up to a true time; faults that are due are done.
+pub(super) fn until(driver: &mut Driver, faults: &mut impl Faults, end: u64) -> Verdict {
+    loop {
+        let next = driver.world.next_time().unwrap_or(u64::MAX);
+        let (next_fault, work) = (faults.next(), driver.next_work());
+        let fault = next_fault.min(work);
+        if next.min(fault) > end {
+            driver.world.run_until(end);
+            return Ok(());
+        }
+        if fault < next {
+            driver.world.run_until(fault);
+            if work == fault {
+                driver.finish_work()?;
+            } else {
+                faults.due(driver)?;
+            }
+            continue;
+        }
+        driver.step()?;
+        faults.snap(driver)?;
+    }
+}

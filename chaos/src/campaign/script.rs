@@ -1,0 +1,238 @@
+//! A run written down: the seed that draws its cluster, and everything that an adversary does to it. A recorded run is
+//! played again step by step; a shrunk one is a scenario that a person can read, keep in a file and change.
+
+use super::act::{Act, Timed};
+use super::driver::{Driver, PROGRAMS};
+use super::faults::Faults;
+use super::oracle::Verdict;
+use super::scenario::Scenario;
+use obol_membership::Plant;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Acts of a script at most; no drawn run comes near.
+const ACTS_MAX: usize = 100_000;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// Why it was kept.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+    /// Draws cluster, clocks and weather.
+    pub seed: u64,
+    /// A check of what the seed drew when this was written, in hexadecimal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
+    /// The row of the table of invariants that it broke.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<u8>,
+    /// The planted bug that it shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mutant: Option<String>,
+    /// Whether the fabric loses and delays nothing beyond its usual.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub calm: bool,
+    /// Nodes that never run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<u32>,
+    /// When the faults stop, in nanoseconds of true time.
+    pub faults_end: u64,
+    /// The coordinators that live from then on; all if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub survivors: Vec<u32>,
+    /// What is done, in the order of time.
+    #[serde(default)]
+    pub acts: Vec<Timed>,
+}
+
+/// What is wrong with a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScriptError {
+    /// It can not be read; the text names line and column.
+    Syntax(String),
+    /// It asks for something that its cluster does not have.
+    Meaning(String),
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(what) | Self::Meaning(what) => f.write_str(what.trim_end()),
+        }
+    }
+}
+
+impl std::error::Error for ScriptError {}
+
+impl Script {
+    /// Reads a script.
+    ///
+    /// # Errors
+    ///
+    /// If it is not well formed, or does not fit the cluster that its seed draws.
+    pub fn parse(text: &str) -> Result<Self, ScriptError> {
+        let script: Self = toml::from_str(text).map_err(|error| ScriptError::Syntax(error.to_string()))?;
+        script.check()?;
+        Ok(script)
+    }
+
+    /// The planted bug that it names.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of that name, or this build has none.
+    pub fn plant(&self) -> Result<Plant, ScriptError> {
+        self.mutant.as_deref().map_or(Ok(Plant::NONE), plant)
+    }
+
+    /// Whether the seed draws the cluster that the script was written for.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        let drawn = Scenario::draw(self.seed, Plant::NONE).fingerprint();
+        self.cluster.as_deref().is_none_or(|written| written == drawn)
+    }
+
+    fn check(&self) -> Result<(), ScriptError> {
+        let scenario = Scenario::draw(self.seed, Plant::NONE);
+        let wrong = |what: String| Err(ScriptError::Meaning(what));
+        let (nodes, coordinators) = (scenario.nodes(), scenario.coordinators);
+        if self.acts.len() > ACTS_MAX {
+            return wrong(format!("{} acts are too many; at most {ACTS_MAX} are played", self.acts.len()));
+        }
+        if let Some(node) = self.absent.iter().find(|n| !(coordinators..nodes).contains(n)) {
+            return wrong(format!("`absent`: seed {} draws no member {node}", self.seed));
+        }
+        if let Some(node) = self.survivors.iter().find(|n| **n >= coordinators) {
+            return wrong(format!("`survivors`: seed {} draws no coordinator {node}", self.seed));
+        }
+        let kept = self.survivors.len() as u32;
+        if kept > 0 && kept <= coordinators / 2 {
+            return wrong(format!("`survivors`: {kept} of {coordinators} coordinators are no majority"));
+        }
+        for (number, pair) in self.acts.windows(2).enumerate() {
+            if (pair[0].at, pair[0].after) > (pair[1].at, pair[1].after) {
+                let at = pair[1].at;
+                return wrong(format!(
+                    "act {} at {at} ns stands behind a later one; sort them by time",
+                    number + 2
+                ));
+            }
+        }
+        for (number, timed) in self.acts.iter().enumerate() {
+            let (node, other, seat) = match timed.act {
+                Act::Kill(n) | Act::Start(n) | Act::Freeze(n) | Act::Thaw(n) | Act::Leave(n) => (n, 0, 0),
+                Act::Cut(a, b) | Act::Heal(a, b) => (a, b, 0),
+                Act::Suspect(n, s) | Act::Work(n, s, _) => (n, 0, s),
+                Act::Attach(n, s)
+                | Act::KillProgram(n, s)
+                | Act::FreezeProgram(n, s)
+                | Act::ThawProgram(n, s)
+                | Act::HangProgram(n, s)
+                | Act::UnhangProgram(n, s)
+                | Act::LeaveProgram(n, s) => {
+                    if s == 0 || n < nodes && !scenario.is_agent(n) {
+                        let first = coordinators;
+                        let last = coordinators + scenario.agents - 1;
+                        return wrong(format!(
+                            "act {}: programs take seats 1 to {PROGRAMS} of agents {first} to {last}, not seat {s} of node {n}",
+                            number + 1
+                        ));
+                    }
+                    (n, 0, s)
+                }
+                Act::SetLease(..) | Act::KillLeader => (0, 0, 0),
+            };
+            if node.max(other) >= nodes || seat > PROGRAMS {
+                return wrong(format!(
+                    "act {} at {} ns: seed {} draws nodes 0 to {} with seats 0 to {PROGRAMS}",
+                    number + 1,
+                    timed.at,
+                    self.seed,
+                    nodes - 1
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of a script, one act a line.
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let head = Self { acts: Vec::new(), ..self.clone() };
+        let head = toml::to_string(&head).map_err(|_| fmt::Error)?;
+        f.write_str(head.trim_end().trim_end_matches("acts = []"))?;
+        f.write_str("acts = [\n")?;
+        for timed in &self.acts {
+            let line = toml::Value::try_from(timed).map_err(|_| fmt::Error)?;
+            writeln!(f, "  {line},")?;
+        }
+        f.write_str("]\n")
+    }
+}
+
+/// A planted bug by its name.
+///
+/// # Errors
+///
+/// If there is none of that name, or this build has none.
+#[cfg(feature = "mutants")]
+pub fn plant(name: &str) -> Result<Plant, ScriptError> {
+    use obol_membership::Mutant;
+    Mutant::ALL.iter().find(|m| m.name() == name).map(|m| Plant::new(*m)).ok_or_else(|| {
+        let names: Vec<&str> = Mutant::ALL.iter().map(|m| m.name()).collect();
+        ScriptError::Meaning(format!("there is no planted bug `{name}`; there are: {}", names.join(" ")))
+    })
+}
+
+/// A planted bug by its name: this build has none.
+///
+/// # Errors
+///
+/// Always.
+#[cfg(not(feature = "mutants"))]
+pub fn plant(name: &str) -> Result<Plant, ScriptError> {
+    Err(ScriptError::Meaning(format!(
+        "this build has no planted bugs, so not `{name}` either; build one that has: \
+        cargo build --release -p obol --features mutants"
+    )))
+}
+
+/// A script that is being played.
+pub(super) struct Recital<'a> {
+    acts: &'a [Timed],
+    done: usize,
+}
+
+impl<'a> Recital<'a> {
+    pub(super) const fn new(acts: &'a [Timed]) -> Self {
+        Self { acts, done: 0 }
+    }
+
+    fn one(&mut self, driver: &mut Driver) -> Verdict {
+        let Some(timed) = self.acts.get(self.done) else { return Ok(()) };
+        self.done += 1;
+        driver.act(timed.act)
+    }
+}
+
+impl Faults for Recital<'_> {
+    fn next(&self) -> u64 {
+        self.acts.get(self.done).map_or(u64::MAX, |timed| timed.at)
+    }
+
+    fn due(&mut self, driver: &mut Driver) -> Verdict {
+        // The steps that it waits for do not come any more.
+        self.one(driver)?;
+        self.snap(driver)
+    }
+
+    fn snap(&mut self, driver: &mut Driver) -> Verdict {
+        while self.acts.get(self.done).is_some_and(|timed| (timed.at, timed.after) <= driver.moment()) {
+            self.one(driver)?;
+        }
+        Ok(())
+    }
+}
