@@ -3,6 +3,8 @@
 mod caches;
 mod commands;
 mod coordinators;
+mod drillfiles;
+mod drillhelper;
 mod drills;
 mod embedded;
 mod faults;

@@ -190,7 +190,7 @@ impl From<ControlError> for DrillError {
 }
 
 /// One repetition.
-enum Outcome {
+pub(crate) enum Outcome {
     Measured(Measurement),
     Void(String),
     Failed(String),
@@ -257,7 +257,8 @@ pub fn run(
     Ok(report)
 }
 
-fn healthy(observer: &mut Observer) -> Result<Snapshot, DrillError> {
+/// Waits until the cluster is healthy.
+pub(crate) fn healthy(observer: &mut Observer) -> Result<Snapshot, DrillError> {
     let deadline = clock::now() + HEALTH_TIMEOUT;
     loop {
         let snapshot = observer.snapshot();
@@ -320,8 +321,8 @@ fn repetition(observer: &mut Observer, victims: Victims, number: u32) -> Result<
     Ok((outcome, strangers))
 }
 
-/// Watches the flight recorders until every survivor is active without the dead.
-fn follow(
+/// Watches the flight recorders until every survivor is active without the dead. Also tells how many others were removed.
+pub(crate) fn follow(
     observer: &mut Observer,
     old: ViewId,
     dead: &[Incarnation],

@@ -51,7 +51,6 @@ actions = [{ kind = "restart", target = ["app", "coord", "cache"] }]
 [report]
 journal = "journal.json"
 trace = "timeline.json"
-histogram = "failover.hlog"
 markdown = "postmortem.md"
 "#;
 

@@ -128,6 +128,22 @@ pub(crate) enum Command {
         #[arg(long)]
         node: obol_fabric::Name,
     },
+    /// What breaks things on a drill's cue (started by `drill run`)
+    #[command(hide = true)]
+    DrillHelper,
+    /// A load on this host (started by a drill's helper)
+    #[command(hide = true)]
+    DrillLoad {
+        /// Threads that compute
+        #[arg(long)]
+        threads: u32,
+        /// MiB that are written again and again
+        #[arg(long)]
+        mebibytes: u32,
+        /// For how long
+        #[arg(long)]
+        nanoseconds: u64,
+    },
     /// One process of the floor benchmark (started by `bench`)
     #[command(hide = true)]
     FloorRole {
@@ -331,6 +347,29 @@ pub(crate) enum DrillCommand {
         after_help = "Exit codes: 0 it holds, 1 it does not, 2 the file or the cluster can not be had."
     )]
     Probes(DrillFile),
+    /// Run a drill: steady state, cue, failover, mend, and again; then the verdict
+    #[command(
+        after_help = "Exit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
+        A helper process strikes on the cue, and mends by itself if this one dies."
+    )]
+    Run(DrillRun),
+    /// Mend what a drill left behind when its processes were killed; twice gives the same
+    Recover(Json),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillRun {
+    #[command(flatten)]
+    pub(crate) file: DrillFile,
+    /// Repetitions, in place of the file's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: Option<u32>,
+    /// Say yes to a drill that requires it
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where the drill names files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -81,6 +81,13 @@ pub(crate) fn lease_cache(root: &Path, cluster: Name, name: Name) -> Result<Exit
     ended(name, obol_agent::run(&site, Kind::LeaseCache, name, obol_agent::seed(), &stop))
 }
 
+/// A drill's load on this host: ends with its helper, or by itself.
+pub(crate) fn load(threads: u32, mebibytes: u32, nanoseconds: u64) -> Result<ExitCode, Failure> {
+    sched::die_with_parent().map_err(Failure::failed)?;
+    obol_chaos::drills::load::run(threads, mebibytes, Nanos(nanoseconds));
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Takes a seat, as soon as the agent is there.
 fn attach(
     site: &Site,

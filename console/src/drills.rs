@@ -1,14 +1,18 @@
-//! `obol drill list|show|schema|plan|probes`: drills from files.
+//! `obol drill list|show|schema|plan|probes|run|recover`: drills from files.
 
-use crate::cli::{DrillCommand, DrillFile};
+use crate::cli::{DrillCommand, DrillFile, DrillRun};
 use crate::output::{self, Failure};
 use obol_chaos::drillfile::{self, Drill};
-use obol_chaos::drills::{self, Probed};
+use obol_chaos::drills::journal::Judged;
+use obol_chaos::drills::{self, Journal, Options, Probed};
 use obol_chaos::observe::{Observer, Snapshot};
-use obol_fabric::Name;
+use obol_fabric::{Name, Nanos};
 use serde::Serialize;
-use std::path::Path;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Refused by a guard.
 const REFUSED: u8 = 2;
@@ -23,6 +27,8 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<
         }
         DrillCommand::Plan(file) => plan(root, cluster, file),
         DrillCommand::Probes(file) => probes(root, cluster, file),
+        DrillCommand::Run(options) => run_one(root, cluster, options),
+        DrillCommand::Recover(how) => recover(root, cluster, how.json),
     }
 }
 
@@ -120,4 +126,138 @@ fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Fail
         }
     }
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+pub(crate) fn helper(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
+    // What ends the runner must not end its helper, which mends.
+    let ignored = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ignored)).map_err(Failure::failed)?;
+    }
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    drills::helper::run(root, cluster, &program).map_err(Failure::failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
+    let mended = drills::recover(root, cluster).map_err(Failure::refused)?;
+    if json {
+        output::json(&mended)?;
+    } else {
+        for line in &mended.done {
+            output::line(line)?;
+        }
+        for line in &mended.failed {
+            output::line(format_args!("  ! {line}"))?;
+        }
+        if mended.done.is_empty() && mended.failed.is_empty() {
+            output::line("nothing is left to mend")?;
+        }
+    }
+    Ok(if mended.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, Failure> {
+    let (drill, _) = drillfile::load(&options.file.drill).map_err(Failure::refused)?;
+    if drill.guards.require_confirm && !options.yes {
+        return Err(Failure::Refused(format!(
+            "drill {} requires that a person says yes: look at `obol drill plan {}`, then add --yes",
+            drill.id, options.file.drill
+        )));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
+    }
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let count = options.count.unwrap_or(drill.repeat.count);
+    let chatty = std::io::stderr().is_terminal();
+    let journal = drills::run(root, cluster, &drill, &Options { count: options.count, program }, |n| {
+        if chatty && n > 0 && (n % 10 == 0 || n == count) {
+            // Progress is a courtesy: a drill goes on without it.
+            let _ = output::remark(format_args!("drill {}: {n} of {count}", drill.id));
+        }
+        !stop.load(Ordering::Relaxed)
+    })
+    .map_err(Failure::refused)?;
+    if options.file.json {
+        output::json(&journal)?;
+    } else {
+        print(&journal)?;
+    }
+    if let Some(dir) = write(&drill, &journal, options.out.as_deref())? {
+        output::remark(format_args!("the report is in {}", dir.display()))?;
+    }
+    Ok(ExitCode::from(journal.verdict.code()))
+}
+
+/// Writes the files that the drill names, or all where only a directory is named.
+fn write(drill: &Drill, journal: &Journal, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let files = if drill.report.is_empty() { drillfile::ReportFiles::all() } else { drill.report.clone() };
+    let dir = match out {
+        Some(dir) => dir.to_owned(),
+        None if drill.report.is_empty() => return Ok(None),
+        // What an earlier run found is evidence, too.
+        None => (1..)
+            .map(|n| PathBuf::from(format!("drill-{}-{n}", drill.id)))
+            .find(|dir| !dir.exists())
+            .unwrap_or_default(),
+    };
+    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
+    std::fs::create_dir(&dir).map_err(failed)?;
+    drills::report::write(&files, journal, drill, &dir).map_err(failed)?;
+    Ok(Some(dir))
+}
+
+fn us(value: f64) -> String {
+    Nanos((value * 1000.0) as u64).to_string()
+}
+
+fn print(journal: &Journal) -> std::io::Result<()> {
+    output::line(format_args!(
+        "drill {}: {}, {} repetitions, {} void (profile {}, {} cores, kernel {})",
+        journal.drill,
+        journal.verdict.name(),
+        journal.count,
+        journal.void,
+        journal.profile,
+        journal.host.cores,
+        journal.host.kernel
+    ))?;
+    let head =
+        format!("{:<24} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8}", "", "n", "min", "p50", "p90", "p99", "max");
+    output::line(head)?;
+    for (name, s) in &journal.figures_us {
+        let p99 = s.p99.map_or("--".to_owned(), us);
+        output::line(format_args!(
+            "{name:<24} {:>6} {:>8} {:>8} {:>8} {p99:>8} {:>8}",
+            s.n,
+            us(s.min),
+            us(s.p50),
+            us(s.p90),
+            us(s.max)
+        ))?;
+    }
+    for Judged { metric, of, bound, found, samples, holds } in &journal.judged {
+        let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
+        let mark = match holds {
+            Some(true) => "holds",
+            Some(false) => "DEVIATES",
+            None => "not judged",
+        };
+        let found = found.map_or(format!("{samples} samples are too few"), shown);
+        output::line(format_args!("expect {metric} {of} <= {}: {mark} ({found})", shown(*bound)))?;
+    }
+    for one in journal.after.iter().filter(|one| !one.holds) {
+        output::line(format_args!("  ! afterwards the steady state does not hold: {}", one.saw))?;
+    }
+    for trial in journal.trials.iter().filter(|trial| !trial.warmup) {
+        if let Some(reason) = &trial.reason {
+            output::line(format_args!("  ! repetition {}, {}: {reason}", trial.number, trial.step))?;
+        }
+    }
+    for remark in &journal.remarks {
+        output::line(format_args!("  ! {remark}"))?;
+    }
+    Ok(())
 }

@@ -547,25 +547,19 @@ pub struct ReportFiles {
     pub journal: Option<String>,
     /// Chrome trace events, for Perfetto.
     pub trace: Option<String>,
-    /// HdrHistogram log.
-    pub histogram: Option<String>,
     /// OpenMetrics.
     pub metrics: Option<String>,
     /// The postmortem as Markdown.
     pub markdown: Option<String>,
-    /// The postmortem as one HTML file with its plots.
-    pub html: Option<String>,
 }
 
 impl ReportFiles {
     /// The keys of a file and the names that are used where it names none.
-    pub const DEFAULTS: [(&'static str, &'static str); 6] = [
+    pub const DEFAULTS: [(&'static str, &'static str); 4] = [
         ("journal", "journal.json"),
         ("trace", "timeline.json"),
-        ("histogram", "failover.hlog"),
         ("metrics", "metrics.txt"),
         ("markdown", "postmortem.md"),
-        ("html", "postmortem.html"),
     ];
 
     /// The place of a key.
@@ -573,10 +567,8 @@ impl ReportFiles {
         Some(match key {
             "journal" => &mut self.journal,
             "trace" => &mut self.trace,
-            "histogram" => &mut self.histogram,
             "metrics" => &mut self.metrics,
             "markdown" => &mut self.markdown,
-            "html" => &mut self.html,
             _ => return None,
         })
     }

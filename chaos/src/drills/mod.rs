@@ -1,11 +1,25 @@
-//! Drills from files on a live cluster: who would be hit, what forbids it, and whether the steady state holds.
+//! Drills from files on a live cluster: who would be hit, what forbids it, whether the steady state holds, and the run.
+//!
+//! A runner arms a helper, gives the cue by multicast, and follows the flight recorders; the helper strikes, stamps and
+//! mends. Each works without the other: what one leaves behind, the next one mends from the undo record.
 
+pub mod channel;
+pub mod cue;
 pub mod guard;
+pub mod helper;
+pub mod journal;
+pub mod load;
 pub mod plan;
 pub mod probe;
+pub mod remote;
+pub mod report;
+pub mod runner;
 pub mod select;
+pub mod undo;
 
 pub use guard::Answer;
+pub use journal::{Journal, Verdict};
 pub use plan::{Plan, plan};
 pub use probe::{Probed, probe};
+pub use runner::{Options, RunError, recover, run};
 pub use select::{Chosen, SelectError, choose};

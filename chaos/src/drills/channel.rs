@@ -1,0 +1,175 @@
+//! What a runner and a helper say to each other: lines of JSON over a channel that says who is at its other end.
+
+use crate::control::LINE_BYTES_MAX;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::PathBuf;
+
+/// The socket of the helper with this process id, in the cluster's directory.
+#[must_use]
+pub fn socket_name(pid: u32) -> String {
+    format!("drill-{pid}.sock")
+}
+
+/// Reads lines of JSON one after the other.
+#[derive(Debug)]
+pub struct Lines<R>(BufReader<R>);
+
+impl<R: Read> Lines<R> {
+    /// From here on.
+    pub fn new(from: R) -> Self {
+        Self(BufReader::new(from))
+    }
+
+    /// The next one; nothing at the end.
+    pub fn read<T: for<'a> Deserialize<'a>>(&mut self) -> io::Result<Option<T>> {
+        let mut line = String::new();
+        if (&mut self.0).take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(serde_json::from_str(&line)?))
+    }
+}
+
+/// What a runner wants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "do")]
+pub enum Order {
+    /// Wait for a cue.
+    Arm(Box<Arm>),
+    /// The runner is alive.
+    Alive,
+    /// Ignore every cue again.
+    Disarm,
+    /// Undo now what was to last longer.
+    Undo,
+    /// What was killed has been started again: nothing is left to mend.
+    Mended,
+}
+
+/// What a helper is armed with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Arm {
+    /// The token, see [`super::cue::Token::to_hex`].
+    pub token: String,
+    /// Nanoseconds from now after which the cue is late.
+    pub expires_in: u64,
+    /// Nanoseconds of silence after which the helper mends everything by itself.
+    pub dead_man: u64,
+    /// The label of the cluster that the drill was made for.
+    pub environment: String,
+    /// Processes that may be hit at most.
+    pub max_targets: u32,
+    /// Coordinators that must be left.
+    pub keep_acceptors: u32,
+    /// Lease caches that must be left.
+    pub keep_lease_caches: u32,
+    /// Host names that are never touched.
+    pub deny_hosts: Vec<String>,
+    /// What happens on the cue, in this order.
+    pub blows: Vec<Blow>,
+    /// Processes that are to be started again if the runner can not.
+    pub restart: Vec<String>,
+}
+
+/// One thing that happens on a cue.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "blow")]
+pub enum Blow {
+    /// SIGKILL.
+    Kill {
+        /// Whom.
+        whom: Whom,
+    },
+    /// SIGTERM.
+    Terminate {
+        /// Whom.
+        whom: Whom,
+    },
+    /// SIGSTOP, then SIGCONT.
+    Freeze {
+        /// Whom.
+        whom: Whom,
+        /// For how many nanoseconds.
+        lasts: u64,
+    },
+    /// A program that takes the host's cores or memory.
+    Load {
+        /// Threads that compute.
+        threads: u32,
+        /// MiB that are written again and again.
+        mebibytes: u32,
+        /// For how many nanoseconds.
+        lasts: u64,
+    },
+}
+
+impl Blow {
+    /// The process that it hits.
+    #[must_use]
+    pub const fn whom(&self) -> Option<&Whom> {
+        match self {
+            Self::Kill { whom } | Self::Terminate { whom } | Self::Freeze { whom, .. } => Some(whom),
+            Self::Load { .. } => None,
+        }
+    }
+
+    /// Whether its target is not there afterwards.
+    #[must_use]
+    pub const fn takes_out(&self) -> bool {
+        self.whom().is_some()
+    }
+}
+
+/// A process, so that no other can be taken for it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Whom {
+    /// Its name in the cluster.
+    pub name: String,
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+    /// The program that it runs.
+    pub program: PathBuf,
+}
+
+/// What a helper tells.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "told")]
+pub enum Told {
+    /// It holds its targets and waits for the cue.
+    Armed,
+    /// It does not.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+    /// The cue came.
+    Fired {
+        /// What was done when, in the order of the blows.
+        stamps: Vec<Stamp>,
+    },
+    /// The cue did not come in time; it is disarmed.
+    Expired,
+    /// It ignores every cue.
+    Disarmed,
+    /// Everything reversible is undone.
+    Undone {
+        /// What could not be.
+        failed: Vec<String>,
+    },
+}
+
+/// When a blow was struck.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Whom it hit; what, for a blow at the host.
+    pub name: String,
+    /// The fabric's clock right before, in nanoseconds.
+    pub at: u64,
+    /// Why it missed.
+    pub error: Option<String>,
+}

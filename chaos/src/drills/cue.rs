@@ -1,0 +1,94 @@
+//! The cue: one multicast datagram that makes armed helpers fire. It carries nothing but a token that was agreed on over an
+//! authenticated channel and that serves once, so neither a guess nor a replay does anything.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _};
+
+/// What every cue begins with.
+const MAGIC: [u8; 8] = *b"OBOLCUE1";
+/// Bytes of a token.
+const TOKEN_BYTES: usize = 32;
+/// Bytes of a cue: magic, token.
+pub const CUE_BYTES: usize = MAGIC.len() + TOKEN_BYTES;
+
+/// The region kind of processes that run a drill: no member's.
+pub const REGION_KIND: u32 = 0x0D11;
+
+/// What arms a helper for one cue.
+#[derive(Clone, Copy)]
+pub struct Token([u8; TOKEN_BYTES]);
+
+impl Token {
+    /// A token that nobody can guess.
+    pub fn draw() -> io::Result<Self> {
+        let mut bytes = [0; TOKEN_BYTES];
+        File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+        Ok(Self(bytes))
+    }
+
+    /// Its form on the channel: 64 hexadecimal digits.
+    #[must_use]
+    pub fn to_hex(self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The reverse.
+    #[must_use]
+    pub fn from_hex(text: &str) -> Option<Self> {
+        if text.len() != 2 * TOKEN_BYTES || !text.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return None;
+        }
+        let mut bytes = [0; TOKEN_BYTES];
+        for (at, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// The datagram.
+    #[must_use]
+    pub fn cue(self) -> [u8; CUE_BYTES] {
+        let mut cue = [0; CUE_BYTES];
+        cue[..MAGIC.len()].copy_from_slice(&MAGIC);
+        cue[MAGIC.len()..].copy_from_slice(&self.0);
+        cue
+    }
+
+    /// Whether a datagram is this token's cue. Takes equally long for every wrong one.
+    #[must_use]
+    pub fn is_cue(&self, datagram: &[u8]) -> bool {
+        let cue = self.cue();
+        datagram.len() == cue.len()
+            && datagram.iter().zip(cue).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+    }
+}
+
+/// Never shown.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_cue_is_its_cue() {
+        let [one, other] = [(), ()].map(|()| Token::draw().expect("random bytes"));
+        assert!(one.is_cue(&one.cue()));
+        assert!(!one.is_cue(&other.cue()));
+        assert!(!one.is_cue(&one.cue()[..CUE_BYTES - 1]));
+        assert!(!one.is_cue(&[]));
+        for at in 0..CUE_BYTES {
+            let mut forged = one.cue();
+            forged[at] ^= 1;
+            assert!(!one.is_cue(&forged), "byte {at}");
+        }
+        assert!(Token::from_hex(&one.to_hex()).is_some_and(|same| same.is_cue(&one.cue())));
+        assert!(Token::from_hex(&one.to_hex()[1..]).is_none());
+        assert_eq!(format!("{one:?}"), "Token(..)");
+    }
+}

@@ -1,0 +1,483 @@
+//! The helper: the process that breaks things on the cue, so that the runner does not have to be awake, and that mends
+//! them when the runner is gone.
+//!
+//! It hears one runner, its parent, over a Unix socket. It is armed with a single-use token and a deadline; it holds its
+//! targets by pidfd from then on, and asks every guard again by what it sees itself. On the cue it strikes and stamps each
+//! blow. Before it answers that it is armed, its undo record is on disk.
+
+use super::channel::{Arm, Blow, Lines, Order, Stamp, Told, Whom, socket_name};
+use super::cue::{REGION_KIND, Token};
+use super::guard;
+use super::select::Chosen;
+use super::undo::{Mended, Record};
+use crate::control::write_line;
+use crate::drillfile::{Guards, Keep};
+use crate::observe::{Observer, Snapshot};
+use obol_fabric::shm::peer::{peer, user};
+use obol_fabric::shm::{Cluster, Endpoint, Held, Owner, Process, ShmError, Wait, clock};
+use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos};
+use obol_profiles::SiteError;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// A runner that does not connect in this time is gone.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks for it.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Until it is armed for the first time, a helper waits so long for its runner's next word.
+const DEAD_MAN: Nanos = Nanos::from_secs(10);
+/// Blows of one cue.
+const BLOWS_MAX: usize = 64;
+/// How often the endpoint's loop turns by itself while nothing comes.
+const BEAT_EVERY: Nanos = Nanos::from_millis(200);
+
+/// Why there is no helper.
+#[derive(Debug)]
+pub enum HelperError {
+    /// The cluster can not be observed.
+    Observe(SiteError),
+    /// No region, or no multicast.
+    Fabric(ShmError),
+    /// The channel failed.
+    Channel(PathBuf, io::Error),
+    /// The parent did not connect.
+    NoRunner,
+}
+
+impl fmt::Display for HelperError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Observe(error) => error.fmt(f),
+            Self::Fabric(error) => error.fmt(f),
+            Self::Channel(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::NoRunner => write!(f, "nobody armed this helper; it is started by `obol drill run`"),
+        }
+    }
+}
+
+impl std::error::Error for HelperError {}
+
+/// What was done and can be undone.
+enum Injected {
+    Frozen { name: String, held: Held, until: Instant },
+    Load { child: Child, until: Instant },
+}
+
+impl Injected {
+    const fn until(&self) -> Instant {
+        match self {
+            Self::Frozen { until, .. } | Self::Load { until, .. } => *until,
+        }
+    }
+
+    fn undo(&mut self) -> Result<(), String> {
+        match self {
+            Self::Frozen { name, held, .. } => match held.thaw() {
+                Err(error) if !held.has_ended() => Err(format!("{name} could not be let go on: {error}")),
+                _ => Ok(()),
+            },
+            Self::Load { child, .. } => {
+                // It may have ended by itself.
+                let _ = child.kill();
+                child.wait().map(drop).map_err(|error| format!("the load could not be ended: {error}"))
+            }
+        }
+    }
+}
+
+/// What waits for the cue.
+struct Armed {
+    token: Token,
+    expires: Instant,
+    blows: Vec<(Blow, Option<Held>)>,
+}
+
+#[derive(Default)]
+struct State {
+    armed: Option<Armed>,
+    injected: Vec<Injected>,
+}
+
+type Shared = Arc<Mutex<State>>;
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What reaches the main loop.
+enum News {
+    Order(Order),
+    Fired(Vec<Stamp>),
+    Gone,
+}
+
+/// Takes cues from the fabric.
+struct Listener {
+    state: Shared,
+    tell: Sender<News>,
+    program: PathBuf,
+}
+
+impl Machine for Listener {
+    fn start<F: Fabric>(&mut self, _now: Instant, _fabric: &mut F) {}
+
+    fn handle<F: Fabric>(&mut self, _now: Instant, event: Event<'_>, _fabric: &mut F) {
+        let Event::Datagram { bytes, .. } = event else { return };
+        let mut state = lock(&self.state);
+        if !state.armed.as_ref().is_some_and(|armed| armed.token.is_cue(bytes)) {
+            return;
+        }
+        // A token serves once, even if it comes too late.
+        let Some(armed) = state.armed.take() else { return };
+        if clock::now() > armed.expires {
+            return;
+        }
+        let mut stamps = Vec::with_capacity(armed.blows.len());
+        for (blow, held) in armed.blows {
+            let at = clock::now();
+            let (name, result) = strike(blow, held, at, &self.program, &mut state.injected);
+            stamps.push(Stamp { name, at: at.0, error: result.err().map(|error| error.to_string()) });
+        }
+        drop(state);
+        // If nobody listens any more, the main loop has ended and has mended everything.
+        let _ = self.tell.send(News::Fired(stamps));
+    }
+
+    fn tick<F: Fabric>(&mut self, _now: Instant, _fabric: &mut F) {}
+
+    fn deadline(&self) -> Instant {
+        Instant::NEVER
+    }
+}
+
+fn strike(
+    blow: Blow,
+    held: Option<Held>,
+    at: Instant,
+    program: &Path,
+    injected: &mut Vec<Injected>,
+) -> (String, io::Result<()>) {
+    let lost = || io::Error::other("its target is not held");
+    match blow {
+        Blow::Kill { whom } => (whom.name, held.ok_or_else(lost).and_then(|held| held.kill())),
+        Blow::Terminate { whom } => (whom.name, held.ok_or_else(lost).and_then(|held| held.terminate())),
+        Blow::Freeze { whom, lasts } => {
+            let result = held.ok_or_else(lost).and_then(|held| {
+                held.freeze()?;
+                injected.push(Injected::Frozen { name: whom.name.clone(), held, until: at + Nanos(lasts) });
+                Ok(())
+            });
+            (whom.name, result)
+        }
+        Blow::Load { threads, mebibytes, lasts } => {
+            let result = load(program, threads, mebibytes, Nanos(lasts))
+                .map(|child| injected.push(Injected::Load { child, until: at + Nanos(lasts) }));
+            ("host".to_owned(), result)
+        }
+    }
+}
+
+/// Starts the load, which ends by itself and with this process.
+fn load(program: &Path, threads: u32, mebibytes: u32, lasts: Nanos) -> io::Result<Child> {
+    Command::new(program)
+        .args(["drill-load", "--threads", &threads.to_string(), "--mebibytes", &mebibytes.to_string()])
+        .args(["--nanoseconds", &lasts.0.to_string()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+}
+
+/// Runs a helper until its runner is gone. `program` is this program, which a load is started from.
+pub fn run(root: &Path, cluster: Name, program: &Path) -> Result<(), HelperError> {
+    let mut observer = Observer::open(root, cluster).map_err(HelperError::Observe)?;
+    let path = observer.cluster().dir().join(socket_name(std::process::id()));
+    let failed = |error| HelperError::Channel(path.clone(), error);
+    let stream = accept(&path);
+    // Whether or not somebody came: nobody else shall.
+    let _ = fs::remove_file(&path);
+    let stream = stream.map_err(failed)?.ok_or(HelperError::NoRunner)?;
+    let state = Shared::default();
+    let (tell, news) = mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let listener = listen(observer.cluster(), &state, &tell, &stop, program)?;
+    let hearing = stream.try_clone().map_err(failed)?;
+    thread::spawn(move || hear(&hearing, &tell));
+    let mut helper = Helper { observer: &mut observer, state: &state, stream, record: None };
+    helper.attend(&news);
+    stop.store(true, Ordering::Relaxed);
+    helper.mend();
+    // It turns every so often by itself; there is nothing left that it could do.
+    drop(listener);
+    Ok(())
+}
+
+/// Waits for the parent. Whoever else comes is turned away.
+fn accept(path: &Path) -> io::Result<Option<UnixStream>> {
+    let runner = parent_id();
+    let listener = UnixListener::bind(path)?;
+    listener.set_nonblocking(true)?;
+    let end = std::time::Instant::now() + CONNECT_TIMEOUT;
+    while std::time::Instant::now() < end && parent_id() == runner {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                let who = peer(&stream)?;
+                if who.pid == runner && who.uid == user() {
+                    stream.set_nonblocking(false)?;
+                    return Ok(Some(stream));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(LOOK_EVERY),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Starts the thread that takes cues. Returns when its region is there, so that no cue is missed.
+fn listen(
+    cluster: &Cluster,
+    state: &Shared,
+    tell: &Sender<News>,
+    stop: &Arc<AtomicBool>,
+    program: &Path,
+) -> Result<thread::JoinHandle<()>, HelperError> {
+    let owner = Owner {
+        kind: REGION_KIND,
+        name: Name::new("drill-helper").unwrap_or_default(),
+        region: None,
+        groups: Group::Drills.bit(),
+    };
+    let (ready, told) = mpsc::channel();
+    let (cluster, stop) = (cluster.clone(), Arc::clone(stop));
+    let mut listener = Listener { state: Arc::clone(state), tell: tell.clone(), program: program.to_owned() };
+    let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
+        Ok(mut endpoint) => {
+            endpoint.beat_every(BEAT_EVERY);
+            // The receiver waits for this word alone.
+            let _ = ready.send(Ok(()));
+            endpoint.run(&mut listener, &stop, |_, _| {});
+        }
+        Err(error) => drop(ready.send(Err(error))),
+    });
+    match told.recv() {
+        Ok(Ok(())) => Ok(handle),
+        Ok(Err(error)) => Err(HelperError::Fabric(error)),
+        Err(_) => Err(HelperError::NoRunner),
+    }
+}
+
+fn hear(stream: &UnixStream, tell: &Sender<News>) {
+    let mut lines = Lines::new(stream);
+    // A line that is no order ends the conversation, as silence does: the runner is another program than ours.
+    while let Ok(Some(order)) = lines.read::<Order>() {
+        if tell.send(News::Order(order)).is_err() {
+            return;
+        }
+    }
+    let _ = tell.send(News::Gone);
+}
+
+struct Helper<'a> {
+    observer: &'a mut Observer,
+    state: &'a Mutex<State>,
+    stream: UnixStream,
+    record: Option<Record>,
+}
+
+impl Helper<'_> {
+    /// Tells the runner. If it is gone, the channel's other half says so.
+    fn tell(&self, told: &Told) {
+        let _ = write_line(&self.stream, told);
+    }
+
+    /// Serves the runner until it is gone or silent for too long.
+    fn attend(&mut self, news: &mpsc::Receiver<News>) {
+        let mut dead_man = DEAD_MAN;
+        let mut heard = clock::now();
+        loop {
+            let now = clock::now();
+            let due = self.due().min(heard + dead_man);
+            match news.recv_timeout(due.since(now).to_std()) {
+                Ok(News::Order(order)) => {
+                    heard = clock::now();
+                    if let Order::Arm(arm) = &order {
+                        dead_man = Nanos(arm.dead_man);
+                    }
+                    self.obey(order);
+                }
+                Ok(News::Fired(stamps)) => self.tell(&Told::Fired { stamps }),
+                Ok(News::Gone) | Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let now = clock::now();
+            if now >= heard + dead_man {
+                return;
+            }
+            self.expire(now);
+            self.undo(now);
+        }
+    }
+
+    /// When something happens by itself.
+    fn due(&self) -> Instant {
+        let state = lock(self.state);
+        let expires = state.armed.as_ref().map_or(Instant::NEVER, |armed| armed.expires);
+        state.injected.iter().map(Injected::until).fold(expires, Instant::min)
+    }
+
+    fn expire(&mut self, now: Instant) {
+        let expired = {
+            let mut state = lock(self.state);
+            let late = state.armed.as_ref().is_some_and(|armed| now > armed.expires);
+            late && state.armed.take().is_some()
+        };
+        if expired {
+            self.forget();
+            self.tell(&Told::Expired);
+        }
+    }
+
+    /// Undoes what is due at `now`. Says so when nothing is left of it.
+    fn undo(&mut self, now: Instant) {
+        let mut state = lock(self.state);
+        let (mut due, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.injected).into_iter().partition(|injected| injected.until() <= now);
+        state.injected = later;
+        let done = !due.is_empty() && state.injected.is_empty();
+        drop(state);
+        let failed: Vec<String> = due.iter_mut().filter_map(|injected| injected.undo().err()).collect();
+        if done || !failed.is_empty() {
+            self.tell(&Told::Undone { failed });
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Alive => {}
+            Order::Arm(arm) => match self.arm(*arm) {
+                Ok(()) => self.tell(&Told::Armed),
+                Err(reason) => self.tell(&Told::Refused { reason }),
+            },
+            Order::Disarm => {
+                if lock(self.state).armed.take().is_some() {
+                    self.forget();
+                }
+                self.tell(&Told::Disarmed);
+            }
+            Order::Undo => self.undo(Instant::NEVER),
+            Order::Mended => self.forget(),
+        }
+    }
+
+    /// Removes the undo record.
+    fn forget(&mut self) {
+        if let Some(record) = self.record.take()
+            && let Err(error) = record.remove(self.observer.cluster().dir())
+        {
+            self.tell(&Told::Undone {
+                failed: vec![format!("the undo record could not be removed: {error}")],
+            });
+        }
+    }
+
+    fn arm(&mut self, arm: Arm) -> Result<(), String> {
+        if self.record.is_some() {
+            return Err("it is armed already, or what it did is not mended yet".to_owned());
+        }
+        let token = Token::from_hex(&arm.token).ok_or("the token is not one")?;
+        if arm.blows.is_empty() || arm.blows.len() > BLOWS_MAX {
+            return Err(format!("{} blows; 1 to {BLOWS_MAX} can be struck on one cue", arm.blows.len()));
+        }
+        let snapshot = self.observer.snapshot();
+        self.guard(&arm, &snapshot)?;
+        let expires = clock::now() + Nanos(arm.expires_in);
+        let mut blows = Vec::new();
+        let mut frozen = Vec::new();
+        for blow in arm.blows {
+            let held = blow.whom().map(hold).transpose()?;
+            if let Blow::Freeze { whom, .. } = &blow {
+                frozen.push((whom.name.clone(), whom.pid, whom.started));
+            }
+            blows.push((blow, held));
+        }
+        let me = Process::current().map_err(|error| error.to_string())?;
+        let record = Record { helper: (me.pid, me.started), frozen, restart: arm.restart };
+        record
+            .write(self.observer.cluster().dir())
+            .map_err(|error| format!("the undo record could not be written: {error}"))?;
+        self.record = Some(record);
+        lock(self.state).armed = Some(Armed { token, expires, blows });
+        Ok(())
+    }
+
+    /// Asks every guard by what this process sees itself.
+    fn guard(&self, arm: &Arm, snapshot: &Snapshot) -> Result<(), String> {
+        let deployment = self.observer.deployment();
+        let mut out = Vec::new();
+        for blow in &arm.blows {
+            let Some(whom) = blow.whom() else { continue };
+            let process = Process { pid: whom.pid, started: whom.started };
+            let found =
+                snapshot.processes.iter().find(|p| p.process == process && p.name.as_str() == whom.name);
+            let found = found.ok_or_else(|| {
+                format!("{} (pid {}) is no process of this cluster; look at it again", whom.name, whom.pid)
+            })?;
+            if blow.takes_out() {
+                out.push(Chosen { target: whom.name.clone(), process: found.clone() });
+            }
+        }
+        let guards = Guards {
+            max_targets: arm.max_targets,
+            keep_acceptors: Keep::Number(arm.keep_acceptors),
+            keep_lease_caches: arm.keep_lease_caches,
+            deny_hosts: arm.deny_hosts.clone(),
+            ..Guards::default()
+        };
+        let out: Vec<&Chosen> = out.iter().collect();
+        let mut answers = guard::ask(&guards, deployment, snapshot, &out, arm.blows.len());
+        answers.push(guard::environment(&arm.environment, deployment));
+        match answers.into_iter().find(|answer| !answer.allows) {
+            Some(answer) => Err(format!("guard {}: {}", answer.guard, answer.says)),
+            None => Ok(()),
+        }
+    }
+
+    /// The runner is gone: nothing more is injected, what was is undone, and what was killed is started again.
+    fn mend(&mut self) {
+        lock(self.state).armed = None;
+        self.undo(Instant::NEVER);
+        let Some(record) = self.record.take() else { return };
+        let mut mended = Mended::default();
+        record.thaw(&mut mended);
+        record.restart(self.observer, &mut mended);
+        if mended.failed.is_empty() {
+            // What stays is mended again by the next drill, which changes nothing.
+            let _ = record.remove(self.observer.cluster().dir());
+        }
+    }
+}
+
+/// Takes hold of a process, and sees that it is the one that is meant.
+fn hold(whom: &Whom) -> Result<Held, String> {
+    let who = format!("{} (pid {})", whom.name, whom.pid);
+    let held = Process { pid: whom.pid, started: whom.started }
+        .hold()
+        .map_err(|error| format!("{who} can not be held: {error}"))?;
+    // After the descriptor was opened: the number can not have been given to another process since.
+    let program = fs::read_link(format!("/proc/{}/exe", whom.pid))
+        .map_err(|error| format!("the program of {who} can not be seen: {error}"))?;
+    if program != whom.program {
+        return Err(format!("{who} runs {}, not {}", program.display(), whom.program.display()));
+    }
+    Ok(held)
+}

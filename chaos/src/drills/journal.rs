@@ -1,0 +1,238 @@
+//! What a run found: every repetition, the figures, and the verdict.
+
+use super::channel::Stamp;
+use super::probe::Probed;
+use crate::drill::Host;
+use crate::drillfile::{Drill, Metric, Percentile};
+use crate::stats::{Distribution, Summary};
+use crate::timeline::Phases;
+use obol_fabric::Nanos;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The schema of a journal.
+pub const SCHEMA: u32 = 1;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// Everything held.
+    Passed,
+    /// A figure missed its bound, or a steady state did not hold.
+    Deviated,
+    /// A failover did not end.
+    Failed,
+    /// A guard or an abort condition ended it.
+    Aborted,
+    /// The operator, or the drill's timeout, ended it.
+    Interrupted,
+    /// No repetition could be measured.
+    Void,
+}
+
+impl Verdict {
+    /// The exit code of the program.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Passed => 0,
+            Self::Deviated => 3,
+            Self::Failed => 1,
+            Self::Aborted => 4,
+            Self::Interrupted => 5,
+            Self::Void => 6,
+        }
+    }
+
+    /// The word that operators see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::Deviated => "deviated",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+            Self::Interrupted => "interrupted",
+            Self::Void => "void",
+        }
+    }
+}
+
+/// How one step of one repetition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// It was measured.
+    Measured,
+    /// It could not be measured, for a reason outside the cluster.
+    Void,
+    /// The cluster did not bear it.
+    Failed,
+}
+
+/// A process that was hit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Victim {
+    /// The target that it stood for.
+    pub target: String,
+    /// Its name.
+    pub process: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Its incarnation.
+    pub incarnation: u64,
+}
+
+/// One step of one repetition.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Trial {
+    /// The repetition, from 1; warm-ups are counted by themselves.
+    pub number: u32,
+    /// Whether it is a warm-up, which is in no figure.
+    pub warmup: bool,
+    /// The step.
+    pub step: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why it was not measured.
+    pub reason: Option<String>,
+    /// Who was hit.
+    pub victims: Vec<Victim>,
+    /// When each blow was struck, by the helper's own stamps.
+    pub stamps: Vec<Stamp>,
+    /// Between the first stamp and the last, in nanoseconds.
+    pub skew_ns: u64,
+    /// From the first stamp to the last survivor's `active`, in nanoseconds.
+    pub failover_ns: Option<u64>,
+    /// Its phases, in nanoseconds.
+    pub phases_ns: BTreeMap<&'static str, u64>,
+    /// What the lease rule alone would have made the survivors wait, in nanoseconds.
+    pub lease_wait_ns: u64,
+    /// Members that were removed as failed.
+    pub failed: u64,
+    /// Those of them that nobody had hit.
+    pub falsely_failed: u64,
+    /// How long a victim could still use the old view after the new one was active, in nanoseconds.
+    pub overlap_ns: u64,
+}
+
+/// A bound, and what was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Judged {
+    /// The figure.
+    pub metric: &'static str,
+    /// The percentile, or `count`.
+    pub of: &'static str,
+    /// The bound: microseconds, or a count.
+    pub bound: f64,
+    /// What was found; nothing where too few repetitions were measured to claim it.
+    pub found: Option<f64>,
+    /// Samples that the claim rests on.
+    pub samples: u64,
+    /// Whether it holds; nothing where nothing can be claimed.
+    pub holds: Option<bool>,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Journal {
+    /// [`SCHEMA`].
+    pub schema: u32,
+    /// The drill.
+    pub drill: String,
+    /// What it does.
+    pub title: String,
+    /// Seconds since 1970 when it began.
+    pub began: u64,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Repetitions that count and were begun.
+    pub count: u32,
+    /// Steps that could not be measured.
+    pub void: u32,
+    /// The cluster's profile.
+    pub profile: String,
+    /// The cluster's label.
+    pub environment: String,
+    /// The machine.
+    pub host: Host,
+    /// The steady state before.
+    pub before: Vec<Probed>,
+    /// The steady state after.
+    pub after: Vec<Probed>,
+    /// Durations in microseconds, by figure.
+    pub figures_us: BTreeMap<&'static str, Summary>,
+    /// Bounds and what was found.
+    pub judged: Vec<Judged>,
+    /// Every step of every repetition, warm-ups too.
+    pub trials: Vec<Trial>,
+    /// What else an operator should know.
+    pub remarks: Vec<String>,
+}
+
+/// The durations of a figure in the order of the trials.
+pub fn samples(trials: &[Trial], metric: Metric) -> impl Iterator<Item = Nanos> {
+    let phase = |trial: &Trial, name: &str| trial.phases_ns.get(name).copied();
+    trials.iter().filter(|trial| !trial.warmup && trial.outcome == Outcome::Measured).filter_map(
+        move |trial| {
+            let found = match metric {
+                Metric::CueToActive => trial.failover_ns,
+                Metric::Notice => phase(trial, Phases::NAMES[0]),
+                Metric::Propose => phase(trial, Phases::NAMES[1]),
+                Metric::Decide => phase(trial, Phases::NAMES[2]),
+                Metric::Fence => phase(trial, Phases::NAMES[3]),
+                Metric::Clear => phase(trial, Phases::NAMES[4]),
+                Metric::Active => phase(trial, Phases::NAMES[5]),
+                Metric::Skew => Some(trial.skew_ns),
+                Metric::FalselyFailed | Metric::Failed => None,
+            };
+            found.map(Nanos)
+        },
+    )
+}
+
+/// The distribution of a figure.
+#[must_use]
+pub fn distribution(trials: &[Trial], metric: Metric) -> Distribution {
+    let mut distribution = Distribution::new();
+    samples(trials, metric).for_each(|span| distribution.add(span));
+    distribution
+}
+
+/// Holds the figures against the drill's bounds.
+#[must_use]
+pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
+    let mut judged = Vec::new();
+    for expect in &drill.expect {
+        let metric = expect.metric.name();
+        if let Some(most) = expect.at_most {
+            let counted = trials.iter().filter(|trial| !trial.warmup);
+            let found: u64 = match expect.metric {
+                Metric::Failed => counted.map(|trial| trial.failed).sum(),
+                _ => counted.map(|trial| trial.falsely_failed).sum(),
+            };
+            let (bound, holds) = (f64::from(most), Some(found <= u64::from(most)));
+            let samples = trials.iter().filter(|trial| !trial.warmup).count() as u64;
+            judged.push(Judged { metric, of: "count", bound, found: Some(found as f64), samples, holds });
+            continue;
+        }
+        let distribution = distribution(trials, expect.metric);
+        for (percentile, bound) in &expect.bounds {
+            let enough = distribution.len() >= u64::from(percentile.samples_min());
+            let value = match percentile {
+                Percentile::Max => distribution.quantile(1.0),
+                other => distribution.quantile(other.quantile()),
+            };
+            judged.push(Judged {
+                metric,
+                of: percentile.name(),
+                bound: bound.as_micros_f64(),
+                found: enough.then(|| value.as_micros_f64()),
+                samples: distribution.len(),
+                holds: enough.then_some(value <= *bound),
+            });
+        }
+    }
+    judged
+}

@@ -1,0 +1,23 @@
+//! The files that a run leaves: for scripts, for trace viewers, for monitoring, and for a reader who was not there.
+
+mod markdown;
+mod metrics;
+mod trace;
+
+use super::journal::Journal;
+use crate::drillfile::{Drill, ReportFiles};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Writes every file that is named into a directory.
+pub fn write(files: &ReportFiles, journal: &Journal, drill: &Drill, dir: &Path) -> io::Result<()> {
+    let put = |name: &Option<String>, text: &dyn Fn() -> io::Result<String>| match name {
+        Some(name) => fs::write(dir.join(name), text()?),
+        None => Ok(()),
+    };
+    put(&files.journal, &|| Ok(serde_json::to_string_pretty(journal)?))?;
+    put(&files.trace, &|| Ok(serde_json::to_string(&trace::events(journal))?))?;
+    put(&files.metrics, &|| Ok(metrics::text(journal)))?;
+    put(&files.markdown, &|| Ok(markdown::text(journal, drill)))
+}

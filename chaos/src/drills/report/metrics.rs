@@ -1,0 +1,48 @@
+//! OpenMetrics (specification 1.0.0): the figures as summaries in seconds, and what was counted.
+
+use crate::drills::journal::{Journal, Outcome};
+use std::fmt::Write as _;
+
+/// A label's value with what must be escaped.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// The whole text.
+pub(super) fn text(journal: &Journal) -> String {
+    let drill = escaped(&journal.drill);
+    let mut text = String::from("# TYPE obol_drill_seconds summary\n# UNIT obol_drill_seconds seconds\n");
+    text.push_str("# HELP obol_drill_seconds Durations of a drill by figure.\n");
+    for (figure, summary) in &journal.figures_us {
+        let mut line = |quantile: &str, us: f64| {
+            let seconds = us / 1e6;
+            // Writing to a string can not fail.
+            let _ = writeln!(
+                text,
+                "obol_drill_seconds{{drill=\"{drill}\",figure=\"{figure}\",quantile=\"{quantile}\"}} {seconds}"
+            );
+        };
+        line("0.5", summary.p50);
+        line("0.9", summary.p90);
+        if let Some(p99) = summary.p99 {
+            line("0.99", p99);
+        }
+        line("1", summary.max);
+        let _ =
+            writeln!(text, "obol_drill_seconds_count{{drill=\"{drill}\",figure=\"{figure}\"}} {}", summary.n);
+    }
+    text.push_str("# TYPE obol_drill_trials gauge\n# HELP obol_drill_trials Trials of a drill by outcome.\n");
+    for (name, outcome) in
+        [("measured", Outcome::Measured), ("void", Outcome::Void), ("failed", Outcome::Failed)]
+    {
+        let n = journal.trials.iter().filter(|trial| !trial.warmup && trial.outcome == outcome).count();
+        let _ = writeln!(text, "obol_drill_trials{{drill=\"{drill}\",outcome=\"{name}\"}} {n}");
+    }
+    let falsely: u64 =
+        journal.trials.iter().filter(|trial| !trial.warmup).map(|trial| trial.falsely_failed).sum();
+    text.push_str("# TYPE obol_drill_falsely_failed gauge\n");
+    text.push_str("# HELP obol_drill_falsely_failed Members removed as failed that nothing had hit.\n");
+    let _ = writeln!(text, "obol_drill_falsely_failed{{drill=\"{drill}\"}} {falsely}");
+    text.push_str("# EOF\n");
+    text
+}

@@ -1,0 +1,615 @@
+//! Runs a drill: steady state, arm, cue, follow, mend, and again; then the verdict.
+//!
+//! The runner works while the cluster is failing: a lost process is a datum. It holds the cluster's drill lock, so there
+//! is one drill at a time, and mends first what an earlier one left behind.
+
+use super::channel::{Arm, Blow, Order, Stamp, Told, Whom};
+use super::cue::{REGION_KIND, Token};
+use super::guard::Answer;
+use super::journal::{self, Journal, Judged, Outcome, Trial, Verdict, Victim, distribution};
+use super::plan::{plan, program};
+use super::probe::{Probed, probe};
+use super::remote::{Remote, RemoteError};
+use super::select::{Chosen, SelectError, choose};
+use super::undo::{self, Mended};
+use crate::control::{self, Request};
+use crate::drill::{self, DrillError, Host};
+use crate::drillfile::{Abort, AbortMetric, Drill, FaultKind, Keep, Metric, Step, Strategy};
+use crate::observe::{Observer, Process, Snapshot};
+use crate::timeline::Phases;
+use obol_fabric::shm::{Endpoint, Owner, ShmError, Wait, clock};
+use obol_fabric::{Drive as _, Fabric as _, Group, Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::Kind;
+use obol_profiles::SiteError;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The file that a runner holds while it works.
+const LOCK: &str = "drill.lock";
+/// A cue that comes later than this is late.
+const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
+/// The helper tells of a cue, or of its expiry, in this time.
+const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
+/// The helper undoes what is due in this time.
+const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A process that was asked to leave has this long.
+const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
+/// Between two looks at the cluster.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What a run is given beside its drill.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Repetitions in place of the file's.
+    pub count: Option<u32>,
+    /// This program, which helpers are started from.
+    pub program: PathBuf,
+}
+
+/// Why a run could not begin or go on.
+#[derive(Debug)]
+pub enum RunError {
+    /// The cluster can not be observed, or did not become healthy.
+    Drill(DrillError),
+    /// The runner has no access to the fabric.
+    Fabric(ShmError),
+    /// Another drill runs.
+    Locked(PathBuf),
+    /// A file of the cluster's directory can not be used.
+    Io(PathBuf, io::Error),
+    /// What an earlier drill left behind can not be mended.
+    Recover(Vec<String>),
+    /// A guard refuses.
+    Guard(Vec<Answer>),
+    /// A target stands for nobody.
+    Select(SelectError),
+    /// The steady state does not hold.
+    Steady(Vec<Probed>),
+    /// The helper does not do what it is told.
+    Helper(RemoteError),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Drill(error) => error.fmt(f),
+            Self::Fabric(error) => error.fmt(f),
+            Self::Locked(path) => {
+                write!(f, "another drill runs on this cluster: it holds {}", path.display())
+            }
+            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Recover(failed) => {
+                write!(
+                    f,
+                    "an earlier drill left something behind that can not be mended: {}",
+                    failed.join("; ")
+                )
+            }
+            Self::Guard(answers) => {
+                let says: Vec<String> =
+                    answers.iter().map(|a| format!("guard {}: {}", a.guard, a.says)).collect();
+                write!(f, "refused. {}", says.join("; "))
+            }
+            Self::Select(error) => error.fmt(f),
+            Self::Steady(probed) => {
+                let saw: Vec<&str> = probed.iter().map(|p| p.saw.as_str()).collect();
+                write!(f, "the steady state does not hold, so nothing can be learned: {}", saw.join("; "))
+            }
+            Self::Helper(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<DrillError> for RunError {
+    fn from(error: DrillError) -> Self {
+        Self::Drill(error)
+    }
+}
+
+impl From<RemoteError> for RunError {
+    fn from(error: RemoteError) -> Self {
+        Self::Helper(error)
+    }
+}
+
+impl From<SiteError> for RunError {
+    fn from(error: SiteError) -> Self {
+        Self::Drill(DrillError::Observe(error))
+    }
+}
+
+/// Takes the lock of a cluster's drills. It ends with the file.
+fn lock(dir: &Path) -> Result<File, RunError> {
+    let path = dir.join(LOCK);
+    let io = |error| RunError::Io(path.clone(), error);
+    let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(RunError::Locked(path)),
+        Err(TryLockError::Error(error)) => Err(io(error)),
+    }
+}
+
+/// Mends what drills left behind on a cluster where none runs.
+pub fn recover(root: &Path, cluster: Name) -> Result<Mended, RunError> {
+    let mut observer = Observer::open(root, cluster)?;
+    let dir = observer.cluster().dir().to_owned();
+    let _held = lock(&dir)?;
+    undo::recover(&mut observer).map_err(|error| RunError::Io(dir, error))
+}
+
+struct Runner<'a> {
+    drill: &'a Drill,
+    observer: Observer,
+    endpoint: Endpoint,
+    helper: Remote,
+    trials: Vec<Trial>,
+    remarks: Vec<String>,
+    /// How often each abort condition has held in a row.
+    held: Vec<u32>,
+}
+
+/// Runs a drill. `go_on` is called after each repetition with its number; `false` ends the drill early.
+pub fn run(
+    root: &Path,
+    cluster: Name,
+    drill: &Drill,
+    options: &Options,
+    mut go_on: impl FnMut(u32) -> bool,
+) -> Result<Journal, RunError> {
+    let mut observer = Observer::open(root, cluster)?;
+    let dir = observer.cluster().dir().to_owned();
+    let _held = lock(&dir)?;
+    let mended = undo::recover(&mut observer).map_err(|error| RunError::Io(dir.clone(), error))?;
+    if !mended.failed.is_empty() {
+        return Err(RunError::Recover(mended.failed));
+    }
+    // Before the first repetition nothing is broken yet, so whatever forbids it ends the run.
+    let snapshot = observer.snapshot();
+    let refusing: Vec<Answer> =
+        plan(drill, &observer, &snapshot, 1).guards.into_iter().filter(|answer| !answer.allows).collect();
+    if !refusing.is_empty() {
+        return Err(RunError::Guard(refusing));
+    }
+    let snapshot = drill::healthy(&mut observer)?;
+    for step in &drill.steps {
+        choose(drill, step, &snapshot, 1).map_err(RunError::Select)?;
+    }
+    let before = look(&observer, &snapshot, drill, |steady| steady.before);
+    if before.iter().any(|one| !one.holds) {
+        return Err(RunError::Steady(before.into_iter().filter(|one| !one.holds).collect()));
+    }
+    let owner = Owner {
+        kind: REGION_KIND,
+        name: Name::new("drill-runner").unwrap_or_default(),
+        region: None,
+        groups: 0,
+    };
+    let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block).map_err(RunError::Fabric)?;
+    let helper = Remote::start(&options.program, root, &dir, cluster, drill.guards.dead_man)?;
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let held = vec![0; drill.guards.abort.len()];
+    let mut runner =
+        Runner { drill, observer, endpoint, helper, trials: Vec::new(), remarks: mended.done, held };
+    let (verdict, count) = runner.repeat(options.count.unwrap_or(drill.repeat.count), &mut go_on)?;
+    Ok(runner.finish(verdict, count, began, before))
+}
+
+fn look(
+    observer: &Observer,
+    snapshot: &Snapshot,
+    drill: &Drill,
+    wanted: impl Fn(&crate::drillfile::Steady) -> bool,
+) -> Vec<Probed> {
+    drill
+        .steady
+        .iter()
+        .filter(|steady| wanted(steady))
+        .map(|steady| probe(observer, snapshot, steady))
+        .collect()
+}
+
+impl Runner<'_> {
+    /// All repetitions. The verdict of an early end, if there was one.
+    fn repeat(
+        &mut self,
+        count: u32,
+        go_on: &mut impl FnMut(u32) -> bool,
+    ) -> Result<(Option<Verdict>, u32), RunError> {
+        let drill = self.drill;
+        let end = clock::now() + drill.timeout;
+        let mut failures = 0;
+        let warmups = (1..=drill.repeat.warmup).map(|n| (n, true));
+        for (number, warmup) in warmups.chain((1..=count).map(|n| (n, false))) {
+            let done = if warmup { 0 } else { number };
+            for step in &drill.steps {
+                let trial = match self.trial(step, number, warmup) {
+                    Ok(trial) => trial,
+                    Err(RunError::Guard(answers)) => {
+                        self.remarks
+                            .extend(answers.into_iter().map(|a| format!("guard {}: {}", a.guard, a.says)));
+                        return Ok((Some(Verdict::Aborted), done));
+                    }
+                    Err(RunError::Helper(RemoteError::Refused(reason))) => {
+                        self.remarks.push(format!("the helper refused repetition {number}: {reason}"));
+                        return Ok((Some(Verdict::Aborted), done));
+                    }
+                    Err(error) => return Err(error),
+                };
+                let aborts = self.aborts(&trial);
+                failures += u32::from(trial.outcome == Outcome::Failed);
+                self.trials.push(trial);
+                if let Some(why) = aborts {
+                    self.remarks.push(why);
+                    return Ok((Some(Verdict::Aborted), done));
+                }
+                if failures >= drill.repeat.stop_after_failures {
+                    return Ok((Some(Verdict::Failed), done));
+                }
+            }
+            let wanted = go_on(done) && clock::now() <= end;
+            if !wanted && done < count {
+                self.remarks.push(format!("ended after {done} of {count} repetitions"));
+                return Ok((Some(Verdict::Interrupted), done));
+            }
+            thread::sleep(drill.repeat.gap.to_std());
+        }
+        Ok((None, count))
+    }
+
+    /// Arms, gives the cue, follows, and mends.
+    fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
+        let before = drill::healthy(&mut self.observer)?;
+        let turn = if warmup { u32::MAX - number } else { number };
+        let chosen = choose(self.drill, step, &before, turn).map_err(RunError::Select)?;
+        let planned = plan(self.drill, &self.observer, &before, turn);
+        let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
+        if !refusing.is_empty() {
+            return Err(RunError::Guard(refusing));
+        }
+        let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
+        let (arm, lasts) = self.arm(step, &chosen, token)?;
+        self.helper.arm(arm)?;
+        self.observer.events();
+        // Whoever takes the cue stamps its own blows; nothing here is on the way from them to the survivors.
+        self.endpoint.multicast(Group::Drills, &token.cue());
+        self.endpoint.flush();
+        let mut trial = Trial {
+            number,
+            warmup,
+            step: step.name.clone(),
+            outcome: Outcome::Measured,
+            reason: None,
+            victims: chosen.iter().map(victim).collect(),
+            stamps: Vec::new(),
+            skew_ns: 0,
+            failover_ns: None,
+            phases_ns: BTreeMap::new(),
+            lease_wait_ns: 0,
+            failed: 0,
+            falsely_failed: 0,
+            overlap_ns: 0,
+        };
+        match self.helper.told(FIRED_TIMEOUT, "tell of the cue")? {
+            Told::Fired { stamps } => trial.stamps = stamps,
+            Told::Expired => {
+                trial.outcome = Outcome::Void;
+                trial.reason = Some("the cue did not come in time, and nothing was hit".to_owned());
+                return Ok(trial);
+            }
+            other => return Err(RemoteError::Answer(other).into()),
+        }
+        self.follow(step, &chosen, &before, &mut trial);
+        self.judge_cue(step, &mut trial);
+        if lasts > Nanos::ZERO {
+            self.undone(lasts, &mut trial)?;
+        }
+        self.roll_back(step, &chosen, &trial)?;
+        self.helper.order(&Order::Mended)?;
+        Ok(trial)
+    }
+
+    /// What the helper is armed with, and how long the longest fault lasts.
+    fn arm(&self, step: &Step, chosen: &[Chosen], token: Token) -> Result<(Arm, Nanos), RunError> {
+        let guards = &self.drill.guards;
+        let mut blows = Vec::new();
+        let mut lasts = Nanos::ZERO;
+        for fault in &step.faults {
+            let span = fault.lasts.unwrap_or_default();
+            lasts = lasts.max(span);
+            for victim in chosen.iter().filter(|c| fault.targets.contains(&c.target)) {
+                let whom = whom(&victim.process)?;
+                match fault.kind {
+                    FaultKind::Kill { graceful: false } => blows.push(Blow::Kill { whom }),
+                    FaultKind::Kill { graceful: true } => blows.push(Blow::Terminate { whom }),
+                    FaultKind::Freeze => blows.push(Blow::Freeze { whom, lasts: span.0 }),
+                    // Refused by the guard `means` before anything is armed.
+                    _ => {}
+                }
+            }
+            match fault.kind {
+                FaultKind::CpuHog { threads } => {
+                    blows.push(Blow::Load { threads, mebibytes: 0, lasts: span.0 });
+                }
+                FaultKind::MemoryPressure { mebibytes } => {
+                    blows.push(Blow::Load { threads: 0, mebibytes, lasts: span.0 });
+                }
+                _ => {}
+            }
+        }
+        let all = u32::from(self.observer.deployment().coordinators);
+        let arm = Arm {
+            token: token.to_hex(),
+            expires_in: CUE_EXPIRES.0,
+            dead_man: guards.dead_man.0,
+            environment: self.drill.environment.to_string(),
+            max_targets: guards.max_targets,
+            keep_acceptors: match guards.keep_acceptors {
+                Keep::Majority => all / 2 + 1,
+                Keep::Number(n) => n,
+            },
+            keep_lease_caches: guards.keep_lease_caches,
+            deny_hosts: guards.deny_hosts.clone(),
+            blows,
+            restart: self.restart(step, chosen),
+        };
+        Ok((arm, lasts))
+    }
+
+    /// The processes that a step ends and the drill wants to be started again.
+    fn restart(&self, step: &Step, chosen: &[Chosen]) -> Vec<String> {
+        let kills = |c: &&Chosen| {
+            let of = |fault: &&crate::drillfile::Fault| {
+                matches!(fault.kind, FaultKind::Kill { .. }) && fault.targets.contains(&c.target)
+            };
+            self.drill.rollback.restart.contains(&c.target) && step.faults.iter().any(|fault| of(&fault))
+        };
+        chosen.iter().filter(kills).map(|c| c.process.name.to_string()).collect()
+    }
+
+    /// Watches the flight recorders until the cluster goes on without the victims.
+    fn follow(&mut self, step: &Step, chosen: &[Chosen], before: &Snapshot, trial: &mut Trial) {
+        let by = |wanted: fn(&FaultKind) -> bool| {
+            let targets =
+                |c: &&Chosen| step.faults.iter().any(|f| wanted(&f.kind) && f.targets.contains(&c.target));
+            chosen.iter().filter(targets).map(|c| c.process.clone()).collect::<Vec<Process>>()
+        };
+        let silent = by(FaultKind::silences);
+        let leaving = by(|kind| matches!(kind, FaultKind::Kill { graceful: true }));
+        let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
+        if !leaving.is_empty() {
+            self.follow_leave(&leaving, old, trial);
+        }
+        if silent.is_empty() {
+            return;
+        }
+        // An agent takes the programs in its seats out of the view with it, whether or not they live.
+        let regions: Vec<u32> = silent.iter().filter(|p| p.kind == Kind::Agent).map(|p| p.region).collect();
+        let gone = |p: &&Process| {
+            silent.iter().any(|s| s.process == p.process)
+                || p.kind == Kind::App && regions.contains(&p.region)
+        };
+        let dead: Vec<&Process> = before.processes.iter().filter(|p| p.alive).filter(gone).collect();
+        let ids: Vec<Incarnation> = dead.iter().map(|p| p.incarnation).collect();
+        let survivors: Vec<Name> = before
+            .processes
+            .iter()
+            .filter(|p| p.alive && p.kind.acts() && !dead.iter().any(|d| d.name == p.name))
+            .map(|p| p.name)
+            .collect();
+        let first = trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default();
+        let (outcome, strangers) = drill::follow(&mut self.observer, old, &ids, Instant(first), &survivors);
+        trial.falsely_failed += strangers;
+        let removed = if matches!(outcome, drill::Outcome::Failed(_)) { 0 } else { ids.len() as u64 };
+        trial.failed += strangers + removed;
+        trial.overlap_ns = self.overlap(&dead, old).0;
+        match outcome {
+            drill::Outcome::Measured(measured) => {
+                trial.failover_ns = Some(measured.phases.total().0);
+                let phases = Phases::NAMES.into_iter().zip(measured.phases.values());
+                trial.phases_ns = phases.map(|(name, span)| (name, span.0)).collect();
+                trial.lease_wait_ns = measured.wait.0;
+            }
+            drill::Outcome::Void(why) => {
+                trial.outcome = Outcome::Void;
+                trial.reason = Some(why);
+            }
+            drill::Outcome::Failed(why) => {
+                trial.outcome = Outcome::Failed;
+                trial.reason = Some(why);
+            }
+        }
+    }
+
+    /// Waits until those that were asked to leave have left; whoever is counted as failed is told.
+    fn follow_leave(&mut self, leaving: &[Process], old: ViewId, trial: &mut Trial) {
+        let end = clock::now() + LEAVE_TIMEOUT;
+        loop {
+            let snapshot = self.observer.snapshot();
+            let departed = snapshot.view.as_ref().map(|view| view.departed.clone()).unwrap_or_default();
+            let out = |p: &Process| departed.iter().any(|d| d.incarnation == p.incarnation);
+            if leaving.iter().all(out) {
+                let failed = departed.iter().filter(|d| d.at > old && !d.left);
+                trial.failed += failed.clone().count() as u64;
+                trial.falsely_failed +=
+                    failed.filter(|d| !leaving.iter().any(|p| p.incarnation == d.incarnation)).count() as u64;
+                return;
+            }
+            if clock::now() > end {
+                let names: Vec<&str> = leaving.iter().filter(|p| !out(p)).map(|p| p.name.as_str()).collect();
+                trial.outcome = Outcome::Failed;
+                trial.reason = Some(format!("{} did not leave within {LEAVE_TIMEOUT}", names.join(", ")));
+                return;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// How long the dead could still use the old view, now that the new one has been active.
+    fn overlap(&mut self, dead: &[&Process], old: ViewId) -> Nanos {
+        let now = clock::now();
+        let snapshot = self.observer.snapshot();
+        let pages = snapshot.processes.iter().filter(|p| dead.iter().any(|d| d.process == p.process));
+        let acts = pages.filter(|p| p.kind.acts()).filter_map(|p| p.lease.as_ref());
+        // Read after `now`: a page that is good for the old view at `now` was so when the new view was active already.
+        acts.filter(|(page, fence)| page.is_active(old, *fence, now))
+            .map(|(page, _)| page.end.since(now))
+            .fold(Nanos::ZERO, Nanos::max)
+    }
+
+    /// Voids a trial whose blows were not struck together.
+    fn judge_cue(&self, step: &Step, trial: &mut Trial) {
+        let at = || trial.stamps.iter().map(|stamp| stamp.at);
+        trial.skew_ns = at().max().unwrap_or_default() - at().min().unwrap_or_default();
+        let missed = trial
+            .stamps
+            .iter()
+            .find_map(|stamp: &Stamp| stamp.error.as_ref().map(|e| format!("{}: {e}", stamp.name)));
+        let reason = match missed {
+            Some(missed) => Some(format!("a blow missed: {missed}")),
+            None if trial.skew_ns > step.max_cue_skew.0 => Some(format!(
+                "the cue's skew is {}, more than max_cue_skew = {}",
+                Nanos(trial.skew_ns),
+                step.max_cue_skew
+            )),
+            None => None,
+        };
+        // What the cluster did not bear is no less true for it.
+        if let Some(reason) = reason
+            && trial.outcome == Outcome::Measured
+        {
+            trial.outcome = Outcome::Void;
+            trial.reason = Some(reason);
+        }
+    }
+
+    /// Waits until the helper has undone what was to last for a while.
+    fn undone(&mut self, lasts: Nanos, trial: &mut Trial) -> Result<(), RunError> {
+        match self.helper.told(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
+            Told::Undone { failed } if failed.is_empty() => Ok(()),
+            Told::Undone { failed } => {
+                trial.outcome = Outcome::Failed;
+                trial.reason = Some(failed.join("; "));
+                Ok(())
+            }
+            other => Err(RemoteError::Answer(other).into()),
+        }
+    }
+
+    /// Starts again what was ended, as the drill says.
+    fn roll_back(&mut self, step: &Step, chosen: &[Chosen], trial: &Trial) -> Result<(), RunError> {
+        let wanted = match self.drill.rollback.strategy {
+            Strategy::Always => true,
+            Strategy::Deviated => trial.outcome == Outcome::Failed,
+            Strategy::Never => false,
+        };
+        if !wanted {
+            return Ok(());
+        }
+        for name in self.restart(step, chosen) {
+            // The supervisor refuses as long as the kernel has not taken the old process away.
+            control::ask(self.observer.cluster().dir(), &Request::Start { name })
+                .map_err(DrillError::Control)?;
+        }
+        Ok(())
+    }
+
+    /// Why the drill is aborted, if it is.
+    fn aborts(&mut self, trial: &Trial) -> Option<String> {
+        let mut why = None;
+        for (Abort { metric, above, samples }, held) in self.drill.guards.abort.iter().zip(&mut self.held) {
+            let value = match metric {
+                AbortMetric::OverlapNs => Some(trial.overlap_ns as f64),
+                AbortMetric::UnavailableUs => trial.failover_ns.map(|ns| ns as f64 / 1000.0),
+                AbortMetric::FalseSuspicions => Some(trial.falsely_failed as f64),
+                AbortMetric::SkewUs => Some(trial.skew_ns as f64 / 1000.0),
+            };
+            let Some(value) = value else { continue };
+            *held = if value > *above { *held + 1 } else { 0 };
+            if *held >= *samples {
+                why = Some(format!(
+                    "aborted: {} was {value} in repetition {}, above {above}",
+                    metric.name(),
+                    trial.number
+                ));
+            }
+        }
+        why
+    }
+
+    /// The steady state after, and the verdict.
+    fn finish(mut self, early: Option<Verdict>, count: u32, began: u64, before: Vec<Probed>) -> Journal {
+        let snapshot = match drill::healthy(&mut self.observer) {
+            Ok(snapshot) => snapshot,
+            Err(error) => {
+                self.remarks.push(error.to_string());
+                self.observer.snapshot()
+            }
+        };
+        let after = look(&self.observer, &snapshot, self.drill, |steady| steady.after);
+        let judged = journal::judge(self.drill, &self.trials);
+        let verdict = early.unwrap_or_else(|| verdict(&self.trials, &judged, &after));
+        let figures = Metric::ALL.into_iter().filter(|(_, metric)| !metric.is_count());
+        let figures_us = figures
+            .map(|(name, metric)| (name, distribution(&self.trials, metric).summary()))
+            .filter(|(_, summary)| summary.n > 0)
+            .collect();
+        let deployment = self.observer.deployment();
+        Journal {
+            schema: journal::SCHEMA,
+            drill: self.drill.id.clone(),
+            title: self.drill.title.clone(),
+            began,
+            verdict,
+            count,
+            void: self.trials.iter().filter(|t| !t.warmup && t.outcome == Outcome::Void).count() as u32,
+            profile: deployment.profile.name.to_string(),
+            environment: deployment.environment.to_string(),
+            host: Host::this(),
+            before,
+            after,
+            figures_us,
+            judged,
+            trials: self.trials,
+            remarks: self.remarks,
+        }
+    }
+}
+
+fn verdict(trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {
+    let counted = || trials.iter().filter(|trial| !trial.warmup);
+    if counted().any(|trial| trial.outcome == Outcome::Failed) {
+        Verdict::Failed
+    } else if judged.iter().any(|one| one.holds == Some(false)) || after.iter().any(|one| !one.holds) {
+        Verdict::Deviated
+    } else if counted().all(|trial| trial.outcome == Outcome::Void) {
+        Verdict::Void
+    } else {
+        Verdict::Passed
+    }
+}
+
+fn victim(chosen: &Chosen) -> Victim {
+    Victim {
+        target: chosen.target.clone(),
+        process: chosen.process.name.to_string(),
+        pid: chosen.process.process.pid,
+        incarnation: chosen.process.incarnation.0,
+    }
+}
+
+fn whom(process: &Process) -> Result<Whom, RunError> {
+    let program = program(process).ok_or_else(|| {
+        let why = io::Error::new(io::ErrorKind::NotFound, "it ended before it could be held");
+        RunError::Drill(DrillError::Kill(process.name, why))
+    })?;
+    let obol_fabric::shm::Process { pid, started } = process.process;
+    Ok(Whom { name: process.name.to_string(), pid, started, program })
+}

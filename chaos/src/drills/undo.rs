@@ -1,0 +1,138 @@
+//! Undo records: written before anything is injected, so that whoever comes later can mend what a helper left behind.
+
+use crate::control::{self, Request};
+use crate::observe::Observer;
+use obol_fabric::shm::Process;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What records are called, before the helper's process id.
+const PREFIX: &str = "drill-undo-";
+/// A helper that was killed is waited for this long.
+const DYING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks at it.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// What a helper may have done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// The helper: process id and start.
+    pub helper: (u32, u64),
+    /// Processes that it may have stopped: name, process id and start.
+    pub frozen: Vec<(String, u32, u64)>,
+    /// Processes that are to be started again if they are down.
+    pub restart: Vec<String>,
+}
+
+/// What was mended, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Mended {
+    /// What was done.
+    pub done: Vec<String>,
+    /// What could not be, and why.
+    pub failed: Vec<String>,
+}
+
+impl Record {
+    fn path(&self, dir: &Path) -> PathBuf {
+        dir.join(format!("{PREFIX}{}", self.helper.0))
+    }
+
+    /// Writes it. It is there whole or not at all.
+    pub fn write(&self, dir: &Path) -> io::Result<()> {
+        let path = self.path(dir);
+        let draft = dir.join(format!("drill-draft-{}", self.helper.0));
+        fs::write(&draft, serde_json::to_vec(self)?)?;
+        fs::rename(draft, path)
+    }
+
+    /// Removes it: nothing is left to mend.
+    pub fn remove(&self, dir: &Path) -> io::Result<()> {
+        match fs::remove_file(self.path(dir)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets go on what was stopped. Whoever has ended meanwhile needs nothing.
+    pub fn thaw(&self, mended: &mut Mended) {
+        for (name, pid, started) in &self.frozen {
+            match (Process { pid: *pid, started: *started }).hold() {
+                Ok(held) => match held.thaw() {
+                    Ok(()) => mended.done.push(format!("{name} goes on (pid {pid})")),
+                    // It ended just now.
+                    Err(_) if held.has_ended() => {}
+                    Err(error) => {
+                        mended.failed.push(format!("{name} (pid {pid}) could not be let go on: {error}"));
+                    }
+                },
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => mended.failed.push(format!("{name} (pid {pid}) could not be held: {error}")),
+            }
+        }
+    }
+
+    /// Starts what is down.
+    pub fn restart(&self, observer: &mut Observer, mended: &mut Mended) {
+        let snapshot = observer.snapshot();
+        for name in self.restart.iter().filter(|name| snapshot.process(name).is_none()) {
+            match control::ask(observer.cluster().dir(), &Request::Start { name: name.clone() }) {
+                Ok(_) => mended.done.push(format!("{name} was started")),
+                Err(error) => mended.failed.push(format!("{name} could not be started: {error}")),
+            }
+        }
+    }
+}
+
+/// The records that lie in a cluster's directory.
+pub fn records(dir: &Path) -> io::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
+            let bytes = match fs::read(entry.path()) {
+                // Its helper has just mended everything itself.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                bytes => bytes?,
+            };
+            records.push(serde_json::from_slice(&bytes).map_err(io::Error::from)?);
+        }
+    }
+    Ok(records)
+}
+
+/// Mends everything that helpers left behind, and ends helpers whose runner is gone. Twice gives the same result. Only
+/// for who holds the drill lock.
+pub fn recover(observer: &mut Observer) -> io::Result<Mended> {
+    let dir = observer.cluster().dir().to_owned();
+    let mut mended = Mended::default();
+    for record in records(&dir)? {
+        let (pid, started) = record.helper;
+        if let Ok(helper) = (Process { pid, started }).hold() {
+            // Without it nobody injects anything behind our back.
+            if let Err(error) = helper.kill()
+                && !helper.has_ended()
+            {
+                mended.failed.push(format!("the helper (pid {pid}) could not be ended: {error}"));
+                continue;
+            }
+            let end = Instant::now() + DYING_TIMEOUT;
+            while !helper.has_ended() && Instant::now() < end {
+                thread::sleep(LOOK_EVERY);
+            }
+            mended.done.push(format!("a helper that outlived its runner was ended (pid {pid})"));
+        }
+        let failed = mended.failed.len();
+        record.thaw(&mut mended);
+        record.restart(observer, &mut mended);
+        if mended.failed.len() == failed {
+            record.remove(&dir)?;
+        }
+    }
+    Ok(mended)
+}

@@ -1,0 +1,107 @@
+//! Drills from files, up to the point where something would be touched.
+
+use crate::support::{Ran, Root, obol};
+use std::collections::BTreeMap;
+
+/// A drill of the test's own.
+fn file(root: &Root, text: &str) -> String {
+    std::fs::create_dir_all(root.path()).expect("the root");
+    let path = root.path().join("mine.toml");
+    std::fs::write(&path, text).expect("written");
+    path.to_str().expect("text").to_owned()
+}
+
+fn shown(name: &str) -> String {
+    Ran::of(obol().args(["drill", "show", name])).ends(0).out
+}
+
+#[test]
+fn the_drills_that_ship_are_listed_and_their_text_is_a_start_for_ones_own() {
+    let listed = Ran::of(obol().args(["drill", "list", "--json"])).ends(0).json();
+    let names: Vec<&str> =
+        listed.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("text")).collect();
+    for name in [
+        "app",
+        "app+coordinator+cache-heartbeat",
+        "freeze",
+        "host-loss",
+        "rolling-restart",
+        "cache-storm",
+        "flap",
+    ] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(shown("freeze").contains("id = \"freeze\""));
+    let schema = Ran::of(obol().args(["drill", "schema"])).ends(0).json();
+    assert_eq!(schema["properties"]["drill"]["properties"]["schema"]["const"], 1);
+    Ran::of(obol().args(["drill", "show", "freez"])).refused(&["did you mean freeze?"]);
+}
+
+#[test]
+fn a_plan_tells_whom_it_would_hit_and_what_each_guard_says_and_touches_nothing() {
+    let root = Root::new();
+    let _up = root.up(&["--environment", "lab"]);
+    let before = root.healthy().pids();
+    let own = |changes: &[(&str, &str)]| {
+        let text = changes.iter().fold(shown("app+coordinator"), |text, (old, new)| {
+            assert!(text.contains(old), "{old}");
+            text.replacen(old, new, 1)
+        });
+        root.run(&["drill", "plan", &file(&root, &text), "--json"])
+    };
+    let lab = ("environment = \"local\"", "environment = \"lab\"");
+    let plan = own(&[lab]).ends(0).json();
+    let hits = plan["steps"][0]["faults"][0]["hits"].as_array().expect("hits");
+    let hit: BTreeMap<&str, i64> = hits
+        .iter()
+        .map(|hit| (hit["process"].as_str().expect("a name"), hit["pid"].as_i64().expect("a pid")))
+        .collect();
+    assert_eq!(hit.len(), 2, "{plan}");
+    assert_eq!(hit["coord-1"], before["coord-1"]);
+    assert!(hits.iter().all(|hit| hit["program"].as_str().is_some_and(|p| p.ends_with("obol"))), "{plan}");
+    assert_eq!(plan["allowed"], true);
+
+    let refused = |changes: &[(&str, &str)], guard: &str| {
+        let plan = own(&[&[lab], changes].concat()).ends(2).json();
+        let guards = plan["guards"].as_array().expect("guards");
+        let says: Vec<_> = guards.iter().filter(|answer| answer["allows"] == false).collect();
+        assert!(says.iter().any(|answer| answer["guard"] == guard), "{plan}");
+    };
+    assert!(own(&[]).ends(2).out.contains("the cluster is labelled"), "another environment");
+    refused(&[("max_targets = 2", "max_targets = 1")], "max_targets");
+    refused(&[("keep_acceptors = \"majority\"", "keep_acceptors = 3")], "keep_acceptors");
+    refused(
+        &[("select = \"leader\"", "select = \"majority\""), ("max_targets = 2", "max_targets = 9")],
+        "keep_acceptors",
+    );
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    let deny = format!("max_targets = 2\ndeny_hosts = [\"{}*\"]", &host.trim()[..1]);
+    refused(&[("max_targets = 2", &deny)], "deny_hosts");
+    let network = "{ kind = \"partition\", layer = \"fabric\", for = \"1s\", target";
+    refused(&[("{ kind = \"kill\", target", network)], "means");
+    let plan = own(&[lab, ("kind = \"app\", select = \"one\"", "kind = \"lease-cache\", select = \"one\"")])
+        .ends(2)
+        .json();
+    assert!(plan["steps"][0]["refusal"].as_str().is_some_and(|why| why.contains("--caches")), "{plan}");
+    assert_eq!(root.healthy().pids(), before, "nothing was touched");
+}
+
+#[test]
+fn probes_tell_whether_the_steady_state_holds() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let probed = root.run(&["drill", "probes", "app", "--json"]).ends(0).json();
+    assert!(
+        probed.as_array().is_some_and(|all| all.len() == 2 && all.iter().all(|one| one["holds"] == true)),
+        "{probed}"
+    );
+    root.run(&["kill", "app-2"]).ends(0);
+    root.until("app-2 is missed", |s| s.reasons().contains("app-2 down"));
+    let ran = root.run(&["drill", "probes", "app"]).ends(1);
+    assert!(
+        ran.out.contains("processes.up") && ran.out.contains("DEVIATES") && ran.out.contains("app-2 down"),
+        "{}",
+        ran.out
+    );
+    root.run(&["drill", "plan", "ap"]).refused(&["no drill \"ap\" ships"]);
+}

@@ -1,0 +1,466 @@
+//! What a drill must never do: a helper that is armed by a stranger, fires on a wrong cue, hits somebody else, or leaves
+//! something behind. In every test a bystander must stay untouched.
+
+use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until};
+use obol_chaos::drills::channel::{Arm, Blow, Lines, Order, Told, Whom, socket_name};
+use obol_chaos::drills::cue::{REGION_KIND, Token};
+use obol_fabric::metrics::Counter;
+use obol_fabric::shm::{Cluster, Endpoint, Observed, Owner, Process, Wait};
+use obol_fabric::{Drive as _, Fabric as _, Group, Name};
+use serde_json::Value;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A process that no drill has to do with.
+struct Bystander(Child);
+
+impl Bystander {
+    fn new() -> Self {
+        Self(Command::new("sleep").arg("3600").stdin(Stdio::null()).spawn().expect("sleep runs"))
+    }
+
+    fn pid(&self) -> i64 {
+        i64::from(self.0.id())
+    }
+}
+
+fn state(pid: i64) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next()
+}
+
+impl Drop for Bystander {
+    fn drop(&mut self) {
+        let state = state(self.pid());
+        self.0.kill().expect("it lives");
+        self.0.wait().expect("a child");
+        if !std::thread::panicking() {
+            assert!(matches!(state, Some('S' | 'R')), "somebody touched the bystander: {state:?}");
+        }
+    }
+}
+
+/// A helper whose runner is this test.
+struct Helper {
+    child: Child,
+    stream: Option<UnixStream>,
+    lines: Lines<UnixStream>,
+}
+
+impl Helper {
+    fn start(root: &Root) -> Self {
+        let child = root.command(&["drill-helper"]).stdin(Stdio::null()).spawn().expect("it starts");
+        let path = root.cluster().join(socket_name(child.id()));
+        until("the helper listens", || path.exists());
+        let stream = UnixStream::connect(path).expect("it listens");
+        stream.set_read_timeout(Some(HANG)).expect("a socket");
+        let lines = Lines::new(stream.try_clone().expect("a socket"));
+        Self { child, stream: Some(stream), lines }
+    }
+
+    fn pid(&self) -> i64 {
+        i64::from(self.child.id())
+    }
+
+    fn order(&mut self, order: &Order) {
+        let line = serde_json::to_string(order).expect("JSON") + "\n";
+        self.stream.as_mut().expect("connected").write_all(line.as_bytes()).expect("it listens");
+    }
+
+    fn told(&mut self) -> Told {
+        self.lines.read().expect("it answers").expect("it is there")
+    }
+
+    fn arm(&mut self, arm: Arm) -> Told {
+        self.order(&Order::Arm(Box::new(arm)));
+        self.told()
+    }
+
+    #[track_caller]
+    fn refuses(&mut self, arm: Arm, words: &str) {
+        match self.arm(arm) {
+            Told::Refused { reason } => assert!(reason.contains(words), "{words:?} is not in {reason:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// What it fired at.
+    fn fired(&mut self) -> Vec<String> {
+        match self.told() {
+            Told::Fired { stamps } => {
+                assert!(stamps.iter().all(|stamp| stamp.error.is_none()), "{stamps:?}");
+                stamps.into_iter().map(|stamp| stamp.name).collect()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Ends the conversation, and waits until it has ended.
+    fn leave(mut self) {
+        let stream = self.stream.take().expect("connected");
+        stream.shutdown(std::net::Shutdown::Both).expect("a socket");
+        until("the helper ends", || self.child.try_wait().expect("a child").is_some());
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Somebody in the cluster who can send cues.
+struct Sender {
+    endpoint: Endpoint,
+    cluster: Cluster,
+}
+
+impl Sender {
+    fn new(root: &Root) -> Self {
+        let cluster = Cluster::open(root.path(), Name::new("default").expect("a name")).expect("it runs");
+        let owner =
+            Owner { kind: REGION_KIND, name: Name::new("test").expect("a name"), region: None, groups: 0 };
+        let endpoint = Endpoint::open(&cluster, owner, Wait::Block).expect("a region");
+        Self { endpoint, cluster }
+    }
+
+    fn send(&mut self, datagram: &[u8]) {
+        self.endpoint.multicast(Group::Drills, datagram);
+        self.endpoint.flush();
+    }
+
+    fn received(&self, helper: &Helper) -> u64 {
+        let mut regions = self.cluster.regions().into_iter();
+        let region =
+            regions.find(|info| i64::from(info.process.pid) == helper.pid()).expect("it has a region").number;
+        let observed = Observed::open(&self.cluster, region).expect("it is there");
+        observed.reader().counters(0)[Counter::DatagramsReceived as usize]
+    }
+
+    /// Waits until the helper can hear cues.
+    fn find(&self, helper: &Helper) {
+        let listens = || {
+            self.cluster
+                .regions()
+                .iter()
+                .any(|info| info.alive && i64::from(info.process.pid) == helper.pid())
+        };
+        until("the helper has a region", listens);
+    }
+
+    /// Waits until everything that was sent has been handled: a datagram is counted before it is handled, and the next
+    /// one after that.
+    fn settle(&mut self, helper: &Helper) {
+        let before = self.received(helper);
+        self.send(b"one");
+        self.send(b"two");
+        until("the helper has heard everything", || self.received(helper) >= before + 2);
+    }
+}
+
+fn whom(status: &Status, name: &str) -> Whom {
+    let pid = status.pid(name) as u32;
+    let Process { pid, started } = Process::of(pid).expect("it lives");
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).expect("its program");
+    Whom { name: name.to_owned(), pid, started, program }
+}
+
+fn arm(token: Token, blows: Vec<Blow>) -> Arm {
+    Arm {
+        token: token.to_hex(),
+        expires_in: 60 * SECOND,
+        dead_man: 60 * SECOND,
+        environment: "local".to_owned(),
+        max_targets: 3,
+        keep_acceptors: 2,
+        keep_lease_caches: 0,
+        deny_hosts: Vec::new(),
+        blows,
+        restart: Vec::new(),
+    }
+}
+
+fn token() -> Token {
+    Token::draw().expect("random bytes")
+}
+
+fn undo_records(root: &Root) -> usize {
+    let entries = std::fs::read_dir(root.cluster()).expect("the cluster").filter_map(Result::ok);
+    entries.filter(|e| e.file_name().to_string_lossy().starts_with("drill-undo-")).count()
+}
+
+#[test]
+fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let _bystander = Bystander::new();
+    let before = root.healthy();
+    let mut helper = Helper::start(&root);
+    let mut sender = Sender::new(&root);
+    sender.find(&helper);
+    let early = token();
+    sender.send(&early.cue());
+    sender.settle(&helper);
+    let own = token();
+    let kill = |name: &str| Blow::Kill { whom: whom(&before, name) };
+    assert_eq!(helper.arm(arm(own, vec![kill("app-2")])), Told::Armed);
+    assert_eq!(undo_records(&root), 1, "it is there before anything is injected");
+    let mut forged = own.cue();
+    forged[20] ^= 1;
+    for wrong in [&early.cue()[..], &forged, &own.cue()[..39], b"", b"OBOLCUE1"] {
+        sender.send(wrong);
+    }
+    sender.settle(&helper);
+    assert_eq!(root.status().pid("app-2"), before.pid("app-2"));
+    assert!(!has_ended(before.pid("app-2")));
+    helper.refuses(arm(token(), vec![kill("app-1")]), "armed already");
+    sender.send(&own.cue());
+    assert_eq!(helper.fired(), ["app-2"]);
+    until("app-2 has ended", || has_ended(before.pid("app-2")));
+    helper.order(&Order::Mended);
+    // A replay, while it is armed again for somebody else.
+    assert_eq!(helper.arm(arm(token(), vec![kill("app-1")])), Told::Armed);
+    sender.send(&own.cue());
+    sender.settle(&helper);
+    assert!(!has_ended(before.pid("app-1")));
+    // A cue that comes after its deadline.
+    helper.order(&Order::Disarm);
+    assert_eq!(helper.told(), Told::Disarmed);
+    let late = token();
+    assert_eq!(helper.arm(Arm { expires_in: 1, ..arm(late, vec![kill("app-1")]) }), Told::Armed);
+    assert_eq!(helper.told(), Told::Expired);
+    sender.send(&late.cue());
+    sender.settle(&helper);
+    assert_eq!(undo_records(&root), 0, "nothing was injected since");
+    helper.leave();
+    for (name, pid) in before.pids() {
+        assert_eq!(has_ended(pid), name == "app-2", "{name}");
+    }
+}
+
+#[test]
+fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let bystander = Bystander::new();
+    let before = root.healthy();
+    let mut helper = Helper::start(&root);
+    let kill = |whom: Whom| vec![Blow::Kill { whom }];
+    let app = whom(&before, "app-1");
+    let successor = Whom { started: app.started + 1, ..app.clone() };
+    helper.refuses(arm(token(), kill(successor)), "is no process of this cluster");
+    let other = Whom { program: "/bin/true".into(), ..app.clone() };
+    helper.refuses(arm(token(), kill(other)), "not /bin/true");
+    let process = Process::of(bystander.pid() as u32).expect("it lives");
+    let foreign = Whom { pid: process.pid, started: process.started, ..app.clone() };
+    helper.refuses(arm(token(), kill(foreign)), "is no process of this cluster");
+    let renamed = Whom { name: "app-2".to_owned(), ..app.clone() };
+    helper.refuses(arm(token(), kill(renamed)), "is no process of this cluster");
+    let two = ["coord-1", "coord-2"].map(|name| Blow::Kill { whom: whom(&before, name) });
+    helper.refuses(arm(token(), two.to_vec()), "guard keep_acceptors");
+    helper.refuses(Arm { max_targets: 1, ..arm(token(), two.to_vec()) }, "guard max_targets");
+    helper.refuses(
+        Arm { environment: "prod".to_owned(), ..arm(token(), kill(app.clone())) },
+        "guard environment",
+    );
+    helper.refuses(
+        Arm { deny_hosts: vec!["*".to_owned()], ..arm(token(), kill(app.clone())) },
+        "guard deny_hosts",
+    );
+    helper.refuses(Arm { token: "00".to_owned(), ..arm(token(), kill(app)) }, "the token");
+    helper.refuses(arm(token(), Vec::new()), "0 blows");
+    assert_eq!(undo_records(&root), 0);
+    helper.leave();
+    assert_eq!(root.healthy().pids(), before.pids());
+}
+
+#[test]
+fn a_helper_is_armed_by_its_parent_alone() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let _bystander = Bystander::new();
+    // Its parent is a shell, so this test is a stranger.
+    let program = obol().get_program().to_str().expect("text").to_owned();
+    let script = format!("{program} drill-helper --root {} & echo $!; wait", root.path().display());
+    let mut shell = Command::new("sh")
+        .args(["-c", &script])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("sh runs");
+    let mut first: Lines<_> = Lines::new(shell.stdout.take().expect("piped"));
+    let pid: u32 = first.read().expect("a line").expect("its pid");
+    let path = root.cluster().join(socket_name(pid));
+    until("the helper listens", || path.exists());
+    let stream = UnixStream::connect(&path).expect("it listens");
+    stream.set_read_timeout(Some(HANG)).expect("a socket");
+    // It may hang up before the line is written.
+    let _ = (&stream).write_all(b"{\"do\":\"alive\"}\n");
+    assert!(!matches!(Lines::new(stream).read::<Told>(), Ok(Some(_))), "a stranger is not answered");
+    signal("KILL", &[i64::from(pid)]);
+    shell.wait().expect("it ends");
+}
+
+#[test]
+fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_killed() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let _bystander = Bystander::new();
+    let frozen = |pid: i64| state(pid) == Some('T');
+    let begin = |helper: &mut Helper, sender: &mut Sender, dead_man: u64| {
+        let before = root.healthy();
+        let blow = Blow::Freeze { whom: whom(&before, "app-2"), lasts: 3600 * SECOND };
+        let token = token();
+        assert_eq!(helper.arm(Arm { dead_man, ..arm(token, vec![blow]) }), Told::Armed);
+        sender.send(&token.cue());
+        assert_eq!(helper.fired(), ["app-2"]);
+        before.pid("app-2")
+    };
+    let mut sender = Sender::new(&root);
+
+    let mut helper = Helper::start(&root);
+    let pid = begin(&mut helper, &mut sender, 60 * SECOND);
+    until("it is frozen", || frozen(pid));
+    helper.leave();
+    assert!(!frozen(pid) && undo_records(&root) == 0, "the runner is gone");
+
+    let mut helper = Helper::start(&root);
+    let pid = begin(&mut helper, &mut sender, SECOND / 5);
+    until("the helper ends", || helper.child.try_wait().expect("a child").is_some());
+    assert!(!frozen(pid) && undo_records(&root) == 0, "the runner is silent");
+
+    let mut helper = Helper::start(&root);
+    let pid = begin(&mut helper, &mut sender, 60 * SECOND);
+    until("it is frozen", || frozen(pid));
+    signal("KILL", &[helper.pid()]);
+    helper.child.wait().expect("a child");
+    assert!(frozen(pid) && undo_records(&root) == 1, "nobody has mended anything");
+    // Somebody else's freeze is not the drill's to end.
+    let other = root.status().pid("app-3");
+    freeze(other);
+    let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
+    assert!(mended["done"][0].as_str().is_some_and(|done| done.starts_with("app-2 goes on")), "{mended}");
+    assert!(!frozen(pid) && frozen(other) && undo_records(&root) == 0);
+    assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to mend"), "twice");
+    signal("CONT", &[other]);
+    root.healthy();
+}
+
+/// The journal of a run.
+fn passed(root: &Root, arguments: &[&str]) -> Value {
+    let ran = root.run(&[&["drill", "run"], arguments, &["--json"]].concat());
+    let journal = ran.json();
+    // A busy machine may suspect somebody who only got no core; the journal then says that it did.
+    let falsely = |trial: &Value| trial["falsely_failed"].as_u64().expect("a number");
+    let trials = journal["trials"].as_array().expect("trials");
+    if trials.iter().map(falsely).sum::<u64>() == 0 {
+        assert!(
+            journal["verdict"] == "passed" || journal["verdict"] == "void" || ran.code == Some(3),
+            "{journal:#}"
+        );
+    }
+    journal
+}
+
+#[test]
+fn a_drill_from_a_file_is_run_and_reported() {
+    let root = Root::new();
+    let _up = root.up(&["--caches", "2"]);
+    let _bystander = Bystander::new();
+    for (name, blows, victims) in
+        [("app", 1, "app-"), ("app+coordinator+cache", 3, "app-"), ("host-loss", 2, "node-")]
+    {
+        let out = root.path().join(format!("report-{name}"));
+        let journal = passed(&root, &[name, "--count", "2", "--out", out.to_str().expect("text")]);
+        let trials: Vec<&Value> =
+            journal["trials"].as_array().expect("trials").iter().filter(|t| t["warmup"] == false).collect();
+        assert_eq!(trials.len(), 2, "{journal:#}");
+        for trial in trials {
+            assert_eq!(trial["stamps"].as_array().map(Vec::len), Some(blows), "{trial}");
+            assert!(
+                trial["victims"][0]["process"].as_str().is_some_and(|v| v.starts_with(victims)),
+                "{trial}"
+            );
+            assert_eq!(trial["overlap_ns"], 0, "{trial}");
+            if let Some(total) = trial["failover_ns"].as_u64() {
+                let phases = trial["phases_ns"].as_object().expect("phases").values();
+                assert_eq!(phases.map(|p| p.as_u64().expect("a number")).sum::<u64>(), total, "{trial}");
+            }
+        }
+        let read = |file: &str| std::fs::read_to_string(out.join(file)).expect("it was written");
+        assert_eq!(serde_json::from_str::<Value>(&read("journal.json")).expect("JSON")["drill"], name);
+        assert!(
+            serde_json::from_str::<Value>(&read("timeline.json")).expect("JSON")["traceEvents"].is_array()
+        );
+        assert!(read("metrics.txt").ends_with("# EOF\n"));
+        for heading in
+            ["## Summary", "## Impact", "## Trigger", "## Time line", "## What went wrong", "## Action items"]
+        {
+            assert!(read("postmortem.md").contains(heading), "{heading}");
+        }
+        root.healthy();
+        assert_eq!(undo_records(&root), 0);
+        std::fs::remove_dir_all(out).expect("removed");
+    }
+}
+
+#[test]
+fn whoever_leaves_counts_as_no_failure() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let _bystander = Bystander::new();
+    let journal = passed(&root, &["rolling-restart", "--count", "2"]);
+    let count = &journal["judged"][0];
+    assert_eq!((&count["metric"], &count["of"]), (&"members.failed".into(), &"count".into()));
+    root.healthy();
+}
+
+#[test]
+fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_once() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let _bystander = Bystander::new();
+    let before = root.healthy();
+    let run = || {
+        let mut command = root.command(&["drill", "run", "freeze", "--count", "50"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts")
+    };
+    let frozen = || before.pids().into_values().filter(|pid| state(*pid) == Some('T')).count();
+    let mut runner = run();
+    until("a node is frozen", || frozen() == 2);
+    root.run(&["drill", "run", "app", "--count", "1"]).refused(&["another drill runs"]);
+    root.run(&["drill", "recover"]).refused(&["another drill runs"]);
+    runner.kill().expect("it lives");
+    runner.wait().expect("a child");
+    until("the helper has mended everything", || frozen() == 0 && undo_records(&root) == 0);
+    let after = root.healthy();
+    assert_eq!(after.pids(), before.pids(), "nobody was restarted");
+    // And the next one goes on where nothing is left.
+    passed(&root, &["app", "--count", "1"]);
+}
+
+#[test]
+fn a_drill_that_may_not_run_touches_nothing() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let _bystander = Bystander::new();
+    let before = root.healthy();
+    root.run(&["drill", "run", "app+cache"]).refused(&["target cache wants a lease-cache", "--caches"]);
+    let own = |old: &str, new: &str| {
+        let text = root.run(&["drill", "show", "app+coordinator"]).ends(0).out;
+        assert!(text.contains(old), "{old}");
+        let path = root.cluster().join("mine.toml");
+        std::fs::write(&path, text.replacen(old, new, 1)).expect("written");
+        root.run(&["drill", "run", path.to_str().expect("text")])
+    };
+    own("keep_acceptors = \"majority\"", "keep_acceptors = 3").refused(&["guard keep_acceptors"]);
+    own("max_targets = 2", "max_targets = 1").refused(&["guard max_targets"]);
+    own("environment = \"local\"", "environment = \"prod\"").refused(&["guard environment"]);
+    own("max_targets = 2", "max_targets = 2\nrequire_confirm = true").refused(&["says yes", "--yes"]);
+    assert_eq!(root.healthy().pids(), before.pids());
+}
