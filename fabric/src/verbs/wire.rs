@@ -229,7 +229,7 @@ impl Rdma {
         }
         match handed {
             Ok(Handed::Taken) => {}
-            Ok(Handed::Connect) => self.connect(at.region, at.generation),
+            Ok(Handed::Connect) => self.connect(at),
             Ok(Handed::Refused) => {
                 let error = link.trouble().map_or(LinkError::PeerDead, error_of_cause);
                 self.refuse(at, token, error);
@@ -238,15 +238,17 @@ impl Rdma {
         }
     }
 
-    /// Asks the connector for a connection.
-    fn connect(&mut self, region: u32, generation: u32) {
+    /// Asks the connector for a connection to the owner of the region that an address names.
+    fn connect(&mut self, at: Address) {
+        let region = at.region;
         let Some(Some(link)) = self.links.get_mut(region as usize) else { return };
         self.attempts += 1;
         let attempt = self.attempts;
         link.connecting(attempt);
         let to = link.to;
         // A coordinator is meant whoever it is now, and a seat's generation is not its region's.
-        let generation = if region < crate::shm::table::FIRST_FREE { 0 } else { generation };
+        let any = region < crate::shm::table::FIRST_FREE || at.seat != 0;
+        let generation = if any { 0 } else { at.generation };
         let sent = self.commands.send(Command::Connect { attempt, to, region, generation });
         self.threads.wake();
         if sent.is_err() {
@@ -416,7 +418,7 @@ impl Wire for Rdma {
         match link.send(bytes, &mut self.datagrams, clock::now()) {
             Handed::Taken => true,
             Handed::Connect => {
-                self.connect(to.region, to.generation);
+                self.connect(to);
                 true
             }
             Handed::Refused => false,
@@ -500,7 +502,7 @@ impl Wire for Rdma {
         let reachable = link.is_up() || link.attempt().is_some() || due;
         self.watches.add(whom, generation, reachable);
         if due {
-            self.connect(whom.region, whom.generation);
+            self.connect(whom);
         }
     }
 
@@ -526,7 +528,7 @@ impl Wire for Rdma {
             if let Some(Some(link)) = self.links.get(whom.region as usize)
                 && link.is_due(now)
             {
-                self.connect(whom.region, whom.generation);
+                self.connect(whom);
             }
         }
     }
