@@ -1,9 +1,10 @@
 //! A program with a core of its own: the machine runs on a thread, the program reads the lease page of its own region.
 
-use obol_fabric::shm::{Endpoint, Region, ShmError, Waker, clock};
-use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos, ViewId, page};
+use obol_fabric::shm::{Region, ShmError, Waker, clock};
+use obol_fabric::{Drive, Fabric, Incarnation, Instant, Name, Nanos, ViewId, page};
 use obol_membership::{Kind, Member, View};
 use obol_profiles::Site;
+use obol_profiles::endpoint::{Act, EndpointError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -34,7 +35,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn look(&mut self, machine: &mut Member, endpoint: &mut Endpoint) {
+    fn look<F: Fabric>(&mut self, machine: &mut Member, fabric: &mut F) {
         let now = clock::now();
         let within = Nanos(self.promise.within.load(Ordering::Relaxed));
         let progress = self.promise.progress.load(Ordering::Relaxed);
@@ -42,26 +43,41 @@ impl Watch {
             (self.seen, self.since) = (progress, now);
             machine.resume(now);
         } else if now.since(self.since) >= within {
-            machine.stall(now, endpoint);
+            machine.stall(now, fabric);
+        }
+    }
+}
+
+/// The core at work: tells where its region is, then runs until it is stopped.
+struct Core {
+    machine: Member,
+    watch: Watch,
+    stopped: Arc<AtomicBool>,
+    tell: mpsc::Sender<Result<(Region, Waker), EndpointError>>,
+}
+
+impl Act for Core {
+    type Output = ();
+
+    fn on<D: Drive>(mut self, endpoint: &mut D) {
+        if self.tell.send(Ok((endpoint.region().clone(), endpoint.waker()))).is_ok() {
+            endpoint.run(&mut self.machine, &self.stopped, |machine, endpoint| {
+                self.watch.look(machine, endpoint);
+            });
         }
     }
 }
 
 impl Embedded {
     /// Starts the core; it joins by itself.
-    pub fn start(site: Arc<Site>, name: Name) -> Result<Self, ShmError> {
+    pub fn start(site: Arc<Site>, name: Name) -> Result<Self, EndpointError> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let promise = Arc::new(Promise::default());
-        let mut watch = Watch { promise: Arc::clone(&promise), seen: 0, since: Instant::ZERO };
+        let watch = Watch { promise: Arc::clone(&promise), seen: 0, since: Instant::ZERO };
         let (tell, told) = mpsc::channel();
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
-            Ok((mut endpoint, mut machine)) => {
-                let ready = tell.send(Ok((endpoint.region().clone(), endpoint.waker())));
-                if ready.is_ok() {
-                    endpoint.run(&mut machine, &stopped, |machine, endpoint| watch.look(machine, endpoint));
-                }
-            }
+            Ok((mut endpoint, machine)) => endpoint.each(Core { machine, watch, stopped, tell }),
             Err(error) => {
                 // Whoever started this thread waits for exactly one message.
                 let _ = tell.send(Err(error));

@@ -30,12 +30,12 @@ pub use embedded::Embedded;
 pub use obol_membership::stream::Item;
 pub use observer::Observer;
 
-use obol_fabric::shm::{Endpoint, Owner, ShmError, clock};
-use obol_fabric::{Drive, Group, Instant, Name, Nanos};
+use obol_fabric::Name;
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
+use obol_profiles::endpoint::{Endpoint, EndpointError};
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// A seed that differs between processes and lives: the standard library's per-process random keys.
 #[must_use]
@@ -43,32 +43,15 @@ pub fn seed() -> u64 {
     RandomState::new().hash_one(std::process::id())
 }
 
-fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, Member), ShmError> {
-    let owner = Owner { kind: kind as u32, name, region: None, groups: Group::Everyone.bit() };
-    let profile = &site.deployment.profile;
-    let mut endpoint = Endpoint::open(&site.cluster, owner, profile.wait)?;
-    endpoint.beat_every(profile.timing.heartbeat_every);
+fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, Member), EndpointError> {
+    let endpoint = site.member(kind, name)?;
     Ok((endpoint, Member::new(site.config, kind, name, site.newest(), seed)))
 }
 
-/// A process that wants to leave waits so long for the view without it; then it just ends, and counts as failed.
-pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
-
 /// Runs an agent or a lease cache on this thread until `stop` is set; then it leaves the cluster. `seed` must differ
 /// between lives.
-pub fn run(site: &Site, kind: Kind, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), ShmError> {
+pub fn run(site: &Site, kind: Kind, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), EndpointError> {
     let (mut endpoint, mut machine) = member(site, kind, name, seed)?;
-    let done = AtomicBool::new(false);
-    let mut end = Instant::NEVER;
-    endpoint.run(&mut machine, &done, |machine, endpoint| {
-        if !stop.load(Ordering::Relaxed) {
-            return;
-        }
-        if end == Instant::NEVER {
-            end = clock::now() + LEAVE_TIMEOUT;
-            machine.leave(clock::now(), endpoint);
-        }
-        done.store(machine.has_left() || end <= clock::now(), Ordering::Relaxed);
-    });
+    endpoint.serve(&mut machine, stop);
     Ok(())
 }

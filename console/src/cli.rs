@@ -2,6 +2,7 @@
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -96,6 +97,9 @@ pub(crate) enum Command {
     /// Show this host's RDMA devices, and what is missing to use them
     #[command(subcommand)]
     Fabric(FabricCommand),
+    /// Make this host ready for a cluster of several hosts, which a file describes
+    #[command(subcommand)]
+    Host(HostCommand),
     /// Print a shell completion script
     Completions {
         /// Which shell
@@ -183,12 +187,15 @@ pub(crate) struct Up {
     /// Lease caches, which renew the leases of agents so that coordinators need not
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
     pub(crate) caches: u16,
-    /// Profile: laptop, dedicated, or a file
+    /// Profile: a name that `obol profile list` knows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
     /// What this place is called; a drill runs only where it was made for
     #[arg(long, value_name = "LABEL", default_value = obol_profiles::deployment::ENVIRONMENT)]
     pub(crate) environment: obol_fabric::Name,
+    /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the profile soft-roce
+    #[arg(long, value_name = "IP[:PORT]", value_parser = listen)]
+    pub(crate) rdma: Option<SocketAddr>,
     /// Do not show the cluster; print one line when it is up
     #[arg(long)]
     pub(crate) headless: bool,
@@ -387,6 +394,12 @@ pub(crate) struct Bench {
     /// Failovers, and failovers of the floor program
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
     pub(crate) count: u32,
+    /// Measure consensus over RDMA instead, by this address of the host
+    #[arg(long, value_name = "IP[:PORT]", value_parser = listen)]
+    pub(crate) rdma: Option<SocketAddr>,
+    /// Profile for --rdma: a name that `obol profile list` knows, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "soft-roce", requires = "rdma")]
+    pub(crate) profile: String,
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
@@ -456,7 +469,7 @@ pub(crate) enum ProfileCommand {
     List,
     /// Print a profile with every constant
     Show {
-        /// Profile: laptop, dedicated, or a file
+        /// Profile: a name that `obol profile list` knows, or a file
         profile: String,
     },
     /// Check a profile file; every mistake is named with line and column
@@ -466,6 +479,36 @@ pub(crate) enum ProfileCommand {
     },
     /// Print what each constant means, its unit and bounds
     Reference,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostCommand {
+    /// Print a file to start from, with an identity drawn for a new cluster
+    Example,
+    /// Check the file; every mistake is named with line and column
+    Check {
+        /// The file, the same on all hosts
+        file: PathBuf,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make the memory in which this host's processes of the cluster meet; done once after each boot
+    Prepare {
+        /// The file, the same on all hosts
+        file: PathBuf,
+        /// Which of the file's hosts this is, where its addresses do not tell
+        #[arg(long, value_name = "IP")]
+        address: Option<IpAddr>,
+        /// Where to note, across boots, that this host's coordinator has voted
+        #[arg(long, value_name = "DIR", default_value = "/var/lib/obol")]
+        state: PathBuf,
+    },
+    /// Remove the cluster's memory from this host; its processes must have ended
+    Clean {
+        /// The file, the same on all hosts
+        file: PathBuf,
+    },
 }
 
 impl Cli {
@@ -502,6 +545,14 @@ fn duration(text: &str) -> Result<Duration, String> {
     Ok(span.to_std())
 }
 
+/// An address with or without the port of the first coordinator.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, obol_profiles::network::PORT));
+    address
+        .or_else(|_| text.parse())
+        .map_err(|_| "an address looks like 10.1.0.1, or 10.1.0.1:7471".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -509,6 +560,14 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn an_address_may_have_a_port() {
+        assert_eq!(listen("10.1.0.1"), Ok(SocketAddr::from(([10, 1, 0, 1], 7471))));
+        assert_eq!(listen("10.1.0.1:80"), Ok(SocketAddr::from(([10, 1, 0, 1], 80))));
+        assert_eq!(listen("fd00::1").map(|at| at.port()), Ok(7471));
+        assert!(listen("host").is_err());
     }
 
     #[test]

@@ -4,9 +4,10 @@ use crate::output::{self, Failure};
 use obol_agent::{AttachError, Attached};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Endpoint, Presence, ShmError, clock, sched};
-use obol_fabric::{Drive, Name, Nanos, ViewId};
+use obol_fabric::shm::{Presence, ShmError, clock, sched};
+use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
+use obol_profiles::endpoint::{Endpoint, LEAVE_TIMEOUT};
 use obol_profiles::{Scheduling, Site};
 use std::fmt::Display;
 use std::path::Path;
@@ -130,7 +131,7 @@ fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<()
 
 /// Leaves the cluster, still beating.
 fn leave(app: &mut Attached, presence: &mut Presence, beat_every: Nanos) {
-    let end = clock::now() + obol_agent::LEAVE_TIMEOUT;
+    let end = clock::now() + LEAVE_TIMEOUT;
     while !app.leave(beat_every) && clock::now() < end && app.agent_lives() {
         presence.beat();
     }

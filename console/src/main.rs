@@ -9,6 +9,7 @@ mod drill;
 mod drills;
 mod events;
 mod fabric;
+mod host;
 mod kill;
 mod live;
 mod names;
@@ -55,6 +56,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Sim(sim) => sim::run(sim),
         Command::Profile(command) => profile::run(command),
         Command::Fabric(command) => fabric::run(command),
+        Command::Host(command) => host::run(&root, command),
         Command::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();
             let mut script = Vec::new();

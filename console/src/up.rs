@@ -9,7 +9,7 @@ use obol_chaos::observe::{Health, Observer};
 use obol_fabric::Name;
 use obol_fabric::notice::Detection;
 use obol_membership::view::coordinator_name;
-use obol_profiles::{Deployment, Profile};
+use obol_profiles::{Deployment, Network, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -203,9 +203,13 @@ fn hear(caller: UnixStream, tell: &Sender<Ask>) {
 pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, Failure> {
     let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
     let profile_name = profile.name;
-    let deployment = Deployment::new(options.coordinators, options.apps, options.caches, profile)
+    let mut deployment = Deployment::new(options.coordinators, options.apps, options.caches, profile)
         .map_err(Failure::refused)?
         .labelled(options.environment);
+    if let Some(at) = options.rdma {
+        deployment =
+            deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), options.coordinators));
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;

@@ -22,6 +22,7 @@ pub mod mutants;
 pub mod notices;
 pub mod poll;
 pub mod rng;
+mod role;
 pub mod sealed;
 pub mod source;
 pub mod stream;
@@ -35,6 +36,7 @@ pub mod word;
 pub use coordinator::Coordinator;
 pub use member::Member;
 pub use mutants::{Mutant, Plant};
+pub use role::Role;
 pub use timing::Timing;
 pub use view::{Change, Kind, Level, View};
 

@@ -28,7 +28,9 @@ use toml::de::{DeTable, DeValue};
 /// Version of the file.
 pub const HOSTS_SCHEMA: i64 = 1;
 /// Hosts that a cluster can have.
-pub const HOSTS_MAX: usize = 31;
+pub const HOSTS_MAX: usize = obol_fabric::shm::HOST_MAX as usize;
+/// Agents and caches that a host can have.
+pub const PER_HOST_MAX: usize = obol_fabric::shm::PER_HOST as usize;
 /// Bytes of the file; anything longer is not such a file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -373,6 +375,13 @@ impl Reader<'_> {
                     .get(key)
                     .map_or_else(Vec::new, |value| self.names(value, &format!("hosts.{key}"), &mut names))
             });
+            let processes = agents.len() + caches.len();
+            if processes > PER_HOST_MAX {
+                self.fault(
+                    at,
+                    format!("{processes} agents and caches on one host, which can have {PER_HOST_MAX}"),
+                );
+            }
             hosts.extend(address.map(|address| Host { address, coordinator, agents, caches }));
         }
         let count = i64::try_from(numbers.len()).unwrap_or(i64::MAX);

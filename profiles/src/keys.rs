@@ -4,6 +4,7 @@
 use crate::kind::{Choice, Kind};
 use crate::{Profile, Scheduling};
 use obol_fabric::shm::Wait;
+use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Nanos};
 use obol_membership::Timing;
 
@@ -243,7 +244,7 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "rdma.gid_index",
-        Kind::NumberOr { word: AUTO, unit: "index", low: 0, high: 1023, at: |p| &mut p.rdma.gid_index },
+        Kind::NumberOr { word: AUTO, unit: "index", low: 0, high: 255, at: |p| &mut p.rdma.gid_index },
         "Which of the port's GIDs sends; auto takes that of the host's address, on RoCE its version 2.",
     ),
     key(
@@ -258,15 +259,27 @@ pub(crate) static KEYS: &[Key] = &[
          repeats of a packet may take together.",
     ),
     key(
-        "rdma.huge_pages",
-        Kind::Flag(|p| &mut p.rdma.huge_pages),
-        "Whether registered memory lies on huge pages, where the system has them: the adapter then needs fewer \
-         translations.",
-    ),
-    key(
-        "rdma.numa",
-        Kind::NumberOr { word: AUTO, unit: "node", low: 0, high: 1023, at: |p| &mut p.rdma.numa },
-        "The NUMA node of registered memory; auto takes the device's.",
+        "rdma.pages",
+        Kind::Choice(&[
+            Choice {
+                name: "huge",
+                is: |p| p.rdma.pages == HugePages::Explicit,
+                take: |p| p.rdma.pages = HugePages::Explicit,
+            },
+            Choice {
+                name: "transparent",
+                is: |p| p.rdma.pages == HugePages::Transparent,
+                take: |p| p.rdma.pages = HugePages::Transparent,
+            },
+            Choice {
+                name: "plain",
+                is: |p| p.rdma.pages == HugePages::Plain,
+                take: |p| p.rdma.pages = HugePages::Plain,
+            },
+        ]),
+        "Pages of the memory for what is under way, on the NUMA node of the device: huge of the reserved pool \
+         (vm.nr_hugepages), else transparent; transparent, if the kernel gives them on advice; or plain. The adapter \
+         needs fewer translations for huge ones.",
     ),
     key(
         "rdma.core",
@@ -375,6 +388,9 @@ mod tests {
                 }
                 Kind::DeviceOr { at, .. } => *at(&mut other) = Some("all".to_owned()),
                 Kind::NumberOr { at, .. } => *at(&mut other) = Some(u32::MAX),
+                Kind::Choice(options) if key.path == "rdma.pages" => {
+                    options.iter().for_each(|option| (option.take)(&mut other));
+                }
                 _ => {}
             }
         }
@@ -418,10 +434,10 @@ mod tests {
         assert_eq!(spans, [Nanos::MAX; 14]);
         assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from], [u32::MAX; 3]);
         assert!(fencing);
-        let Rdma { device, port, gid_index, traffic_class, detection, huge_pages, numa, core } = other.rdma;
+        let Rdma { device, port, gid_index, traffic_class, detection, pages, core } = other.rdma;
         assert_eq!(device.as_deref(), Some("all"));
-        assert_eq!([port, gid_index, numa, core], [Some(u32::MAX); 4]);
-        assert_eq!((traffic_class, detection, huge_pages), (u32::MAX, Nanos::MAX, true));
+        assert_eq!([port, gid_index, core], [Some(u32::MAX); 3]);
+        assert_eq!((traffic_class, detection, pages), (u32::MAX, Nanos::MAX, HugePages::Plain));
         let Limits {
             seats,
             slots,

@@ -1,6 +1,7 @@
 //! What a profile is once it is read: plain values with their units, ready for the machines and the fabric.
 
 use obol_fabric::shm::Wait;
+use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Name, Nanos};
 use obol_membership::Timing;
 
@@ -37,10 +38,8 @@ pub struct Rdma {
     pub traffic_class: u32,
     /// A peer that does not answer for so long is reported as unreachable.
     pub detection: Nanos,
-    /// Whether registered memory lies on huge pages.
-    pub huge_pages: bool,
-    /// The NUMA node of registered memory; without one, the device's.
-    pub numa: Option<u32>,
+    /// Pages of the memory for what is under way.
+    pub pages: HugePages,
     /// The core that a coordinator or agent is pinned to, if it is.
     pub core: Option<u32>,
 }
@@ -102,8 +101,7 @@ impl Profile {
                 gid_index: None,
                 traffic_class: 0,
                 detection: Nanos::ZERO,
-                huge_pages: false,
-                numa: None,
+                pages: HugePages::Explicit,
                 core: None,
             },
         }

@@ -3,7 +3,7 @@
 use crate::{Deployment, DeploymentError};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
-use obol_fabric::shm::{Cluster, Observed, ShmError};
+use obol_fabric::shm::{Cluster, Observed, Origin, ShmError};
 use obol_membership::{Config, View};
 use std::path::Path;
 use std::sync::Arc;
@@ -66,7 +66,14 @@ impl Site {
 
     /// Makes the directory of a new cluster.
     pub fn create(root: &Path, name: Name, deployment: Deployment) -> Result<Self, SiteError> {
-        let cluster = Cluster::create(root, name, deployment.profile.limits)?;
+        let limits = deployment.profile.limits;
+        let cluster = match &deployment.network {
+            None => Cluster::create(root, name, limits)?,
+            Some(network) => {
+                let origin = Origin { nonce: network.id, host: network.host };
+                Cluster::create_on(root, name, limits, origin)?
+            }
+        };
         deployment.save(cluster.dir())?;
         Self::new(cluster, deployment)
     }

@@ -1,0 +1,209 @@
+//! A process's place in a cluster, over whatever joins the cluster: the one place that chooses the fabric.
+
+use crate::network::Network;
+use crate::{Deployment, Rdma, Site};
+use core::fmt;
+use obol_fabric::deadbeat::DeadbeatError;
+use obol_fabric::notice::Detection;
+use obol_fabric::shm::{self, Owner, ShmError, clock};
+use obol_fabric::verbs::arena::pin_to_core;
+use obol_fabric::verbs::device::Wish;
+use obol_fabric::verbs::{self, OpenError};
+use obol_fabric::{Drive, Group, Instant, Name, Nanos};
+use obol_membership::{Kind, Role};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A process that wants to leave waits so long for the view without it; then it just ends, and counts as failed.
+pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
+
+/// A process's access to its cluster.
+pub enum Endpoint {
+    /// Over the memory of one host.
+    Shm(Box<shm::Endpoint>),
+    /// Over an RDMA device.
+    Rdma(Box<verbs::Endpoint>),
+}
+
+/// Why a process has no place in its cluster.
+#[derive(Debug)]
+pub enum EndpointError {
+    /// Its memory, or its device, can not be had.
+    Open(OpenError),
+    /// It can not be pinned to the core of the profile.
+    Core {
+        /// Which core.
+        core: u32,
+        /// What the kernel says.
+        error: std::io::Error,
+    },
+    /// The coordinator has forgotten its votes.
+    MemoryLost {
+        /// Which coordinator.
+        number: u16,
+    },
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open(error) => error.fmt(f),
+            Self::Core { core, error } => {
+                write!(
+                    f,
+                    "rdma.core is {core}, but this thread can not be pinned to it: {error}; `nproc --all` tells how \
+                           many there are"
+                )
+            }
+            Self::MemoryLost { number } => write!(
+                f,
+                "coordinator {number} has voted on this host before and its memory is gone, as after a boot. With an empty \
+                 memory it could vote twice, so it does not start; the others go on while a majority lives. If the whole \
+                 cluster starts anew, write a new id into its file on all hosts (`obol host example` prints one)"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for EndpointError {}
+
+impl From<OpenError> for EndpointError {
+    fn from(error: OpenError) -> Self {
+        Self::Open(error)
+    }
+}
+
+impl From<ShmError> for EndpointError {
+    fn from(error: ShmError) -> Self {
+        Self::Open(error.into())
+    }
+}
+
+impl Site {
+    /// Opens the place of a coordinator, by its number.
+    pub fn coordinator(&self, number: u16) -> Result<Endpoint, EndpointError> {
+        if self.deployment.network.as_ref().is_some_and(|network| network.memory_lost) {
+            return Err(EndpointError::MemoryLost { number });
+        }
+        let (name, address) = Deployment::coordinator(number);
+        let groups = Group::Coordinators.bit() | Group::Everyone.bit();
+        self.open_as(Owner { kind: Kind::Coordinator as u32, name, region: Some(address.region), groups })
+    }
+
+    /// Opens the place of an agent, a lease cache or an embedded app.
+    pub fn member(&self, kind: Kind, name: Name) -> Result<Endpoint, EndpointError> {
+        self.open_as(Owner { kind: kind as u32, name, region: None, groups: Group::Everyone.bit() })
+    }
+
+    fn open_as(&self, owner: Owner) -> Result<Endpoint, EndpointError> {
+        let profile = &self.deployment.profile;
+        let mut endpoint = match &self.deployment.network {
+            None => Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, profile.wait)?)),
+            Some(network) => {
+                if let Some(core) = profile.rdma.core {
+                    pin_to_core(core).map_err(|error| EndpointError::Core { core, error })?;
+                }
+                let config = config(network, &profile.rdma, &owner);
+                Endpoint::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, profile.wait, &config)?))
+            }
+        };
+        endpoint.each(BeatEvery(profile.timing.heartbeat_every));
+        Ok(endpoint)
+    }
+}
+
+/// What the network and the profile say, as the device wants it.
+fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
+    let byte = |n: u32| u8::try_from(n).unwrap_or(u8::MAX);
+    let place = |number: u32| network.coordinators.get((number as usize).wrapping_sub(1)).copied();
+    verbs::Config {
+        coordinators: network.coordinators.clone(),
+        listen: owner.region.and_then(place).unwrap_or_else(|| SocketAddr::new(network.address, 0)),
+        groups: [network.groups.coordinators, network.groups.everyone],
+        device: Wish {
+            device: rdma.device.clone(),
+            port: rdma.port.map(byte),
+            gid_index: rdma.gid_index.map(byte),
+            address: Some(network.address),
+        },
+        traffic_class: byte(rdma.traffic_class),
+        pages: rdma.pages,
+        detection: rdma.detection,
+        raises_fences: owner.kind == Kind::LeaseCache as u32,
+    }
+}
+
+/// What can be done with either endpoint. (A closure can not take both types.)
+pub trait Act {
+    /// What comes of it.
+    type Output;
+    /// Does it.
+    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output;
+}
+
+struct BeatEvery(Nanos);
+
+impl Act for BeatEvery {
+    type Output = ();
+
+    fn on<D: Drive>(self, endpoint: &mut D) {
+        endpoint.beat_every(self.0);
+    }
+}
+
+struct Serve<'a, R> {
+    machine: &'a mut R,
+    stop: &'a AtomicBool,
+}
+
+impl<R: Role> Act for Serve<'_, R> {
+    type Output = ();
+
+    fn on<D: Drive>(self, endpoint: &mut D) {
+        let done = AtomicBool::new(false);
+        let mut end = Instant::NEVER;
+        endpoint.run(self.machine, &done, |machine, endpoint| {
+            if !self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if end == Instant::NEVER {
+                end = clock::now() + LEAVE_TIMEOUT;
+                machine.leave(clock::now(), endpoint);
+            }
+            done.store(machine.has_left() || end <= clock::now(), Ordering::Relaxed);
+        });
+    }
+}
+
+impl Endpoint {
+    /// Does something with whichever endpoint it is.
+    pub fn each<A: Act>(&mut self, act: A) -> A::Output {
+        match self {
+            Self::Shm(endpoint) => act.on(endpoint.as_mut()),
+            Self::Rdma(endpoint) => act.on(endpoint.as_mut()),
+        }
+    }
+
+    /// Who tells of this process's death first.
+    #[must_use]
+    pub fn detection(&self) -> Detection {
+        match self {
+            Self::Shm(endpoint) => endpoint.detection(),
+            Self::Rdma(endpoint) => endpoint.detection(),
+        }
+    }
+
+    /// Why the kernel module is there and yet does not tell of this process's death.
+    #[must_use]
+    pub fn kernel_refusal(&self) -> Option<&DeadbeatError> {
+        match self {
+            Self::Shm(endpoint) => endpoint.kernel_refusal(),
+            Self::Rdma(endpoint) => endpoint.kernel_refusal(),
+        }
+    }
+
+    /// Drives a machine until `stop` is set; then it leaves the cluster.
+    pub fn serve<R: Role>(&mut self, machine: &mut R, stop: &AtomicBool) {
+        self.each(Serve { machine, stop });
+    }
+}
