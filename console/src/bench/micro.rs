@@ -4,15 +4,19 @@
 use super::Figure;
 use crate::output::Failure;
 use obol_chaos::stats::Distribution;
-use obol_fabric::shm::{Cluster, Endpoint, Owner, Region, Wait, clock};
+use obol_fabric::shm::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Machine};
 use obol_fabric::{Instant, Layout, Name, Nanos, ViewId};
 use obol_membership::engine::{Engine, Outcome};
 use obol_membership::tokens;
-use obol_membership::view::{Acceptor, Edit, Newcomer};
+use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{Kind, Plant, View};
-use obol_profiles::{Deployment, Profile};
+use obol_profiles::endpoint::Act;
+use obol_profiles::{Deployment, Network, Profile, Site};
+use serde::Serialize;
+use std::fmt;
 use std::hint::black_box;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -27,13 +31,12 @@ const BATCHES: u32 = 400;
 /// A machine that only proposes: what a coordinator does between "has work" and "is decided".
 struct Proposer {
     engine: Engine,
-    acceptors: Vec<Acceptor>,
     outcome: Option<Outcome>,
 }
 
 impl Proposer {
-    fn new(me: u16, layout: Layout, acceptors: &[Acceptor]) -> Self {
-        Self { engine: Engine::new(me, layout, Plant::NONE), acceptors: acceptors.to_vec(), outcome: None }
+    fn new(me: u16, layout: Layout) -> Self {
+        Self { engine: Engine::new(me, layout, Plant::NONE), outcome: None }
     }
 }
 
@@ -55,37 +58,59 @@ impl Machine for Proposer {
     }
 }
 
-/// Three acceptors, each held by a thread, and the directory that goes with the last of them.
+/// Coordinators 1 to 3, each held by a thread, and the directory that goes with the last of them. Coordinator 4 proposes.
 struct Acceptors {
     root: PathBuf,
-    cluster: Cluster,
+    site: Arc<Site>,
     stop: Arc<AtomicBool>,
     holders: Vec<std::thread::JoinHandle<()>>,
 }
 
+/// Coordinators of the benchmark: the acceptors and the proposer.
+const ACCEPTORS: u16 = 3;
+const PROPOSER: u16 = ACCEPTORS + 1;
+
+/// Holds an acceptor's memory until the end.
+struct Hold<'a> {
+    stop: &'a AtomicBool,
+}
+
+impl Act for Hold<'_> {
+    type Output = ();
+
+    fn on<D: Drive>(self, _: &mut D) {
+        while !self.stop.load(Ordering::Relaxed) {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
 impl Acceptors {
-    fn open() -> Result<Self, Failure> {
+    fn open(profile: Profile, rdma: Option<SocketAddr>) -> Result<Self, Failure> {
         let root = obol_fabric::shm::default_root();
         let name = Name::new(&format!("micro-{}", std::process::id())).map_err(Failure::failed)?;
-        let limits = Profile::default().limits;
-        let cluster = Cluster::create(&root, name, limits).map_err(Failure::failed)?;
+        let mut deployment = Deployment::new(PROPOSER, 1, 0, profile).map_err(Failure::refused)?;
+        if let Some(at) = rdma {
+            deployment = deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), PROPOSER));
+        }
+        let site = Arc::new(Site::create(&root, name, deployment).map_err(Failure::failed)?);
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = std::sync::mpsc::channel();
         let mut holders = Vec::new();
-        for number in 1..=3 {
-            let (cluster, stop, tell) = (cluster.clone(), Arc::clone(&stop), tell.clone());
+        for number in 1..=ACCEPTORS {
+            let (site, stop, tell) = (Arc::clone(&site), Arc::clone(&stop), tell.clone());
             holders.push(std::thread::spawn(move || {
-                let opened = Endpoint::open(&cluster, owner(Some(number)), Wait::Block);
+                let opened = site.coordinator(number);
                 let held = opened.as_ref().err().map(ToString::to_string);
-                // Whoever waits for it counts three.
+                // Whoever waits for it counts all.
                 let _ = tell.send(held);
-                while !stop.load(Ordering::Relaxed) {
-                    std::thread::park_timeout(Duration::from_millis(20));
+                if let Ok(mut endpoint) = opened {
+                    endpoint.each(Hold { stop: &stop });
                 }
             }));
         }
-        let this = Self { root, cluster, stop, holders };
-        for _ in 1..=3 {
+        let this = Self { root, site, stop, holders };
+        for _ in 1..=ACCEPTORS {
             if let Some(error) = told.recv().map_err(Failure::failed)? {
                 return Err(Failure::Failed(error));
             }
@@ -101,15 +126,10 @@ impl Drop for Acceptors {
             // A holder that panicked has told so already.
             let _ = holder.join();
         }
-        if let Err(error) = Cluster::remove(&self.root, self.cluster.name()) {
+        if let Err(error) = Cluster::remove(&self.root, self.site.cluster.name()) {
             let _ = crate::output::remark(format_args!("bench: {error}"));
         }
     }
-}
-
-fn owner(region: Option<u32>) -> Owner {
-    let name = Name::new(&format!("micro-{}", region.unwrap_or(0))).unwrap_or_default();
-    Owner { kind: 1, name, region, groups: 0 }
 }
 
 /// The view of a cluster of nine, as large as the ones that real failovers decide.
@@ -128,55 +148,127 @@ fn nine(acceptors: u16) -> View {
     genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, Plant::NONE)
 }
 
+/// A decision that takes so long will not come. Links over RDMA are made meanwhile.
+const DECIDE_TIMEOUT: Nanos = Nanos::from_secs(20);
+
 /// Turns until the proposer has an outcome, retrying what was aborted.
-fn until_done(endpoint: &mut Endpoint, proposer: &mut Proposer) -> Result<Outcome, Failure> {
-    for _ in 0..1_000 {
+fn until_done<D: Drive>(endpoint: &mut D, proposer: &mut Proposer) -> Result<Outcome, Failure> {
+    let end = clock::now() + DECIDE_TIMEOUT;
+    loop {
         match proposer.outcome.take() {
             Some(Outcome::Aborted(_)) => proposer.outcome = proposer.engine.prepare(endpoint),
             Some(outcome) => return Ok(outcome),
-            None => drop(endpoint.poll_once(proposer)),
+            None if clock::now() < end => drop(endpoint.poll_once(proposer)),
+            None => return Err(Failure::Failed("the engine did not decide".to_owned())),
         }
     }
-    Err(Failure::Failed("the engine did not decide".to_owned()))
+}
+
+/// Decides slot after slot, on odd ones as the stable leader, on even ones after a change of the leader.
+struct Decide<'a> {
+    view: &'a View,
+    layout: Layout,
+    decisions: u64,
+}
+
+/// How long it took.
+struct Decided {
+    decide: Distribution,
+    change: Distribution,
+}
+
+impl Act for Decide<'_> {
+    type Output = Result<Decided, Failure>;
+
+    fn on<D: Drive>(self, endpoint: &mut D) -> Self::Output {
+        let (mut decide, mut change) = (Distribution::new(), Distribution::new());
+        let acceptors = &self.view.acceptors;
+        let [mut first, mut second] = [1, 2].map(|me| Proposer::new(me, self.layout));
+        for slot in 1..=self.decisions {
+            let mut next = self.view.clone();
+            next.id = ViewId(slot);
+            first.engine.open(next.id, acceptors, None);
+            first.outcome = first.engine.prepare(endpoint);
+            until_done(endpoint, &mut first)?;
+            let began = clock::now();
+            if slot % 2 == 1 {
+                first.outcome = first.engine.accept(next.seal(), endpoint);
+                until_done(endpoint, &mut first)?;
+                decide.add(clock::now().since(began));
+            } else {
+                // The leader has prepared the slot, and another takes over.
+                second.engine.open(next.id, acceptors, Some(1));
+                second.outcome = second.engine.prepare(endpoint);
+                until_done(endpoint, &mut second)?;
+                second.outcome = second.engine.accept(next.seal(), endpoint);
+                until_done(endpoint, &mut second)?;
+                change.add(clock::now().since(began));
+            }
+        }
+        Ok(Decided { decide, change })
+    }
+}
+
+fn decide(acceptors: &Acceptors, view: &View, decisions: u64) -> Result<Decided, Failure> {
+    let layout = *acceptors.site.cluster.layout();
+    let mut endpoint = acceptors.site.coordinator(PROPOSER).map_err(Failure::failed)?;
+    endpoint.each(Decide { view, layout, decisions })
 }
 
 pub(super) fn run() -> Result<Vec<Figure>, Failure> {
-    let acceptors = Acceptors::open()?;
-    let layout = *acceptors.cluster.layout();
-    let mut endpoint =
-        Endpoint::open(&acceptors.cluster, owner(None), Wait::Spin).map_err(Failure::failed)?;
-    let view = nine(3);
-    let (mut decide, mut change, mut bare) = (Distribution::new(), Distribution::new(), Distribution::new());
-    let [mut first, mut second] = [1, 2].map(|me| Proposer::new(me, layout, &view.acceptors));
-    let template = view.clone();
-    for slot in 1..=DECISIONS {
-        let mut next = template.clone();
-        next.id = ViewId(slot);
-        // Odd slots: the stable leader. Even ones: it has prepared the slot, and another takes over.
-        first.engine.open(next.id, &first.acceptors, None);
-        first.outcome = first.engine.prepare(&mut endpoint);
-        until_done(&mut endpoint, &mut first)?;
-        let began = clock::now();
-        if slot % 2 == 1 {
-            first.outcome = first.engine.accept(next.seal(), &mut endpoint);
-            until_done(&mut endpoint, &mut first)?;
-            decide.add(clock::now().since(began));
-        } else {
-            second.engine.open(next.id, &second.acceptors, Some(1));
-            second.outcome = second.engine.prepare(&mut endpoint);
-            until_done(&mut endpoint, &mut second)?;
-            second.outcome = second.engine.accept(next.seal(), &mut endpoint);
-            until_done(&mut endpoint, &mut second)?;
-            change.add(clock::now().since(began));
-        }
-    }
-    bare_pairs(&acceptors.cluster, &view, &mut bare)?;
+    let acceptors = Acceptors::open(Profile::default(), None)?;
+    let view = nine(ACCEPTORS);
+    let Decided { decide, change } = decide(&acceptors, &view, DECISIONS)?;
+    let mut bare = Distribution::new();
+    bare_pairs(&acceptors.site.cluster, &view, &mut bare)?;
     let p50 = |times: &Distribution| times.quantile(0.5).as_micros_f64();
     Ok(vec![
         Figure::at_most("decide on a prepared slot, 3 acceptors, p50", "us", p50(&decide), 1.0),
         Figure::against("the same against bare copies and CASes", "us", p50(&decide), p50(&bare), 10.0),
         Figure::at_most("leader change to first decision, p50", "us", p50(&change), 2.0),
     ])
+}
+
+/// Decisions that are timed over RDMA.
+const RDMA_DECISIONS: u64 = 4_000;
+
+/// What consensus takes over RDMA.
+#[derive(Serialize)]
+pub(super) struct OverRdma {
+    bench: &'static str,
+    /// A decision on a prepared slot, with three acceptors.
+    decide_us: f64,
+    /// A change of the leader, to its first decision.
+    leader_change_us: f64,
+    /// What a decision writes to each acceptor.
+    value_bytes: usize,
+    decisions: u64,
+}
+
+impl fmt::Display for OverRdma {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "over RDMA, {} decisions of {} bytes at {ACCEPTORS} acceptors: decide {:.2} us, leader change to first \
+             decision {:.2} us (p50)",
+            self.decisions, self.value_bytes, self.decide_us, self.leader_change_us
+        )
+    }
+}
+
+/// The same consensus over RDMA, by loopback through the device.
+pub(super) fn over_rdma(at: SocketAddr, profile: Profile) -> Result<OverRdma, Failure> {
+    let acceptors = Acceptors::open(profile, Some(at))?;
+    let view = nine(ACCEPTORS);
+    let Decided { decide, change } = decide(&acceptors, &view, RDMA_DECISIONS)?;
+    let p50 = |times: &Distribution| times.quantile(0.5).as_micros_f64();
+    Ok(OverRdma {
+        bench: "consensus over RDMA",
+        decide_us: p50(&decide),
+        leader_change_us: p50(&change),
+        value_bytes: view.seal().len(),
+        decisions: RDMA_DECISIONS,
+    })
 }
 
 /// The least that a decision costs: the view copied into three regions and three words swapped.

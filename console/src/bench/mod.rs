@@ -12,7 +12,9 @@ mod running;
 use crate::cli::Bench;
 use crate::output::{self, Failure};
 use obol_chaos::drill::Host;
+use obol_profiles::Profile;
 use serde::Serialize;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 
 pub(crate) use floor::role as floor_role;
@@ -71,7 +73,22 @@ struct Report {
     profile: &'static str,
 }
 
+/// Consensus over the RDMA device of this host.
+fn over_rdma(at: SocketAddr, options: &Bench) -> Result<ExitCode, Failure> {
+    let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
+    let report = micro::over_rdma(at, profile)?;
+    if options.json {
+        output::json(&report)?;
+    } else {
+        output::line(report)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(crate) fn run(options: &Bench) -> Result<ExitCode, Failure> {
+    if let Some(at) = options.rdma {
+        return over_rdma(at, options);
+    }
     let mut figures = Vec::new();
     let progress = |what: &str| {
         // A courtesy: the benchmark goes on without it.
