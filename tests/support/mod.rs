@@ -190,6 +190,8 @@ impl Root {
     /// Starts a cluster.
     pub(crate) fn begin(&self, arguments: &[&str]) -> Up {
         let mut command = self.command(&["up", "--headless", "--json"]);
+        // Where another fabric than shared memory is tried.
+        command.args(std::env::var("OBOL_TEST_UP").unwrap_or_default().split_whitespace());
         // A group of its own, as a shell gives it, so that a test can press Ctrl-C.
         command
             .args(arguments)

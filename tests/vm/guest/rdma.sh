@@ -1,0 +1,66 @@
+#!/bin/bash
+# rdma.sh OBOL TESTS DECIDE - what the tests with real processes hold over shared memory, they hold over RDMA; and what
+# the two cost beside each other and beside the bare device.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$VM_GUEST/lib.sh"
+cd /tmp
+
+# Binaries are read once from the host, not page by page. The tests start the program by its path there.
+cp "/host$1" obol
+cp "/host$2" tests
+cp "/host$3" decide
+if [ ! -e "$1" ]; then
+  mkdir -p "$(dirname "$1")"
+  touch "$1"
+fi
+mount --bind obol "$1"
+
+dummy dummy0 10.1.0.1/24
+soft_roce rxe0 dummy0
+export OBOL_TEST_UP="--rdma 10.1.0.1 --profile soft-roce"
+step "a cluster of real processes over RDMA"
+./tests --test-threads 1 --exact \
+  life::a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation \
+  life::the_leader_can_be_killed_by_its_role_and_another_leads \
+  faults::without_a_majority_nothing_is_active_and_with_it_all_is_again \
+  faults::an_agent_that_dies_takes_its_app_out_and_the_app_attaches_to_its_successor \
+  frozen::a_frozen_agent_is_fenced_and_its_app_goes_with_it_and_both_come_back \
+  frozen::a_frozen_leader_is_replaced_and_leads_no_view_when_it_wakes \
+  caches::agents_change_their_cache_when_it_dies_and_need_none
+
+# median FIELD: of the JSON object on standard input, `"FIELD":{.."p50":N..` or `"FIELD":N`.
+median() {
+  sed -n "s/.*\"$1\":\({[^}]*\"p50\":\)\{0,1\}\([0-9.]*\).*/\2/p"
+}
+
+# far_out WHAT MEASURED FLOOR MUST: prints the ratio; more than three times what it must be is a fault.
+far_out() {
+  awk -v what="$1" -v measured="$2" -v floor="$3" -v must="$4" 'BEGIN {
+    ratio = measured / floor
+    printf "%s: %.1f us against %.1f us, ratio %.2f (must be at most %.1f)\n", what, measured, floor, ratio, must
+    exit !(ratio <= 3 * must)
+  }'
+}
+
+step "consensus beside the bare device"
+./obol bench --rdma 10.1.0.1 --json >bench.json
+bytes=$(sed -n 's/.*"value_bytes":\([0-9]*\).*/\1/p' bench.json)
+floor=$(./decide rxe0 "$(gid_index rxe0)" "$bytes")
+far_out "decide" "$(median decide_us <bench.json)" "$floor" 1.5 || fail "a decision is far from its floor"
+
+# failover ARGUMENT...: the median of the failovers of a cluster that is started so.
+failover() {
+  ./obol up --headless --profile soft-roce "$@" >up.log 2>&1 &
+  local up=$!
+  until_true "a healthy cluster" ./obol status
+  ./obol drill app --count 20 --json >drill.json || { cat drill.json up.log >&2; fail "the drill of an app"; }
+  kill "$up"
+  wait "$up"
+  median failover_us <drill.json
+}
+
+step "failover over both fabrics"
+shm=$(failover)
+rdma=$(failover --rdma 10.1.0.1)
+far_out "failover" "$rdma" "$shm" 2 || fail "a failover over RDMA is far from one over shared memory"
