@@ -1,15 +1,16 @@
 //! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process of the cluster is
 //! asked, so a frozen or dying one is seen as well as any other.
 
-use obol_fabric::metrics::{self, Counter, Histogram};
+use obol_fabric::layout::{Seat, ViewHead};
+use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, Histogram};
 use obol_fabric::notice::Detection;
 use obol_fabric::recorder::Stamped;
 use obol_fabric::shm::{Cluster, Observed, RegionInfo, SeatInfo, clock};
-use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::view::{Member, coordinator_name};
 use obol_membership::{Kind, View};
 use obol_profiles::{Deployment, Site, SiteError};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,6 +40,8 @@ pub struct Process {
     pub lease: Option<(Page, ViewId)>,
     /// Who tells of its death first.
     pub detection: Detection,
+    /// How far its heartbeat is.
+    pub heartbeat: u64,
     /// Its counters, in the order of [`Counter::ALL`].
     pub counters: Vec<u64>,
 }
@@ -67,7 +70,7 @@ impl Process {
 }
 
 /// How a cluster is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// Everybody who should be there is, and every app is active in the newest view.
@@ -147,18 +150,48 @@ struct Watched {
     cursors: BTreeMap<u16, (u32, u64)>,
 }
 
+/// What an observer has read: the load that observing puts on the fabric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// READs of a part of a region.
+    pub reads: u64,
+    /// What they fetched.
+    pub bytes: u64,
+    /// How many had to be repeated because a writer was at work.
+    pub torn: u64,
+}
+
+impl Load {
+    fn read(&mut self, bytes: usize) {
+        self.reads += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
 /// Reads a cluster again and again.
 pub struct Observer {
     cluster: Cluster,
     deployment: Deployment,
     watched: BTreeMap<u32, Watched>,
+    /// The newest decoded views: what is decided is the same in every region.
+    decoded: BTreeMap<ViewId, Arc<View>>,
+    load: Load,
 }
+
+/// Decoded views that are kept for regions that know them, too.
+const DECODED_MAX: usize = 8;
 
 impl Observer {
     /// Finds a cluster.
     pub fn open(root: &Path, name: Name) -> Result<Self, SiteError> {
         let Site { cluster, deployment, .. } = Site::open(root, name)?;
-        Ok(Self { cluster, deployment, watched: BTreeMap::new() })
+        Ok(Self {
+            cluster,
+            deployment,
+            watched: BTreeMap::new(),
+            decoded: BTreeMap::new(),
+            load: Load::default(),
+        })
     }
 
     /// The cluster.
@@ -192,17 +225,52 @@ impl Observer {
         infos
     }
 
+    /// What has been read until now.
+    #[must_use]
+    pub const fn load(&self) -> Load {
+        self.load
+    }
+
+    /// The newest view that a region's owner knows.
+    fn view(&mut self, number: u32) -> Option<Arc<View>> {
+        let reader = self.watched.get(&number)?.region.reader();
+        self.load.read(size_of::<ViewHead>());
+        if let Some(known) = reader.view_id().and_then(|id| self.decoded.get(&id)) {
+            return Some(Arc::clone(known));
+        }
+        let mut bytes = Vec::new();
+        let read = reader.view_counted(&mut bytes, &mut self.load.torn);
+        self.load.read(bytes.len());
+        let view = Arc::new(read.and_then(|_| View::unseal(&bytes))?);
+        self.decoded.insert(view.id, Arc::clone(&view));
+        while self.decoded.len() > DECODED_MAX {
+            self.decoded.pop_first();
+        }
+        Some(view)
+    }
+
     /// Reads everything once.
     pub fn snapshot(&mut self) -> Snapshot {
         let infos = self.refresh();
+        let seats = self.cluster.layout().limits().seats;
         let mut processes = Vec::new();
         for info in &infos {
+            let Some(kind) = Kind::from_number(info.kind) else { continue };
+            let view = self.view(info.number);
             let Some(watched) = self.watched.get(&info.number) else { continue };
             let reader = watched.region.reader();
-            let Some(kind) = Kind::from_number(info.kind) else { continue };
-            let view = reader.view().and_then(|(_, bytes)| View::unseal(&bytes)).map(Arc::new);
-            let lease =
-                (kind != Kind::Coordinator).then(|| (reader.page().unwrap_or_default(), reader.fence()));
+            let lease = if kind == Kind::Coordinator {
+                None
+            } else {
+                self.load.read(page::WORDS * 8);
+                reader.page_counted(&mut self.load.torn).map(|page| (page, reader.fence()))
+            };
+            self.load.read(size_of::<Seat>() * seats as usize);
+            let owner = reader.seat(0);
+            let mut counters = |seat| {
+                self.load.read(COUNTER_WORDS * 8);
+                reader.counters(seat)
+            };
             processes.push(Process {
                 name: info.name,
                 kind,
@@ -214,10 +282,11 @@ impl Observer {
                 incarnation: info.incarnation,
                 view: view.clone(),
                 lease,
-                detection: reader.seat(0).map_or(Detection::default(), |seat| seat.detection),
-                counters: reader.counters(0),
+                detection: owner.map_or(Detection::default(), |seat| seat.detection),
+                heartbeat: owner.map_or(0, |seat| seat.heartbeat),
+                counters: counters(0),
             });
-            for seat in occupied(&reader, self.cluster.layout().limits().seats) {
+            for seat in occupied(&reader, seats) {
                 let alive = !seat.dead && seat.process.is_alive();
                 processes.push(Process {
                     name: seat.name,
@@ -231,7 +300,8 @@ impl Observer {
                     view: view.clone(),
                     lease,
                     detection: seat.detection,
-                    counters: reader.counters(seat.seat),
+                    heartbeat: seat.heartbeat,
+                    counters: counters(seat.seat),
                 });
             }
         }

@@ -60,6 +60,13 @@ pub fn publish(words: &[AtomicU64; WORDS], page: &Page) {
 #[inline]
 #[must_use]
 pub fn load(words: &[AtomicU64; WORDS]) -> Option<Page> {
+    load_counted(words, &mut 0)
+}
+
+/// As [`load`]; adds to `torn` how many times it had to read again.
+#[inline]
+#[must_use]
+pub fn load_counted(words: &[AtomicU64; WORDS], torn: &mut u64) -> Option<Page> {
     for _ in 0..TORN_READS_MAX {
         let before = words[SEQUENCE].load(Ordering::Acquire);
         let page = Page {
@@ -72,6 +79,7 @@ pub fn load(words: &[AtomicU64; WORDS]) -> Option<Page> {
         if before & 1 == 0 && words[SEQUENCE].load(Ordering::Relaxed) == before {
             return Some(page);
         }
+        *torn += 1;
         core::hint::spin_loop();
     }
     None

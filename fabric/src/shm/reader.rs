@@ -90,7 +90,13 @@ impl<'a> Reader<'a> {
     /// The lease page, whole, or `None` if its holder stopped in the middle of a publication.
     #[must_use]
     pub fn page(&self) -> Option<Page> {
-        page::load(self.page_words()?)
+        self.page_counted(&mut 0)
+    }
+
+    /// As [`Reader::page`]; adds to `torn` how many times it had to read again.
+    #[must_use]
+    pub fn page_counted(&self, torn: &mut u64) -> Option<Page> {
+        page::load_counted(self.page_words()?, torn)
     }
 
     /// The fence.
@@ -113,6 +119,23 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::view`], into a buffer that is used again.
     pub fn view_into(&self, bytes: &mut Vec<u8>) -> Option<ViewId> {
+        self.view_counted(bytes, &mut 0)
+    }
+
+    /// The id of the newest decided view, without reading the view; `None` if there is none yet or it is being written.
+    #[must_use]
+    pub fn view_id(&self) -> Option<ViewId> {
+        let area = self.part(self.layout.view(), size_of::<ViewHead>());
+        let [sequence, id, ..] = area else { return None };
+        let before = sequence.load(Ordering::Acquire);
+        let id = id.load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        let whole = before & 1 == 0 && sequence.load(Ordering::Relaxed) == before;
+        id.checked_sub(1).map(ViewId).filter(|_| whole)
+    }
+
+    /// As [`Reader::view_into`]; adds to `torn` how many times it had to read again.
+    pub fn view_counted(&self, bytes: &mut Vec<u8>, torn: &mut u64) -> Option<ViewId> {
         let area = self.part(self.layout.view(), self.layout.view_bytes() as usize);
         let (head, body) = area.split_at_checked(size_of::<ViewHead>() / 8)?;
         for _ in 0..TORN_READS_MAX {
@@ -127,6 +150,7 @@ impl<'a> Reader<'a> {
                     return id.checked_sub(1).map(ViewId);
                 }
             }
+            *torn += 1;
             core::hint::spin_loop();
         }
         None
@@ -205,10 +229,14 @@ mod tests {
         assert_eq!(reader.view(), None, "there is none yet");
         assert!(publish_view(&words, &layout, ViewId(4), b"four"));
         assert_eq!(reader.view(), Some((ViewId(4), b"four".to_vec())));
+        assert_eq!(reader.view_id(), Some(ViewId(4)));
         assert!(!publish_view(&words, &layout, ViewId(5), &vec![0; LIMITS.value_bytes as usize + 1]));
         let head = layout.view() as usize / 8;
         words[head].fetch_add(1, Ordering::Relaxed);
-        assert_eq!(reader.view(), None, "its writer died");
+        let mut torn = 0;
+        assert_eq!(reader.view_counted(&mut Vec::new(), &mut torn), None, "its writer died");
+        assert_eq!(torn, u64::from(TORN_READS_MAX));
+        assert_eq!(reader.view_id(), None);
         words[head].fetch_add(1, Ordering::Relaxed);
         words[head + 2].store(u64::MAX, Ordering::Relaxed);
         assert_eq!(reader.view(), None, "a length that lies outside");
