@@ -1,5 +1,6 @@
 //! The command line: one place that knows every command, option, default and help text.
 
+use crate::tui::Theme;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::{IpAddr, SocketAddr};
@@ -53,6 +54,33 @@ pub(crate) enum Command {
     #[command(after_help = "Ctrl-C ends the cluster and removes everything it left in /dev/shm.\n\
         \nTry in another terminal:\n  obol status\n  obol kill app-2 && obol start app-2\n  obol drill app --count 300")]
     Up(Up),
+    /// Watch a cluster live: members, leases, events
+    #[command(
+        after_help = "Reads the cluster's memory and asks none of its processes, so it can be opened and closed at any time.\n\
+        In it, ? shows the keys. q quits; the cluster goes on."
+    )]
+    Console(Look),
+    /// Record a cluster to a file until Ctrl-C; `replay` shows it again
+    #[command(
+        after_help = "Each sample is whole on its own: a recording whose writer was killed can be replayed up to there."
+    )]
+    Record {
+        /// The file; one that is there already is not overwritten
+        file: PathBuf,
+        /// End by itself after this time, such as 20s or 1500ms
+        #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+        time: Option<Duration>,
+    },
+    /// Show a recording on the console's screens
+    #[command(
+        after_help = "Space plays and stops, < and > change the speed, [ and ] step, { and } jump to view changes, ? shows all keys."
+    )]
+    Replay {
+        /// The recording
+        file: PathBuf,
+        #[command(flatten)]
+        look: Look,
+    },
     /// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable
     Status(Json),
     /// Print the flight recorders of all processes, merged by time
@@ -199,12 +227,31 @@ pub(crate) struct Up {
     /// Do not show the cluster; print one line when it is up
     #[arg(long)]
     pub(crate) headless: bool,
+    /// Print lines instead of opening the console, as it does where there is no terminal
+    #[arg(long)]
+    pub(crate) plain: bool,
+    /// Record what the console sees to this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["headless", "plain", "json"])]
+    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) look: Look,
     /// End by itself after this time, such as 20s or 1500ms
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) time: Option<Duration>,
     /// Print events, and at the end a summary, as lines of JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How the console looks.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Look {
+    /// Colours: dark, light, safe (for all kinds of colour vision), 16 or mono [default: by TERM and NO_COLOR]
+    #[arg(long, value_name = "NAME", value_parser = theme)]
+    pub(crate) theme: Option<Theme>,
+    /// Draw lines and graphs in ASCII, as where the locale has no UTF-8
+    #[arg(long)]
+    pub(crate) ascii: bool,
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -534,6 +581,11 @@ impl Cli {
             error.exit()
         })
     }
+}
+
+/// A theme by its name.
+fn theme(text: &str) -> Result<Theme, String> {
+    Theme::named(text).ok_or_else(|| format!("there are {}", Theme::ALL.map(Theme::name).join(", ")))
 }
 
 /// A time with its unit, at least a microsecond.

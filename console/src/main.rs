@@ -18,6 +18,7 @@ mod profile;
 mod sim;
 mod status;
 mod table;
+mod tui;
 mod up;
 mod watch;
 
@@ -44,6 +45,9 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let cluster = cli.place.cluster;
     match &cli.command {
         Command::Up(up) => up::run(&root, cluster, up),
+        Command::Console(look) => tui::run(tui::poll::Place { root, cluster }, *look),
+        Command::Record { file, time } => tui::record(tui::poll::Place { root, cluster }, file, *time),
+        Command::Replay { file, look } => tui::replay(file, *look),
         Command::Status(how) => status::run(&root, cluster, how.json),
         Command::Events { last, json } => events::run(&root, cluster, *last, *json),
         Command::Watch(watch) => watch::run(&root, cluster, watch),

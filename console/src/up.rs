@@ -4,6 +4,8 @@ use crate::cli::{DEFAULT, Up};
 use crate::directory::Made;
 use crate::live::Live;
 use crate::output::{self, Failure};
+use crate::tui::poll::Place;
+use crate::tui::{self, Background, Console};
 use obol_chaos::control::{self, Answer, Request};
 use obol_chaos::observe::{Health, Observer};
 use obol_fabric::Name;
@@ -226,7 +228,14 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     for name in &ordered {
         supervisor.start(name).map_err(Failure::Failed)?;
     }
-    if !options.json {
+    if options.record.is_some() && !tui::is_possible() {
+        return Err(Failure::Refused(
+            "--record records what the console sees, and there is no terminal for it; use `obol record FILE` beside `up`"
+                .to_owned(),
+        ));
+    }
+    let console = !options.json && !options.headless && !options.plain && tui::is_possible();
+    if !options.json && !console {
         output::line(format_args!(
             "obol: cluster {cluster}, profile {profile_name}, coordinators {}, caches {}, apps {}. Ctrl-C ends it",
             deployment.coordinators, deployment.caches, deployment.apps
@@ -237,8 +246,17 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         ))?;
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
-    let live = Live::new(cluster, observer, options.json, options.headless && !options.json);
-    attend(&directory, live, supervisor, &requests, &stop, options)
+    let live = Live::new(cluster, observer, options.json, console || options.headless && !options.json);
+    let shown = if console {
+        let place = Place { root: root.to_owned(), cluster };
+        Some(Background::start(
+            Console::new(place, options.look, true).record(options.record.clone()),
+            Arc::clone(&stop),
+        )?)
+    } else {
+        None
+    };
+    attend(&directory, live, supervisor, &requests, &stop, options, shown)
 }
 
 /// Shows the cluster and serves requests until the end.
@@ -249,6 +267,7 @@ fn attend(
     requests: &Receiver<Ask>,
     stop: &AtomicBool,
     options: &Up,
+    mut shown: Option<Background>,
 ) -> Result<ExitCode, Failure> {
     let began = Instant::now();
     let cluster = directory.cluster();
@@ -279,6 +298,8 @@ fn attend(
         }
         next_look = Instant::now() + LOOK_EVERY;
         if !directory.is_there() {
+            // Nothing is printed over the console.
+            drop(shown.take());
             output::remark(format_args!(
                 "obol: somebody removed the directory of cluster {cluster}; ending"
             ))?;
@@ -295,6 +316,7 @@ fn attend(
         }
     }
     let summary = live.summary();
+    let console = shown.map_or(Ok(()), Background::close);
     drop(supervisor);
     if let Some(ask) = asked_to_stop {
         ask.answer(&Answer::Done { pid: None });
@@ -304,6 +326,7 @@ fn attend(
     } else {
         output::line(format_args!("obol: cluster {cluster} has ended. {}", summary.words()))?;
     }
+    console?;
     Ok(ExitCode::SUCCESS)
 }
 

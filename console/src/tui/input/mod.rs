@@ -1,0 +1,434 @@
+//! Which key does what. One table makes the keys, the help overlay and the palette, so that they can not differ.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// What a user can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Action {
+    Screen(u8),
+    NextScreen,
+    PreviousScreen,
+    Down,
+    Up,
+    PageDown,
+    PageUp,
+    First,
+    Last,
+    Open,
+    Back,
+    Sort,
+    Reverse,
+    Filter,
+    FindNext,
+    FindPrevious,
+    Palette,
+    Freeze,
+    StepBack,
+    StepForward,
+    EventBack,
+    EventForward,
+    ZoomIn,
+    ZoomOut,
+    PanLeft,
+    PanRight,
+    Mark,
+    Faster,
+    Slower,
+    Record,
+    Theme,
+    Help,
+    Suspend,
+    Redraw,
+    Quit,
+    QuitKeep,
+}
+
+/// A key with its modifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Press {
+    code: KeyCode,
+    control: bool,
+}
+
+/// A press: `press!('q')`, `press!(ctrl 'c')`, `press!(Tab)`, `press!(F 1)`.
+macro_rules! press {
+    (ctrl $letter:literal) => {
+        Press { code: KeyCode::Char($letter), control: true }
+    };
+    (F $n:literal) => {
+        Press { code: KeyCode::F($n), control: false }
+    };
+    ($letter:literal) => {
+        Press { code: KeyCode::Char($letter), control: false }
+    };
+    ($code:ident) => {
+        Press { code: KeyCode::$code, control: false }
+    };
+}
+
+impl Press {
+    /// What was pressed; `None` for a release. Shift is in the character.
+    pub(crate) fn of(event: KeyEvent) -> Option<Self> {
+        let pressed = event.kind != KeyEventKind::Release;
+        let control = event.modifiers.contains(KeyModifiers::CONTROL);
+        pressed.then_some(Self { code: event.code, control })
+    }
+
+    /// The character that it types.
+    pub(crate) const fn typed(self) -> Option<char> {
+        match self {
+            Self { code: KeyCode::Char(letter), control: false } => Some(letter),
+            _ => None,
+        }
+    }
+
+    /// The key itself.
+    pub(crate) const fn code(self) -> KeyCode {
+        self.code
+    }
+
+    /// As the help writes it.
+    pub(crate) fn name(self) -> String {
+        let name = match self.code {
+            KeyCode::Char(' ') => "Space".to_owned(),
+            KeyCode::Char(letter) if self.control => letter.to_ascii_uppercase().to_string(),
+            KeyCode::Char(letter) => letter.to_string(),
+            KeyCode::PageUp => "PgUp".to_owned(),
+            KeyCode::PageDown => "PgDn".to_owned(),
+            KeyCode::BackTab => "S-Tab".to_owned(),
+            KeyCode::F(n) => format!("F{n}"),
+            other => format!("{other:?}"),
+        };
+        if self.control { format!("Ctrl-{name}") } else { name }
+    }
+}
+
+/// What groups the help has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    Screens,
+    Lists,
+    Time,
+    Console,
+}
+
+impl Group {
+    /// In the order of the help.
+    pub(crate) const ALL: [Self; 4] = [Self::Screens, Self::Lists, Self::Time, Self::Console];
+
+    /// Its title.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Screens => "Screens",
+            Self::Lists => "Lists",
+            Self::Time => "Time",
+            Self::Console => "Console",
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Binding {
+    /// What it does.
+    pub(crate) action: Action,
+    /// What the palette and configurations call it.
+    pub(crate) name: &'static str,
+    /// The keys, the one to remember first.
+    pub(crate) keys: &'static [Press],
+    /// Where the help has it.
+    pub(crate) group: Group,
+    /// What the help says.
+    pub(crate) help: &'static str,
+}
+
+/// Every key. Screens are bound by their own numbers as well.
+pub(crate) const BINDINGS: &[Binding] = &[
+    Binding {
+        action: Action::NextScreen,
+        name: "next-screen",
+        keys: &[press!(Tab)],
+        group: Group::Screens,
+        help: "next screen",
+    },
+    Binding {
+        action: Action::PreviousScreen,
+        name: "previous-screen",
+        keys: &[press!(BackTab)],
+        group: Group::Screens,
+        help: "previous screen",
+    },
+    Binding {
+        action: Action::Down,
+        name: "down",
+        keys: &[press!('j'), press!(Down)],
+        group: Group::Lists,
+        help: "down",
+    },
+    Binding {
+        action: Action::Up,
+        name: "up",
+        keys: &[press!('k'), press!(Up)],
+        group: Group::Lists,
+        help: "up",
+    },
+    Binding {
+        action: Action::First,
+        name: "first",
+        keys: &[press!('g'), press!(Home)],
+        group: Group::Lists,
+        help: "first",
+    },
+    Binding {
+        action: Action::Last,
+        name: "last",
+        keys: &[press!('G'), press!(End)],
+        group: Group::Lists,
+        help: "last",
+    },
+    Binding {
+        action: Action::PageDown,
+        name: "page-down",
+        keys: &[press!(PageDown), press!(ctrl 'f')],
+        group: Group::Lists,
+        help: "page down",
+    },
+    Binding {
+        action: Action::PageUp,
+        name: "page-up",
+        keys: &[press!(PageUp), press!(ctrl 'b')],
+        group: Group::Lists,
+        help: "page up",
+    },
+    Binding {
+        action: Action::Open,
+        name: "open",
+        keys: &[press!(Enter)],
+        group: Group::Lists,
+        help: "open the selected row",
+    },
+    Binding {
+        action: Action::Back,
+        name: "back",
+        keys: &[press!(Esc)],
+        group: Group::Lists,
+        help: "clear filter, or go back",
+    },
+    Binding {
+        action: Action::Sort,
+        name: "sort",
+        keys: &[press!('s')],
+        group: Group::Lists,
+        help: "sort by the next column",
+    },
+    Binding {
+        action: Action::Reverse,
+        name: "reverse",
+        keys: &[press!('S')],
+        group: Group::Lists,
+        help: "sort the other way",
+    },
+    Binding {
+        action: Action::Filter,
+        name: "filter",
+        keys: &[press!('/')],
+        group: Group::Lists,
+        help: "filter the list",
+    },
+    Binding {
+        action: Action::FindNext,
+        name: "find-next",
+        keys: &[press!('n')],
+        group: Group::Lists,
+        help: "next that needs somebody",
+    },
+    Binding {
+        action: Action::FindPrevious,
+        name: "find-previous",
+        keys: &[press!('N')],
+        group: Group::Lists,
+        help: "previous one",
+    },
+    Binding {
+        action: Action::Freeze,
+        name: "freeze",
+        keys: &[press!(' ')],
+        group: Group::Time,
+        help: "freeze; reading goes on",
+    },
+    Binding {
+        action: Action::StepBack,
+        name: "step-back",
+        keys: &[press!('[')],
+        group: Group::Time,
+        help: "one sample back",
+    },
+    Binding {
+        action: Action::StepForward,
+        name: "step-forward",
+        keys: &[press!(']')],
+        group: Group::Time,
+        help: "one sample forward",
+    },
+    Binding {
+        action: Action::EventBack,
+        name: "event-back",
+        keys: &[press!('{')],
+        group: Group::Time,
+        help: "last view change",
+    },
+    Binding {
+        action: Action::EventForward,
+        name: "event-forward",
+        keys: &[press!('}')],
+        group: Group::Time,
+        help: "next view change",
+    },
+    Binding {
+        action: Action::Faster,
+        name: "faster",
+        keys: &[press!('>')],
+        group: Group::Time,
+        help: "replay: twice as fast",
+    },
+    Binding {
+        action: Action::Slower,
+        name: "slower",
+        keys: &[press!('<')],
+        group: Group::Time,
+        help: "replay: half as fast",
+    },
+    Binding {
+        action: Action::Record,
+        name: "record",
+        keys: &[press!('R')],
+        group: Group::Time,
+        help: "record; again to end it",
+    },
+    Binding {
+        action: Action::ZoomIn,
+        name: "zoom-in",
+        keys: &[press!('+'), press!('=')],
+        group: Group::Time,
+        help: "time line: zoom in",
+    },
+    Binding {
+        action: Action::ZoomOut,
+        name: "zoom-out",
+        keys: &[press!('-')],
+        group: Group::Time,
+        help: "time line: zoom out",
+    },
+    Binding {
+        action: Action::PanLeft,
+        name: "pan-left",
+        keys: &[press!('h'), press!(Left)],
+        group: Group::Time,
+        help: "time line: earlier",
+    },
+    Binding {
+        action: Action::PanRight,
+        name: "pan-right",
+        keys: &[press!('l'), press!(Right)],
+        group: Group::Time,
+        help: "time line: later",
+    },
+    Binding {
+        action: Action::Mark,
+        name: "mark",
+        keys: &[press!('m')],
+        group: Group::Time,
+        help: "mark, to compare others",
+    },
+    Binding {
+        action: Action::Palette,
+        name: "palette",
+        keys: &[press!(':')],
+        group: Group::Console,
+        help: "command by name",
+    },
+    Binding {
+        action: Action::Theme,
+        name: "theme",
+        keys: &[press!('T')],
+        group: Group::Console,
+        help: "next theme",
+    },
+    Binding {
+        action: Action::Help,
+        name: "help",
+        keys: &[press!('?'), press!(F 1)],
+        group: Group::Console,
+        help: "this help",
+    },
+    Binding {
+        action: Action::Redraw,
+        name: "redraw",
+        keys: &[press!(ctrl 'l')],
+        group: Group::Console,
+        help: "draw everything again",
+    },
+    Binding {
+        action: Action::Suspend,
+        name: "suspend",
+        keys: &[press!(ctrl 'z')],
+        group: Group::Console,
+        help: "to the shell; fg returns",
+    },
+    Binding {
+        action: Action::Quit,
+        name: "quit",
+        keys: &[press!('q'), press!(ctrl 'c')],
+        group: Group::Console,
+        help: "quit",
+    },
+    Binding {
+        action: Action::QuitKeep,
+        name: "quit-keep",
+        keys: &[press!('Q')],
+        group: Group::Console,
+        help: "quit, leave the text",
+    },
+];
+
+/// What a key does where nothing is being typed.
+pub(crate) fn action(press: Press) -> Option<Action> {
+    if let Some(digit) = press.typed().and_then(|letter| letter.to_digit(10)) {
+        let number = u8::try_from(digit).unwrap_or(0);
+        return (number > 0).then_some(Action::Screen(number));
+    }
+    BINDINGS.iter().find(|binding| binding.keys.contains(&press)).map(|binding| binding.action)
+}
+
+/// The first key of an action, as hints write it.
+pub(crate) fn hint(action: Action) -> String {
+    let found = BINDINGS.iter().find(|binding| binding.action == action);
+    found.and_then(|binding| binding.keys.first()).map_or(String::new(), |press| press.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_key_does_two_things_and_no_action_has_two_names() {
+        let mut keys = HashSet::new();
+        let mut names = HashSet::new();
+        for binding in BINDINGS {
+            assert!(names.insert(binding.name), "{}", binding.name);
+            assert!(!binding.keys.is_empty() && (1..=25).contains(&binding.help.len()), "{}", binding.name);
+            for press in binding.keys {
+                assert!(keys.insert(*press), "{} twice", press.name());
+                assert!(press.typed().is_none_or(|letter| !letter.is_ascii_digit()), "digits are screens");
+            }
+        }
+    }
+
+    #[test]
+    fn digits_are_screens() {
+        assert_eq!(action(press!('2')), Some(Action::Screen(2)));
+        assert_eq!(action(press!('0')), None);
+        assert_eq!(hint(Action::Suspend), "Ctrl-Z");
+    }
+}

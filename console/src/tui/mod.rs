@@ -1,0 +1,325 @@
+//! The console: what an operator sees of a cluster, live.
+//!
+//! `poll` reads the cluster, `state` is what the console is and how events change it, `view` draws that, `input` says
+//! what keys do, `theme` how things look. `state` and `view` know no clock, no terminal and no cluster.
+
+mod input;
+pub(crate) mod poll;
+mod recording;
+#[cfg(test)]
+mod samples;
+mod state;
+mod terminal;
+mod theme;
+mod view;
+
+use crate::cli::Look;
+use crate::output::{self, Failure};
+use crossterm::event::{self, Event as Input};
+use input::Press;
+use obol_fabric::Name;
+use obol_fabric::shm::clock;
+use poll::live::{Live, POLL_EVERY, Rate};
+use poll::{Listener, News, Place};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use recording::Tape;
+pub(crate) use recording::{record, replay};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+use state::{Effect, Event, Model};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use terminal::Terminal;
+use theme::Glyphs;
+pub(crate) use theme::Theme;
+
+/// Between two frames at least; a key is on the screen after this time at most.
+const FRAME: Duration = Duration::from_millis(33);
+/// Without news the console looks at the clock this often, so that what is stale is told.
+const TICK: Duration = Duration::from_millis(500);
+/// Between two looks at what is due while a recording plays.
+const PLAY: Duration = Duration::from_millis(100);
+/// Between two samples while nobody looks.
+const POLL_UNFOCUSED: Duration = Duration::from_secs(1);
+
+/// What is said after a panic.
+const BUG: &str = "the console has a bug and ended; what it said about it is above";
+
+/// What the console's threads tell it.
+enum Message {
+    Input(Input),
+    News(News),
+    Signal(i32),
+    /// A recording can not go on.
+    NotRecording(String),
+    /// Whoever started the console ends it.
+    End,
+}
+
+/// A console on a thread of its own, beside what its process does otherwise. Dropping it gives the terminal back.
+pub(crate) struct Background {
+    tell: Sender<Message>,
+    thread: Option<JoinHandle<Result<(), Failure>>>,
+}
+
+impl Background {
+    /// Shows a console; `ended` is set when the user has quit it.
+    pub(crate) fn start(console: Console, ended: Arc<AtomicBool>) -> Result<Self, Failure> {
+        let tell = console.tell.clone();
+        let body = move || {
+            let how = console.run();
+            ended.store(true, Ordering::Relaxed);
+            how
+        };
+        let thread = thread::Builder::new().name("console".to_owned()).spawn(body);
+        let thread = thread.map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+        Ok(Self { tell, thread: Some(thread) })
+    }
+
+    /// Ends it and says how it went.
+    pub(crate) fn close(mut self) -> Result<(), Failure> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        // It may have ended already.
+        let _ = self.tell.send(Message::End);
+        thread.join().unwrap_or_else(|_| Err(Failure::Failed(BUG.to_owned())))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Whoever wanted to know how it went has closed it.
+        let _ = self.end();
+    }
+}
+
+/// Whether a console can be shown.
+pub(crate) fn is_possible() -> bool {
+    std::io::stdout().is_terminal()
+}
+
+/// A console that is about to be shown.
+pub(crate) struct Console {
+    place: Place,
+    look: Look,
+    owner: bool,
+    record: Option<PathBuf>,
+    told: Receiver<Message>,
+    tell: Sender<Message>,
+}
+
+impl Console {
+    /// `owner` says whether quitting ends the cluster.
+    pub(crate) fn new(place: Place, look: Look, owner: bool) -> Self {
+        let (tell, told) = mpsc::channel();
+        Self { place, look, owner, record: None, told, tell }
+    }
+
+    /// Records from the first sample on.
+    pub(crate) fn record(mut self, file: Option<PathBuf>) -> Self {
+        self.record = file;
+        self
+    }
+
+    /// Shows it until the user quits.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        let Self { place, look, owner, record, told, tell } = self;
+        let mut model = model(place.cluster, look, owner);
+        let rate = Rate::new(POLL_EVERY);
+        let tape = Tape::new(place.cluster);
+        if let Some(file) = record {
+            tape.begin(&file)?;
+            model.reduce(Event::Recording(Ok(Some(file.display().to_string()))), &mut Vec::new());
+        }
+        let (_quit, quit) = mpsc::channel();
+        let polled = rate.clone();
+        let mut tee = Tee { tape: tape.clone(), tell: tell.clone() };
+        spawn("poll", move || Live::new(place).run(&polled, &quit, &mut tee))?;
+        show(model, tell, &told, &rate, &tape)
+    }
+}
+
+/// Tells the console, and the recording if there is one.
+struct Tee {
+    tape: Tape,
+    tell: Sender<Message>,
+}
+
+impl Listener for Tee {
+    fn tell(&mut self, news: News) -> bool {
+        if let News::Sample(sample) = &news
+            && let Err(why) = self.tape.take(sample)
+        {
+            // If the console has ended, the next line finds out.
+            let _ = self.tell.send(Message::NotRecording(why.to_string()));
+        }
+        self.tell.send(Message::News(news)).is_ok()
+    }
+}
+
+/// A console that looks as asked.
+fn model(cluster: Name, look: Look, owner: bool) -> Model {
+    let theme = look.theme.unwrap_or_else(Theme::detect);
+    let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
+    Model::new(cluster, theme, glyphs, owner)
+}
+
+/// Takes the terminal, and gives it back at the end.
+fn show(
+    model: Model,
+    tell: Sender<Message>,
+    told: &Receiver<Message>,
+    rate: &Rate,
+    tape: &Tape,
+) -> Result<(), Failure> {
+    let mut terminal = Terminal::take()?;
+    listen(tell, model.owner)?;
+    let text = attend(&mut terminal, model, told, rate, tape)?;
+    drop(terminal);
+    if Terminal::is_lost() {
+        return Err(Failure::Failed(BUG.to_owned()));
+    }
+    if let Some(text) = text {
+        output::line(text)?;
+    }
+    Ok(())
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(body);
+    spawned.map(drop).map_err(|error| Failure::Failed(format!("cannot start the thread {name}: {error}")))
+}
+
+/// Listens to keys and signals. Who owns the cluster handles the signals that end both.
+fn listen(tell: Sender<Message>, owner: bool) -> Result<(), Failure> {
+    let ends: &[i32] = if owner { &[] } else { &[SIGINT, SIGTERM, SIGHUP] };
+    let mut signals = Signals::new([SIGTSTP, SIGCONT].iter().chain(ends)).map_err(Failure::failed)?;
+    let tell_signal = tell.clone();
+    spawn("signals", move || {
+        for signal in signals.forever() {
+            if tell_signal.send(Message::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })?;
+    spawn("input", move || {
+        while let Ok(input) = event::read() {
+            if tell.send(Message::Input(input)).is_err() {
+                return;
+            }
+        }
+        // The terminal is gone; so is the reason to go on. If nobody listens, it has ended.
+        let _ = tell.send(Message::End);
+    })
+}
+
+/// Runs the console; gives the text that is to stay on the terminal.
+fn attend(
+    terminal: &mut Terminal,
+    mut model: Model,
+    told: &Receiver<Message>,
+    rate: &Rate,
+    tape: &Tape,
+) -> Result<Option<String>, Failure> {
+    let mut effects = Vec::new();
+    let mut dirty = true;
+    let mut drawn: Option<Instant> = None;
+    loop {
+        let due = drawn.map_or(Duration::ZERO, |at| FRAME.saturating_sub(at.elapsed()));
+        let first = match told.recv_timeout(if dirty { due } else { tick(&model) }) {
+            Ok(message) => Some(message),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => return Ok(None),
+        };
+        for message in first.into_iter().chain(told.try_iter()) {
+            let event = match message {
+                Message::Input(Input::Key(key)) => match Press::of(key) {
+                    Some(press) => Event::Key(press),
+                    None => continue,
+                },
+                Message::Input(Input::Resize(width, height)) => Event::Resize(width, height),
+                Message::Input(Input::FocusLost) => {
+                    rate.set(POLL_UNFOCUSED);
+                    continue;
+                }
+                Message::Input(Input::FocusGained) => {
+                    rate.set(POLL_EVERY);
+                    continue;
+                }
+                Message::Input(_) => continue,
+                Message::News(news) => Event::News(news),
+                Message::Signal(SIGTSTP) => {
+                    effects.push(Effect::Suspend);
+                    continue;
+                }
+                Message::Signal(SIGCONT) => {
+                    effects.push(Effect::Redraw);
+                    continue;
+                }
+                Message::NotRecording(why) => Event::Recording(Err(why)),
+                Message::Signal(_) | Message::End => return Ok(None),
+            };
+            dirty |= model.reduce(event, &mut effects);
+        }
+        dirty |= model.reduce(Event::Tick(clock::now()), &mut effects);
+        for effect in effects.drain(..) {
+            match effect {
+                Effect::Quit(keep) => return Ok(keep.then(|| text(&model))),
+                Effect::Suspend => terminal.suspend()?,
+                Effect::Redraw => terminal.forget()?,
+                Effect::Record => {
+                    let how = tape.toggle().map_err(|error| error.to_string());
+                    model.reduce(Event::Recording(how), &mut Vec::new());
+                }
+            }
+            dirty = true;
+        }
+        if Terminal::is_lost() {
+            return Ok(None);
+        }
+        if dirty && drawn.is_none_or(|at| at.elapsed() >= FRAME) {
+            let (width, height) = terminal.size()?;
+            model.reduce(Event::Resize(width, height), &mut effects);
+            terminal.draw(|buffer| view::draw(&model, buffer))?;
+            drawn = Some(Instant::now());
+            dirty = false;
+        }
+    }
+}
+
+/// How long the console waits for news.
+fn tick(model: &Model) -> Duration {
+    if model.replay.as_ref().is_some_and(|replay| replay.plays()) { PLAY } else { TICK }
+}
+
+/// The screen as text, without what is behind the last character of a line.
+fn text(model: &Model) -> String {
+    let (width, height) = model.size;
+    let area = Rect { x: 0, y: 0, width, height };
+    let mut buffer = Buffer::empty(area);
+    view::draw(model, &mut buffer);
+    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    let lines: Vec<String> = (0..height).map(|y| line(y).trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+/// `obol console`: shows a cluster that runs, or waits for it.
+pub(crate) fn run(place: Place, look: Look) -> Result<ExitCode, Failure> {
+    if !is_possible() {
+        return Err(Failure::Refused(
+            "the console needs a terminal; `obol status` and `obol events` print without one".to_owned(),
+        ));
+    }
+    Console::new(place, look, false).run()?;
+    Ok(ExitCode::SUCCESS)
+}

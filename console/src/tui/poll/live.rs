@@ -1,0 +1,150 @@
+//! The live source: reads a running cluster at a steady rate, and finds it again when it comes back.
+
+use crate::tui::poll::sample::{Cost, Sample};
+use crate::tui::poll::{Listener, News, Place};
+use obol_chaos::observe::{Health, Observer};
+use obol_fabric::shm::clock;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Between two samples, unless the user asks for another rate.
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(250);
+/// The fastest and the slowest that a user may ask for.
+pub(crate) const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+/// A cluster that is not there is looked for again after this time, which doubles up to the second.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// The time between two samples, which the console may change while the source runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Rate(Arc<AtomicU64>);
+
+impl Rate {
+    /// A rate within the bounds.
+    pub(crate) fn new(every: Duration) -> Self {
+        let rate = Self(Arc::default());
+        rate.set(every);
+        rate
+    }
+
+    /// Changes it, within the bounds.
+    pub(crate) fn set(&self, every: Duration) {
+        let every = every.clamp(POLL_BOUNDS.0, POLL_BOUNDS.1);
+        self.0.store(u64::try_from(every.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// The time between two samples.
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// A cluster while it is there.
+struct Open {
+    observer: Observer,
+    inode: u64,
+}
+
+/// Reads a cluster again and again.
+pub(crate) struct Live {
+    place: Place,
+    open: Option<Open>,
+}
+
+impl Live {
+    pub(crate) const fn new(place: Place) -> Self {
+        Self { place, open: None }
+    }
+
+    fn inode(&self) -> io::Result<u64> {
+        Ok(fs::metadata(self.place.root.join(self.place.cluster.as_str()))?.ino())
+    }
+
+    /// Reads the cluster once; a cluster of the same name that was made anew is opened anew.
+    pub(crate) fn look(&mut self) -> News {
+        let inode = match self.inode() {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.open = None;
+                let Place { root, cluster } = &self.place;
+                let at = root.join(cluster.as_str());
+                let why = format!(
+                    "no cluster {cluster} in {} ({error}); start it with `obol up --cluster {cluster}`",
+                    at.display()
+                );
+                return News::Lost { why };
+            }
+        };
+        if self.open.as_ref().is_none_or(|open| open.inode != inode) {
+            match Observer::open(&self.place.root, self.place.cluster) {
+                Ok(observer) => self.open = Some(Open { observer, inode }),
+                Err(error) => {
+                    self.open = None;
+                    return News::Lost { why: error.to_string() };
+                }
+            }
+        }
+        let Some(open) = &mut self.open else {
+            return News::Lost { why: format!("cluster {} is not open", self.place.cluster) };
+        };
+        let sample = read(&mut open.observer);
+        if sample.health == Health::Unreachable && sample.processes.is_empty() {
+            return News::Lost {
+                why: format!("no process of cluster {} has come up yet", self.place.cluster),
+            };
+        }
+        News::Sample(Box::new(sample))
+    }
+
+    /// Reads the cluster at this rate until the console ends. `quit` closes when it does.
+    pub(crate) fn run(mut self, rate: &Rate, quit: &Receiver<()>, listener: &mut impl Listener) {
+        let mut retry = RETRY.0;
+        let mut next = std::time::Instant::now();
+        loop {
+            let news = self.look();
+            let every = if matches!(news, News::Lost { .. }) {
+                let every = retry;
+                retry = (retry * 2).min(RETRY.1);
+                every
+            } else {
+                retry = RETRY.0;
+                rate.get()
+            };
+            if !listener.tell(news) {
+                return;
+            }
+            // A look that took too long is followed by a whole pause, not by a burst.
+            next = (next + every).max(std::time::Instant::now());
+            match quit.recv_timeout(next.saturating_duration_since(std::time::Instant::now())) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+/// One sample.
+pub(crate) fn read(observer: &mut Observer) -> Sample {
+    let began = clock::now();
+    let before = observer.load();
+    let snapshot = observer.snapshot();
+    let events = observer.events();
+    let load = observer.load();
+    let cost = Cost {
+        took: clock::now().since(began),
+        reads: load.reads - before.reads,
+        bytes: load.bytes - before.bytes,
+        torn: load.torn - before.torn,
+    };
+    Sample::new(&snapshot, &events, unix_now(), cost)
+}
+
+/// Nanoseconds since 1970, UTC.
+fn unix_now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,292 @@
+//! What the console knows of a cluster at one moment, as plain data: the one thing that is polled, recorded, replayed
+//! and drawn. Everything in it was read from memory by one-sided READs; nothing is derived here.
+
+use crate::tui::poll::plain;
+use obol_chaos::observe::{Health, Process, Seen, Snapshot};
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::{Kind as Event, Record, Stamped};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::{Change, Kind, Level, View};
+use serde::{Deserialize, Serialize};
+
+/// A cluster at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// When it was read, on the host's monotonic clock.
+    #[serde(with = "plain::number")]
+    pub(crate) at: Instant,
+    /// The same moment in nanoseconds since 1970, UTC.
+    pub(crate) unix: u64,
+    /// The newest view that any process knows.
+    pub(crate) view: Option<ViewRow>,
+    /// Every process that is or was there, coordinators first.
+    pub(crate) processes: Vec<ProcessRow>,
+    /// How the cluster is.
+    pub(crate) health: Health,
+    /// Why it is not healthy.
+    pub(crate) reasons: Vec<String>,
+    /// Who leads, by the newest view.
+    #[serde(with = "plain::maybe_word")]
+    pub(crate) leader: Option<Name>,
+    /// What the flight recorders noted since the sample before, in the order of their stamps.
+    pub(crate) events: Vec<EventRow>,
+    /// What reading it cost.
+    pub(crate) cost: Cost,
+}
+
+/// A view, without its members' addresses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ViewRow {
+    #[serde(with = "plain::number")]
+    pub(crate) id: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) base: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) cleared: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) lease: Nanos,
+    pub(crate) members: usize,
+    pub(crate) acceptors: usize,
+    pub(crate) changes: Vec<ChangeRow>,
+}
+
+/// Why a view differs from its predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "change")]
+pub(crate) enum ChangeRow {
+    Joined {
+        #[serde(with = "plain::number")]
+        who: Incarnation,
+    },
+    Left {
+        #[serde(with = "plain::number")]
+        who: Incarnation,
+    },
+    Failed {
+        #[serde(with = "plain::number")]
+        who: Incarnation,
+        #[serde(with = "plain::number")]
+        accuser: Incarnation,
+        #[serde(with = "plain::word")]
+        level: Level,
+    },
+    Lease,
+    /// The number of a coordinator whose memory decides from the next slot on.
+    AcceptorAdded {
+        proposer: u16,
+    },
+    /// The number of one whose memory decides no more.
+    AcceptorRemoved {
+        proposer: u16,
+    },
+    Settled,
+    /// An operator went on from this view after a majority's memory was lost.
+    Recovered {
+        #[serde(with = "plain::number")]
+        from: ViewId,
+    },
+}
+
+/// How a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Life {
+    Runs,
+    /// Stopped by a signal; its memory is read as always.
+    Frozen,
+    Down,
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ProcessRow {
+    #[serde(with = "plain::word")]
+    pub(crate) name: Name,
+    #[serde(with = "plain::word")]
+    pub(crate) kind: Kind,
+    pub(crate) pid: u32,
+    /// Start time of the process in clock ticks since boot: with the pid it tells one life from the next.
+    pub(crate) started: u64,
+    pub(crate) region: u32,
+    pub(crate) seat: u16,
+    pub(crate) life: Life,
+    #[serde(with = "plain::number")]
+    pub(crate) incarnation: Incarnation,
+    /// The newest view that it knows.
+    #[serde(with = "plain::maybe")]
+    pub(crate) view: Option<ViewId>,
+    /// The lease page that it reads; none for a coordinator, and where the page can not be read.
+    pub(crate) lease: Option<LeaseRow>,
+    /// Whether the newest view that it knows was active for it.
+    pub(crate) active: bool,
+    /// How far its heartbeat is.
+    pub(crate) heartbeat: u64,
+    /// In the order of the names in the recording's header.
+    pub(crate) counters: Vec<u64>,
+}
+
+/// A lease page and its fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaseRow {
+    #[serde(with = "plain::number")]
+    pub(crate) view: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) base: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) start: Instant,
+    #[serde(with = "plain::number")]
+    pub(crate) end: Instant,
+    #[serde(with = "plain::number")]
+    pub(crate) fence: ViewId,
+}
+
+/// An event of a flight recorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EventRow {
+    #[serde(with = "plain::number")]
+    pub(crate) at: Instant,
+    #[serde(with = "plain::word")]
+    pub(crate) process: Name,
+    #[serde(with = "plain::word")]
+    pub(crate) kind: Kind,
+    /// Counts the events of its recorder; a gap tells that the ring ran over.
+    pub(crate) number: u64,
+    #[serde(with = "plain::word")]
+    pub(crate) event: Event,
+    #[serde(with = "plain::maybe_word")]
+    pub(crate) level: Option<Level>,
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+}
+
+/// What reading a sample cost this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    #[serde(with = "plain::number")]
+    pub(crate) took: Nanos,
+    /// READs of a part of a region.
+    pub(crate) reads: u64,
+    pub(crate) bytes: u64,
+    /// READs that were repeated because a writer was at work.
+    pub(crate) torn: u64,
+}
+
+impl ProcessRow {
+    /// One of its counters.
+    pub(crate) fn counter(&self, counter: Counter) -> u64 {
+        self.counters.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    /// What of its lease is left.
+    pub(crate) fn margin(&self, now: Instant) -> Option<Nanos> {
+        self.lease.map(|lease| lease.end.since(now))
+    }
+
+    /// Whether this is the same life of the same process, so that its counters go on.
+    pub(crate) fn is_same_life(&self, other: &Self) -> bool {
+        (self.pid, self.started, self.seat) == (other.pid, other.started, other.seat)
+    }
+
+    fn of(process: &Process, at: Instant) -> Self {
+        Self {
+            name: process.name,
+            kind: process.kind,
+            pid: process.process.pid,
+            started: process.process.started,
+            region: process.region,
+            seat: process.seat,
+            life: match (process.alive, process.frozen) {
+                (false, _) => Life::Down,
+                (true, true) => Life::Frozen,
+                (true, false) => Life::Runs,
+            },
+            incarnation: process.incarnation,
+            view: process.view.as_ref().map(|view| view.id),
+            lease: process.lease.map(|(page, fence)| LeaseRow {
+                view: page.view,
+                base: page.base,
+                start: page.start,
+                end: page.end,
+                fence,
+            }),
+            active: process.is_active(at),
+            heartbeat: process.heartbeat,
+            counters: process.counters.clone(),
+        }
+    }
+}
+
+impl ViewRow {
+    pub(crate) fn of(view: &View) -> Self {
+        Self {
+            id: view.id,
+            base: view.base,
+            cleared: view.cleared,
+            lease: view.lease,
+            members: view.members.len(),
+            acceptors: view.acceptors.len(),
+            changes: view.changes.iter().map(ChangeRow::of).collect(),
+        }
+    }
+}
+
+impl ChangeRow {
+    fn of(change: &Change) -> Self {
+        match *change {
+            Change::Joined(who) => Self::Joined { who },
+            Change::Left(who) => Self::Left { who },
+            Change::Failed { accused, accuser, level } => Self::Failed { who: accused, accuser, level },
+            Change::Lease => Self::Lease,
+            Change::AcceptorAdded(acceptor) => Self::AcceptorAdded { proposer: acceptor.proposer },
+            Change::AcceptorRemoved(acceptor) => Self::AcceptorRemoved { proposer: acceptor.proposer },
+            Change::Settled => Self::Settled,
+            Change::Recovered(from) => Self::Recovered { from },
+        }
+    }
+}
+
+impl EventRow {
+    fn of(seen: &Seen) -> Self {
+        let Record { kind: event, level, a, b } = seen.event.record;
+        Self {
+            at: seen.event.at,
+            process: seen.process,
+            kind: seen.kind,
+            number: seen.event.number,
+            event,
+            level: Level::from_number(level).filter(|_| level != 0),
+            a,
+            b,
+        }
+    }
+
+    /// The event as the time lines take it.
+    pub(crate) fn seen(&self) -> Seen {
+        let level = self.level.map_or(0, |level| level as u8);
+        let record = Record { kind: self.event, level, a: self.a, b: self.b };
+        let event = Stamped { number: self.number, at: self.at, record };
+        Seen { process: self.process, kind: self.kind, event }
+    }
+}
+
+impl Sample {
+    /// A snapshot and the events that came with it.
+    pub(crate) fn new(snapshot: &Snapshot, events: &[Seen], unix: u64, cost: Cost) -> Self {
+        Self {
+            at: snapshot.at,
+            unix,
+            view: snapshot.view.as_deref().map(ViewRow::of),
+            processes: snapshot.processes.iter().map(|p| ProcessRow::of(p, snapshot.at)).collect(),
+            health: snapshot.health,
+            reasons: snapshot.reasons.clone(),
+            leader: snapshot.leader().map(|leader| leader.name),
+            events: events.iter().map(EventRow::of).collect(),
+            cost,
+        }
+    }
+
+    /// The process of this name.
+    pub(crate) fn process(&self, name: Name) -> Option<&ProcessRow> {
+        self.processes.iter().find(|p| p.name == name)
+    }
+}

@@ -1,0 +1,252 @@
+//! What follows from the samples seen so far: rates, ages, names, time lines. It depends on the samples alone, in their
+//! order, so that a recording gives what the live console had.
+
+use crate::tui::poll::sample::{ChangeRow, EventRow, Life, ProcessRow, Sample};
+use obol_chaos::timeline::History;
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::Kind as Event;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::Kind;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Events that are kept for the log.
+pub(crate) const EVENTS_MAX: usize = 4096;
+/// Members whose names are kept, also of those that are gone.
+const NAMES_MAX: usize = 4096;
+/// Views whose changes are kept.
+const VIEWS_MAX: usize = 256;
+/// Rates are over this time, or over what there is.
+const RATE_OVER: Nanos = Nanos::from_secs(1);
+/// One cell of a row's history, and how many there are.
+pub(crate) const CELL: Nanos = Nanos::from_secs(5);
+/// A minute.
+pub(crate) const CELLS: usize = 12;
+
+/// Renewals of a process at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    at: Instant,
+    counts: [u64; 3],
+}
+
+/// Counters whose rates are followed.
+const RATED: [Counter; 3] = [Counter::RenewalsOnTime, Counter::RenewalsLate, Counter::RenewalsFailed];
+
+/// One process over time.
+#[derive(Clone, Debug)]
+pub(crate) struct Track {
+    /// As it was when it was last seen.
+    last: ProcessRow,
+    points: VecDeque<Point>,
+    /// When the heartbeat was last seen to move.
+    moved: Instant,
+    /// When its memory was last read whole.
+    read: Instant,
+    /// Since when it is as it is.
+    since: Instant,
+    /// Renewals per second, one cell for each [`CELL`], newest last; a gap is `None`.
+    cells: VecDeque<Option<f64>>,
+    cell: (u64, Point),
+}
+
+impl Track {
+    fn new(row: &ProcessRow, at: Instant) -> Self {
+        let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
+        Self {
+            last: row.clone(),
+            points: VecDeque::from([point]),
+            moved: at,
+            read: at,
+            since: at,
+            cells: VecDeque::new(),
+            cell: (at.0 / CELL.0, point),
+        }
+    }
+
+    fn take(&mut self, row: &ProcessRow, at: Instant) {
+        let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
+        let fell = self.points.back().is_some_and(|p| p.counts.iter().zip(point.counts).any(|(a, b)| *a > b));
+        if !row.is_same_life(&self.last) || fell {
+            // Another life counts from zero: no rate spans the two.
+            self.points.clear();
+            self.moved = at;
+            self.cell.1 = point;
+        }
+        if row.heartbeat != self.last.heartbeat {
+            self.moved = at;
+        }
+        if row.life != self.last.life || row.incarnation != self.last.incarnation {
+            self.since = at;
+        }
+        self.points.push_back(point);
+        while self.points.len() > 2 && at.since(self.points[1].at) >= RATE_OVER {
+            self.points.pop_front();
+        }
+        let cell = at.0 / CELL.0;
+        if cell > self.cell.0 {
+            let from = self.cell.1;
+            let span = at.since(from.at);
+            self.cells.push_back(per_second(point.counts[0].saturating_sub(from.counts[0]), span));
+            for _ in (self.cell.0 + 1..cell).take(CELLS) {
+                self.cells.push_back(None);
+            }
+            while self.cells.len() > CELLS {
+                self.cells.pop_front();
+            }
+            self.cell = (cell, point);
+        }
+        if row.lease.is_some() || row.kind == Kind::Coordinator {
+            self.read = at;
+        }
+        self.last = row.clone();
+    }
+
+    /// How many per second, of what the lease's renewals count; `None` before there are two samples of this life.
+    pub(crate) fn rate(&self, counter: Counter) -> Option<f64> {
+        let which = RATED.iter().position(|rated| *rated == counter)?;
+        let (first, last) = (self.points.front()?, self.points.back()?);
+        per_second(last.counts[which].checked_sub(first.counts[which])?, last.at.since(first.at))
+    }
+
+    /// How long its heartbeat has not been seen to move.
+    pub(crate) fn still(&self, now: Instant) -> Nanos {
+        now.since(self.moved)
+    }
+
+    /// How old the newest whole look at its lease page is.
+    pub(crate) fn age(&self, now: Instant) -> Nanos {
+        now.since(self.read)
+    }
+
+    /// For how long it has been as it is.
+    pub(crate) fn since(&self, now: Instant) -> Nanos {
+        now.since(self.since)
+    }
+
+    /// Renewals per second over the last minute, oldest first.
+    pub(crate) fn cells(&self) -> impl ExactSizeIterator<Item = Option<f64>> + '_ {
+        self.cells.iter().copied()
+    }
+}
+
+fn per_second(n: u64, span: Nanos) -> Option<f64> {
+    (span > Nanos::ZERO).then(|| n as f64 * 1e9 / span.0 as f64)
+}
+
+/// Everything that is derived from the samples.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Data {
+    /// The newest sample.
+    pub(crate) sample: Option<Arc<Sample>>,
+    /// Each process by its name.
+    pub(crate) tracks: BTreeMap<Name, Track>,
+    /// The newest events, oldest first.
+    pub(crate) events: VecDeque<EventRow>,
+    /// How many events there were before those.
+    pub(crate) events_gone: u64,
+    /// Time lines of views.
+    pub(crate) history: History,
+    /// What the views that were seen changed.
+    pub(crate) changes: BTreeMap<ViewId, Vec<ChangeRow>>,
+    /// Who the incarnations are or were.
+    names: BTreeMap<Incarnation, Name>,
+}
+
+impl Data {
+    /// Takes the next sample.
+    pub(crate) fn take(&mut self, sample: Arc<Sample>) {
+        for row in &sample.processes {
+            match self.tracks.get_mut(&row.name) {
+                Some(track) => track.take(row, sample.at),
+                None => drop(self.tracks.insert(row.name, Track::new(row, sample.at))),
+            }
+            if row.incarnation != Incarnation::NONE {
+                self.names.insert(row.incarnation, row.name);
+            }
+        }
+        if self.tracks.len() > sample.processes.len() {
+            self.tracks.retain(|name, _| sample.process(*name).is_some());
+        }
+        if let Some(view) = &sample.view {
+            self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
+        }
+        for event in &sample.events {
+            if event.event == Event::Joined {
+                self.names.insert(Incarnation(event.a), event.process);
+            }
+        }
+        let seen: Vec<_> = sample.events.iter().map(EventRow::seen).collect();
+        self.history.take(&seen);
+        self.events.extend(sample.events.iter().copied());
+        while self.events.len() > EVENTS_MAX {
+            self.events.pop_front();
+            self.events_gone += 1;
+        }
+        while self.names.len() > NAMES_MAX {
+            self.names.pop_first();
+        }
+        while self.changes.len() > VIEWS_MAX {
+            self.changes.pop_first();
+        }
+        self.sample = Some(sample);
+    }
+
+    /// What operators call an incarnation.
+    pub(crate) fn who(&self, incarnation: Incarnation) -> String {
+        match self.names.get(&incarnation) {
+            Some(name) => format!("{name} ({incarnation})"),
+            None => format!("incarnation {incarnation}"),
+        }
+    }
+
+    /// How a process stands.
+    pub(crate) fn status(&self, row: &ProcessRow) -> Status {
+        let Some(sample) = &self.sample else { return Status::Stale };
+        let newest = sample.view.as_ref().map(|view| view.id);
+        let holds = row.kind != Kind::Coordinator;
+        match row.life {
+            Life::Down => Status::Down,
+            Life::Frozen => Status::Frozen,
+            Life::Runs if holds && row.lease.is_none() => Status::Stale,
+            Life::Runs if row.incarnation == Incarnation::NONE => Status::Joining,
+            Life::Runs if row.view != newest => Status::Behind,
+            Life::Runs if holds && !row.active => Status::NoLease,
+            Life::Runs => Status::Ok,
+        }
+    }
+}
+
+/// How a process stands, from what needs somebody to what is as it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Status {
+    /// Its process is dead.
+    Down,
+    /// It is stopped; what it last wrote is still read.
+    Frozen,
+    /// Its memory can not be read whole.
+    Stale,
+    /// It runs and acts under no lease.
+    NoLease,
+    /// It knows an older view than others.
+    Behind,
+    /// It is no member yet.
+    Joining,
+    /// As it should be.
+    Ok,
+}
+
+impl Status {
+    /// A sign and a word, so that no colour is needed.
+    pub(crate) const fn words(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Down => ("x", "down"),
+            Self::Frozen => ("=", "frozen"),
+            Self::Stale => ("?", "stale"),
+            Self::NoLease => ("!", "no lease"),
+            Self::Behind => ("<", "behind"),
+            Self::Joining => ("~", "joining"),
+            Self::Ok => (" ", "ok"),
+        }
+    }
+}

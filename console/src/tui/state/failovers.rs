@@ -1,0 +1,225 @@
+//! Failovers, as the flight recorders tell them: from the first notice of a death at the coordinator that then decided,
+//! to the last process that became active without the dead. Built from the processes' own stamps alone.
+
+use crate::tui::poll::sample::EventRow;
+use crate::tui::state::data::Data;
+use obol_fabric::recorder::Kind as Event;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::Level;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member that was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dead {
+    pub(crate) who: Incarnation,
+    pub(crate) accuser: Incarnation,
+    pub(crate) level: Option<Level>,
+}
+
+/// A moment on a process's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) process: Name,
+    pub(crate) event: Event,
+    pub(crate) at: Instant,
+}
+
+/// One failover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failover {
+    /// The view without the dead.
+    pub(crate) view: ViewId,
+    /// Who decided it.
+    pub(crate) decider: Name,
+    /// Who is gone.
+    pub(crate) dead: Vec<Dead>,
+    /// The decider's first notice: where its clock starts.
+    pub(crate) began: Instant,
+    /// Everything that was stamped about it, in the order of time.
+    pub(crate) moments: Vec<Moment>,
+}
+
+/// The phases from the notice on, in the order of time.
+pub(crate) const PHASES: [&str; 5] = ["propose", "decide", "fence", "clear", "active"];
+
+impl Failover {
+    fn first(&self, process: Name, event: Event) -> Option<Instant> {
+        self.moments.iter().find(|m| m.process == process && m.event == event).map(|m| m.at)
+    }
+
+    /// The last process that became active, and when: the end of the critical path.
+    pub(crate) fn last_active(&self) -> Option<(Name, Instant)> {
+        let mut first: BTreeMap<Name, Instant> = BTreeMap::new();
+        for moment in self.moments.iter().filter(|m| m.event == Event::Active) {
+            first.entry(moment.process).or_insert(moment.at);
+        }
+        first.into_iter().max_by_key(|(_, at)| *at)
+    }
+
+    /// How long each phase took; a phase whose stamps are missing, or out of the order of cause and effect, is `None`.
+    /// A view that is compatible with its predecessor fences and clears nobody: those phases are zero.
+    pub(crate) fn phases(&self) -> [Option<Nanos>; 5] {
+        let at = |event| self.first(self.decider, event);
+        let (propose, decide) = (at(Event::Propose), at(Event::Decide));
+        let fenced = at(Event::Fenced).or(decide);
+        let clear = at(Event::Clear).or(fenced);
+        // Somebody may be active before CLEAR reaches the last one; the phase counts from CLEAR.
+        let active = self.last_active().map(|(_, at)| at.max(clear.unwrap_or(at)));
+        let order = [Some(self.began), propose, decide, fenced, clear, active];
+        std::array::from_fn(|n| match (order[n], order[n + 1]) {
+            (Some(from), Some(to)) if from <= to => Some(to.since(from)),
+            _ => None,
+        })
+    }
+
+    /// From the notice to the last process that became active.
+    pub(crate) fn total(&self) -> Option<Nanos> {
+        let (_, last) = self.last_active()?;
+        (last >= self.began).then(|| last.since(self.began))
+    }
+
+    /// The processes that stamped something, in the order of their first stamps.
+    pub(crate) fn processes(&self) -> Vec<Name> {
+        let mut names = Vec::new();
+        for moment in &self.moments {
+            if !names.contains(&moment.process) {
+                names.push(moment.process);
+            }
+        }
+        names
+    }
+}
+
+/// What was noticed at one coordinator and is not decided yet.
+#[derive(Default)]
+struct Pending {
+    dead: Vec<Dead>,
+    notices: Vec<Moment>,
+}
+
+/// Whether a moment is one of those that may come more than once: several deaths may make one view.
+fn is_cause(moment: &Moment) -> bool {
+    moment.event == Event::Notice
+}
+
+/// All failovers of the events that are kept, oldest first.
+pub(crate) fn all(data: &Data) -> Vec<Failover> {
+    let mut pending: BTreeMap<Name, Pending> = BTreeMap::new();
+    let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
+    let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
+    for row in &data.events {
+        let EventRow { at, process, event, level, a, b, .. } = *row;
+        let moment = Moment { process, event, at };
+        let view = ViewId(a);
+        match event {
+            Event::Notice => {
+                let here = pending.entry(process).or_default();
+                let dead = Dead { who: Incarnation(a), accuser: Incarnation(b), level };
+                if !here.dead.iter().any(|known| known.who == dead.who) {
+                    here.dead.push(dead);
+                    here.notices.push(moment);
+                }
+            }
+            Event::Propose => drop(proposed.insert((process, view), moment)),
+            Event::Decide => {
+                // What only a coordinator that does not decide has noticed is not this view's cause.
+                let here = pending.remove(&process).unwrap_or_default();
+                let Some(first) = here.notices.first() else { continue };
+                let mut moments = here.notices.clone();
+                moments.extend(proposed.remove(&(process, view)));
+                moments.push(moment);
+                let began = first.at;
+                found.insert(view, Failover { view, decider: process, dead: here.dead, began, moments });
+            }
+            Event::Fenced | Event::Clear | Event::ViewReceived | Event::Active | Event::Service => {
+                if let Some(failover) = found.get_mut(&view) {
+                    failover.moments.push(moment);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+        .into_values()
+        .map(|mut failover| {
+            failover.moments.sort_by_key(|moment| moment.at);
+            // Who loses its lease later and is active again does not fail over again.
+            let mut seen = BTreeSet::new();
+            failover
+                .moments
+                .retain(|moment| seen.insert((moment.process, moment.event as u32)) || is_cause(moment));
+            failover
+        })
+        .collect()
+}
+
+/// The median of each phase, and of the total, over failovers whose stamps are whole.
+pub(crate) fn medians(failovers: &[Failover]) -> ([Option<Nanos>; 5], Option<Nanos>) {
+    let median = |mut values: Vec<Nanos>| {
+        values.sort_unstable();
+        values.get(values.len().checked_sub(1)? / 2).copied()
+    };
+    let phase = |n: usize| median(failovers.iter().filter_map(|f| f.phases()[n]).collect());
+    (std::array::from_fn(phase), median(failovers.iter().filter_map(Failover::total).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::samples;
+    use std::sync::Arc;
+
+    fn one() -> Failover {
+        let mut data = Data::default();
+        data.take(Arc::new(samples::degraded(Instant(1_000_000_000))));
+        let mut found = all(&data);
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    #[test]
+    fn a_failover_is_told_by_its_stamps() {
+        let failover = one();
+        assert_eq!((failover.view, failover.decider.as_str()), (ViewId(7), "coord-1"));
+        assert_eq!(failover.dead[0].level, Some(Level::Deadbeat));
+        let phases = failover.phases().map(|phase| phase.map(|phase| phase.0 / 1000));
+        assert_eq!(phases, [5, 13, 12, 1, 125].map(Some));
+        assert_eq!(failover.total(), Some(Nanos::from_micros(156)));
+        assert_eq!(failover.last_active().map(|(who, _)| who.to_string()).as_deref(), Some("app-1"));
+        let sum: u64 = failover.phases().into_iter().flatten().map(|phase| phase.0).sum();
+        assert_eq!(Some(Nanos(sum)), failover.total(), "the phases add up");
+    }
+
+    #[test]
+    fn a_stamp_that_is_missing_or_before_its_cause_gives_no_figure() {
+        let mut failover = one();
+        failover.moments.retain(|moment| moment.event != Event::Propose);
+        assert_eq!(failover.phases().map(|phase| phase.is_some()), [false, false, true, true, true]);
+        let mut failover = one();
+        for moment in &mut failover.moments {
+            if moment.event == Event::Decide {
+                moment.at = failover.began - Nanos(1);
+            }
+        }
+        assert_eq!(failover.phases()[1], None);
+    }
+
+    #[test]
+    fn a_view_without_a_death_is_no_failover() {
+        let mut data = Data::default();
+        let mut sample = samples::degraded(Instant(1_000_000_000));
+        sample.events.remove(0);
+        data.take(Arc::new(sample));
+        assert_eq!(all(&data), []);
+    }
+
+    #[test]
+    fn medians_are_over_what_is_whole() {
+        let whole = one();
+        let mut broken = one();
+        broken.moments.retain(|moment| moment.event != Event::Active);
+        let (phases, total) = medians(&[whole.clone(), broken]);
+        assert_eq!((phases[4], total), (whole.phases()[4], whole.total()));
+        assert_eq!(medians(&[]), ([None; 5], None));
+    }
+}

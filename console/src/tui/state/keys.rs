@@ -1,0 +1,386 @@
+//! What each action does to the console.
+
+use crate::tui::input::{self, Action, BINDINGS, Press};
+use crate::tui::poll::sample::{Life, ProcessRow};
+use crate::tui::state::data::Status;
+use crate::tui::state::filter::Filter;
+use crate::tui::state::table::{List, Move};
+use crate::tui::state::{Effect, Frozen, Mode, Model, Prompt, Screen};
+use crate::tui::view;
+use crossterm::event::KeyCode;
+use obol_fabric::{Name, ViewId};
+
+/// The time line is at most two to the power of this finer or coarser than the one that shows all.
+const ZOOM_MAX: i8 = 12;
+/// It is moved by so many marks at most.
+const PAN_MAX: u16 = 10_000;
+/// What is typed is at most so long.
+const TYPED_MAX: usize = 128;
+
+impl Model {
+    /// Takes a key. `true` if the screen is another now.
+    pub(super) fn press(&mut self, press: Press, effects: &mut Vec<Effect>) -> bool {
+        match self.mode {
+            Mode::Typing { .. } => self.type_key(press, effects),
+            Mode::Help => match input::action(press) {
+                Some(action @ (Action::Quit | Action::QuitKeep | Action::Suspend | Action::Redraw)) => {
+                    self.mode = Mode::Normal;
+                    // Closing the help is what `q` means here.
+                    action == Action::Quit || self.act(action, effects)
+                }
+                _ => {
+                    self.mode = Mode::Normal;
+                    true
+                }
+            },
+            Mode::Leaving => {
+                self.mode = Mode::Normal;
+                if press.typed() == Some('y') {
+                    effects.push(Effect::Quit(false));
+                }
+                true
+            }
+            Mode::Normal => {
+                let said = self.note.take().is_some();
+                input::action(press).is_some_and(|action| self.act(action, effects)) || said
+            }
+        }
+    }
+
+    fn type_key(&mut self, press: Press, effects: &mut Vec<Effect>) -> bool {
+        let Mode::Typing { what, text } = &mut self.mode else { return false };
+        let what = *what;
+        match (press.code(), press.typed()) {
+            (KeyCode::Esc, _) => {
+                self.mode = Mode::Normal;
+                if what == Prompt::Filter {
+                    self.set_filter("");
+                }
+            }
+            (KeyCode::Enter, _) => {
+                let text = std::mem::take(text);
+                self.mode = Mode::Normal;
+                if what == Prompt::Palette {
+                    self.command(text.trim(), effects);
+                }
+            }
+            (KeyCode::Backspace, _) => {
+                if text.pop().is_none() {
+                    self.mode = Mode::Normal;
+                }
+                self.refilter();
+            }
+            (_, Some(letter)) if text.len() < TYPED_MAX && !letter.is_control() => {
+                text.push(letter);
+                self.refilter();
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// A filter works while it is typed.
+    fn refilter(&mut self) {
+        if let Mode::Typing { what: Prompt::Filter, text } = &self.mode {
+            let text = text.clone();
+            self.set_filter(&text);
+        }
+    }
+
+    fn set_filter(&mut self, text: &str) {
+        let filter = Filter::new(text);
+        match self.screen {
+            Screen::Members => self.members.filter = filter,
+            Screen::Failovers => self.failovers.filter = filter,
+            Screen::Coordinators | Screen::Detectors => self.counters.filter = filter,
+            Screen::Events => self.events.filter = filter,
+        }
+    }
+
+    /// The filter of the screen that is shown.
+    pub(crate) fn filter(&self) -> &Filter {
+        match self.screen {
+            Screen::Members => &self.members.filter,
+            Screen::Failovers => &self.failovers.filter,
+            Screen::Coordinators | Screen::Detectors => &self.counters.filter,
+            Screen::Events => &self.events.filter,
+        }
+    }
+
+    /// A command of the palette: the name of an action or a screen, or the start of just one.
+    fn command(&mut self, text: &str, effects: &mut Vec<Effect>) {
+        let screens = Screen::ALL.map(|s| (s.name().to_lowercase(), Action::Screen(s.number())));
+        let actions = BINDINGS.iter().map(|b| (b.name.to_owned(), b.action));
+        let all: Vec<(String, Action)> = screens.into_iter().chain(actions).collect();
+        let exact = all.iter().find(|(name, _)| name == text);
+        let mut starts = all.iter().filter(|(name, _)| !text.is_empty() && name.starts_with(text));
+        let found = exact.or_else(|| starts.next().filter(|_| starts.next().is_none()));
+        match found {
+            Some((_, action)) => {
+                self.act(*action, effects);
+            }
+            None if text.is_empty() => {}
+            None => {
+                let known: Vec<&str> =
+                    all.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains(text)).collect();
+                let names = if known.is_empty() { "? lists them".to_owned() } else { known.join(", ") };
+                self.note = Some(format!("no command {text:?}: {names}"));
+            }
+        }
+    }
+
+    /// Does what was asked. `true` if the screen is another now.
+    fn act(&mut self, action: Action, effects: &mut Vec<Effect>) -> bool {
+        let page = isize::try_from(view::page_rows(self)).unwrap_or(1).max(1);
+        match action {
+            Action::Screen(number) => {
+                let found = Screen::ALL.into_iter().find(|screen| screen.number() == number);
+                found.is_some_and(|screen| std::mem::replace(&mut self.screen, screen) != screen)
+            }
+            Action::NextScreen => self.turn(1),
+            Action::PreviousScreen => self.turn(Screen::ALL.len() - 1),
+            Action::Down => self.go(Move::By(1)),
+            Action::Up => self.go(Move::By(-1)),
+            Action::PageDown => self.go(Move::By(page)),
+            Action::PageUp => self.go(Move::By(-page)),
+            Action::First => self.go(Move::First),
+            Action::Last => self.go(Move::Last),
+            Action::Open => self.open(),
+            Action::Back => self.back(),
+            Action::Sort => self.sort(),
+            Action::Reverse => match self.screen {
+                Screen::Members => {
+                    self.members.reverse ^= true;
+                    true
+                }
+                Screen::Coordinators | Screen::Detectors => {
+                    self.counters.reverse ^= true;
+                    true
+                }
+                Screen::Failovers | Screen::Events => false,
+            },
+            Action::Filter => {
+                let text = self.filter().text().to_owned();
+                self.mode = Mode::Typing { what: Prompt::Filter, text };
+                true
+            }
+            Action::Palette => {
+                self.mode = Mode::Typing { what: Prompt::Palette, text: String::new() };
+                true
+            }
+            Action::FindNext => self.find(1),
+            Action::FindPrevious => self.find(-1),
+            Action::Freeze if self.replay.is_some() => self.play_or_stop(),
+            Action::Freeze => self.freeze(),
+            Action::Faster => self.speed(1),
+            Action::Slower => self.speed(-1),
+            Action::Record if self.replay.is_some() => {
+                self.note = Some("this is a recording already".to_owned());
+                true
+            }
+            Action::Record => {
+                effects.push(Effect::Record);
+                false
+            }
+            Action::StepBack | Action::StepForward | Action::EventBack | Action::EventForward => {
+                self.step(action)
+            }
+            Action::ZoomIn | Action::ZoomOut | Action::PanLeft | Action::PanRight => {
+                self.screen == Screen::Failovers && self.look_at(action)
+            }
+            Action::Mark => self.mark(),
+            Action::Theme => {
+                self.theme = self.theme.next();
+                self.note = Some(format!("theme {}", self.theme.name()));
+                true
+            }
+            Action::Help => {
+                self.mode = Mode::Help;
+                true
+            }
+            Action::Suspend => {
+                effects.push(Effect::Suspend);
+                true
+            }
+            Action::Redraw => {
+                effects.push(Effect::Redraw);
+                true
+            }
+            Action::Quit if self.owner => {
+                self.mode = Mode::Leaving;
+                true
+            }
+            Action::Quit => {
+                effects.push(Effect::Quit(false));
+                false
+            }
+            Action::QuitKeep => {
+                effects.push(Effect::Quit(true));
+                false
+            }
+        }
+    }
+
+    fn turn(&mut self, by: usize) -> bool {
+        let at = Screen::ALL.iter().position(|screen| *screen == self.screen).unwrap_or(0);
+        self.screen = Screen::ALL[(at + by) % Screen::ALL.len()];
+        true
+    }
+
+    fn go(&mut self, to: Move) -> bool {
+        match self.screen {
+            Screen::Members => {
+                let shown: Vec<Name> = view::members::rows(self).iter().map(|row| row.name).collect();
+                self.members.go(to, &shown)
+            }
+            Screen::Coordinators | Screen::Detectors => {
+                let rows = view::counters::rows(self, self.screen);
+                let shown: Vec<Name> = rows.iter().map(|row| row.name).collect();
+                self.counters.go(to, &shown)
+            }
+            Screen::Failovers => {
+                let shown: Vec<ViewId> = view::failovers::rows(self).iter().map(|f| f.view).collect();
+                // Without a selection the newest is shown.
+                self.failovers.selected = self.failovers.selected.or(shown.last().copied());
+                self.pan = 0;
+                self.failovers.go(to, &shown);
+                true
+            }
+            Screen::Events => {
+                let shown: Vec<(Name, u64)> =
+                    view::events::rows(self).iter().map(|event| (event.process, event.at.0)).collect();
+                self.events.go(to, &shown)
+            }
+        }
+    }
+
+    /// Another part of the time line.
+    fn look_at(&mut self, action: Action) -> bool {
+        let before = (self.zoom, self.pan);
+        match action {
+            Action::ZoomIn => self.zoom = (self.zoom + 1).min(ZOOM_MAX),
+            Action::ZoomOut => self.zoom = (self.zoom - 1).max(-ZOOM_MAX),
+            Action::PanLeft => self.pan = self.pan.saturating_sub(1),
+            _ => self.pan = self.pan.saturating_add(1).min(PAN_MAX),
+        }
+        before != (self.zoom, self.pan)
+    }
+
+    /// Compares other failovers with the selected one, or no more.
+    fn mark(&mut self) -> bool {
+        if self.screen != Screen::Failovers {
+            return false;
+        }
+        let shown: Vec<ViewId> = view::failovers::rows(self).iter().map(|f| f.view).collect();
+        let Some(newest) = shown.last().copied() else { return false };
+        let here = self.failovers.selected.filter(|view| shown.contains(view)).unwrap_or(newest);
+        self.marked = (self.marked != Some(here)).then_some(here);
+        let said = self.marked.map(|view| format!("view {view} is marked; others are compared with it"));
+        self.note = Some(said.unwrap_or("no failover is marked".to_owned()));
+        true
+    }
+
+    /// From a member to its events.
+    fn open(&mut self) -> bool {
+        if self.screen == Screen::Failovers {
+            self.screen = Screen::Events;
+            self.events = List::default();
+            let views = view::failovers::rows(self);
+            let selected = views.iter().find(|f| Some(f.view) == self.failovers.selected).or(views.last());
+            if let Some(first) = selected.and_then(|failover| failover.moments.first()) {
+                let id = (first.process, first.at.0);
+                self.events.selected = Some(id);
+            }
+            return true;
+        }
+        if self.screen != Screen::Members {
+            return false;
+        }
+        let rows = view::members::rows(self);
+        let names: Vec<Name> = rows.iter().map(|row| row.name).collect();
+        let Some(name) = names.get(self.members.place(&names)) else { return false };
+        self.events.filter = Filter::new(&format!("-l process={name}"));
+        self.events.selected = None;
+        self.screen = Screen::Events;
+        true
+    }
+
+    fn back(&mut self) -> bool {
+        if !self.filter().is_empty() {
+            self.set_filter("");
+            return true;
+        }
+        let screen = std::mem::replace(&mut self.screen, Screen::Members);
+        screen != Screen::Members
+    }
+
+    fn sort(&mut self) -> bool {
+        match self.screen {
+            Screen::Members => self.members.sort_next(view::members::COLUMNS.len()),
+            Screen::Coordinators | Screen::Detectors => {
+                self.counters.sort_next(view::counters::columns(self.screen).len());
+            }
+            Screen::Failovers | Screen::Events => return false,
+        }
+        true
+    }
+
+    /// To the next member that needs somebody.
+    fn find(&mut self, by: isize) -> bool {
+        if self.screen != Screen::Members {
+            return false;
+        }
+        let rows = view::members::rows(self);
+        let names: Vec<Name> = rows.iter().map(|row| row.name).collect();
+        let needs = |row: &&ProcessRow| {
+            row.life != Life::Runs || !matches!(self.data().status(row), Status::Ok | Status::Joining)
+        };
+        let wanted: Vec<usize> = (0..rows.len()).filter(|at| needs(&rows[*at])).collect();
+        let here = self.members.selected.as_ref().map(|_| self.members.place(&names));
+        let after = wanted.iter().find(|at| here.is_none_or(|here| **at > here)).or(wanted.first());
+        let before = wanted.iter().rfind(|at| here.is_none_or(|here| **at < here)).or(wanted.last());
+        match if by > 0 { after } else { before } {
+            Some(at) => self.members.selected = Some(names[*at]),
+            None => self.note = Some("no member needs anybody".to_owned()),
+        }
+        true
+    }
+
+    fn freeze(&mut self) -> bool {
+        self.frozen = match self.frozen.take() {
+            Some(_) => None,
+            None => {
+                let Some(sample) = &self.live.sample else { return false };
+                Some(Frozen { at: sample.at, data: self.live.clone() })
+            }
+        };
+        true
+    }
+
+    fn step(&mut self, action: Action) -> bool {
+        let Some(newest) = self.live.sample.as_ref().map(|sample| sample.at) else { return false };
+        let at = self.frozen.as_ref().map_or(newest, |frozen| frozen.at);
+        let found = match action {
+            Action::StepBack => self.store.before(at),
+            Action::StepForward => self.store.after(at),
+            Action::EventBack => self.store.change_before(at),
+            _ => self.store.change_after(at),
+        };
+        let found = found.map(|sample| sample.at);
+        self.stop();
+        match found {
+            Some(at) => self.freeze_at(at),
+            None => {
+                let end = matches!(action, Action::StepForward | Action::EventForward);
+                let live = if self.replay.is_some() {
+                    "the recording ends here"
+                } else {
+                    "this is the newest; Space goes on"
+                };
+                let what = if end { live } else { "nothing earlier is kept" };
+                self.note = Some(what.to_owned());
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,254 @@
+//! What the console is at one moment, and how an event changes it. Nothing here reads a cluster, a clock or a terminal:
+//! the same events give the same screens.
+
+pub(crate) mod data;
+pub(crate) mod failovers;
+pub(crate) mod filter;
+mod keys;
+pub(crate) mod replay;
+pub(crate) mod store;
+pub(crate) mod table;
+
+use crate::tui::input::Press;
+use crate::tui::poll::News;
+use crate::tui::theme::{Glyphs, Theme};
+use data::Data;
+use obol_fabric::{Instant, Name, Nanos, ViewId};
+use replay::Replay;
+use std::sync::Arc;
+use store::Store;
+use table::List;
+
+/// A cluster that was not read for so long is shown as stale.
+const STALE_AFTER: Nanos = Nanos::from_secs(1);
+
+/// The screens that there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Screen {
+    Members,
+    Failovers,
+    Coordinators,
+    Detectors,
+    Events,
+}
+
+impl Screen {
+    /// In the order of their numbers.
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Members, Self::Failovers, Self::Coordinators, Self::Detectors, Self::Events];
+
+    /// The key that shows it.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::Members => 1,
+            Self::Failovers => 3,
+            Self::Coordinators => 4,
+            Self::Detectors => 5,
+            Self::Events => 8,
+        }
+    }
+
+    /// Its title.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Members => "Members",
+            Self::Failovers => "Failovers",
+            Self::Coordinators => "Coordinators",
+            Self::Detectors => "Detectors",
+            Self::Events => "Events",
+        }
+    }
+}
+
+/// What is being typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prompt {
+    Filter,
+    Palette,
+}
+
+/// What keys mean now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Normal,
+    Help,
+    /// A line is typed.
+    Typing {
+        what: Prompt,
+        text: String,
+    },
+    /// Quitting would end the cluster, too.
+    Leaving,
+}
+
+/// What happens to the console.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Key(Press),
+    Resize(u16, u16),
+    News(News),
+    /// So late it is on the host's monotonic clock.
+    Tick(Instant),
+    /// A recording began (its file), or ended (why, or none if as asked).
+    Recording(Result<Option<String>, String>),
+}
+
+/// What the console wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// End; `true` leaves the screen's text in the terminal.
+    Quit(bool),
+    Suspend,
+    Redraw,
+    /// Begin a recording, or end it.
+    Record,
+}
+
+/// Samples as they were at an earlier moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    /// The newest sample that is shown.
+    pub(crate) at: Instant,
+    /// What follows from the samples up to it.
+    pub(crate) data: Data,
+}
+
+/// The whole console.
+#[derive(Clone, Debug)]
+pub(crate) struct Model {
+    pub(crate) cluster: Name,
+    pub(crate) theme: Theme,
+    pub(crate) glyphs: Glyphs,
+    pub(crate) size: (u16, u16),
+    pub(crate) screen: Screen,
+    pub(crate) mode: Mode,
+    /// Whether quitting ends the cluster, too.
+    pub(crate) owner: bool,
+    /// Follows the cluster, whatever is shown.
+    pub(crate) live: Data,
+    pub(crate) store: Store,
+    pub(crate) frozen: Option<Frozen>,
+    /// How a recording is played; none for a cluster that runs.
+    pub(crate) replay: Option<Replay>,
+    /// The file that is being recorded to.
+    pub(crate) recording: Option<String>,
+    /// Why the cluster can not be read now.
+    pub(crate) lost: Option<String>,
+    /// How late it is.
+    pub(crate) now: Instant,
+    pub(crate) members: List<Name>,
+    /// Selected by process and stamp.
+    pub(crate) events: List<(Name, u64)>,
+    /// The lists of counters.
+    pub(crate) counters: List<Name>,
+    /// Selected by the view without the dead.
+    pub(crate) failovers: List<ViewId>,
+    /// The failover that others are compared with.
+    pub(crate) marked: Option<ViewId>,
+    /// The time line's scale: each step is twice as fine; 0 shows all of it.
+    pub(crate) zoom: i8,
+    /// How many marks of the axis the time line is moved.
+    pub(crate) pan: u16,
+    /// What the last key did, if it needs saying.
+    pub(crate) note: Option<String>,
+}
+
+impl Model {
+    pub(crate) fn new(cluster: Name, theme: Theme, glyphs: Glyphs, owner: bool) -> Self {
+        Self {
+            cluster,
+            theme,
+            glyphs,
+            size: (0, 0),
+            screen: Screen::Members,
+            mode: Mode::Normal,
+            owner,
+            live: Data::default(),
+            store: Store::default(),
+            frozen: None,
+            replay: None,
+            recording: None,
+            lost: None,
+            now: Instant::ZERO,
+            members: List::default(),
+            events: List::default(),
+            counters: List::default(),
+            failovers: List::default(),
+            marked: None,
+            zoom: 0,
+            pan: 0,
+            note: None,
+        }
+    }
+
+    /// What is shown: the newest, or what was when the screen was frozen.
+    pub(crate) fn data(&self) -> &Data {
+        self.frozen.as_ref().map_or(&self.live, |frozen| &frozen.data)
+    }
+
+    /// How old the newest sample is, if that is too old.
+    pub(crate) fn stale(&self) -> Option<Nanos> {
+        let age = self.now.since(self.live.sample.as_ref()?.at);
+        (self.lost.is_some() || self.replay.is_none() && age > STALE_AFTER).then_some(age)
+    }
+
+    /// Takes an event. `true` if the screen is another now.
+    pub(crate) fn reduce(&mut self, event: Event, effects: &mut Vec<Effect>) -> bool {
+        match event {
+            Event::Key(press) => self.press(press, effects),
+            Event::Resize(width, height) => {
+                std::mem::replace(&mut self.size, (width, height)) != (width, height)
+            }
+            Event::News(News::Sample(sample)) => {
+                let sample = Arc::new(*sample);
+                self.now = sample.at.max(self.now);
+                let found = self.lost.take().is_some();
+                self.live.take(Arc::clone(&sample));
+                self.store.push(sample);
+                self.frozen.is_none() || found
+            }
+            Event::News(News::Lost { why }) => {
+                let changed = self.lost.as_ref() != Some(&why);
+                self.lost = Some(why);
+                changed
+            }
+            Event::Recording(how) => {
+                self.note = Some(match &how {
+                    Ok(Some(file)) => format!("recording to {file}"),
+                    Ok(None) => "the recording has ended".to_owned(),
+                    Err(why) => format!("not recording: {why}"),
+                });
+                self.recording = how.ok().flatten();
+                true
+            }
+            Event::Tick(now) if self.replay.is_some() => {
+                self.now = now.max(self.now);
+                self.play()
+            }
+            Event::Tick(now) => {
+                let before = self.stale();
+                self.now = now.max(self.now);
+                let shown = |age: Option<Nanos>| age.map(|age| age.0 / 1_000_000_000);
+                shown(before) != shown(self.stale())
+            }
+        }
+    }
+
+    /// Shows the samples up to this moment, and no later ones.
+    fn freeze_at(&mut self, at: Instant) {
+        let forward = self.frozen.take().filter(|frozen| frozen.at <= at);
+        let (mut data, from) = match forward {
+            Some(frozen) => (frozen.data, Some(frozen.at)),
+            None => (Data::default(), None),
+        };
+        for sample in self.store.iter() {
+            if sample.at <= at && from.is_none_or(|from| sample.at > from) {
+                data.take(Arc::clone(sample));
+            }
+        }
+        self.frozen = Some(Frozen { at, data });
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! What keys and news do to the console.
+
+use crate::tui::poll::News;
+use crate::tui::samples;
+use crate::tui::state::{Effect, Event, Mode, Model, Screen};
+use crate::tui::text;
+use crate::tui::view::tests::{broken, console, live, press};
+use obol_fabric::Instant;
+use obol_fabric::metrics::Counter;
+
+fn news(model: &mut Model, sample: crate::tui::poll::sample::Sample) -> bool {
+    model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new())
+}
+
+/// When the newest sample was read.
+fn newest(model: &Model) -> Instant {
+    model.live.sample.as_ref().expect("there is one").at
+}
+
+#[test]
+fn a_frozen_screen_stays_while_reading_goes_on() {
+    let mut model = live(100, 30);
+    press(&mut model, " ");
+    let shown = text(&model);
+    let later = Instant(newest(&model).0 + 250_000_000);
+    assert!(!news(&mut model, samples::degraded(later)), "nothing to draw");
+    let body = |text: &str| text.lines().take(20).collect::<Vec<_>>().join("\n");
+    assert_eq!(body(&text(&model)), body(&shown));
+    assert_eq!(newest(&model), later, "it was read all the same");
+    press(&mut model, " ");
+    assert!(text(&model).contains("app-2 down"));
+    assert!(model.live.events.iter().any(|event| event.a == 7), "no event was lost");
+}
+
+#[test]
+fn steps_lead_back_and_forth_to_the_same_screens() {
+    let mut model = broken(100, 30);
+    press(&mut model, "[");
+    let one = text(&model);
+    press(&mut model, "[");
+    let two = text(&model);
+    assert_ne!(one, two);
+    press(&mut model, "]");
+    assert_eq!(text(&model), one);
+    press(&mut model, "{");
+    assert_eq!(model.data().sample.as_ref().and_then(|s| s.view.as_ref()).map(|v| v.id.0), Some(7));
+    press(&mut model, "[");
+    assert_eq!(model.data().sample.as_ref().and_then(|s| s.view.as_ref()).map(|v| v.id.0), Some(6));
+    press(&mut model, "}");
+    assert_eq!(model.data().sample.as_ref().and_then(|s| s.view.as_ref()).map(|v| v.id.0), Some(7));
+    press(&mut model, " ");
+    assert!(model.frozen.is_none());
+}
+
+#[test]
+fn another_life_counts_from_zero_and_gives_no_rate_across() {
+    let mut model = live(100, 30);
+    let rate = |model: &Model| model.live.tracks[&samples::name("node-1")].rate(Counter::RenewalsOnTime);
+    assert!(rate(&model).is_some_and(|rate| (rate - 125.0).abs() < 4.0), "{:?}", rate(&model));
+    let mut at = newest(&model);
+    let mut restarted = |model: &mut Model, renewals| {
+        at.0 += 250_000_000;
+        let mut sample = samples::healthy(at);
+        let row = sample.processes.iter_mut().find(|p| p.name.as_str() == "node-1").expect("it is there");
+        row.pid += 1000;
+        row.counters[Counter::RenewalsOnTime as usize] = renewals;
+        news(model, sample);
+    };
+    restarted(&mut model, 5);
+    assert_eq!(rate(&model), None, "one look at a new life gives no rate");
+    restarted(&mut model, 30);
+    assert_eq!(rate(&model), Some(100.0));
+}
+
+#[test]
+fn what_is_not_read_is_told_and_what_was_read_stays() {
+    let mut model = live(100, 30);
+    let at = newest(&model);
+    assert!(!model.reduce(Event::Tick(Instant(at.0 + 900_000_000)), &mut Vec::new()), "not stale yet");
+    assert!(model.reduce(Event::Tick(Instant(at.0 + 3_000_000_000)), &mut Vec::new()));
+    assert!(text(&model).contains("STALE 3.0s"), "{}", text(&model));
+    assert!(text(&model).contains("node-1"));
+    assert!(news(&mut model, samples::healthy(Instant(at.0 + 3_100_000_000))));
+    assert!(text(&model).contains("LIVE"));
+}
+
+#[test]
+fn the_selection_follows_the_member() {
+    let mut model = broken(100, 30);
+    press(&mut model, "jjj");
+    let selected = model.members.selected.expect("a member");
+    press(&mut model, "ssS");
+    assert_eq!(model.members.selected, Some(selected));
+    press(&mut model, "n");
+    let needs = model.members.selected.expect("a member");
+    assert!(["app-2", "node-3", "app-3"].contains(&needs.as_str()), "{needs}");
+}
+
+#[test]
+fn the_palette_knows_actions_and_screens() {
+    let mut model = live(100, 30);
+    press(&mut model, ":events\n");
+    assert_eq!(model.screen, Screen::Events);
+    press(&mut model, ":mem\n");
+    assert_eq!(model.screen, Screen::Members);
+    press(&mut model, ":sor\n");
+    assert_eq!(model.members.sort, Some(0));
+    press(&mut model, ":fly\n");
+    assert!(model.note.as_ref().is_some_and(|note| note.contains("no command \"fly\"")));
+}
+
+#[test]
+fn quitting_asks_where_it_ends_the_cluster() {
+    let mut effects = Vec::new();
+    let quit = |model: &mut Model, effects: &mut Vec<Effect>, letter| {
+        let code = crossterm::event::KeyCode::Char(letter);
+        let event = crossterm::event::KeyEvent::new(code, crossterm::event::KeyModifiers::NONE);
+        let press = crate::tui::input::Press::of(event).expect("pressed");
+        model.reduce(Event::Key(press), effects);
+    };
+    let mut model = console(80, 24);
+    quit(&mut model, &mut effects, 'q');
+    assert_eq!(effects, [Effect::Quit(false)]);
+    effects.clear();
+    model.owner = true;
+    quit(&mut model, &mut effects, 'q');
+    assert_eq!((model.mode.clone(), effects.len()), (Mode::Leaving, 0));
+    quit(&mut model, &mut effects, 'n');
+    assert_eq!((model.mode.clone(), effects.len()), (Mode::Normal, 0));
+    quit(&mut model, &mut effects, 'q');
+    quit(&mut model, &mut effects, 'y');
+    assert_eq!(effects, [Effect::Quit(false)]);
+}

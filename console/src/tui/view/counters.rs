@@ -1,0 +1,225 @@
+//! Screens 4 and 5: what the coordinators decided, and who suspected whom, by the processes' own counters.
+//!
+//! ```text
+//! ┌─ Coordinators 3 ─────────────────────────────────────────────────────────────┐
+//! │   NAME     STATE  ROLE    VIEW  LAG  DECIDED  ABORTS  ADOPTED  TAKEOVERS  FENCES │
+//! │   coord-1  ok     leader    12    0       11       0        0          1      14 │
+//! └──────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Counters are of the process's life; one that was restarted counts from zero.
+
+use crate::tui::poll::sample::ProcessRow;
+use crate::tui::state::data::Data;
+use crate::tui::state::table::Key;
+use crate::tui::state::{Model, Screen};
+use crate::tui::theme::Role;
+use crate::tui::view::canvas::{Canvas, Cell, age, count};
+use crate::tui::view::events;
+use crate::tui::view::grid::{Column, Grid};
+use crate::tui::view::members::{page_rows, role};
+use obol_fabric::Nanos;
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::Kind as Event;
+use obol_membership::Kind;
+use ratatui::layout::Rect;
+
+/// A counter in a column: its head, what it counts, and whether anything but zero is worth a look.
+struct Counted {
+    head: &'static str,
+    counter: Counter,
+    warns: bool,
+}
+
+const fn counted(head: &'static str, counter: Counter, warns: bool) -> Counted {
+    Counted { head, counter, warns }
+}
+
+const COORDINATORS: [Counted; 8] = [
+    counted("DECIDED", Counter::Decisions, false),
+    counted("ABORTS", Counter::Aborts, true),
+    counted("ADOPTED", Counter::Adoptions, true),
+    counted("TAKEOVERS", Counter::Takeovers, false),
+    counted("FENCES", Counter::FencesRaised, false),
+    counted("BY WAIT", Counter::ClearedByWait, true),
+    counted("BY PROOF", Counter::ClearedByProof, false),
+    counted("CLEARS", Counter::ClearsSent, false),
+];
+
+const DETECTORS: [Counted; 8] = [
+    counted("NOTICED", Counter::NoticesReceived, false),
+    counted("SENT", Counter::NoticesSent, false),
+    counted("HEARTBEAT", Counter::HeartbeatSuspicions, true),
+    counted("PROGRESS", Counter::ProgressSuspicions, true),
+    counted("FALSE", Counter::FalseSuspicions, true),
+    counted("EXCLUDED", Counter::Exclusions, true),
+    counted("LINK ERRORS", Counter::LinkErrors, true),
+    counted("LOST", Counter::DatagramsLost, true),
+];
+
+/// Columns before the counters.
+const HEADS: usize = 5;
+
+fn of(screen: Screen) -> &'static [Counted] {
+    if screen == Screen::Coordinators { &COORDINATORS } else { &DETECTORS }
+}
+
+/// The columns of a screen, those that are needed least folding first.
+pub(crate) fn columns(screen: Screen) -> Vec<Column> {
+    let mut all = vec![
+        Column { head: "NAME", least: 8, right: false, fold: 0 },
+        Column { head: "STATE", least: 12, right: false, fold: 1 },
+        Column { head: "ROLE", least: 11, right: false, fold: 3 },
+        Column { head: "VIEW", least: 4, right: true, fold: 2 },
+        Column { head: "LAG", least: 3, right: true, fold: 2 },
+    ];
+    let counters = of(screen).iter().zip(4u8..);
+    all.extend(counters.map(|(c, fold)| Column { head: c.head, least: 6, right: true, fold }));
+    all
+}
+
+/// The rows that are shown, in their order.
+pub(crate) fn rows(model: &Model, screen: Screen) -> Vec<&ProcessRow> {
+    let data = model.data();
+    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+    let filter = &model.counters.filter;
+    let kept = |row: &&ProcessRow| {
+        (screen != Screen::Coordinators || row.kind == Kind::Coordinator)
+            && (filter.is_empty()
+                || filter.keeps(&[
+                    ("name", row.name.as_str()),
+                    ("kind", row.kind.name()),
+                    ("state", data.status(row).words().1),
+                ]))
+    };
+    let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
+    model.counters.arrange(&mut rows, |column, row| match column {
+        0 => Key::Text(row.name.to_string()),
+        1 => Key::Number(f64::from(data.status(row) as u8)),
+        2 => Key::Text(role_of(row, data).to_owned()),
+        3 => row.view.map_or(Key::Missing, |view| Key::Number(view.0 as f64)),
+        4 => lag(row, data).map_or(Key::Missing, |lag| Key::Number(lag as f64)),
+        at => of(screen).get(at - HEADS).map_or(Key::Missing, |c| Key::Number(row.counter(c.counter) as f64)),
+    });
+    rows
+}
+
+fn role_of(row: &ProcessRow, data: &Data) -> &'static str {
+    let leads = data.sample.as_ref().is_some_and(|sample| sample.leader == Some(row.name));
+    if leads { "leader" } else { row.kind.name() }
+}
+
+/// How many views it is behind the newest.
+fn lag(row: &ProcessRow, data: &Data) -> Option<u64> {
+    let newest = data.sample.as_ref()?.view.as_ref()?.id;
+    Some(newest.0.saturating_sub(row.view?.0))
+}
+
+fn cells(row: &ProcessRow, data: &Data, screen: Screen) -> Vec<Cell> {
+    let status = data.status(row);
+    let (sign, word) = status.words();
+    let leads = role_of(row, data);
+    let lag = lag(row, data);
+    let mut all = vec![
+        Cell::text(row.name.to_string()),
+        Cell::new(format!("{sign} {word}").trim_start().to_owned(), role(status)),
+        Cell::new(leads, if leads == "leader" { Role::Title } else { Role::Text }),
+        Cell::maybe(row.view.map(|view| view.to_string())),
+        lag.map_or(Cell::none(), |n| Cell::new(n.to_string(), if n > 0 { Role::Warn } else { Role::Text })),
+    ];
+    all.extend(of(screen).iter().map(|c| {
+        let n = row.counter(c.counter);
+        Cell::new(count(n), if c.warns && n > 0 { Role::Warn } else { Role::Text })
+    }));
+    all
+}
+
+/// Draws the screen. Below the list, if there is room: who accused whom, newest first.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let screen = model.screen;
+    let data = model.data();
+    let rows = rows(model, screen);
+    let list = &model.counters;
+    let names: Vec<_> = rows.iter().map(|row| row.name).collect();
+    let columns = columns(screen);
+    let (above, below) = split(model, area);
+    let grid = Grid {
+        columns: &columns,
+        sort: list.sort.filter(|at| *at < columns.len()).map(|column| (column, list.reverse)),
+        rows: rows.len(),
+        place: list.place(&names),
+        marked: list.selected.as_ref().is_some_and(|name| names.contains(name)),
+        tail: false,
+    };
+    let inside = if above.height < 4 {
+        above
+    } else {
+        let title = Cell::new(format!("{} {}", screen.name(), rows.len()), Role::Title);
+        let shown = grid.shown(page_rows(above));
+        let mut right = Vec::new();
+        if !list.filter.is_empty() {
+            right.push(format!("filter {}", list.filter.text()));
+        }
+        if shown.len() < rows.len() {
+            right.push(format!("{}-{} of {}", shown.start + 1, shown.end, rows.len()));
+        }
+        canvas.frame(above, &[title], &[Cell::new(right.join("  "), Role::Dim)])
+    };
+    if rows.is_empty() {
+        let why = if list.filter.is_empty() {
+            "nothing has been read yet"
+        } else {
+            "the filter keeps none; Esc clears it"
+        };
+        canvas.put(inside, inside.x + 2, inside.y, why, Role::Dim);
+    } else {
+        grid.draw(canvas, inside, |row| cells(rows[row], data, screen));
+    }
+    if let Some(below) = below {
+        accusations(model, canvas, below);
+    }
+}
+
+/// The list, and what is left below it.
+pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+    let rows = u16::try_from(rows(model, model.screen).len()).unwrap_or(u16::MAX);
+    let wanted = rows.saturating_add(3).max(4);
+    match body.height.checked_sub(wanted) {
+        Some(left) if left >= 4 => {
+            let below = Rect { y: body.y + wanted, height: left, ..body };
+            (Rect { height: wanted, ..body }, Some(below))
+        }
+        _ => (body, None),
+    }
+}
+
+/// Who accused whom, by which detector, newest first.
+fn accusations(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let told =
+        [Event::Notice, Event::Suspect, Event::Retract, Event::Excluded, Event::Takeover, Event::Abort];
+    let title =
+        if model.screen == Screen::Detectors { "Accusations" } else { "Takeovers, aborts, accusations" };
+    let inside =
+        canvas.frame(area, &[Cell::new(title, Role::Title)], &[Cell::new("newest first", Role::Dim)]);
+    let now = data.sample.as_ref().map(|sample| sample.at);
+    let rows = data.events.iter().rev().filter(|row| told.contains(&row.event));
+    let mut y = inside.y;
+    for row in rows.take(usize::from(inside.height)) {
+        let ago = now.map_or(Nanos::ZERO, |now| now.since(row.at));
+        let level = row.level.map_or("", |level| level.name());
+        let text = format!(
+            "{:>7} ago  {:<10} {:<9} {:<9}  {}",
+            age(ago),
+            row.process.as_str(),
+            row.event.name(),
+            level,
+            events::what(row, data)
+        );
+        canvas.put(inside, inside.x + 1, y, &text, Role::Text);
+        y += 1;
+    }
+    if y == inside.y {
+        canvas.put(inside, inside.x + 2, y, "none in the events that were read", Role::Dim);
+    }
+}

@@ -1,0 +1,169 @@
+//! Screen 8: the flight recorders of all processes, merged by their own stamps, oldest first.
+//!
+//! ```text
+//! ┌─ Events 812 ─────────────────────────────────────── filter process=app-1  30-62 of 62 ─┐
+//! │     TIME           AFTER   PROCESS   EVENT          LEVEL      WHAT                        │
+//! │   14:02:11.431277  +5.5us  coord-1   decide                    view 7                      │
+//! └────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::tui::poll::sample::EventRow;
+use crate::tui::state::Model;
+use crate::tui::state::data::Data;
+use crate::tui::theme::Role;
+use crate::tui::view::canvas::{Canvas, Cell, time_of_day};
+use crate::tui::view::grid::{Column, Grid};
+use crate::tui::view::members::page_rows;
+use obol_fabric::Incarnation;
+use obol_fabric::recorder::Kind as Event;
+use ratatui::layout::Rect;
+
+const COLUMNS: [Column; 6] = [
+    Column { head: "TIME", least: 16, right: false, fold: 2 },
+    Column { head: "AFTER", least: 8, right: true, fold: 5 },
+    Column { head: "PROCESS", least: 8, right: false, fold: 0 },
+    Column { head: "EVENT", least: 13, right: false, fold: 0 },
+    Column { head: "LEVEL", least: 9, right: false, fold: 4 },
+    Column { head: "WHAT", least: 10, right: false, fold: 1 },
+];
+
+/// What an event says, with names for incarnations.
+pub(crate) fn what(event: &EventRow, data: &Data) -> String {
+    let EventRow { event: kind, a, b, .. } = *event;
+    let who = |n| data.who(Incarnation(n));
+    let view = |more: &str| format!("view {a}{}", if b == 1 { more } else { "" });
+    match kind {
+        Event::Started => format!("generation {a}"),
+        Event::Notice => format!("{}, accused by {}", who(a), who(b)),
+        Event::Suspect | Event::Retract => who(a),
+        Event::Joined => format!("as {}", who(a)),
+        Event::Excluded | Event::Left => format!("{}, by view {b}", who(a)),
+        Event::Decide => view(", adopted"),
+        Event::ViewReceived => view(", by a jump"),
+        Event::Fenced => format!("base {a}, {b} holders by fence"),
+        Event::Clear => format!("base {a}"),
+        Event::ClockFast => format!("{} runs fast by {b} ppm or more", who(a)),
+        Event::ClockSlow => format!("{} runs slow by {b} ppm or more", who(a)),
+        Event::Propose
+        | Event::Active
+        | Event::LeaseLost
+        | Event::Takeover
+        | Event::Abort
+        | Event::Service => view(""),
+    }
+}
+
+/// How an event looks: what a failure brings about stands out.
+fn role(event: Event) -> Role {
+    match event {
+        Event::Notice | Event::Excluded | Event::LeaseLost => Role::Bad,
+        Event::Suspect | Event::Abort | Event::Takeover | Event::ClockFast | Event::ClockSlow => Role::Warn,
+        Event::Active | Event::Joined | Event::Clear => Role::Good,
+        _ => Role::Text,
+    }
+}
+
+/// The time of day of an event, by the sample's two clocks, to the microsecond.
+fn time(event: &EventRow, data: &Data) -> String {
+    let Some(sample) = data.sample.as_deref() else { return String::new() };
+    let unix = sample.unix.saturating_sub(sample.at.since(event.at).0);
+    time_of_day(unix)
+}
+
+/// The events that are shown, oldest first.
+pub(crate) fn rows(model: &Model) -> Vec<&EventRow> {
+    let data = model.data();
+    let filter = &model.events.filter;
+    let kept = |event: &&EventRow| {
+        filter.is_empty()
+            || filter.keeps(&[
+                ("process", event.process.as_str()),
+                ("kind", event.kind.name()),
+                ("event", event.event.name()),
+                ("level", event.level.map_or("", |level| level.name())),
+                ("what", &what(event, data)),
+            ])
+    };
+    data.events.iter().filter(kept).collect()
+}
+
+fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
+    let event = rows[at];
+    let after = at.checked_sub(1).map(|before| format!("+{}", event.at.since(rows[before].at)));
+    vec![
+        Cell::new(time(event, data), Role::Dim),
+        Cell::maybe(after),
+        Cell::text(event.process.to_string()),
+        Cell::new(event.event.name(), role(event.event)),
+        Cell::text(event.level.map_or("", |level| level.name())),
+        Cell::text(what(event, data)),
+    ]
+}
+
+/// Draws the screen. Without a selection it follows the newest event.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let rows = rows(model);
+    let list = &model.events;
+    let ids: Vec<_> = rows.iter().map(|event| (event.process, event.at.0)).collect();
+    let marked = list.selected.as_ref().is_some_and(|id| ids.contains(id));
+    let place = if marked { list.place(&ids) } else { rows.len().saturating_sub(1) };
+    let grid = Grid { columns: &COLUMNS, sort: None, rows: rows.len(), place, marked, tail: true };
+    let inside = if area.height < 4 {
+        area
+    } else {
+        let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
+        let shown = grid.shown(page_rows(area));
+        let mut right = Vec::new();
+        if !list.filter.is_empty() {
+            right.push(format!("filter {}", list.filter.text()));
+        }
+        if data.events_gone > 0 {
+            right.push(format!("{} older ones gone", data.events_gone));
+        }
+        right.push(format!("{}-{} of {}", (shown.start + 1).min(shown.end), shown.end, rows.len()));
+        canvas.frame(area, &[title], &[Cell::new(right.join("  "), Role::Dim)])
+    };
+    if rows.is_empty() {
+        let why = if list.filter.is_empty() {
+            "no event has been read yet"
+        } else {
+            "the filter keeps no event; Esc clears it"
+        };
+        canvas.put(inside, inside.x + 2, inside.y, why, Role::Dim);
+        return;
+    }
+    grid.draw(canvas, inside, |row| cells(&rows, row, data));
+}
+
+/// The newest events in a pane of another screen.
+pub(crate) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let inside = canvas.frame(
+        area,
+        &[Cell::new("Newest events", Role::Title)],
+        &[Cell::new("8 shows all", Role::Dim)],
+    );
+    let skip = data.events.len().saturating_sub(usize::from(inside.height));
+    let rows: Vec<&EventRow> = data.events.iter().skip(skip).collect();
+    if rows.is_empty() {
+        canvas.put(inside, inside.x + 2, inside.y, "no event has been read yet", Role::Dim);
+    }
+    for (y, at) in (inside.y..).zip(0..rows.len()) {
+        let row = cells(&rows, at, data);
+        let [time, after, process, event, level, what] = &row[..] else { continue };
+        let mut x = inside.x + 2;
+        for (cell, wide, right) in [
+            (time, 16, false),
+            (after, 9, true),
+            (process, 10, false),
+            (event, 14, false),
+            (level, 10, false),
+            (what, 0, false),
+        ] {
+            let from = if right { x + (wide - 1u16).saturating_sub(cell.width()) } else { x };
+            canvas.put(inside, from, y, &cell.text, cell.role);
+            x += wide + u16::from(right);
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! Screen 3: failovers, and the time line of the selected one.
+//!
+//! ```text
+//! ┌─ Failovers 3 ────────────────────────────────────────────── median 156us ─┐
+//! │   TIME             VIEW  DEAD        LEVEL     DECIDED BY  TOTAL   LAST    │
+//! │ ▸ 14:02:11.431277  7     app-2 (7)   deadbeat  coord-1     156us   app-1   │
+//! └────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ Time line of view 7 ──────────── 2.00us/column  +/- zoom  h/l pan ───────┐
+//! │ us        0         20        40        60                                 │
+//! │ coord-1   N─P───D─F C                                                      │
+//! │ app-1                                 A S                                  │
+//! │ phase     propose 5.00us  decide 13.0us  fence 12.0us  clear 1.00us ...    │
+//! │ median    ...                                                              │
+//! │ stamps of one host: error 0ns. Last: app-1, 125us after CLEAR              │
+//! └────────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::tui::state::Model;
+use crate::tui::state::data::Data;
+use crate::tui::state::failovers::{self, Failover, PHASES};
+use crate::tui::theme::Role;
+use crate::tui::view::canvas::{Canvas, Cell, time_of_day};
+use crate::tui::view::grid::{Column, Grid};
+use crate::tui::view::members::page_rows;
+use obol_fabric::recorder::Kind as Event;
+use obol_fabric::{Instant, Nanos};
+use ratatui::layout::Rect;
+
+const COLUMNS: [Column; 7] = [
+    Column { head: "TIME", least: 16, right: false, fold: 3 },
+    Column { head: "VIEW", least: 4, right: true, fold: 0 },
+    Column { head: "DEAD", least: 12, right: false, fold: 0 },
+    Column { head: "LEVEL", least: 9, right: false, fold: 2 },
+    Column { head: "DECIDED BY", least: 10, right: false, fold: 4 },
+    Column { head: "TOTAL", least: 6, right: true, fold: 1 },
+    Column { head: "LAST", least: 8, right: false, fold: 5 },
+];
+
+/// The list leaves the time line at least this height, or there is none.
+const LINE_LEAST: u16 = 8;
+/// The list is at most so high while there is a time line.
+const LIST_MOST: u16 = 10;
+/// Columns of the time line's names.
+const NAMES_WIDE: u16 = 10;
+/// Columns of a phase's name and time.
+const PHASE_WIDE: u16 = 16;
+/// The names where there is no room for the whole ones.
+const PHASES_SHORT: [&str; 5] = ["prop", "dec", "fence", "clear", "act"];
+/// Columns between two marks of the axis.
+const MARK_EVERY: u16 = 10;
+
+/// The failovers that are shown, oldest first.
+pub(crate) fn rows(model: &Model) -> Vec<Failover> {
+    let data = model.data();
+    let filter = &model.failovers.filter;
+    let mut all = failovers::all(data);
+    if !filter.is_empty() {
+        all.retain(|failover| {
+            let level = failover.dead.first().and_then(|dead| dead.level);
+            filter.keeps(&[
+                ("dead", &dead(failover, data)),
+                ("level", level.map_or("", |level| level.name())),
+                ("coordinator", failover.decider.as_str()),
+            ])
+        });
+    }
+    all
+}
+
+/// The list, and what is left for the time line below it.
+pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+    let rows = u16::try_from(rows(model).len()).unwrap_or(u16::MAX);
+    let wanted = rows.saturating_add(3).clamp(4, LIST_MOST);
+    if rows == 0 || body.height < wanted + LINE_LEAST {
+        return (body, None);
+    }
+    let below = Rect { y: body.y + wanted, height: body.height - wanted, ..body };
+    (Rect { height: wanted, ..body }, Some(below))
+}
+
+fn dead(failover: &Failover, data: &Data) -> String {
+    let names: Vec<String> = failover.dead.iter().map(|dead| data.who(dead.who)).collect();
+    names.join(", ")
+}
+
+/// A span, or that it is not known.
+fn span(value: Option<Nanos>) -> String {
+    value.map_or("--".to_owned(), |value| value.to_string())
+}
+
+fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
+    let level = failover.dead.first().and_then(|dead| dead.level);
+    let time = data.sample.as_deref().map(|sample| {
+        let unix = sample.unix.saturating_sub(sample.at.since(failover.began).0);
+        time_of_day(unix)
+    });
+    vec![
+        Cell::new(time.unwrap_or_default(), Role::Dim),
+        Cell::text(failover.view.to_string()),
+        Cell::new(dead(failover, data), Role::Bad),
+        Cell::maybe(level.map(|level| level.name())),
+        Cell::text(failover.decider.to_string()),
+        Cell::maybe(failover.total().map(|total| total.to_string())),
+        Cell::maybe(failover.last_active().map(|(name, _)| name.to_string())),
+    ]
+}
+
+/// Draws the screen. Without a selection it is about the newest failover.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let rows = rows(model);
+    let list = &model.failovers;
+    let views: Vec<_> = rows.iter().map(|failover| failover.view).collect();
+    let marked = list.selected.as_ref().is_some_and(|view| views.contains(view));
+    let place = if marked { list.place(&views) } else { rows.len().saturating_sub(1) };
+    let grid = Grid { columns: &COLUMNS, sort: None, rows: rows.len(), place, marked, tail: true };
+    let (above, below) = split(model, area);
+    let (phases, total) = failovers::medians(&rows);
+    let inside = if above.height < 4 {
+        above
+    } else {
+        let shown = grid.shown(page_rows(above));
+        let mut right = Vec::new();
+        if !list.filter.is_empty() {
+            right.push(format!("filter {}", list.filter.text()));
+        }
+        if let Some(total) = total {
+            right.push(format!("median {total}"));
+        }
+        if shown.len() < rows.len() {
+            right.push(format!("{}-{} of {}", shown.start + 1, shown.end, rows.len()));
+        }
+        let title = Cell::new(format!("Failovers {}", rows.len()), Role::Title);
+        canvas.frame(above, &[title], &[Cell::new(right.join("  "), Role::Dim)])
+    };
+    if rows.is_empty() {
+        let why = if list.filter.is_empty() {
+            "no failover in the events that were read; `obol kill app-1` makes one"
+        } else {
+            "the filter keeps no failover; Esc clears it"
+        };
+        canvas.put(inside, inside.x + 2, inside.y, why, Role::Dim);
+        return;
+    }
+    grid.draw(canvas, inside, |row| cells(&rows[row], data));
+    if let (Some(below), Some(failover)) = (below, rows.get(place)) {
+        line(model, canvas, below, failover, &rows, phases);
+    }
+}
+
+/// The sign of a moment.
+const fn sign(event: Event) -> &'static str {
+    match event {
+        Event::Notice => "N",
+        Event::Propose => "P",
+        Event::Decide => "D",
+        Event::Fenced => "F",
+        Event::Clear => "C",
+        Event::ViewReceived => "v",
+        Event::Active => "A",
+        Event::Service => "S",
+        _ => "*",
+    }
+}
+
+/// How much time a column stands for: the whole failover fits, times the zoom.
+fn per_column(failover: &Failover, columns: u16, zoom: i8) -> f64 {
+    let end = failover.moments.last().map_or(failover.began, |moment| moment.at);
+    let whole = end.since(failover.began).0.max(1) as f64;
+    let fit = whole / f64::from(columns.saturating_sub(2).max(1));
+    (fit * 2f64.powi(i32::from(-zoom))).max(1.0)
+}
+
+/// The time line of one failover, from the notice at its decider on.
+fn line(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+    failover: &Failover,
+    all: &[Failover],
+    medians: [Option<Nanos>; 5],
+) {
+    let columns = area.width.saturating_sub(2 + NAMES_WIDE + 1);
+    let unit = per_column(failover, columns, model.zoom);
+    let right = format!("{}/column  +/- zoom  h/l pan  m mark", Nanos(unit.round() as u64));
+    let title = Cell::new(format!("Time line of view {}", failover.view), Role::Title);
+    let inside = canvas.frame(area, &[title], &[Cell::new(right, Role::Dim)]);
+    let compared =
+        model.marked.and_then(|view| all.iter().find(|f| f.view == view && f.view != failover.view));
+    let foot = 3 + u16::from(compared.is_some());
+    let lines = inside.height.saturating_sub(1 + foot);
+    let left = inside.x + 1 + NAMES_WIDE;
+    let from = f64::from(model.pan) * f64::from(MARK_EVERY) * unit;
+    axis(canvas, inside, left, from, unit);
+    let column = |at: Instant| {
+        let x = (at.since(failover.began).0 as f64 - from) / unit;
+        (x >= 0.0 && x < f64::from(columns)).then(|| left + x as u16)
+    };
+    let names = failover.processes();
+    for (y, name) in (inside.y + 1..).zip(names.iter().take(usize::from(lines))) {
+        canvas.put(inside, inside.x + 1, y, name.as_str(), Role::Text);
+        let mine: Vec<_> = failover.moments.iter().filter(|m| m.process == *name).collect();
+        let ends = (mine.first().and_then(|m| column(m.at)), mine.last().and_then(|m| column(m.at)));
+        if let (Some(first), Some(last)) = ends {
+            let across = canvas.glyphs.across.repeat(usize::from(last - first));
+            canvas.put(inside, first, y, &across, Role::Dim);
+        }
+        for moment in mine {
+            if let Some(x) = column(moment.at) {
+                let role = if moment.event == Event::Active { Role::Good } else { Role::Title };
+                canvas.put(inside, x, y, sign(moment.event), role);
+            }
+        }
+    }
+    if names.len() > usize::from(lines) && lines > 0 {
+        let more = format!("{} more processes", names.len() - usize::from(lines) + 1);
+        let y = inside.y + lines;
+        canvas.blank(Rect { x: inside.x, width: inside.width, ..area }, y);
+        canvas.put(inside, inside.x + 1, y, &more, Role::Dim);
+    }
+    let mut y = inside.bottom().saturating_sub(foot);
+    let mut row = |canvas: &mut Canvas<'_>, name: &str, values: [Option<Nanos>; 5], role| {
+        canvas.put(inside, inside.x + 1, y, name, Role::Dim);
+        let mut x = left;
+        let names = if columns < 5 * PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
+        for (phase, value) in names.iter().zip(values) {
+            canvas.put(inside, x, y, &format!("{phase} {}", span(value)), role);
+            x += if columns < 5 * PHASE_WIDE { PHASE_WIDE - 4 } else { PHASE_WIDE };
+        }
+        y += 1;
+    };
+    row(canvas, "phases", failover.phases(), Role::Text);
+    row(canvas, "median", medians, Role::Dim);
+    if let Some(other) = compared {
+        row(canvas, &format!("view {}", other.view), other.phases(), Role::Warn);
+    }
+    let last = failover.last_active().map_or("nobody became active".to_owned(), |(name, _)| {
+        let after = span(failover.phases()[4]);
+        format!("critical path: {} decides, {name} is active last, {after} after CLEAR", failover.decider)
+    });
+    let text = format!("{last}. Stamps of one clock: no error between them");
+    canvas.put(inside, inside.x + 1, y, &text, Role::Dim);
+}
+
+/// The axis: a figure at every tenth column.
+fn axis(canvas: &mut Canvas<'_>, inside: Rect, left: u16, from: f64, unit: f64) {
+    canvas.put(inside, inside.x + 1, inside.y, "after", Role::Dim);
+    let mut x = left;
+    while x + MARK_EVERY <= inside.right() {
+        let at = from + f64::from(x - left) * unit;
+        let text = if at == 0.0 { "0".to_owned() } else { Nanos(at.round() as u64).to_string() };
+        canvas.put(inside, x, inside.y, &text, Role::Dim);
+        x += MARK_EVERY;
+    }
+}

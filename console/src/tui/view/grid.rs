@@ -1,0 +1,109 @@
+//! Lists with columns: which columns fit, how wide they are, which page is shown.
+
+use crate::tui::state::table::page;
+use crate::tui::theme::Role;
+use crate::tui::view::canvas::{Canvas, Cell, width};
+use ratatui::layout::Rect;
+use std::ops::Range;
+
+/// A column of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    /// Its head.
+    pub(crate) head: &'static str,
+    /// The width that it has at least, so that it does not jump about as values change.
+    pub(crate) least: u16,
+    /// Numbers lean right.
+    pub(crate) right: bool,
+    /// When there is no room, the columns with the highest number go first.
+    pub(crate) fold: u8,
+}
+
+/// Between two columns.
+const GAP: u16 = 2;
+/// Before the first column: the selected row's mark.
+const MARK: u16 = 2;
+
+/// A list as it is drawn.
+pub(crate) struct Grid<'a> {
+    pub(crate) columns: &'a [Column],
+    /// The column that it is sorted by, and whether the other way round.
+    pub(crate) sort: Option<(usize, bool)>,
+    /// How many rows there are.
+    pub(crate) rows: usize,
+    /// The selected row's place.
+    pub(crate) place: usize,
+    /// Whether anything was selected; the mark is only shown then.
+    pub(crate) marked: bool,
+    /// Whether the end is shown as long as nothing is selected.
+    pub(crate) tail: bool,
+}
+
+impl Grid<'_> {
+    /// Draws the page that shows the selected row: a line of heads, then rows.
+    pub(crate) fn draw(&self, canvas: &mut Canvas<'_>, area: Rect, row: impl Fn(usize) -> Vec<Cell>) {
+        if area.height == 0 {
+            return;
+        }
+        // Without room for both, a row says more than the heads.
+        let heads = u16::from(area.height > 1);
+        let shown = self.shown(usize::from(area.height - heads));
+        let first = shown.start;
+        let cells: Vec<Vec<Cell>> = shown.map(row).collect();
+        let fits = self.fit(area.width, &cells);
+        let mut x = area.x + MARK;
+        for &(at, wide) in &fits {
+            let column = &self.columns[at];
+            let (text, role) = match self.sort {
+                Some((sorted, reverse)) if sorted == at => {
+                    (format!("{}{}", column.head, if reverse { '^' } else { 'v' }), Role::Title)
+                }
+                _ => (column.head.to_owned(), Role::Dim),
+            };
+            if heads == 1 {
+                let from = if column.right { x + wide.saturating_sub(width(&text)) } else { x };
+                canvas.put(area, from, area.y, &text, role);
+            }
+            for (y, cells) in (area.y + heads..).zip(&cells) {
+                let Some(cell) = cells.get(at) else { continue };
+                let from = if column.right { x + wide.saturating_sub(cell.width()) } else { x };
+                let cut = Rect { width: (x + wide).min(area.right()).saturating_sub(area.x), ..area };
+                canvas.put(cut, from, y, &cell.text, cell.role);
+            }
+            x += wide + GAP;
+        }
+        if self.marked && (first..first + cells.len()).contains(&self.place) {
+            let y = area.y + heads + u16::try_from(self.place - first).unwrap_or(0);
+            canvas.shade(area, y, Role::Selected);
+            let here = canvas.glyphs.here;
+            canvas.put(area, area.x, y, here, Role::Selected);
+        }
+    }
+
+    /// The rows that a page of this height shows.
+    pub(crate) fn shown(&self, height: usize) -> Range<usize> {
+        if self.tail && !self.marked {
+            return self.rows.saturating_sub(height)..self.rows;
+        }
+        page(self.place, self.rows, height)
+    }
+
+    /// The columns that fit, with their widths.
+    fn fit(&self, room: u16, rows: &[Vec<Cell>]) -> Vec<(usize, u16)> {
+        let wide = |at: usize| {
+            let column = &self.columns[at];
+            // The mark of the sorted column must fit, too.
+            let head = width(column.head) + u16::from(self.sort.is_some_and(|(sorted, _)| sorted == at));
+            let cells = rows.iter().filter_map(|row| Some(row.get(at)?.width())).max().unwrap_or(0);
+            head.max(column.least).max(cells)
+        };
+        let mut fits: Vec<(usize, u16)> = (0..self.columns.len()).map(|at| (at, wide(at))).collect();
+        let total = |fits: &[(usize, u16)]| MARK + fits.iter().map(|(_, wide)| wide + GAP).sum::<u16>();
+        while fits.len() > 1 && total(&fits) > room + GAP {
+            let last = (0..fits.len()).rev().max_by_key(|at| self.columns[fits[*at].0].fold);
+            let Some(last) = last else { break };
+            fits.remove(last);
+        }
+        fits
+    }
+}

@@ -1,0 +1,78 @@
+//! The help: every key, in two columns of groups if there is room, over the middle of the screen.
+
+use crate::tui::input::{BINDINGS, Group};
+use crate::tui::state::Screen;
+use crate::tui::theme::Role;
+use crate::tui::view::canvas::{Canvas, Cell};
+use ratatui::layout::Rect;
+
+/// The column of the explanations.
+const KEYS_WIDE: u16 = 12;
+/// A column of groups.
+const GROUP_WIDE: u16 = 38;
+
+/// A line of the help.
+enum Line {
+    Title(&'static str),
+    Key(String, String),
+    Empty,
+}
+
+fn lines(gaps: bool) -> Vec<Line> {
+    let mut all = Vec::new();
+    for group in Group::ALL {
+        if gaps && !all.is_empty() {
+            all.push(Line::Empty);
+        }
+        all.push(Line::Title(group.name()));
+        if group == Group::Screens && !gaps {
+            let numbers = Screen::ALL.map(|s| s.number().to_string());
+            all.push(Line::Key(numbers.join(" "), "the screens".to_owned()));
+        } else if group == Group::Screens {
+            let names = Screen::ALL.map(|s| Line::Key(s.number().to_string(), s.name().to_lowercase()));
+            all.extend(names);
+        }
+        for binding in BINDINGS.iter().filter(|binding| binding.group == group) {
+            let keys: Vec<String> = binding.keys.iter().map(|press| press.name()).collect();
+            all.push(Line::Key(keys.join(" "), binding.help.to_owned()));
+        }
+    }
+    all
+}
+
+/// Draws the help over an area.
+pub(crate) fn draw(canvas: &mut Canvas<'_>, area: Rect) {
+    let two = area.width >= 2 * GROUP_WIDE + 4;
+    let whole = lines(true);
+    let room = usize::from(area.height.saturating_sub(2)) * if two { 2 } else { 1 };
+    let lines = if whole.len() <= room { whole } else { lines(false) };
+    let wide = if two { 2 * GROUP_WIDE + 4 } else { GROUP_WIDE + 4 };
+    let rows = if two { lines.len().div_ceil(2) } else { lines.len() };
+    let width = wide.min(area.width);
+    let height = u16::try_from(rows + 2).unwrap_or(u16::MAX).min(area.height);
+    let place =
+        Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    for y in place.top()..place.bottom() {
+        canvas.blank(place, y);
+    }
+    let right = [Cell::new("any key closes", Role::Dim)];
+    let inside = canvas.frame(place, &[Cell::new("Keys", Role::Title)], &right);
+    for (at, line) in lines.iter().enumerate() {
+        let column = at / rows.max(1);
+        let x = inside.x + 1 + u16::try_from(column).unwrap_or(0) * GROUP_WIDE;
+        let y = inside.y + u16::try_from(at % rows.max(1)).unwrap_or(0);
+        if y >= inside.bottom() {
+            continue;
+        }
+        match line {
+            Line::Title(title) => {
+                canvas.put(inside, x, y, title, Role::Title);
+            }
+            Line::Key(keys, help) => {
+                canvas.put(inside, x, y, keys, Role::Key);
+                canvas.put(inside, x + KEYS_WIDE, y, help, Role::Text);
+            }
+            Line::Empty => {}
+        }
+    }
+}

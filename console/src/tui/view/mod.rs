@@ -1,0 +1,286 @@
+//! The screens: pure functions of the model. One file a screen; this one has what all of them share.
+//!
+//! ```text
+//!  OBOL default  ok healthy  view 12 (9)  leader coord-1          LIVE  14:02:11.4Z    header
+//!  1 Members  8 Events                                            READ-ONLY  ? help    tabs
+//!  ! coord-2 is frozen (stopped)                                                       reasons
+//! ┌─ ... ────────────────────────────────────────────────────────────────────────────┐
+//! │ the screen                                                                       │
+//! └──────────────────────────────────────────────────────────────────────────────────┘
+//!  j/k select  Enter its events  / filter                        36 reads 21kB 0.4ms   footer
+//! ```
+//!
+//! What there is no room for goes in this order: footer, reasons but one, tabs, frames, reasons. The header stays.
+
+mod canvas;
+pub(crate) mod counters;
+pub(crate) mod events;
+pub(crate) mod failovers;
+mod grid;
+mod help;
+pub(crate) mod members;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::tui::input::{Action, hint};
+use crate::tui::state::{Mode, Model, Prompt, Screen};
+use crate::tui::theme::Role;
+use canvas::{Canvas, Cell, age, clock, count, width};
+use obol_chaos::observe::Health;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+/// From this height on there are tabs.
+const TABS_FROM: u16 = 5;
+/// From this height on there is a footer.
+const FOOTER_FROM: u16 = 9;
+/// At most so many reasons are shown at once.
+const REASONS_MAX: u16 = 3;
+/// The member list leaves the events below it at least this height, or there are none.
+const EVENTS_LEAST: u16 = 5;
+
+/// Where things are.
+struct Areas {
+    header: Rect,
+    tabs: Rect,
+    reasons: Rect,
+    body: Rect,
+    footer: Rect,
+}
+
+impl Areas {
+    fn of(model: &Model) -> Self {
+        let (width, height) = model.size;
+        let mut y = 0;
+        let mut take = |n: u16| {
+            let n = n.min(height - y);
+            let area = Rect { x: 0, y, width, height: n };
+            y += n;
+            area
+        };
+        let header = take(1);
+        let tabs = take(u16::from(height >= TABS_FROM));
+        let wanted = u16::try_from(reasons(model).len()).unwrap_or(REASONS_MAX);
+        let most = if height >= FOOTER_FROM + REASONS_MAX { REASONS_MAX } else { u16::from(height >= 3) };
+        let reasons = take(wanted.min(most));
+        let footer = u16::from(height >= FOOTER_FROM || model.mode != Mode::Normal && height > 1);
+        let body = take(height.saturating_sub(reasons.bottom() + footer));
+        let footer = take(footer);
+        Self { header, tabs, reasons, body, footer }
+    }
+}
+
+/// How many rows of the shown list fit the screen.
+pub(crate) fn page_rows(model: &Model) -> usize {
+    let body = Areas::of(model).body;
+    match model.screen {
+        Screen::Members => members::page_rows(split(model, body).0),
+        Screen::Failovers => members::page_rows(failovers::split(model, body).0),
+        Screen::Coordinators | Screen::Detectors => members::page_rows(counters::split(model, body).0),
+        Screen::Events => members::page_rows(body),
+    }
+}
+
+/// The member list, and what is left for the events below it.
+fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+    let rows = model.data().sample.as_ref().map_or(0, |sample| sample.processes.len());
+    let wanted = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3).max(5);
+    let Some(left) = body.height.checked_sub(wanted).filter(|left| *left >= EVENTS_LEAST) else {
+        return (body, None);
+    };
+    let below = Rect { y: body.y + wanted, height: left, ..body };
+    (Rect { height: wanted, ..body }, Some(below))
+}
+
+/// Draws everything.
+pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
+    let mut canvas = Canvas { buffer, theme: model.theme, glyphs: model.glyphs };
+    let areas = Areas::of(model);
+    header(model, &mut canvas, areas.header);
+    tabs(model, &mut canvas, areas.tabs);
+    for (y, (sign, text, role)) in (areas.reasons.y..areas.reasons.bottom()).zip(reasons(model)) {
+        canvas.put(areas.reasons, 1, y, &format!("{sign} {text}"), role);
+    }
+    match model.screen {
+        Screen::Members => {
+            let (list, below) = split(model, areas.body);
+            members::draw(model, &mut canvas, list);
+            if let Some(below) = below {
+                events::newest(model, &mut canvas, below);
+            }
+        }
+        Screen::Failovers => failovers::draw(model, &mut canvas, areas.body),
+        Screen::Coordinators | Screen::Detectors => counters::draw(model, &mut canvas, areas.body),
+        Screen::Events => events::draw(model, &mut canvas, areas.body),
+    }
+    footer(model, &mut canvas, areas.footer);
+    if model.mode == Mode::Help {
+        help::draw(&mut canvas, areas.tabs.union(areas.body));
+    }
+}
+
+/// What keeps the cluster from being healthy, and the console from seeing it.
+fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
+    let mut all = Vec::new();
+    if let Some(why) = &model.lost {
+        let seen = model.stale().map_or(String::new(), |since| format!(" (last read {} ago)", age(since)));
+        all.push(("?", format!("{why}{seen}"), Role::Stale));
+    }
+    if let Some(sample) = &model.data().sample {
+        let role = if sample.health == Health::Unreachable { Role::Bad } else { Role::Warn };
+        all.extend(sample.reasons.iter().map(|reason| ("!", reason.clone(), role)));
+    }
+    all
+}
+
+/// What the header says, with what goes first when there is no room.
+fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let sample = model.data().sample.as_deref();
+    let health = match sample.map(|sample| sample.health) {
+        _ if model.lost.is_some() || sample.is_none() => Cell::new("? not read", Role::Stale),
+        Some(Health::Healthy) => Cell::new("ok healthy", Role::Good),
+        Some(health @ Health::Degraded) => Cell::new(format!("! {}", health.name()), Role::Warn),
+        Some(health @ Health::Unreachable) => Cell::new(format!("x {}", health.name()), Role::Bad),
+        None => Cell::none(),
+    };
+    let view = sample.and_then(|sample| sample.view.as_ref());
+    let view =
+        view.map_or("view --".to_owned(), |view| format!("view {} ({} members)", view.id, view.members));
+    let leader = sample.and_then(|sample| sample.leader).map_or("--".to_owned(), |name| name.to_string());
+    let feed = match (&model.frozen, model.stale()) {
+        _ if model.replay.is_some() => Cell::new("REPLAY", Role::Title),
+        (Some(_), _) => Cell::new("FROZEN", Role::Armed),
+        (None, Some(old)) => Cell::new(format!("STALE {}", age(old)), Role::Stale),
+        (None, None) if sample.is_none() => Cell::new("WAITING", Role::Stale),
+        (None, None) => Cell::new("LIVE", Role::Good),
+    };
+    let time = sample.map_or(String::new(), |sample| clock(sample.unix));
+    let recording = Cell::new(if model.recording.is_some() { "REC" } else { "" }, Role::Armed);
+    // The smaller the number, the longer a part stays.
+    let mut parts = vec![
+        (5, Cell::new("OBOL", Role::Title)),
+        (3, Cell::new(model.cluster.to_string(), Role::Title)),
+        (0, health),
+        (2, Cell::text(view)),
+        (4, Cell::text(format!("leader {leader}"))),
+        (7, recording),
+        (1, feed),
+        (6, Cell::new(time, Role::Dim)),
+    ];
+    parts.retain(|(_, cell)| !cell.text.is_empty());
+    let total = |parts: &[(u8, Cell)]| parts.iter().map(|(_, cell)| cell.width() + 2).sum::<u16>();
+    while parts.len() > 1 && total(&parts) > area.width.saturating_add(1) {
+        let Some(most) = (0..parts.len()).max_by_key(|at| parts[*at].0) else { break };
+        parts.remove(most);
+    }
+    // How the screen is fed, and the time, lean right.
+    let right = parts.iter().position(|(rank, _)| matches!(rank, 1 | 6 | 7)).unwrap_or(parts.len());
+    let mut x = area.x + u16::from(area.width > 12);
+    for (at, (_, cell)) in parts.iter().enumerate() {
+        if at == right {
+            let wide: u16 = parts[at..].iter().map(|(_, cell)| cell.width() + 2).sum::<u16>() - 1;
+            x = x.max(area.right().saturating_sub(wide));
+        }
+        x = canvas.put(area, x, area.y, &cell.text, cell.role) + 2;
+    }
+}
+
+fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let hints = [
+        Cell::new(hint(Action::Help), Role::Key),
+        Cell::new(" help  ", Role::Dim),
+        Cell::new(hint(Action::Quit), Role::Key),
+        Cell::new(" quit", Role::Dim),
+    ];
+    let hints_wide: u16 = hints.iter().map(Cell::width).sum();
+    let names: u16 = Screen::ALL.iter().map(|screen| width(screen.name()) + 4).sum();
+    // Without room for all names, only the shown screen has its own.
+    let short = names + hints_wide + 2 > area.width;
+    let mut x = area.x + 1;
+    for screen in Screen::ALL {
+        let shown = screen == model.screen;
+        let (key, name) = if shown { (Role::Title, Role::Title) } else { (Role::Key, Role::Dim) };
+        let number =
+            if shown && !short { format!("[{}", screen.number()) } else { screen.number().to_string() };
+        x = canvas.put(area, x, area.y, &number, key);
+        if shown || !short {
+            x = canvas.put(area, x, area.y, &format!(" {}", screen.name()), name);
+        }
+        if shown && !short {
+            x = canvas.put(area, x, area.y, "]", key);
+        }
+        x += if short { 1 } else { 2 };
+    }
+    if area.right() > x + hints_wide {
+        canvas.line(area, area.right() - hints_wide - 1, area.y, &hints);
+    }
+}
+
+fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let line = |canvas: &mut Canvas<'_>, text: &str, role| canvas.put(area, area.x + 1, area.y, text, role);
+    match &model.mode {
+        Mode::Typing { what, text } => {
+            let (sign, help) = match what {
+                Prompt::Filter => ("/", "word  !word  -l kind=app   Enter keeps it, Esc clears it"),
+                Prompt::Palette => (":", "a command or a screen by name   Enter, Esc"),
+            };
+            let x = line(canvas, &format!("{sign}{text}"), Role::Text);
+            let x = canvas.put(area, x, area.y, " ", Role::Selected);
+            canvas.put(area, x + 3, area.y, help, Role::Dim);
+        }
+        Mode::Leaving => {
+            let text = format!("Quitting ends cluster {} and all its processes. End it? y/N", model.cluster);
+            line(canvas, &text, Role::Armed);
+        }
+        Mode::Normal | Mode::Help => {
+            if let Some(note) = &model.note {
+                line(canvas, note, Role::Warn);
+                return;
+            }
+            let frozen = model.frozen.as_ref().map(|frozen| {
+                if let Some(replay) = &model.replay {
+                    let first = model.store.iter().next().map_or(frozen.at, |first| first.at);
+                    let all = model.live.sample.as_ref().map_or(frozen.at, |last| last.at).since(first);
+                    let (sign, place) = (if replay.plays() { "playing" } else { "stopped" }, frozen.at.since(first));
+                    return format!(
+                        "{sign} {} at {} of {}   Space plays, stops   < > speed   [ ] step   {{ }} view change",
+                        replay.name(),
+                        age(place),
+                        age(all)
+                    );
+                }
+                let behind = model.live.sample.as_ref().map_or(0, |s| s.at.since(frozen.at).0);
+                format!(
+                    "Space goes on live   [ ] step   {{ }} view change   {} behind",
+                    age(obol_fabric::Nanos(behind))
+                )
+            });
+            let keys = match model.screen {
+                Screen::Members => {
+                    "j/k select   Enter its events   s sort   / filter   n needs somebody   Space freeze"
+                }
+                Screen::Failovers => {
+                    "j/k select   Enter its events   +/- zoom   h/l pan   m mark, to compare   / filter"
+                }
+                Screen::Coordinators | Screen::Detectors => {
+                    "j/k select   s sort   S other way   / filter   Space freeze"
+                }
+                Screen::Events => "j/k select   / filter   Esc back   Space freeze   [ ] step",
+            };
+            let x = line(canvas, frozen.as_deref().unwrap_or(keys), Role::Dim);
+            if let Some(sample) = &model.data().sample {
+                let cost = sample.cost;
+                let text = format!(
+                    "{} READs  {}B  {} torn  {}",
+                    count(cost.reads),
+                    count(cost.bytes),
+                    cost.torn,
+                    cost.took
+                );
+                if area.right() > x + width(&text) + 3 {
+                    canvas.put(area, area.right() - width(&text) - 1, area.y, &text, Role::Dim);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Whole screens as text, against the files in `snapshots/`; and every size, so that none panics.
+//!
+//! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test -p obol tui`, then read the difference.
+
+use crate::tui::poll::News;
+use crate::tui::state::{Event, Model, Screen};
+use crate::tui::theme::{ASCII, Theme, UNICODE};
+use crate::tui::{input, samples, text};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use obol_fabric::Instant;
+use std::path::PathBuf;
+
+/// When the first sample was read.
+const START: Instant = Instant(3_600_000_000_000);
+
+/// A console of this size that has read nothing yet.
+pub(crate) fn console(width: u16, height: u16) -> Model {
+    let mut model = Model::new(samples::name("default"), Theme::Mono, UNICODE, false);
+    model.reduce(Event::Resize(width, height), &mut Vec::new());
+    model
+}
+
+/// Presses keys.
+pub(crate) fn press(model: &mut Model, keys: &str) {
+    for letter in keys.chars() {
+        let code = match letter {
+            '\n' => KeyCode::Enter,
+            '\x1b' => KeyCode::Esc,
+            letter => KeyCode::Char(letter),
+        };
+        let press = input::Press::of(KeyEvent::new(code, KeyModifiers::NONE)).expect("pressed");
+        model.reduce(Event::Key(press), &mut Vec::new());
+    }
+}
+
+/// A cluster that is well for six seconds.
+pub(crate) fn live(width: u16, height: u16) -> Model {
+    let mut model = console(width, height);
+    for quarter in 0..24 {
+        let at = Instant(START.0 + quarter * 250_000_000);
+        model.reduce(Event::News(News::Sample(Box::new(samples::healthy(at)))), &mut Vec::new());
+    }
+    model
+}
+
+/// The same after a failure and a freeze.
+pub(crate) fn broken(width: u16, height: u16) -> Model {
+    let mut model = live(width, height);
+    for quarter in 24..32 {
+        let at = Instant(START.0 + quarter * 250_000_000);
+        let mut sample = samples::degraded(at);
+        if quarter > 24 {
+            sample.events.clear();
+        }
+        model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    }
+    model
+}
+
+fn lost(width: u16, height: u16) -> Model {
+    let mut model = broken(width, height);
+    let why = "no cluster default in /dev/shm/obol; start it with `obol up`".to_owned();
+    model.reduce(Event::News(News::Lost { why }), &mut Vec::new());
+    model.reduce(Event::Tick(Instant(START.0 + 20_000_000_000)), &mut Vec::new());
+    model
+}
+
+fn holds(name: &str, model: &Model) {
+    let shown = text(model) + "\n";
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("src/tui/view/snapshots/{name}.txt"));
+    if std::env::var_os("OBOL_BLESS").is_some() {
+        std::fs::write(&path, &shown).expect("the folder is there");
+        return;
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(shown == kept, "{name} is not as {} has it:\n{shown}", path.display());
+}
+
+fn with(mut model: Model, keys: &str) -> Model {
+    press(&mut model, keys);
+    model
+}
+
+#[test]
+fn members_live() {
+    holds("members-live", &live(120, 36));
+    holds("members-broken", &broken(120, 36));
+    holds("members-80x24", &broken(80, 24));
+    holds("members-wide", &broken(200, 50));
+    holds("members-20x5", &broken(20, 5));
+}
+
+#[test]
+fn members_without_a_cluster() {
+    holds("members-empty", &console(80, 24));
+    holds("members-lost", &lost(100, 20));
+}
+
+#[test]
+fn members_frozen_selected_sorted_and_filtered() {
+    holds("members-frozen", &with(broken(100, 24), "[["));
+    holds("members-sorted", &with(broken(100, 24), "jjss"));
+    holds("members-filtered", &with(broken(100, 24), "/!coord\n"));
+    holds("members-filtering", &with(broken(80, 24), "/nothing"));
+}
+
+#[test]
+fn events() {
+    holds("events", &with(broken(100, 24), "8"));
+    holds("events-of-one", &with(broken(100, 24), "jjjj\n"));
+    holds("events-empty", &with(console(80, 24), "8"));
+}
+
+#[test]
+fn failovers() {
+    holds("failovers", &with(broken(120, 36), "3"));
+    holds("failovers-zoomed", &with(broken(120, 36), "3++lm"));
+    holds("failovers-80x24", &with(broken(80, 24), "3"));
+    holds("failovers-empty", &with(live(80, 24), "3"));
+}
+
+#[test]
+fn coordinators_and_detectors() {
+    holds("coordinators", &with(broken(120, 36), "4"));
+    holds("coordinators-80x24", &with(broken(80, 24), "4"));
+    holds("detectors", &with(broken(120, 36), "5"));
+    holds("detectors-80x24", &with(broken(80, 24), "5ssss"));
+}
+
+#[test]
+fn help_and_leaving() {
+    holds("help", &with(live(120, 36), "?"));
+    let small = with(live(80, 24), "?");
+    for binding in input::BINDINGS {
+        assert!(text(&small).contains(binding.help), "{} is cut off", binding.name);
+    }
+    holds("help-80x24", &small);
+    let mut owner = live(80, 24);
+    owner.owner = true;
+    holds("leaving", &with(owner, "q"));
+}
+
+#[test]
+fn ascii_is_ascii() {
+    let mut model = broken(120, 36);
+    model.glyphs = ASCII;
+    for keys in ["1", "3", "4", "5", "8", "?"] {
+        press(&mut model, keys);
+        assert!(text(&model).is_ascii(), "{}", text(&model));
+    }
+}
+
+#[test]
+fn no_size_panics_and_the_health_is_always_shown() {
+    let sizes = || (0..=10u16).flat_map(|width| (0..=10u16).map(move |height| (width, height)));
+    for make in [console, live, broken, lost] {
+        for keys in Screen::ALL.map(|screen| char::from(b'0' + screen.number())) {
+            for more in ["", "?", "/x", "j", "[", " ", "++ll", "--m"] {
+                let mut model = with(make(40, 12), &format!("{keys}{more}"));
+                for (width, height) in sizes().chain([(20, 5), (1, 300), (300, 1), (1000, 2)]) {
+                    model.reduce(Event::Resize(width, height), &mut Vec::new());
+                    let _ = text(&model);
+                    press(&mut model, "jkGg");
+                }
+                model.reduce(Event::Resize(20, 5), &mut Vec::new());
+                assert!(["healthy", "degraded", "not read"].iter().any(|word| text(&model).contains(word)));
+            }
+        }
+    }
+}
