@@ -2,6 +2,7 @@
 
 mod caches;
 mod commands;
+mod console;
 mod coordinators;
 mod drillfiles;
 mod drillhelper;

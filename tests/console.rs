@@ -1,0 +1,193 @@
+//! The console in a real terminal: what an operator sees, which keys work, and that the terminal is given back.
+
+use crate::support::{HANG, Root, freeze, signal, until, until_or};
+use std::io::{Read, Write};
+use std::num::NonZeroU16;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+const COLUMNS: NonZeroU16 = NonZeroU16::MIN.saturating_add(119);
+const ROWS: NonZeroU16 = NonZeroU16::MIN.saturating_add(35);
+
+/// A program in a terminal, which `script` of util-linux makes.
+struct Pty {
+    child: Child,
+    keys: ChildStdin,
+    shown: Arc<Mutex<vt100::Parser>>,
+    reader: Option<JoinHandle<()>>,
+    folder: PathBuf,
+}
+
+impl Pty {
+    /// Runs the program with this root; notes its exit code, and the terminal's settings before and after.
+    fn new(root: &Root, arguments: &str) -> Self {
+        let folder = root.path().with_extension("pty");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let program = env!("CARGO_BIN_EXE_obol");
+        let (at, root) = (folder.display(), root.path().display());
+        let script = format!(
+            "stty cols {COLUMNS} rows {ROWS}; stty -g > {at}/before; {program} {arguments} --root {root}; echo $? > {at}/code; stty -g > {at}/after"
+        );
+        let mut child = Command::new("script")
+            .args(["-q", "-e", "-f", "-c", &script, "/dev/null"])
+            .env("TERM", "xterm-256color")
+            .env("LC_ALL", "C.UTF-8")
+            .env_remove("NO_COLOR")
+            .current_dir(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("script, of util-linux, is installed");
+        let keys = child.stdin.take().expect("piped");
+        let mut out = child.stdout.take().expect("piped");
+        let shown = Arc::new(Mutex::new(vt100::Parser::new(ROWS, COLUMNS, 0)));
+        let parser = Arc::clone(&shown);
+        let reader = std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(n @ 1..) = out.read(&mut bytes) {
+                parser.lock().unwrap_or_else(PoisonError::into_inner).process(&bytes[..n]);
+            }
+        });
+        Self { child, keys, shown, reader: Some(reader), folder }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).expect("it reads keys");
+        self.keys.flush().expect("it reads keys");
+    }
+
+    fn screen(&self) -> String {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).screen().contents()
+    }
+
+    /// Whether the console has the terminal.
+    fn is_taken(&self) -> bool {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).screen().alternate_screen()
+    }
+
+    /// Waits until the screen is as wanted.
+    fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+        until_or(what, || Some(self.screen()).filter(|screen| holds(screen)), || self.screen())
+    }
+
+    /// Waits until a line of the screen holds all of these words.
+    fn until_line(&self, words: &[&str]) -> String {
+        let holds = |line: &str| words.iter().all(|word| line.contains(word));
+        self.until(&format!("a line with {words:?}"), |screen| screen.lines().any(holds))
+    }
+
+    /// Waits for the program's end, and holds that the terminal is as it was. Gives the exit code.
+    fn ends(&mut self) -> i32 {
+        let began = Instant::now();
+        while self.child.try_wait().expect("a child").is_none() {
+            assert!(began.elapsed() < HANG, "this hangs:\n{}", self.screen());
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        self.reader.take().expect("once").join().expect("read");
+        let read = |name| std::fs::read_to_string(self.folder.join(name)).expect("noted");
+        assert_eq!(read("after"), read("before"), "the terminal's settings");
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(!shown.screen().alternate_screen() && !shown.screen().hide_cursor());
+        read("code").trim().parse().expect("a number")
+    }
+}
+
+impl Drop for Pty {
+    fn drop(&mut self) {
+        // It may have ended; the files may be gone.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// The process of the console itself.
+fn pid(root: &Root, command: &str) -> i64 {
+    let is = |line: &str| line.contains(command) && !line.starts_with("sh ") && !line.starts_with("script ");
+    let found = || root.processes().into_iter().find(|(_, line)| is(line)).map(|(pid, _)| pid);
+    until_or("the console runs", found, || format!("{:?}", root.processes()))
+}
+
+#[test]
+fn an_operator_sees_the_cluster_and_gets_the_terminal_back() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let mut console = Pty::new(&root, "console");
+    console.until_line(&["OBOL", "default", "healthy", "LIVE"]);
+    console.until_line(&["app-3", "ok", "node-3", "active"]);
+    console.press("8");
+    console.until("the events", |screen| screen.contains("view_received") || screen.contains("active"));
+    console.press("?");
+    console.until("the help", |screen| screen.contains("any key closes"));
+    console.press("x1");
+    console.until_line(&["coord-1", "coordinator"]);
+    console.press("q");
+    assert_eq!(console.ends(), 0);
+    root.healthy();
+}
+
+#[test]
+fn a_frozen_coordinator_stays_on_the_screen_and_is_marked() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let console = Pty::new(&root, "console");
+    console.until_line(&["coord-3", "ok"]);
+    let pid = root.status().pid("coord-3");
+    freeze(pid);
+    console.until_line(&["coord-3", "frozen", "coordinator"]);
+    // The others go on without it, and it is read all the same: its last view is behind theirs.
+    let newest =
+        root.until("it is excluded", |status| status.view() > 0 && status.incarnation("coord-3") > 0);
+    assert!(newest.process("coord-3")["view"].is_u64());
+    console.until_line(&["coord-3 is frozen"]);
+    signal("CONT", &[pid]);
+    console.until_line(&["coord-3", "ok", "coordinator"]);
+}
+
+#[test]
+fn signals_give_the_terminal_back() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let mut console = Pty::new(&root, "console");
+    console.until_line(&["OBOL", "healthy"]);
+    let process = pid(&root, " console ");
+    signal("TSTP", &[process]);
+    until("the terminal is given back", || !console.is_taken());
+    signal("CONT", &[process]);
+    until("the console is back", || console.is_taken());
+    console.until_line(&["OBOL", "healthy"]);
+    signal("TERM", &[process]);
+    console.ends();
+}
+
+#[test]
+fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    let file = root.path().with_extension("obolrec");
+    let shown = file.to_str().expect("text").to_owned();
+    let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
+    let grown = |least: u64| std::fs::metadata(&file).is_ok_and(|meta| meta.len() > least);
+    until("there are samples", || grown(20_000));
+    signal("KILL", &[i64::from(recorder.id())]);
+    recorder.wait().expect("a child");
+    root.run(&["down"]).ends(0);
+    up.end();
+    let mut replay = Pty::new(&root, &format!("replay {shown}"));
+    replay.until_line(&["OBOL", "default", "REPLAY"]);
+    replay.until_line(&["coord-1", "coordinator"]);
+    replay.press("q");
+    assert_eq!(replay.ends(), 0);
+    root.run(&["record", &shown]).refused(&["File exists"]);
+    std::fs::remove_file(&file).expect("removed");
+}
+
+#[test]
+fn without_a_terminal_the_console_says_what_to_use() {
+    let root = Root::new();
+    root.run(&["console"]).refused(&["needs a terminal", "obol status"]);
+    root.run(&["replay", "/dev/null"]).refused(&["not a recording"]);
+}
