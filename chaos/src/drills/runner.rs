@@ -456,7 +456,9 @@ impl Runner<'_> {
     fn overlap(&mut self, dead: &[&Process], old: ViewId) -> Nanos {
         let now = clock::now();
         let snapshot = self.observer.snapshot();
-        let pages = snapshot.processes.iter().filter(|p| dead.iter().any(|d| d.process == p.process));
+        // Under the page of a process that runs no more, nobody acts: its death was proved, so it was not fenced.
+        let gone = snapshot.processes.iter().filter(|p| dead.iter().any(|d| d.process == p.process));
+        let pages = gone.filter(|p| p.alive);
         let acts = pages.filter(|p| p.kind.acts()).filter_map(|p| p.lease.as_ref());
         // Read after `now`: a page that is good for the old view at `now` was so when the new view was active already.
         acts.filter(|(page, fence)| page.is_active(old, *fence, now))
