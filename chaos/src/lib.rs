@@ -7,5 +7,6 @@ pub mod drill;
 pub mod drillfile;
 pub mod drills;
 pub mod observe;
+pub mod papers;
 pub mod stats;
 pub mod timeline;

@@ -508,6 +508,44 @@ pub(crate) enum Sim {
         #[arg(long)]
         json: bool,
     },
+    /// uKharon's Table 2 on a simulated testbed: failover times beside the published ones
+    ///
+    /// Runs this program's machines, leases and all, on the testbed's published parameters. Each row is a failure of an
+    /// app (A) alone or with the leader (C), a lease cache (L), or both. Columns: as in the paper (leases are waited
+    /// for); with fencing; with fencing and kernels that tell of a kill at its signal. Times are medians in
+    /// microseconds, the 99th percentile in brackets (from 299 repetitions on).
+    Table2 {
+        /// Failovers behind each figure
+        #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        repetitions: u32,
+        #[command(flatten)]
+        options: PapersOptions,
+    },
+    /// uKharon's Figure 3 on a simulated testbed: how long leases must be to be renewed in time
+    ///
+    /// 32 members renew at the coordinators while other traffic loads the network and other programs load the memory.
+    /// Each figure is the percentage of renewals that would have been timely with leases of that length.
+    Leases {
+        /// Simulated time of each load
+        #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+        span_ms: u32,
+        #[command(flatten)]
+        options: PapersOptions,
+    },
+}
+
+/// What the papers' experiments have in common.
+#[derive(Debug, Args)]
+pub(crate) struct PapersOptions {
+    /// Testbed: infiniband, or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "infiniband")]
+    pub(crate) model: String,
+    /// The first seed; the same seed gives the same figures
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -1,4 +1,6 @@
-//! `obol sim`: the simulation campaign, one seed again, and the planted bugs.
+//! `obol sim`: the simulation campaign, one seed again, the planted bugs, and the papers' experiments.
+
+mod papers;
 
 use crate::output::{self, Failure};
 use crate::{cli, output::json};
@@ -23,6 +25,8 @@ pub(crate) fn run(command: &cli::Sim) -> Result<ExitCode, Failure> {
             shrink(what, mutant.as_deref(), output.as_deref(), *budget)
         }
         cli::Sim::Mutants { budget, json } => mutants(*budget, *json),
+        cli::Sim::Table2 { repetitions, options } => papers::table2(*repetitions, options),
+        cli::Sim::Leases { span_ms, options } => papers::leases(*span_ms, options),
     }
 }
 

@@ -17,6 +17,13 @@ pub enum ProfileError {
         /// The built-in name that was probably meant.
         nearest: Option<&'static str>,
     },
+    /// No testbed of that name is built in.
+    UnknownTestbed {
+        /// The name given.
+        name: String,
+        /// The built-in name that was probably meant.
+        nearest: Option<&'static str>,
+    },
     /// The file can not be read.
     Unreadable {
         /// Its path.
@@ -194,6 +201,12 @@ impl fmt::Display for ProfileError {
                 "no profile {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
                 nearest.map_or(".".to_owned(), |name| format!("; did you mean {name}?")),
                 crate::BUILTIN.join(", "),
+            ),
+            Self::UnknownTestbed { name, nearest } => write!(
+                f,
+                "no testbed {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
+                nearest.map_or(".".to_owned(), |name| format!("; did you mean {name}?")),
+                crate::testbed::BUILTIN.join(", "),
             ),
             Self::Unreadable { path, reason } => write!(f, "{path}: {reason}"),
             Self::Refused { origin, problems } => write_problems(f, origin, problems),

@@ -26,6 +26,7 @@ pub mod network;
 mod profile;
 mod read;
 mod site;
+pub mod testbed;
 mod write;
 
 pub use deployment::{Deployment, DeploymentError};
@@ -36,3 +37,4 @@ pub use load::BUILTIN;
 pub use network::Network;
 pub use profile::{Profile, Rdma, Scheduling};
 pub use site::{RECOVERED_FILE, Site, SiteError};
+pub use testbed::Testbed;

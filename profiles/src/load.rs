@@ -29,6 +29,23 @@ pub static BUILTIN: [&str; FILES.len()] = {
 /// Bytes of a file; anything longer is no profile.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Whether a user's word for a profile or testbed is a path, not a name.
+pub(crate) fn is_path(name_or_path: &str) -> bool {
+    name_or_path.contains('/') || name_or_path.ends_with(".toml")
+}
+
+/// The text of a file.
+pub(crate) fn text(path: &str) -> Result<String, ProfileError> {
+    let unreadable = |reason: String| ProfileError::Unreadable { path: path.to_owned(), reason };
+    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(unreadable(format!("is longer than {FILE_BYTES_MAX} bytes, so it is no profile")));
+    }
+    String::from_utf8(bytes).map_err(|error| unreadable(format!("is not text: {error}")))
+}
+
 impl Profile {
     /// One of [`BUILTIN`].
     pub fn builtin(name: &str) -> Result<Self, ProfileError> {
@@ -46,20 +63,10 @@ impl Profile {
 
     /// A built-in profile, or a file if `name_or_path` has a `/` or ends in `.toml`.
     pub fn load(name_or_path: &str) -> Result<Self, ProfileError> {
-        if !name_or_path.contains('/') && !name_or_path.ends_with(".toml") {
+        if !is_path(name_or_path) {
             return Self::builtin(name_or_path);
         }
-        let unreadable = |reason: String| ProfileError::Unreadable { path: name_or_path.to_owned(), reason };
-        let file = File::open(name_or_path).map_err(|error| unreadable(error.to_string()))?;
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| unreadable(error.to_string()))?;
-        if bytes.len() as u64 > FILE_BYTES_MAX {
-            return Err(unreadable(format!("is longer than {FILE_BYTES_MAX} bytes, so it is no profile")));
-        }
-        let text = String::from_utf8(bytes).map_err(|error| unreadable(format!("is not text: {error}")))?;
-        Self::parse(&text, name_or_path)
+        Self::parse(&text(name_or_path)?, name_or_path)
     }
 
     /// The profile as TOML, each key with its meaning, unit and bounds. Read back, it is the same profile.

@@ -7,7 +7,7 @@ mod faults;
 mod marks;
 mod oracle;
 mod report;
-mod role;
+pub(crate) mod role;
 mod runner;
 mod scenario;
 mod script;

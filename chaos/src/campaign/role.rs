@@ -15,6 +15,16 @@ pub(crate) enum Role {
     Member(Box<Member>),
 }
 
+impl Role {
+    /// The newest view that the machine knows.
+    pub(crate) fn view(&self) -> &Arc<View> {
+        match self {
+            Self::Coordinator(c) => c.view(),
+            Self::Member(m) => m.view(),
+        }
+    }
+}
+
 /// A machine and what was seen of it.
 #[derive(Debug)]
 pub(crate) struct Tapped {
@@ -29,10 +39,7 @@ impl Tapped {
 
     /// The newest view that the machine knows.
     pub(crate) fn view(&self) -> &Arc<View> {
-        match &self.role {
-            Role::Coordinator(c) => c.view(),
-            Role::Member(m) => m.view(),
-        }
+        self.role.view()
     }
 
     pub(crate) fn coordinator(&self) -> Option<&Coordinator> {
@@ -74,35 +81,53 @@ impl Tapped {
     }
 }
 
+impl Machine for Role {
+    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        match self {
+            Self::Coordinator(c) => c.start(now, fabric),
+            Self::Member(m) => m.start(now, fabric),
+        }
+    }
+
+    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
+        match self {
+            Self::Coordinator(c) => c.handle(now, event, fabric),
+            Self::Member(m) => m.handle(now, event, fabric),
+        }
+    }
+
+    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        match self {
+            Self::Coordinator(c) => c.tick(now, fabric),
+            Self::Member(m) => m.tick(now, fabric),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        match self {
+            Self::Coordinator(c) => c.deadline(),
+            Self::Member(m) => m.deadline(),
+        }
+    }
+}
+
 impl Machine for Tapped {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        match &mut self.role {
-            Role::Coordinator(c) => c.start(now, fabric),
-            Role::Member(m) => m.start(now, fabric),
-        }
+        self.role.start(now, fabric);
     }
 
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
         if let Event::Datagram { bytes, .. } = event {
             self.overhear(bytes);
         }
-        match &mut self.role {
-            Role::Coordinator(c) => c.handle(now, event, fabric),
-            Role::Member(m) => m.handle(now, event, fabric),
-        }
+        self.role.handle(now, event, fabric);
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        match &mut self.role {
-            Role::Coordinator(c) => c.tick(now, fabric),
-            Role::Member(m) => m.tick(now, fabric),
-        }
+        self.role.tick(now, fabric);
     }
 
     fn deadline(&self) -> Instant {
-        match &self.role {
-            Role::Coordinator(c) => c.deadline(),
-            Role::Member(m) => m.deadline(),
-        }
+        self.role.deadline()
     }
 }

@@ -2,6 +2,7 @@
 
 use super::link::{Link, Op};
 use super::messages::{Message, Payload};
+use super::model::{Cost, Model};
 use super::network::Network;
 use super::node::{Node, State};
 use super::queue::{Pending, Queue};
@@ -15,6 +16,8 @@ use core::sync::atomic::Ordering;
 pub(super) struct Core {
     pub(super) layout: Layout,
     pub(super) network: Network,
+    /// What the testbed takes, if one is modelled: then it counts, and not the network's delays.
+    pub(super) model: Option<Box<Model>>,
     pub(super) rng: Rng,
     /// True time.
     pub(super) now: u64,
@@ -35,6 +38,7 @@ impl Core {
         Self {
             layout,
             network,
+            model: None,
             rng: Rng::new(seed),
             now: 0,
             queue: Queue::default(),
@@ -81,16 +85,47 @@ impl Core {
         (bytes as u64 * self.network.per_kib.0) >> 10
     }
 
+    /// How long a drawn latency or delay of `cost` takes on its way in a modelled testbed, from when it leaves `from`:
+    /// it waits for the ports of both NICs, and for what other traffic is in between.
+    pub(super) fn transit(&mut self, from: u32, to: u32, departs: u64, latency: u64, bytes: u32) -> u64 {
+        let Some(model) = &self.model else { return departs + latency };
+        if from == to {
+            return departs + latency;
+        }
+        let occupied = model.occupation(bytes);
+        let queued = model.queueing.draw(&mut self.rng);
+        let sender = &mut self.nodes[from as usize];
+        let leaves = departs.max(sender.port_out_free);
+        sender.port_out_free = leaves + occupied;
+        let receiver = &mut self.nodes[to as usize];
+        let arrives = (leaves + latency + queued).max(receiver.port_in_free);
+        receiver.port_in_free = arrives + occupied;
+        arrives
+    }
+
+    /// The overhead of a post.
+    pub(super) fn overhead(&self, cost: impl Fn(&Model) -> &Cost) -> u64 {
+        self.model.as_ref().map_or(0, |model| cost(model).overhead.0)
+    }
+
+    /// What an idle node takes to look at what has come.
+    fn wake_up(&mut self) -> u64 {
+        match &self.model {
+            Some(model) => model.pick_up(&mut self.rng),
+            None => self.network.wake_up.draw(&mut self.rng),
+        }
+    }
+
     /// Sees to it that a node with something to do gets a step, or a wake-up at its deadline.
     pub(super) fn arm(&mut self, at: u32) {
-        let node = &mut self.nodes[at as usize];
+        let node = &self.nodes[at as usize];
         if node.stepping || node.state != State::Running {
             return;
         }
         if !node.inbox.is_empty() {
             let idle = node.busy_until < self.now;
-            let time =
-                if idle { self.now + self.network.wake_up.draw(&mut self.rng) } else { node.busy_until };
+            let time = if idle { self.now + self.wake_up() } else { node.busy_until };
+            let node = &mut self.nodes[at as usize];
             node.stepping = true;
             self.queue.push(time, Pending::Step { node: at, life: node.generation });
             return;
@@ -101,7 +136,8 @@ impl Core {
             // A wake-up that comes too early looks at the deadline again.
             return;
         }
-        let time = if due > floor { due + self.network.wake_up.draw(&mut self.rng) } else { floor };
+        let time = if due > floor { due + self.wake_up() } else { floor };
+        let node = &mut self.nodes[at as usize];
         if time < node.wake_at {
             node.wake_at = time;
             self.queue.push(time, Pending::Wake { node: at, life: node.generation });

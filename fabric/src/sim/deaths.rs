@@ -30,7 +30,8 @@ impl Core {
         let id = self.watches;
         self.nodes[watcher as usize].watches.push(Watch { id, whom, generation });
         if !alive || generation != present {
-            self.announce(watcher, id);
+            let (notice, proof) = self.draw_death().unwrap_or_else(|| self.draw_notices());
+            self.announce(watcher, id, notice, proof);
         }
     }
 
@@ -40,8 +41,10 @@ impl Core {
 
     /// Tells everybody who watches this process that it died.
     pub(super) fn announce_death(&mut self, region: u32, seat: u16, generation: u32) {
+        let drawn = self.draw_death();
         for (watcher, watch) in self.watchers(region, seat, generation) {
-            self.announce(watcher, watch);
+            let (notice, proof) = drawn.unwrap_or_else(|| self.draw_notices());
+            self.announce(watcher, watch, notice, proof);
         }
     }
 
@@ -61,9 +64,19 @@ impl Core {
         self.nodes.iter().enumerate().flat_map(of).collect()
     }
 
-    fn announce(&mut self, watcher: u32, watch: u32) {
-        let suspicion = self.now + self.network.notice.draw(&mut self.rng);
-        let proof = suspicion + self.network.proof.draw(&mut self.rng).max(1);
+    /// In a modelled testbed: when all watchers of a death are told, and how much later it is proved.
+    fn draw_death(&mut self) -> Option<(u64, u64)> {
+        let model = self.model.as_ref()?;
+        Some((model.notice.draw(&mut self.rng), model.proof.draw(&mut self.rng)))
+    }
+
+    fn draw_notices(&mut self) -> (u64, u64) {
+        (self.network.notice.draw(&mut self.rng), self.network.proof.draw(&mut self.rng))
+    }
+
+    fn announce(&mut self, watcher: u32, watch: u32, notice: u64, proof: u64) {
+        let suspicion = self.now + notice;
+        let proof = suspicion + proof.max(1);
         if !self.rng.permille(self.network.notice_loss_permille) {
             self.queue.push(suspicion, Pending::Notice { watcher, watch, evidence: Evidence::Suspicion });
         }

@@ -1,6 +1,7 @@
 //! What a driver may do to a world between two steps, and what it may see: true time and everybody's memory.
 
 use super::clock::Clock;
+use super::model::Model;
 use super::network::Network;
 use super::node::{Input, Node, State, region_memory};
 use super::port::page_words;
@@ -136,6 +137,12 @@ impl<M: Machine> World<M> {
     #[must_use]
     pub fn is_cut(&self, from: u32, to: u32) -> bool {
         self.core.links[from as usize][to as usize].cut
+    }
+
+    /// From now on everything takes what it takes on a modelled testbed; of the [`Network`], only what may go wrong,
+    /// timeouts, and what programs do still count.
+    pub fn calibrate(&mut self, model: Model) {
+        self.core.model = Some(Box::new(model));
     }
 
     /// The parameters; a change holds for what is drawn from now on.

@@ -59,6 +59,8 @@ pub(super) struct Op {
     pub(super) bytes: Vec<u8>,
     /// Time between the halves of a long operation.
     pub(super) gap: u64,
+    /// In a modelled testbed: how long the answer takes.
+    pub(super) back: u64,
     /// Bytes of the first half.
     pub(super) split: u32,
     /// The half that lies behind is executed first.

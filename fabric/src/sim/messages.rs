@@ -37,8 +37,7 @@ impl Core {
         // Datagrams to a seat go to the region's owner, whose generation the address does not tell.
         let generation = if to.seat == 0 { to.generation } else { 0 };
         let payload = self.hold(bytes);
-        let way = if source == to.region { self.network.loopback } else { self.network.one_way };
-        self.transmit(source, to.region, generation, payload, departs, way);
+        self.transmit(source, to.region, generation, payload, departs, false);
         self.drop_payload(payload);
     }
 
@@ -50,7 +49,7 @@ impl Core {
         for target in 0..self.nodes.len() as u32 {
             let addressed = target != source && self.nodes[target as usize].groups & group.bit() != 0;
             if addressed && !self.rng.permille(self.network.multicast_loss_permille) {
-                self.transmit(source, target, 0, payload, departs, self.network.multicast);
+                self.transmit(source, target, 0, payload, departs, true);
             }
         }
         self.drop_payload(payload);
@@ -73,16 +72,29 @@ impl Core {
         generation: u32,
         payload: u32,
         departs: u64,
-        way: super::network::Delay,
+        grouped: bool,
     ) {
         if self.link(source, target).cut || self.rng.permille(self.network.loss_permille) {
             return;
         }
+        let way = match source == target {
+            _ if grouped => self.network.multicast,
+            true => self.network.loopback,
+            false => self.network.one_way,
+        };
         let life = self.nodes[source as usize].generation;
         let copies = 1 + u32::from(self.rng.permille(self.network.duplicate_permille));
         for _ in 0..copies {
             let len = self.payloads[payload].bytes.len() as u32;
-            let arrives = departs + way.draw(&mut self.rng) + self.carry(len);
+            let arrives = match &self.model {
+                None => departs + way.draw(&mut self.rng) + self.carry(len),
+                Some(model) => {
+                    let cost = model.cost_of_datagram(len);
+                    let more = if grouped { model.multicast.draw(&mut self.rng) } else { 0 };
+                    let latency = cost.latency.draw(&mut self.rng) + more + model.carry(cost, len);
+                    self.transit(source, target, departs, latency, len)
+                }
+            };
             self.payloads[payload].refs += 1;
             let id = self.messages.take();
             self.messages[id] = Message { source, life, departs, target, generation, payload };

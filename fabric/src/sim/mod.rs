@@ -10,6 +10,7 @@ mod deaths;
 mod faults;
 mod link;
 mod messages;
+mod model;
 mod network;
 mod node;
 mod ops;
@@ -24,6 +25,7 @@ mod world;
 mod tests;
 
 pub use clock::Clock;
+pub use model::{BILLION, Cost, Model, Quantiles, QuantilesError};
 pub use network::{Delay, Network};
 pub use node::State;
 pub use port::Port;

@@ -63,6 +63,10 @@ pub(super) struct Node {
     pub(super) deadline: Instant,
     /// True time of the last death.
     pub(super) died_at: u64,
+    /// True time from which on the NIC's port can send the next message, in a modelled testbed.
+    pub(super) port_out_free: u64,
+    /// The same for what it receives.
+    pub(super) port_in_free: u64,
     /// True time up to which the heartbeat word accounts.
     pub(super) beat_at: u64,
     pub(super) watches: Vec<Watch>,
@@ -84,6 +88,8 @@ impl Node {
             wake_at: u64::MAX,
             deadline: Instant::NEVER,
             died_at: 0,
+            port_out_free: 0,
+            port_in_free: 0,
             beat_at: 0,
             watches: Vec::new(),
             seats: (0..layout.limits().seats).map(|_| Seat::default()).collect(),

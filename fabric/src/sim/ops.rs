@@ -93,7 +93,16 @@ impl Core {
         let op = &self.ops[id];
         let (source, target, gap) = (op.source, op.target, op.gap);
         let carried = if op.verb == Verb::Write { op.len } else { 0 };
-        let arrives = departs + self.travel(source, target, carried);
+        let arrives = match &self.model {
+            None => departs + self.travel(source, target, carried),
+            Some(model) => {
+                let cost = model.cost(op.verb, op.len);
+                let both = cost.latency.draw(&mut self.rng);
+                let there = both / 2 + model.carry(cost, carried);
+                self.ops[id].back = both - both / 2;
+                self.transit(source, target, departs, there, carried)
+            }
+        };
         let link = &mut self.links[source as usize][target as usize];
         let arrives = arrives.max(link.last_arrival);
         // What follows waits for the second half.
@@ -212,9 +221,15 @@ impl Core {
         }
         let op = &mut self.ops[id];
         op.outcome = outcome;
-        let (source, target) = (op.source, op.target);
-        let carried = if op.verb == Verb::Read { op.len } else { 0 };
-        let time = self.now + self.travel(target, source, carried);
+        let (source, target, verb, back) = (op.source, op.target, op.verb, op.back);
+        let carried = if verb == Verb::Read { op.len } else { 0 };
+        let time = match &self.model {
+            None => self.now + self.travel(target, source, carried),
+            Some(model) => {
+                let latency = back + model.carry(model.cost(verb, carried), carried);
+                self.transit(target, source, self.now, latency, carried)
+            }
+        };
         if self.link(target, source).cut {
             self.ops[id].phase = Phase::AnswerStuck;
             self.link(source, target).answers_stuck.push(id);

@@ -1,6 +1,7 @@
 //! The fabric as a machine sees it while it steps.
 
 use super::core::Core;
+use super::link::Verb;
 use super::node::State;
 use super::ops::Order;
 use crate::contract::{Fabric, Group, Remote, SeatStatus, Token};
@@ -29,6 +30,14 @@ pub(super) fn page_words(region: &[AtomicU64], offset: u32) -> &[AtomicU64; page
 }
 
 impl Port<'_> {
+    /// When a post leaves: each keeps the processor busy for its overhead, which what follows waits for.
+    fn departs(&mut self, overhead: u64) -> u64 {
+        self.departs += overhead;
+        let node = &mut self.core.nodes[self.me as usize];
+        node.busy_until = node.busy_until.max(self.departs);
+        self.departs
+    }
+
     fn memory(&self) -> &[AtomicU64] {
         debug_assert!(self.core.nodes[self.me as usize].state == State::Running, "only what runs steps");
         &self.core.nodes[self.me as usize].memory
@@ -42,23 +51,31 @@ impl Fabric for Port<'_> {
     }
 
     fn read(&mut self, from: Remote, len: u32, token: Token) {
-        self.core.post(self.me, from, &Order::Read(len), token, self.departs);
+        let departs = self.departs(self.core.overhead(|model| model.cost(Verb::Read, len)));
+        self.core.post(self.me, from, &Order::Read(len), token, departs);
     }
 
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
-        self.core.post(self.me, to, &Order::Write(bytes), token, self.departs);
+        let len = bytes.len() as u32;
+        let departs = self.departs(self.core.overhead(|model| model.cost(Verb::Write, len)));
+        self.core.post(self.me, to, &Order::Write(bytes), token, departs);
     }
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
-        self.core.post(self.me, at, &Order::Cas(expected, desired), token, self.departs);
+        let departs = self.departs(self.core.overhead(|model| model.cost(Verb::Cas, 8)));
+        self.core.post(self.me, at, &Order::Cas(expected, desired), token, departs);
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) {
-        self.core.send(self.me, to, bytes, self.departs);
+        let len = bytes.len() as u32;
+        let departs = self.departs(self.core.overhead(|model| model.cost_of_datagram(len)));
+        self.core.send(self.me, to, bytes, departs);
     }
 
     fn multicast(&mut self, group: Group, bytes: &[u8]) {
-        self.core.multicast(self.me, group, bytes, self.departs);
+        let len = bytes.len() as u32;
+        let departs = self.departs(self.core.overhead(|model| model.cost_of_datagram(len)));
+        self.core.multicast(self.me, group, bytes, departs);
     }
 
     fn watch(&mut self, whom: Address) {

@@ -172,7 +172,20 @@ impl<M: Machine> World<M> {
     /// Occupies a node for one drawn step; returns its clock and when what it posts leaves.
     fn begin_turn(&mut self, at: u32) -> (Instant, u64) {
         let core = &mut self.core;
-        let mut cost = core.network.step.draw(&mut core.rng).max(1);
+        let mut cost = match &core.model {
+            None => core.network.step.draw(&mut core.rng).max(1),
+            Some(model) => {
+                let taking = match core.nodes[at as usize].inbox.front() {
+                    Some(Input::Completion(_)) => model.poll.0,
+                    Some(&Input::Datagram { payload, .. }) => {
+                        let bytes = core.payloads[payload].bytes.len() as u32;
+                        model.cost_of_datagram(bytes).overhead.0
+                    }
+                    _ => 0,
+                };
+                (model.step.draw(&mut core.rng) + taking).max(1)
+            }
+        };
         if core.rng.permille(core.network.stall_permille) {
             cost += core.network.stall.draw(&mut core.rng);
         }

@@ -1,0 +1,208 @@
+//! A cluster of the machines that ship on a simulated testbed: built, brought to a steady state, and watched in true
+//! time.
+
+use crate::campaign::role::Role;
+use obol_fabric::page;
+use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
+use obol_fabric::{Address, Group, Instant, Layout, Limits, Name, Nanos, ViewId};
+use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
+use obol_profiles::Testbed;
+use std::fmt;
+use std::sync::Arc;
+
+/// Coordinators of every experiment, as in uKharon, section 7.
+pub(super) const COORDINATORS: u32 = 3;
+/// Clocks are off by up to so many parts per billion: uKharon, appendix C, saw 0.001 %.
+const RATE_PPB: u64 = 10_000;
+/// Within so much true time a new cluster must be in a steady state.
+const STEADY_WITHIN: u64 = 50_000_000;
+
+/// An experiment that went wrong; the text says how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck(pub String);
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Stuck {}
+
+/// What cluster to build.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// Embedded apps: the nodes after the coordinators.
+    pub(super) apps: u32,
+    /// Lease caches: the last nodes.
+    pub(super) caches: u32,
+    pub(super) fencing: bool,
+    /// See [`Timing::fan_out_from`].
+    pub(super) fan_out_from: u32,
+}
+
+impl Shape {
+    /// Nodes in all.
+    pub(super) const fn nodes(&self) -> u32 {
+        COORDINATORS + self.apps + self.caches
+    }
+
+    /// The apps' nodes.
+    pub(super) const fn app_nodes(&self) -> std::ops::Range<u32> {
+        COORDINATORS..COORDINATORS + self.apps
+    }
+}
+
+/// The timing of the published cluster, and of what the papers do not tell, something that is on no path of the
+/// experiments while nothing is lost.
+pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
+    let published = &testbed.deployment;
+    Timing {
+        lease: published.lease,
+        renew_every: published.renew_every,
+        renew_timeout: published.lease,
+        cache_lease: published.cache_lease,
+        cache_timeout: Nanos(published.lease.0 / 2),
+        fan_out_from: shape.fan_out_from,
+        drift_ppm: published.drift_ppm,
+        fencing: shape.fencing,
+        heartbeat_every: published.heartbeat_every,
+        heartbeat_period: published.heartbeat_period,
+        heartbeat_confirm: 2,
+        notice_after: Nanos::ZERO,
+        notice_every: Nanos::from_micros(50),
+        join_every: Nanos::from_micros(200),
+        standby: Nanos::from_millis(5),
+        poll_every: Nanos::from_micros(50),
+        backoff_max: Nanos::from_micros(10),
+        resync_after: Nanos::from_secs(60),
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        seats: 1,
+        slots: 8,
+        proposers: COORDINATORS,
+        value_bytes: 8192,
+        lanes: 4,
+        lane_slots: 64,
+        datagram_bytes: 4096,
+        recorder_events: 16,
+    }
+}
+
+/// Nothing is lost, and what a link that fails costs is its timeout.
+pub(super) fn network(testbed: &Testbed) -> Network {
+    Network {
+        link_timeout: Delay::new(1_000_000, 0),
+        heartbeat_every: testbed.deployment.heartbeat_every,
+        rejoin: None,
+        record: false,
+        ..Network::default()
+    }
+}
+
+/// A running cluster.
+pub(super) struct Cluster {
+    pub(super) world: World<Role>,
+    pub(super) rng: Rng,
+}
+
+fn name(what: &str, number: u32) -> Name {
+    Name::new(&format!("{what}-{number}")).unwrap_or_default()
+}
+
+impl Cluster {
+    /// A cluster that has just been started.
+    pub(super) fn start(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, Stuck> {
+        let layout = Layout::new(limits()).map_err(|error| Stuck(error.to_string()))?;
+        let timing = timing(testbed, &shape);
+        let config = Config { timing, layout, plant: Plant::NONE };
+        let seats: Vec<(Name, Address)> = (0..COORDINATORS)
+            .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
+            .collect();
+        let genesis = Arc::new(View::genesis(&seats, timing.lease, timing.cache_lease));
+        let mut world = World::new(layout, network(testbed), seed);
+        world.calibrate(testbed.model.clone());
+        let mut rng = Rng::new(seed ^ 0x7ab1_e200_0000_0000);
+        for node in 0..shape.nodes() {
+            let (genesis, seed) = (Arc::clone(&genesis), rng.next_u64());
+            let member = |kind, what| {
+                Role::Member(Box::new(Member::new(
+                    config,
+                    kind,
+                    name(what, node),
+                    Arc::clone(&genesis),
+                    seed,
+                )))
+            };
+            let (role, groups) = if node < COORDINATORS {
+                let machine = Coordinator::new(config, node as u16 + 1, Arc::clone(&genesis), seed);
+                (Role::Coordinator(Box::new(machine)), Group::Coordinators.bit() | Group::Everyone.bit())
+            } else if shape.app_nodes().contains(&node) {
+                (member(Kind::App, "app"), Group::Everyone.bit())
+            } else {
+                (member(Kind::LeaseCache, "cache"), Group::Everyone.bit())
+            };
+            let rate = rng.below(2 * RATE_PPB + 1) as i64 - RATE_PPB as i64;
+            world.add(role, Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate), groups);
+        }
+        Ok(Self { world, rng })
+    }
+
+    /// A cluster in a steady state: all are members of one view, and every app is active in it.
+    pub(super) fn steady(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, Stuck> {
+        let mut cluster = Self::start(testbed, shape, seed)?;
+        let members = shape.nodes() as usize;
+        while cluster.world.now() < STEADY_WITHIN {
+            cluster.run_for(testbed.deployment.lease.0);
+            let view = Arc::clone(cluster.world.machine(0).view());
+            let settled = view.members.len() == members
+                && (0..shape.nodes()).all(|node| cluster.world.machine(node).view().id == view.id)
+                && shape.app_nodes().all(|node| cluster.is_active(node, view.id));
+            if settled {
+                // A time in no relation to what the last join set off.
+                let more = cluster.rng.below(20 * testbed.deployment.lease.0);
+                cluster.run_for(10 * testbed.deployment.lease.0 + more);
+                return Ok(cluster);
+            }
+        }
+        let view = cluster.world.machine(0).view();
+        Err(Stuck(format!(
+            "seed {seed}: after {} of true time view {} has {} of {members} members, or not all of them are active",
+            Nanos(STEADY_WITHIN),
+            view.id,
+            view.members.len()
+        )))
+    }
+
+    /// Lets true time pass.
+    pub(super) fn run_for(&mut self, nanos: u64) {
+        let end = self.world.now() + nanos;
+        self.world.run_until(end);
+    }
+
+    /// One event.
+    pub(super) fn step(&mut self) -> Option<StepInfo> {
+        self.world.step()
+    }
+
+    /// Whether `active(view)` is true at a node now.
+    pub(super) fn is_active(&self, node: u32, view: ViewId) -> bool {
+        page::active(self.world.page(node), view, || self.world.local_now(node))
+    }
+
+    /// The true time until the next event at which `active` of a view with base `base` or later becomes (or is) true at
+    /// a node, if it does. Between two events only time passes.
+    pub(super) fn active_before_next(&self, node: u32, base: ViewId) -> Option<u64> {
+        let words = self.world.page(node);
+        let page = page::load(words)?;
+        if page.base < base || page::fenced(words) > page.view || page.end == Instant::ZERO {
+            return None;
+        }
+        let from = self.world.now().max(self.world.to_true(node, page.start));
+        let until = self.world.to_true(node, page.end).min(self.world.next_time()?);
+        (from < until).then_some(from)
+    }
+}

@@ -1,0 +1,10 @@
+//! The papers' experiments, run by this program's machines on a simulated [`Testbed`](obol_profiles::Testbed): failover
+//! times (uKharon, Table 2), timely renewals (Figure 3), and how both scale. A testbed's parameters go in, with their
+//! sources; times come out. `docs/papers.md` tells both apart and gives the figures reached.
+
+mod cluster;
+mod leases;
+mod table2;
+
+pub use leases::{LENGTHS_US, Leases, Load, leases};
+pub use table2::{Cell, Detector, Figure, Scenario, Table2, table2};

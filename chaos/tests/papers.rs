@@ -1,0 +1,87 @@
+//! Statements about the papers' experiments: their shape, that they repeat, and that they can not say what the model
+//! does not.
+
+use obol_chaos::papers::{Detector, Table2, leases, table2};
+use obol_fabric::Nanos;
+use obol_fabric::sim::Quantiles;
+use obol_profiles::Testbed;
+
+/// Few: these tests ask how figures relate, not what they are to a percent.
+const REPETITIONS: u32 = 15;
+
+fn testbed() -> Testbed {
+    Testbed::builtin("infiniband").expect("it is in order")
+}
+
+fn table(testbed: &Testbed, seed: u64) -> Table2 {
+    table2(testbed, REPETITIONS, seed, 2).expect("every failover comes")
+}
+
+fn median(table: &Table2, failed: &str, caches: bool, detector: Detector) -> f64 {
+    let cell = |c: &&obol_chaos::papers::Cell| {
+        c.failed == failed && c.scenario.caches == caches && c.scenario.detector == detector
+    };
+    table.cells.iter().find(cell).expect("the cell is there").waited.p50
+}
+
+#[test]
+fn table_2_has_every_published_cell_and_the_papers_order() {
+    let table = table(&testbed(), 1);
+    assert_eq!(table.cells.len(), 12);
+    assert!(table.inputs.iter().all(|input| !input.source.is_empty()));
+    for cell in &table.cells {
+        assert!(cell.fenced.p50 < cell.waited.p50, "a fence is faster than a lease: {cell:?}");
+        assert_eq!(cell.early.is_some(), cell.scenario.detector == Detector::Deadbeat);
+        assert!(cell.early.is_none_or(|early| early.p50 < cell.fenced.p50), "{cell:?}");
+        assert_eq!(cell.waited.p99, None, "{REPETITIONS} repetitions tell no 99th percentile");
+    }
+    for detector in [Detector::Deadbeat, Detector::Heartbeat] {
+        let at = |failed, caches| median(&table, failed, caches, detector);
+        assert!(at("A+C", false) > at("A", false));
+        assert!(at("A", true) > at("A", false));
+        assert!(at("A+C", true) > at("A", true));
+    }
+    assert!(median(&table, "A", false, Detector::Heartbeat) > median(&table, "A", false, Detector::Deadbeat));
+}
+
+#[test]
+fn the_same_seed_gives_the_same_table_on_any_number_of_threads() {
+    let once = table(&testbed(), 7);
+    let again = table2(&testbed(), REPETITIONS, 7, 1).expect("every failover comes");
+    assert_eq!(once.cells, again.cells);
+    assert_ne!(once.cells, table(&testbed(), 8).cells);
+}
+
+#[test]
+fn what_a_failover_waits_for_shows_in_its_time() {
+    let usual = table(&testbed(), 1);
+    let mut slow = testbed();
+    let late = Nanos::from_micros(100);
+    slow.model.notice = Quantiles::fixed(Nanos(slow.model.notice.median().0 + late.0));
+    let slow = table(&slow, 1);
+    let by = median(&slow, "A", false, Detector::Deadbeat) - median(&usual, "A", false, Detector::Deadbeat);
+    assert!((95.0..105.0).contains(&by), "a notice that is 100 us later makes it {by} us later");
+    let beats = |table: &Table2| median(table, "A", false, Detector::Heartbeat);
+    assert!((beats(&slow) - beats(&usual)).abs() < f64::EPSILON, "nobody tells of a process that hangs");
+}
+
+#[test]
+fn longer_leases_and_less_load_are_never_less_timely() {
+    let sweep = leases(&testbed(), 2, 1).expect("all loads run");
+    assert_eq!(sweep.loads.len(), 12);
+    for load in &sweep.loads {
+        assert_eq!(load.timely_percent.len(), sweep.lengths_us.len());
+        assert!(load.renewals > 500, "{load:?}");
+        for shares in [&load.timely_percent, &load.covered_percent] {
+            assert!(shares.windows(2).all(|pair| pair[0] <= pair[1]), "{load:?}");
+            assert!(shares.iter().all(|share| (0.0..=100.0).contains(share)), "{load:?}");
+        }
+    }
+    let timely = |network, memory| {
+        let of = |l: &&obol_chaos::papers::Load| (l.network_percent, l.memory_percent) == (network, memory);
+        sweep.loads.iter().find(of).expect("the load is there").timely_percent.iter().sum::<f64>()
+    };
+    assert!(timely(30, 0) >= timely(30, 100));
+    assert!(timely(30, 0) > timely(80, 0));
+    assert!(timely(80, 0) > timely(100, 0));
+}

@@ -1,0 +1,166 @@
+//! Testbeds that the simulator can stand in for: what every operation takes there, as published or measured, each value
+//! with its source. Read as strictly as a [`Profile`](crate::Profile): all faults at once, with line and column.
+
+mod keys;
+mod read;
+
+pub use keys::Parameter;
+
+use crate::document::nearest;
+use crate::error::ProfileError;
+use crate::load;
+use obol_fabric::sim::{Cost, Model, Quantiles};
+use obol_fabric::{Name, Nanos};
+use std::collections::BTreeMap;
+
+/// The schema of testbed files that this program reads.
+pub const SCHEMA: u32 = 1;
+
+/// The built-in testbeds: name and text.
+static FILES: [(&str, &str); 1] = [("infiniband", include_str!("../../sim/infiniband.toml"))];
+
+/// Names of the built-in testbeds.
+pub static BUILTIN: [&str; FILES.len()] = {
+    let mut names = [""; FILES.len()];
+    let mut n = 0;
+    while n < names.len() {
+        names[n] = FILES[n].0;
+        n += 1;
+    }
+    names
+};
+
+/// A testbed. Made by [`Testbed::load`], [`Testbed::parse`] or [`Testbed::builtin`], which check it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Testbed {
+    /// What it is called.
+    pub name: Name,
+    /// What it stands for, in one line.
+    pub description: String,
+    /// What everything takes while neither network nor memory is loaded; deaths are noticed at exit time.
+    pub model: Model,
+    /// The interval between two looks of a polling core under the full memory load.
+    pub interval_loaded: Quantiles,
+    /// What a saturated network adds to each way.
+    pub saturated: Quantiles,
+    /// From a kill to its notice if the kernel tells of the signal, not of the exit.
+    pub signal: Quantiles,
+    /// From one to the next of several kills that are meant to be simultaneous.
+    pub spread: Quantiles,
+    /// The constants that the published cluster ran with.
+    pub deployment: Published,
+    sources: BTreeMap<&'static str, String>,
+}
+
+/// The constants of the protocol that a paper's authors chose on the testbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// How long a lease lasts.
+    pub lease: Nanos,
+    /// How long a lease cache's own lease lasts.
+    pub cache_lease: Nanos,
+    /// Pause between a renewal and the next.
+    pub renew_every: Nanos,
+    /// Every process advances its heartbeat at least so often.
+    pub heartbeat_every: Nanos,
+    /// Pause between two READs of a successor's heartbeat.
+    pub heartbeat_period: Nanos,
+    /// How far a clock's rate may be off, in parts per million.
+    pub drift_ppm: u32,
+}
+
+impl Testbed {
+    /// One of [`BUILTIN`].
+    pub fn builtin(name: &str) -> Result<Self, ProfileError> {
+        match FILES.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Self::parse(text, &format!("profiles/sim/{name}.toml")),
+            None => {
+                Err(ProfileError::UnknownTestbed { name: name.to_owned(), nearest: nearest(name, BUILTIN) })
+            }
+        }
+    }
+
+    /// Reads and checks TOML. `origin` says in errors where the text is from; nothing is opened.
+    pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
+        read::read(text, origin)
+    }
+
+    /// A built-in testbed, or a file if `name_or_path` has a `/` or ends in `.toml`.
+    pub fn load(name_or_path: &str) -> Result<Self, ProfileError> {
+        if !load::is_path(name_or_path) {
+            return Self::builtin(name_or_path);
+        }
+        Self::parse(&load::text(name_or_path)?, name_or_path)
+    }
+
+    /// All parameters with their values and sources, in the order of the reference.
+    #[must_use]
+    pub fn parameters(&self) -> Vec<Parameter> {
+        keys::parameters(self)
+    }
+
+    /// The same testbed, whose kernels tell of a death when the signal is sent. What tells it at exit time now proves
+    /// it, so a proof comes as much later.
+    #[must_use]
+    pub fn with_early_notice(mut self) -> Self {
+        let rest: Vec<_> = self.model.notice.points().to_vec();
+        let early = &self.signal;
+        // Both times are of the same death: the slower a kill is, the later is either.
+        let proof = rest.into_iter().map(|(at, exit)| (at, exit.saturating_sub(early.at(at)))).collect();
+        self.model.proof = rising(proof);
+        self.model.notice = self.signal.clone();
+        self
+    }
+
+    /// What reading starts from: every key overwrites its part, and a missing key is an error.
+    fn blank() -> Self {
+        let none = || Quantiles::fixed(Nanos::ZERO);
+        let cost = || Cost { overhead: Nanos::ZERO, latency: none(), per_kib: Nanos::ZERO };
+        Self {
+            name: Name::default(),
+            description: String::new(),
+            model: Model {
+                read: cost(),
+                write: cost(),
+                write_inline: cost(),
+                cas: cost(),
+                datagram: cost(),
+                datagram_inline: cost(),
+                multicast: none(),
+                inline_bytes: 0,
+                mtu_bytes: 0,
+                poll: Nanos::ZERO,
+                gap: Nanos::ZERO,
+                link_per_kib: Nanos::ZERO,
+                queueing: none(),
+                step: none(),
+                interval: none(),
+                notice: none(),
+                proof: none(),
+            },
+            interval_loaded: none(),
+            saturated: none(),
+            signal: none(),
+            spread: none(),
+            deployment: Published {
+                lease: Nanos::ZERO,
+                cache_lease: Nanos::ZERO,
+                renew_every: Nanos::ZERO,
+                heartbeat_every: Nanos::ZERO,
+                heartbeat_period: Nanos::ZERO,
+                drift_ppm: 0,
+            },
+            sources: BTreeMap::new(),
+        }
+    }
+}
+
+/// A difference of two distributions as one: where it would fall, it stays.
+fn rising(mut points: Vec<(u32, Nanos)>) -> Quantiles {
+    let mut least = Nanos::ZERO;
+    for (_, span) in &mut points {
+        least = least.max(*span);
+        *span = least;
+    }
+    Quantiles::new(points).unwrap_or_else(|_| Quantiles::fixed(least))
+}
