@@ -58,7 +58,7 @@ fn each_mistake_is_told_with_its_place() {
             "coordinators must be numbered from 1 without gaps; here 1, 2, 4",
         ),
         ("coordinator = 3", "coordinator = 1", "c.toml:13:15: coordinator 1 is on two hosts"),
-        ("\"node-3\"", "\"node-1\"", "c.toml:14:22: node-1 is the name of two processes"),
+        ("\"node-3\"", "\"node-1\"", "c.toml:14:21: node-1 is the name of two processes"),
         ("10.0.0.3", "10.0.0.1", "10.0.0.1 is the address of two hosts"),
         ("0f3c5a7e91b2d468", "0f3c", "c.toml:3:6: id must be 16 hexadecimal digits"),
         ("schema = 1", "schema = 2", "c.toml:1:10: schema must be 1"),
