@@ -4,8 +4,8 @@
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::Verdict;
-use obol_fabric::sim::State;
-use obol_fabric::{Address, Instant, ViewId, page};
+use obol_fabric::sim::{Program, State};
+use obol_fabric::{Address, Instant, SeatStatus, ViewId, page};
 use obol_membership::Mutant;
 use std::sync::atomic::AtomicU64;
 
@@ -43,8 +43,18 @@ impl Driver {
         Some(Worker { who: program.address(), runs: program.is_running(), words, now })
     }
 
+    /// Whether a program knows that it is a member. One that is not may not act, and nobody waits for it or fences it:
+    /// its agent's death alone clears the page.
+    fn is_member(&self, node: u32, seat: u16) -> bool {
+        let told = self.world.program(node, seat).and_then(Program::status);
+        seat == 0 || matches!(told, Some(SeatStatus::Member(_)))
+    }
+
     /// Lets a program, or the embedded app of a node, begin work that takes so long.
     pub(super) fn begin_work(&mut self, node: u32, seat: u16, span: u64) {
+        if !self.is_member(node, seat) {
+            return;
+        }
         let Some(worker) = self.worker(node, seat).filter(|worker| worker.runs) else { return };
         let Some(page) = page::load(worker.words) else { return };
         if page::active(worker.words, page.view, || worker.now) {
