@@ -127,7 +127,7 @@ pub fn shortened(text: &str) -> String {
 /// How far a misspelt name may be from the one that was meant.
 const DISTANCE_MAX: usize = 3;
 
-/// The candidate that is most like `given`, if one is near enough: at most [`DISTANCE_MAX`] slips, and fewer than
+/// The candidate that is most like `given`, if one is near enough: at most `DISTANCE_MAX` slips, and fewer than
 /// half of the name, or any short name would be like any other.
 #[must_use]
 pub fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
