@@ -1,17 +1,18 @@
 //! Processes that stand still for longer than any timeout: they are excluded by their heartbeat, never act in the old
 //! view again, and come back as somebody new. The others go on.
 
-use crate::support::{Root, Status, Up, freeze, signal, until};
+use crate::support::{Root, Status, Up, freeze, signal, until_or};
 use serde_json::Value;
 use std::time::Duration;
 
 /// Longer than every timeout of the profile `laptop` after which somebody acts.
 const FREEZE: Duration = Duration::from_secs(1);
 
-/// Whether a coordinator took a notice against this incarnation, by its heartbeat.
-fn accused_by_heartbeat(events: &[Value], incarnation: u64) -> bool {
-    let notice = |e: &Value| e["event"] == "notice" && e["level"] == "heartbeat" && e["a"] == incarnation;
-    events.iter().any(notice)
+/// Whether a coordinator took a notice against this incarnation because it stands still: its heartbeat, or, where a
+/// watcher that has just become its neighbour would have to connect to it first, its silence.
+fn accused_of_standing(events: &[Value], incarnation: u64) -> bool {
+    let still = |e: &Value| e["level"] == "heartbeat" || e["level"] == "timeout";
+    events.iter().any(|e| e["event"] == "notice" && still(e) && e["a"] == incarnation)
 }
 
 /// The views in which a process noted that it was active or served, since it became this incarnation.
@@ -38,7 +39,10 @@ fn sleep_and_wake(root: &Root, up: &Up, name: &str, others: &[&str]) -> [Status;
     let asleep = root.status();
     // It may have been excluded and have come back between the look and the freeze.
     let was = asleep.incarnation(name).max(before.incarnation(name));
-    until("its heartbeat accuses it", || accused_by_heartbeat(&root.events(), was));
+    let accused = || accused_of_standing(&root.events(), was).then_some(());
+    until_or("its detectors accuse it", accused, || {
+        format!("{name} was {was}\n{:?}\n{:#?}", root.status(), root.events())
+    });
     let excluded = root.until("the others go on in a later view", |s| {
         s.view() > asleep.view() && others.iter().all(|other| s.is_active(other))
     });
