@@ -8,5 +8,6 @@ pub mod drillfile;
 pub mod drills;
 pub mod observe;
 pub mod papers;
+pub mod plot;
 pub mod stats;
 pub mod timeline;

@@ -1,0 +1,209 @@
+//! Horizontal bars in groups: one group a row, with its name in full at the left.
+
+use super::{
+    COLORS, GRID, INK, LABEL_TEXT, PlotError, SERIES_MAX, Sample, Scale, WIDTH, drawing, legend, text, ticks,
+};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Pixels of a bar, and between two groups.
+const BAR: u32 = 13;
+const GAP: u32 = 12;
+/// Pixels of everything that is not a bar.
+const FRAME: u32 = 96;
+/// A group's name may take so much of the width; the rest is cut off.
+const NAMES_MAX: u32 = WIDTH / 3;
+
+/// One value for each group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Values {
+    /// What they are, for the legend.
+    pub name: String,
+    /// One for each group; `None` where there is no such thing.
+    pub values: Vec<Option<f64>>,
+    /// Drawn as a stroke across the group's bars, not as a bar: what was published or promised.
+    pub mark: bool,
+}
+
+/// Grouped bars.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bars {
+    /// What lengths are, with the unit.
+    pub title: String,
+    /// From top to bottom.
+    pub groups: Vec<String>,
+    /// From top to bottom within a group, and in the legend.
+    pub series: Vec<Values>,
+    /// Each group is one bar whose parts are the series: phases of a whole.
+    pub stacked: bool,
+}
+
+/// A group's value, if there is one that can be drawn.
+fn shown(values: &Values, group: usize) -> Option<f64> {
+    values.values.get(group).copied().flatten().filter(|v| v.is_finite() && *v >= 0.0)
+}
+
+impl Bars {
+    /// Bars side by side.
+    #[must_use]
+    pub fn grouped(title: &str, groups: Vec<String>) -> Self {
+        Self { title: title.to_owned(), groups, series: Vec::new(), stacked: false }
+    }
+
+    /// One bar for each group, in parts.
+    #[must_use]
+    pub fn stacked(title: &str, groups: Vec<String>) -> Self {
+        Self { stacked: true, ..Self::grouped(title, groups) }
+    }
+
+    /// With one bar (or part) more in each group.
+    #[must_use]
+    pub fn with(mut self, name: &str, values: Vec<Option<f64>>) -> Self {
+        self.series.push(Values { name: name.to_owned(), values, mark: false });
+        self
+    }
+
+    /// With a stroke across the bars of each group.
+    #[must_use]
+    pub fn with_mark(mut self, name: &str, values: Vec<Option<f64>>) -> Self {
+        self.series.push(Values { name: name.to_owned(), values, mark: true });
+        self
+    }
+
+    /// How far a group's bars reach.
+    fn reaches(&self) -> Vec<f64> {
+        let reach = |group: usize| {
+            let of = |mark: bool| {
+                self.series.iter().filter(move |s| s.mark == mark).filter_map(move |s| shown(s, group))
+            };
+            let bars = if self.stacked { of(false).sum() } else { of(false).fold(0.0, f64::max) };
+            of(true).fold(bars, f64::max)
+        };
+        (0..self.groups.len()).map(reach).collect()
+    }
+
+    /// The bars as the text of an SVG document.
+    pub fn svg(&self) -> Result<String, PlotError> {
+        if self.series.len() > SERIES_MAX {
+            return Err(PlotError::Series(self.series.len()));
+        }
+        let lengths = ticks::range(Scale::Linear, self.reaches().into_iter().chain([0.0]))
+            .filter(|_| !self.groups.is_empty() && !self.series.is_empty())
+            .ok_or(PlotError::Empty)?;
+        let high = lengths.high;
+        let side_by_side = self.series.iter().filter(|s| !s.mark).count().max(1) as u32;
+        let thick = if self.stacked { 1 } else { side_by_side };
+        let group = thick * BAR + GAP;
+        let count = self.groups.len();
+        let height = count as u32 * group + FRAME;
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+            root.fill(&WHITE).map_err(drawing)?;
+            let sample = |s: &Values| if s.mark { Sample::Mark } else { Sample::Block };
+            let entries: Vec<_> = self.series.iter().map(|s| (s.name.as_str(), sample(s))).collect();
+            let below = legend(&root, &entries)?;
+            let style = text(LABEL_TEXT).pos(Pos::new(HPos::Right, VPos::Center));
+            let mut names = 40;
+            for name in &self.groups {
+                names = names.max(below.estimate_text_size(name, &style).map_err(drawing)?.0);
+            }
+            let names = names.min(NAMES_MAX) + 16;
+            let rows = ticks::Span::plain(0.0, count as f64);
+            let mut chart = ChartBuilder::on(&below)
+                .margin(8)
+                .margin_right(48)
+                .x_label_area_size(44)
+                .y_label_area_size(names)
+                .build_cartesian_2d(lengths, rows)
+                .map_err(drawing)?;
+            chart
+                .configure_mesh()
+                .disable_y_mesh()
+                .bold_line_style(GRID)
+                .light_line_style(TRANSPARENT)
+                .axis_style(INK)
+                .label_style(text(LABEL_TEXT))
+                .axis_desc_style(text(LABEL_TEXT + 1))
+                .x_desc(self.title.clone())
+                .x_label_formatter(&|v| ticks::label(*v))
+                .y_label_formatter(&|_| String::new())
+                .draw()
+                .map_err(drawing)?;
+            let plane = chart.plotting_area();
+            let part = 1.0 / f64::from(group);
+            // The first group is at the top, where the axis ends.
+            let top = |at: usize| (count - at) as f64 - f64::from(GAP) / 2.0 * part;
+            // A bar's figure moves behind a mark that it would be written over.
+            let beyond = |value: f64, at: usize| {
+                let marks = self.series.iter().filter(|s| s.mark).filter_map(|s| shown(s, at));
+                marks.filter(|m| (value..value + high * 0.07).contains(m)).fold(value, f64::max)
+            };
+            for (at, name) in self.groups.iter().enumerate() {
+                let middle = top(at) - f64::from(thick * BAR) / 2.0 * part;
+                let (x, y) = plane.map_coordinate(&(0.0, middle));
+                let (left, upper) = below.get_base_pixel();
+                below
+                    .draw(&Text::new(name.clone(), (x - left - 8, y - upper), style.clone()))
+                    .map_err(drawing)?;
+                let (mut from, mut bar) = (0.0, 0);
+                for (values, color) in self.series.iter().zip(COLORS) {
+                    let value = shown(values, at);
+                    if values.mark {
+                        continue;
+                    }
+                    if let Some(value) = value {
+                        let upper = top(at) - f64::from(bar * BAR) * part;
+                        let lower = upper - f64::from(BAR - 1) * part;
+                        plane
+                            .draw(&Rectangle::new([(from, lower), (from + value, upper)], color.filled()))
+                            .map_err(drawing)?;
+                        if self.stacked {
+                            from += value;
+                        } else {
+                            let style = text(LABEL_TEXT - 2).pos(Pos::new(HPos::Left, VPos::Center));
+                            let place = (beyond(value, at) + high * 0.004, (upper + lower) / 2.0);
+                            plane.draw(&Text::new(ticks::label(value), place, style)).map_err(drawing)?;
+                        }
+                    }
+                    bar += u32::from(!self.stacked);
+                }
+                for values in self.series.iter().filter(|s| s.mark) {
+                    let value = shown(values, at);
+                    let Some(value) = value else { continue };
+                    let (upper, lower) = (top(at) + 2.0 * part, top(at) - f64::from(thick * BAR + 2) * part);
+                    let stroke = PathElement::new(vec![(value, lower), (value, upper)], INK.stroke_width(3));
+                    plane.draw(&stroke).map_err(drawing)?;
+                }
+            }
+            root.present().map_err(drawing)?;
+        }
+        Ok(svg)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_drawn_with_what_they_have() {
+        let groups = vec!["A, no caches".to_owned(), "A+C <2>".to_owned()];
+        let bars = Bars::grouped("failover in us", groups)
+            .with("waited", vec![Some(53.9), Some(64.9)])
+            .with("early", vec![Some(24.3), None])
+            .with_mark("published", vec![Some(50.0), Some(64.0)]);
+        assert_eq!(bars.reaches(), [53.9, 64.9]);
+        let svg = bars.svg().expect("it has bars");
+        assert!(svg.contains("A+C &lt;2&gt;") && svg.contains("\n53.9\n") && svg.contains("published"));
+        let stacked = Bars { stacked: true, ..bars };
+        assert_eq!(stacked.reaches(), [53.9 + 24.3, 64.9]);
+        assert!(stacked.svg().is_ok());
+    }
+
+    #[test]
+    fn no_group_is_no_picture() {
+        assert_eq!(Bars::grouped("us", Vec::new()).svg(), Err(PlotError::Empty));
+        assert_eq!(Bars::grouped("us", vec!["a".to_owned()]).svg(), Err(PlotError::Empty));
+    }
+}

@@ -1,0 +1,159 @@
+//! An HTML page that needs no other file: text, tables, and charts inside it. Whatever text comes in is escaped.
+
+use std::fmt::Write as _;
+
+/// Plain, legible, printable; the page follows the reader's preference of light or dark, charts stay on white.
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ink:#222;--soft:#666;--line:#ddd;--paper:#fff;--head:#f4f5f7}\
+@media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--soft:#a0a0a0;--line:#3d3d3d;--paper:#1b1c1e;--head:#27292c}}\
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60em;margin:2em auto;padding:0 1em}\
+h1{font-size:1.6em;margin:0 0 .6em}h2{font-size:1.25em;margin:2em 0 .5em;padding-top:.5em;border-top:1px solid var(--line)}\
+p{max-width:46em}figure{margin:1em 0}figure svg{display:block;width:100%;height:auto;border:1px solid var(--line);background:#fff}\
+figcaption{color:var(--soft);font-size:.9em;margin-top:.4em;max-width:51em}\
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.92em;font-variant-numeric:tabular-nums}\
+th,td{padding:.25em .8em;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}th{background:var(--head)}\
+td.n,th.n{text-align:right;white-space:nowrap}pre{overflow-x:auto;background:var(--head);padding:.8em;font-size:.88em}\
+summary{cursor:pointer;margin:.5em 0}";
+
+/// One cell of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// Words, to the left.
+    Text(String),
+    /// A number with what belongs to it, to the right.
+    Number(String),
+}
+
+/// A page that is being written.
+#[derive(Clone, Debug)]
+pub struct Page {
+    title: String,
+    body: String,
+}
+
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+impl Page {
+    /// A page with a title and nothing else.
+    #[must_use]
+    pub fn new(title: &str) -> Self {
+        Self { title: escaped(title), body: format!("<h1>{}</h1>\n", escaped(title)) }
+    }
+
+    fn put(&mut self, tag: &str, text: &str) {
+        let _ = writeln!(self.body, "<{tag}>{}</{tag}>", escaped(text));
+    }
+
+    /// A heading.
+    pub fn heading(&mut self, text: &str) {
+        self.put("h2", text);
+    }
+
+    /// A paragraph.
+    pub fn paragraph(&mut self, text: &str) {
+        self.put("p", text);
+    }
+
+    /// Text whose lines and columns matter.
+    pub fn preformatted(&mut self, text: &str) {
+        self.put("pre", text);
+    }
+
+    /// A chart as [`super::Chart::svg`] and [`super::Bars::svg`] give it, with a caption.
+    pub fn figure(&mut self, svg: &str, caption: &str) {
+        let svg = scalable(svg);
+        let _ = writeln!(self.body, "<figure>{svg}<figcaption>{}</figcaption></figure>", escaped(caption));
+    }
+
+    /// A table. A column is set as its first cell is.
+    pub fn table(&mut self, heads: &[&str], rows: &[Vec<Cell>]) {
+        let class = |number: bool| if number { " class=\"n\"" } else { "" };
+        self.body.push_str("<div class=\"wide\"><table><thead><tr>");
+        for (n, head) in heads.iter().enumerate() {
+            let number =
+                rows.first().and_then(|row| row.get(n)).is_some_and(|c| matches!(c, Cell::Number(_)));
+            let _ = write!(self.body, "<th{}>{}</th>", class(number), escaped(head));
+        }
+        self.body.push_str("</tr></thead><tbody>\n");
+        for row in rows {
+            self.body.push_str("<tr>");
+            for cell in row {
+                let (number, text) = match cell {
+                    Cell::Text(text) => (false, text),
+                    Cell::Number(text) => (true, text),
+                };
+                let _ = write!(self.body, "<td{}>{}</td>", class(number), escaped(text));
+            }
+            self.body.push_str("</tr>\n");
+        }
+        self.body.push_str("</tbody></table></div>\n");
+    }
+
+    /// What most readers skip: everything that `write` adds is folded under a line.
+    pub fn folded(&mut self, line: &str, write: impl FnOnce(&mut Self)) {
+        let _ = writeln!(self.body, "<details><summary>{}</summary>", escaped(line));
+        write(self);
+        self.body.push_str("</details>\n");
+    }
+
+    /// The page as one HTML document.
+    #[must_use]
+    pub fn finish(&self) -> String {
+        format!(
+            "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+             <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
+             <title>{}</title><style>{STYLE}</style></head>\n<body>\n{}</body></html>\n",
+            self.title, self.body
+        )
+    }
+}
+
+/// The same picture without a size of its own, so that it fills its place; its view box keeps the ratio.
+fn scalable(svg: &str) -> String {
+    let Some((head, rest)) = svg.split_once('>') else { return svg.to_owned() };
+    let sized = |word: &&str| word.starts_with("width=") || word.starts_with("height=");
+    let kept: Vec<&str> = head.split(' ').filter(|word| !sized(word)).collect();
+    format!("{}>{rest}", kept.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_text_comes_in_stays_text() {
+        let mut page = Page::new("a <b> & \"c\"");
+        page.heading("<script>");
+        page.table(
+            &["<i>"],
+            &[vec![Cell::Text("</table>".to_owned())], vec![Cell::Number("1 < 2".to_owned())]],
+        );
+        page.folded("</summary>", |page| page.preformatted("<pre>"));
+        let text = page.finish();
+        let bodies = text.split_once("<body>").expect("there is one").1;
+        for raw in ["<script>", "<i>", "</summary></summary>", "1 < 2", "<pre><pre>", "a <b>"] {
+            assert!(!bodies.contains(raw), "{raw} in {text}");
+        }
+        assert!(text.contains("&lt;script&gt;") && text.contains("a &lt;b&gt; &amp; &quot;c&quot;"));
+    }
+
+    #[test]
+    fn a_picture_fills_its_place() {
+        let svg =
+            "<svg width=\"860\" height=\"420\" viewBox=\"0 0 860 420\" xmlns=\"x\">\n<text>a</text></svg>";
+        assert_eq!(scalable(svg), "<svg viewBox=\"0 0 860 420\" xmlns=\"x\">\n<text>a</text></svg>");
+    }
+}
