@@ -1,6 +1,6 @@
 //! A program with a core of its own: this test program is a member.
 
-use crate::support::{Root, Status, until};
+use crate::support::{Root, Status, until, until_or};
 use obol_agent::{Attached, Embedded};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_profiles::Site;
@@ -21,7 +21,7 @@ fn active(guest: &Embedded) -> Incarnation {
     until("the guest is active", || {
         who = guest.incarnation();
         let view = guest.view().filter(|view| view.member(who).is_some());
-        view.is_some_and(|view| guest.active(view.id) && guest.guard(view.id, || 7) == Some(7))
+        view.is_some_and(|view| guest.active(&view) && guest.guard(&view, |_| 7) == Some(7))
     });
     who
 }
@@ -52,12 +52,17 @@ fn an_embedded_program_sees_the_death_of_another_member() {
     let guest = start(&root, "guest");
     active(&guest);
     let who = Incarnation(root.healthy().incarnation("app-2"));
+    let mut failures = guest.failures();
     let gone = |guest: &Embedded| {
         let view = guest.view().filter(|view| view.member(who).is_none());
-        view.is_some_and(|view| guest.active(view.id))
+        view.is_some_and(|view| guest.active(&view))
     };
     root.run(&["kill", "app-2"]).ends(0);
     until("a view without app-2 is active", || gone(&guest));
+    // Somebody who got no core for long may have failed before.
+    let mut told = std::iter::from_fn(|| failures.next(Nanos::from_secs(20)));
+    let failure = told.find(|failure| failure.incarnation == who).expect("it is told");
+    assert_eq!(failure.member.expect("known").name.as_str(), "app-2");
 }
 
 #[test]
@@ -91,14 +96,14 @@ fn an_attached_program_that_hangs_is_removed_although_its_process_lives() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
     let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
-    let mut guest = Attached::open(&site(&root), node, name).expect("there is a seat");
+    let guest = Attached::open(&site(&root), node, name).expect("there is a seat");
     guest.promise_progress(Nanos::from_millis(300));
     let first = guest.join(Nanos::from_secs(20)).expect("admitted");
     until("it is removed", || guest.is_excluded());
     assert!(guest.join(Nanos::from_secs(20)).expect("admitted again") > first);
     until("it acts while it makes progress", || {
         guest.progress();
-        guest.view().is_some_and(|view| view.member(guest.incarnation()).is_some() && guest.active(view.id))
+        guest.view().is_some_and(|view| guest.active(&view))
     });
 }
 
@@ -109,9 +114,43 @@ fn an_embedded_program_holds_no_lease_without_a_majority() {
     let guest = start(&root, "guest");
     active(&guest);
     root.run(&["kill", "coord-1"]).ends(0);
-    until("its lease has ended", || guest.view().is_some_and(|view| !guest.active(view.id)));
+    until("its lease has ended", || guest.view().is_some_and(|view| !guest.active(&view)));
     let lost: Status = root.until("all leases have ended", |s| s.active().is_empty());
     assert_eq!(lost.code, Some(1));
     root.run(&["start", "coord-1"]).ends(0);
     active(&guest);
+}
+
+#[test]
+fn an_attached_program_may_not_act_before_it_is_a_member_and_sees_views_in_order() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
+    let guest = Attached::open(&site(&root), node, name).expect("there is a seat");
+    let before = guest.view().expect("the agent knows one");
+    let wait = Nanos::from_secs(20);
+    until("its agent is active", || guest.lease().is_some_and(|lease| lease.view == before.id));
+    assert!(!before.is_mine() && !guest.active(&before) && guest.guard(&before, |_| 7).is_none());
+    let mut views = guest.views();
+    let first = until_or(
+        "it is a member",
+        || {
+            guest.join(wait).expect("admitted");
+            views.next(wait).filter(|view| view.is_mine())
+        },
+        String::new,
+    );
+    assert!(first.id > before.id);
+    assert!(!guest.active(&before), "a view does not become the program's own afterwards");
+    root.run(&["kill", "app-1"]).ends(0);
+    let mut last = first.id;
+    until("a view without app-1", || {
+        let view = views.next(wait).expect("a change");
+        assert!(view.id > last, "{} after {last}", view.id);
+        last = view.id;
+        view.members.iter().all(|member| member.name.as_str() != "app-1")
+    });
+    assert!(guest.leave(wait));
+    assert_eq!(guest.incarnation(), Incarnation::NONE);
+    assert!(!guest.active(&first));
 }

@@ -1,12 +1,14 @@
 //! A program in a seat of its node's agent.
 
+use crate::sight::{OwnView, Sight};
+use crate::streams::{Failures, Views};
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Attachment, Cluster, Presence, ShmError, clock};
-use obol_fabric::{Incarnation, Name, Nanos, Page, SeatStatus, ViewId};
-use obol_membership::View;
+use obol_fabric::shm::{Attachment, Presence, ShmError, clock};
+use obol_fabric::{Incarnation, Name, Nanos, Page, SeatStatus};
 use obol_membership::rng::Rng;
 use obol_profiles::Site;
 use std::fmt;
+use std::sync::{Mutex, PoisonError};
 
 /// Why a program is no member.
 #[derive(Debug)]
@@ -51,43 +53,48 @@ impl From<ShmError> for AttachError {
 pub struct Attached {
     seat: Attachment,
     agent: Name,
-    rng: Rng,
-    incarnation: Incarnation,
+    sight: Sight,
+    /// One join or leave at a time.
+    asking: Mutex<()>,
 }
 
 impl Attached {
     /// Takes a seat at the agent of this name. The program is no member yet.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
-        Self::open_in(&site.cluster, agent, name, site.deployment.profile.timing.heartbeat_every)
+        let beat = site.deployment.profile.timing.heartbeat_every;
+        Ok(Self::seated(Attachment::open_named(&site.cluster, agent, name, beat)?, agent))
     }
 
     /// Takes a seat for which the calling thread stands: it has to call [`Presence::beat`] at least once in the profile's
     /// `heartbeat.every`, and its end is the program's death. For programs with a loop of their own.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
         let (seat, presence) = Attachment::open_present(&site.cluster, agent, name)?;
-        let rng = Rng::new(crate::seed());
-        Ok((Self { seat, agent, rng, incarnation: Incarnation::NONE }, presence))
+        Ok((Self::seated(seat, agent), presence))
     }
 
-    fn open_in(cluster: &Cluster, agent: Name, name: Name, beat: Nanos) -> Result<Self, AttachError> {
-        let seat = Attachment::open_named(cluster, agent, name, beat)?;
-        Ok(Self { seat, agent, rng: Rng::new(crate::seed()), incarnation: Incarnation::NONE })
+    fn seated(seat: Attachment, agent: Name) -> Self {
+        let sight = Sight::of_seat(seat.region().clone());
+        Self { seat, agent, sight, asking: Mutex::default() }
     }
 
     /// Becomes a member, as a new incarnation.
-    pub fn join(&mut self, timeout: Nanos) -> Result<Incarnation, AttachError> {
+    pub fn join(&self, timeout: Nanos) -> Result<Incarnation, AttachError> {
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let end = clock::now() + timeout;
-        self.seat.join(self.rng.token());
+        let mut rng = Rng::new(crate::seed());
+        self.seat.join(rng.token());
         let mut status = self.seat.status();
         loop {
             match status {
                 Some(SeatStatus::Member(incarnation)) => {
-                    self.incarnation = incarnation;
+                    self.sight.admitted(incarnation);
+                    // The newest view is this program's now: who waits for views is to look again.
+                    self.seat.announce();
                     self.seat.record(Record::new(Event::Joined, incarnation.0, 0));
                     return Ok(incarnation);
                 }
                 // The agent was excluded meanwhile, or the join came too late: ask as somebody new.
-                Some(SeatStatus::Excluded | SeatStatus::Left) => self.seat.join(self.rng.token()),
+                Some(SeatStatus::Excluded | SeatStatus::Left) => self.seat.join(rng.token()),
                 None => {}
             }
             if !self.seat.agent_lives() {
@@ -102,10 +109,64 @@ impl Attached {
         }
     }
 
-    /// The own incarnation; [`Incarnation::NONE`] before the first join.
+    /// The own incarnation; [`Incarnation::NONE`] while this program is no member.
     #[must_use]
-    pub const fn incarnation(&self) -> Incarnation {
-        self.incarnation
+    pub fn incarnation(&self) -> Incarnation {
+        self.sight.incarnation()
+    }
+
+    /// The newest view that the agent knows to be decided; `None` before there is one.
+    #[must_use]
+    pub fn view(&self) -> Option<OwnView> {
+        self.sight.view()
+    }
+
+    /// The views as they come, beginning with the newest.
+    #[must_use]
+    pub fn views(&self) -> Views {
+        Views::new(self.sight.clone())
+    }
+
+    /// The failures of other members from now on.
+    #[must_use]
+    pub fn failures(&self) -> Failures {
+        Failures::new(self.sight.clone())
+    }
+
+    /// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an
+    /// application has been active anywhere.
+    ///
+    /// One seqlock read, one fence read, one clock read; no system call, no allocation, from any thread. (uKharon,
+    /// Algorithm 2, with the fence.)
+    #[inline]
+    #[must_use]
+    pub fn active(&self, view: &OwnView) -> bool {
+        self.sight.active(view)
+    }
+
+    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
+    ///
+    /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
+    #[inline]
+    pub fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
+        self.sight.guard(view, work)
+    }
+
+    /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.
+    #[must_use]
+    pub fn lease(&self) -> Option<Page> {
+        self.sight.lease()
+    }
+
+    /// Counts changes of view and lease start; for `wait_changed`.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        self.sight.changes()
+    }
+
+    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
+    pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
+        self.sight.wait_changed(seen, timeout)
     }
 
     /// Whether the cluster removed this program. It may join again.
@@ -121,10 +182,11 @@ impl Attached {
     }
 
     /// Leaves the cluster gracefully; waits until it is so, or for so long. Tells whether it is so: if not, call it again.
-    pub fn leave(&mut self, timeout: Nanos) -> bool {
-        if self.incarnation != Incarnation::NONE {
+    pub fn leave(&self, timeout: Nanos) -> bool {
+        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.incarnation() != Incarnation::NONE {
             self.seat.leave();
-            self.incarnation = Incarnation::NONE;
+            self.sight.admitted(Incarnation::NONE);
         }
         matches!(self.seat.wait_status(None, timeout), Some(SeatStatus::Left | SeatStatus::Excluded))
     }
@@ -139,50 +201,6 @@ impl Attached {
     /// Tells that the program makes progress.
     pub fn progress(&self) {
         self.seat.progress();
-    }
-
-    /// The newest view that the agent knows to be decided; `None` before there is one.
-    #[must_use]
-    pub fn view(&self) -> Option<View> {
-        self.seat.view_bytes().and_then(|(_, bytes)| View::unseal(&bytes))
-    }
-
-    /// Whether `view` is active now: no view that excludes one of its apps has been active anywhere before.
-    ///
-    /// One seqlock read, one fence read, one clock read; no system call, no allocation, from any thread. uKharon,
-    /// Algorithm 2, with the fence.
-    #[inline]
-    #[must_use]
-    pub fn active(&self, view: ViewId) -> bool {
-        self.seat.active(view)
-    }
-
-    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
-    ///
-    /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
-    pub fn guard<T>(&self, view: ViewId, work: impl FnOnce() -> T) -> Option<T> {
-        if !self.active(view) {
-            return None;
-        }
-        let done = work();
-        self.active(view).then_some(done)
-    }
-
-    /// The lease that [`Attached::active`] reads; `None` if the agent stopped in the middle of changing it.
-    #[must_use]
-    pub fn lease(&self) -> Option<Page> {
-        self.seat.lease()
-    }
-
-    /// Counts changes of view and lease start; for [`Attached::wait_changed`].
-    #[must_use]
-    pub fn changes(&self) -> u32 {
-        self.seat.changes()
-    }
-
-    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
-    pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
-        self.seat.wait_changed(seen, timeout)
     }
 
     /// The seat itself: flight recorder, counters, progress.

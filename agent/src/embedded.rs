@@ -1,8 +1,10 @@
 //! A program with a core of its own: the machine runs on a thread, the program reads the lease page of its own region.
 
+use crate::sight::{OwnView, Sight};
+use crate::streams::{Failures, Views};
 use obol_fabric::shm::{Region, ShmError, Waker, clock};
-use obol_fabric::{Drive, Fabric, Incarnation, Instant, Name, Nanos, ViewId, page};
-use obol_membership::{Kind, Member, View};
+use obol_fabric::{Drive, Fabric, Incarnation, Instant, Name, Nanos, Page};
+use obol_membership::{Kind, Member};
 use obol_profiles::Site;
 use obol_profiles::endpoint::{Act, EndpointError};
 use std::sync::Arc;
@@ -12,7 +14,7 @@ use std::thread::JoinHandle;
 
 /// A member that is its own agent. Dropping it ends the core; the cluster then notices its death.
 pub struct Embedded {
-    region: Region,
+    sight: Sight,
     waker: Waker,
     stop: Arc<AtomicBool>,
     promise: Arc<Promise>,
@@ -88,7 +90,8 @@ impl Embedded {
         let core = spawned.map_err(kernel)?;
         let ended = || kernel(std::io::Error::other("it ended at once"));
         let (region, waker) = told.recv().map_err(|_| ended())??;
-        Ok(Self { region, waker, stop, promise, core: Some(core) })
+        let sight = Sight::of_owner(region);
+        Ok(Self { sight, waker, stop, promise, core: Some(core) })
     }
 
     /// Promises progress at least every `within` from now on; zero takes the promise back. A program that does not call
@@ -107,29 +110,61 @@ impl Embedded {
     /// The own incarnation; [`Incarnation::NONE`] while this program is no member.
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
-        Incarnation(self.region.reader().header().incarnation)
+        self.sight.incarnation()
     }
 
-    /// The newest view that is known to be decided; `None` before there is one.
+    /// The newest view that the core knows to be decided; `None` before there is one.
     #[must_use]
-    pub fn view(&self) -> Option<View> {
-        self.region.reader().view().and_then(|(_, bytes)| View::unseal(&bytes))
+    pub fn view(&self) -> Option<OwnView> {
+        self.sight.view()
     }
 
-    /// Whether `view` is active now. The same check, at the same cost, as [`crate::Attached::active`].
+    /// The views as they come, beginning with the newest.
+    #[must_use]
+    pub fn views(&self) -> Views {
+        Views::new(self.sight.clone())
+    }
+
+    /// The failures of other members from now on.
+    #[must_use]
+    pub fn failures(&self) -> Failures {
+        Failures::new(self.sight.clone())
+    }
+
+    /// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an
+    /// application has been active anywhere.
+    ///
+    /// One seqlock read, one fence read, one clock read; no system call, no allocation, from any thread. (uKharon,
+    /// Algorithm 2, with the fence.)
     #[inline]
     #[must_use]
-    pub fn active(&self, view: ViewId) -> bool {
-        page::active(self.region.page(), view, clock::now)
+    pub fn active(&self, view: &OwnView) -> bool {
+        self.sight.active(view)
     }
 
     /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
-    pub fn guard<T>(&self, view: ViewId, work: impl FnOnce() -> T) -> Option<T> {
-        if !self.active(view) {
-            return None;
-        }
-        let done = work();
-        self.active(view).then_some(done)
+    ///
+    /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
+    #[inline]
+    pub fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
+        self.sight.guard(view, work)
+    }
+
+    /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.
+    #[must_use]
+    pub fn lease(&self) -> Option<Page> {
+        self.sight.lease()
+    }
+
+    /// Counts changes of view and lease start; for `wait_changed`.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        self.sight.changes()
+    }
+
+    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
+    pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
+        self.sight.wait_changed(seen, timeout)
     }
 }
 

@@ -13,22 +13,43 @@
 //! # use obol_fabric::{Name, Nanos};
 //! # use obol_profiles::Site;
 //! let site = Site::open(&obol_fabric::shm::default_root(), Name::new("default")?)?;
-//! let mut app = Attached::open(&site, Name::new("node-1")?, Name::new("cache-1")?)?;
+//! let app = Attached::open(&site, Name::new("node-1")?, Name::new("cache-1")?)?;
 //! app.join(Nanos::from_secs(5))?;
 //! let view = app.view().ok_or("the agent knows no view yet")?;
-//! let served = app.guard(view.id, || "the answer");
+//! let served = app.guard(&view, |_view| "the answer");
 //! # let _ = served;
 //! # Ok(()) }
 //! ```
+//!
+//! What changes comes as two streams. [`Views`] gives the newest view whenever it is another;
+//! what was superseded meanwhile is passed over. [`Failures`] gives each member that failed, once:
+//!
+//! ```no_run
+//! # use obol_agent::Attached;
+//! # use obol_fabric::Nanos;
+//! # fn take_over(app: &Attached) {
+//! let mut failures = app.failures();
+//! while let Some(failure) = failures.next(Nanos::from_secs(60)) {
+//!     println!("{} failed; view {} goes on without it", failure.incarnation, failure.view);
+//! }
+//! # }
+//! ```
+//!
+//! A view that shows a failure is decided, but need not be active yet: before a program acts in it, it asks
+//! [`Attached::active`]. The examples `attach` and `embed` are whole programs.
 
 mod attached;
 mod embedded;
 mod observer;
+mod sight;
+mod streams;
 
 pub use attached::{AttachError, Attached};
 pub use embedded::Embedded;
 pub use obol_membership::stream::Item;
 pub use observer::Observer;
+pub use sight::OwnView;
+pub use streams::{Failure, Failures, Views};
 
 use obol_fabric::Name;
 use obol_membership::{Kind, Member};

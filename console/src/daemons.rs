@@ -1,7 +1,7 @@
 //! The daemons' thin mains: find the cluster, set up the process, run until told to stop.
 
 use crate::output::{self, Failure};
-use obol_agent::{AttachError, Attached};
+use obol_agent::{AttachError, Attached, OwnView};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::shm::{Presence, ShmError, clock, sched};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How long a demo app looks for its agent, and waits to be admitted, before it gives up.
-const START_TIMEOUT: Nanos = Nanos::from_secs(20);
+pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 /// Between two requests that a demo app serves when nothing changes.
 const SERVE_EVERY: Nanos = Nanos::from_millis(50);
 
@@ -90,7 +90,7 @@ pub(crate) fn load(threads: u32, mebibytes: u32, nanoseconds: u64) -> Result<Exi
 }
 
 /// Takes a seat, as soon as the agent is there.
-fn attach(
+pub(crate) fn attach(
     site: &Site,
     node: Name,
     name: Name,
@@ -119,9 +119,9 @@ pub(crate) fn app(root: &Path, cluster: Name, name: Name, node: Name) -> Result<
 fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<(), AttachError> {
     let beat_every = site.deployment.profile.timing.heartbeat_every;
     while !stop.load(Ordering::Relaxed) {
-        let (mut app, mut presence) = attach(site, node, name, stop)?;
-        match app.join(START_TIMEOUT).and_then(|_| serve(&mut app, &mut presence, beat_every, stop)) {
-            Ok(()) if stop.load(Ordering::Relaxed) => leave(&mut app, &mut presence, beat_every),
+        let (app, mut presence) = attach(site, node, name, stop)?;
+        match app.join(START_TIMEOUT).and_then(|_| serve(&app, &mut presence, beat_every, stop)) {
+            Ok(()) if stop.load(Ordering::Relaxed) => leave(&app, &mut presence, beat_every),
             Ok(()) | Err(AttachError::AgentDied(_)) => {}
             Err(error) => return Err(error),
         }
@@ -130,7 +130,7 @@ fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<()
 }
 
 /// Leaves the cluster, still beating.
-fn leave(app: &mut Attached, presence: &mut Presence, beat_every: Nanos) {
+pub(crate) fn leave(app: &Attached, presence: &mut Presence, beat_every: Nanos) {
     let end = clock::now() + LEAVE_TIMEOUT;
     while !app.leave(beat_every) && clock::now() < end && app.agent_lives() {
         presence.beat();
@@ -139,7 +139,7 @@ fn leave(app: &mut Attached, presence: &mut Presence, beat_every: Nanos) {
 
 /// Serves until told to stop or until the agent dies.
 fn serve(
-    app: &mut Attached,
+    app: &Attached,
     presence: &mut Presence,
     beat_every: Nanos,
     stop: &AtomicBool,
@@ -152,8 +152,8 @@ fn serve(
         presence.beat();
         let now = clock::now();
         let mut wait = serve_every;
-        if let Some(current) = view.as_ref().filter(|view| view.member(app.incarnation()).is_some()) {
-            let noted = serve_one(app, current.id, &mut served_in);
+        if let Some(current) = view.as_ref().filter(|view| view.is_mine()) {
+            let noted = serve_one(app, current, &mut served_in);
             // The lease may lie ahead; nobody rings when it begins.
             if let (false, Some(lease)) = (noted, app.lease())
                 && now < lease.start
@@ -176,18 +176,18 @@ fn serve(
 }
 
 /// One request. The first one that the view lets through is the app's first success in it.
-fn serve_one(app: &Attached, view: ViewId, served_in: &mut Option<ViewId>) -> bool {
+fn serve_one(app: &Attached, view: &OwnView, served_in: &mut Option<ViewId>) -> bool {
     let seat = app.seat();
-    let first = *served_in != Some(view);
+    let first = *served_in != Some(view.id);
     if first && app.active(view) {
-        seat.record(Record::new(Event::Active, view.0, 0));
+        seat.record(Record::new(Event::Active, view.id.0, 0));
     }
-    let served = app.guard(view, || seat.progress()).is_some();
+    let served = app.guard(view, |_| seat.progress()).is_some();
     if served {
         seat.count(Counter::Served, 1);
         if first {
-            *served_in = Some(view);
-            seat.record(Record::new(Event::Service, view.0, 0));
+            *served_in = Some(view.id);
+            seat.record(Record::new(Event::Service, view.id.0, 0));
         }
     } else {
         seat.count(Counter::Inactive, 1);

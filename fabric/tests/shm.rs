@@ -8,7 +8,7 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::shm::{Cluster, Endpoint, Region, ShmError, Wait, clock};
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
-    Nanos, Page, Remote, SeatRequest, SeatStatus, Token, ViewId,
+    Nanos, Page, Remote, SeatRequest, SeatStatus, Token, ViewId, page,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use support::{Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, until};
@@ -331,18 +331,19 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     };
     assert_eq!(agent.asked, [(1, joined)]);
 
-    let seen = program.changes();
+    let seen = program.region().changes();
     endpoint.publish_view(ViewId(7), b"the view");
     let end = clock::now() + Nanos::from_secs(1000);
     endpoint.publish_page(&Page { view: ViewId(7), base: ViewId(7), start: Instant(0), end });
-    assert_eq!(program.wait_changed(seen, Nanos::from_secs(20)), seen + 2);
-    assert!(program.active(ViewId(7)) && !program.active(ViewId(6)));
-    assert_eq!(program.view_bytes(), Some((ViewId(7), b"the view".to_vec())));
+    assert_eq!(program.region().wait_changed(seen, Nanos::from_secs(20)), seen + 2);
+    let active = |view| page::active(program.region().page(), ViewId(view), clock::now);
+    assert!(active(7) && !active(6));
+    assert_eq!(program.region().reader().view(), Some((ViewId(7), b"the view".to_vec())));
 
     // A coordinator fences the page through the program's address; then it is over at once.
     let fence = Remote { at: program.address(), offset: cluster.layout().fence() };
     endpoint.cas(fence, 0, 8, Token(1));
-    assert!(!program.active(ViewId(7)));
+    assert!(!active(7));
 
     endpoint.publish_seat(1, SeatStatus::Excluded);
     let seen = Some(SeatStatus::Member(Incarnation(5)));

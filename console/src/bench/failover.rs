@@ -80,15 +80,15 @@ pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
 fn checks(running: &Running) -> Result<Vec<Figure>, Failure> {
     let site = Arc::new(running.site()?);
     let name = |text: &str| Name::new(text).map_err(Failure::failed);
-    let mut attached =
+    let attached =
         Attached::open(&site, name("node-1")?, name("bench-attached")?).map_err(Failure::failed)?;
     attached.join(Nanos::from_secs(5)).map_err(Failure::failed)?;
     let embedded = Embedded::start(Arc::clone(&site), name("bench-embedded")?).map_err(Failure::failed)?;
     let end = Instant::now() + START_TIMEOUT;
     // Every join makes a new view, so the newest is looked up again before each batch.
     let ready = || {
-        let view = embedded.view().filter(|view| view.member(embedded.incarnation()).is_some());
-        view.is_some_and(|view| embedded.active(view.id) && attached.active(view.id))
+        let views = embedded.view().zip(attached.view());
+        views.is_some_and(|(own, seated)| embedded.active(&own) && attached.active(&seated))
     };
     while !ready() {
         if Instant::now() > end {
@@ -96,8 +96,9 @@ fn checks(running: &Running) -> Result<Vec<Figure>, Failure> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    let view = embedded.view().map(|view| view.id).unwrap_or_default();
-    let times = super::micro::checks(|| attached.active(view), || embedded.active(view));
+    let views = embedded.view().zip(attached.view());
+    let (own, seated) = views.ok_or_else(|| Failure::Failed("the view went away".to_owned()))?;
+    let times = super::micro::checks(|| attached.active(&seated), || embedded.active(&own));
     attached.leave(Nanos::from_secs(5));
     Ok(times)
 }

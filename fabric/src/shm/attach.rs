@@ -18,7 +18,7 @@ use crate::shm::region::Region;
 use crate::shm::seats::{Answer, JOIN, LEAVE, Request};
 use crate::shm::witness::Witness;
 use crate::shm::{clock, futex};
-use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
+use crate::types::{Address, Incarnation, Instant, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::io;
@@ -181,52 +181,16 @@ impl Attachment {
         !self.region.is_dead(0)
     }
 
-    /// The lease page, for [`page::active`].
-    #[inline]
-    #[must_use]
-    pub fn page(&self) -> &[AtomicU64; page::WORDS] {
-        self.region.page()
-    }
-
     /// The lease as it is now, `None` if the agent stopped in the middle of a publication.
     #[must_use]
     pub fn lease(&self) -> Option<Page> {
-        page::load(self.page())
+        page::load(self.region.page())
     }
 
-    /// Whether `view` is active now. uKharon, Algorithm 2, with the fence.
-    #[inline]
+    /// The agent's region, whose lease page and view this program reads.
     #[must_use]
-    pub fn active(&self, view: ViewId) -> bool {
-        page::active(self.page(), view, clock::now)
-    }
-
-    /// The newest decided view that the agent knows.
-    #[must_use]
-    pub fn view_bytes(&self) -> Option<(ViewId, Vec<u8>)> {
-        self.region.reader().view()
-    }
-
-    /// Counts changes of lease page and view; for [`Attachment::wait_changed`].
-    #[must_use]
-    pub fn changes(&self) -> u32 {
-        page::changed(self.page()).load(Ordering::Acquire)
-    }
-
-    /// Waits until page or view have changed since `last_seen`; tells the count, also when the time is over.
-    pub fn wait_changed(&self, last_seen: u32, timeout: Nanos) -> u32 {
-        let until = clock::now() + timeout;
-        let word = &self.page()[page::CHANGED];
-        loop {
-            // Dekker with `Region::announce`.
-            futex::high_half(word).store(1, Ordering::SeqCst);
-            let changes = futex::low_half(word).load(Ordering::SeqCst);
-            let left = until.since(clock::now());
-            if changes != last_seen || left == Nanos::ZERO {
-                return changes;
-            }
-            futex::wait(futex::low_half(word), last_seen, Some(left));
-        }
+    pub const fn region(&self) -> &Region {
+        &self.region
     }
 
     /// Adds an event to the seat's flight recorder, stamped now.
@@ -243,6 +207,11 @@ impl Attachment {
         if let Some(word) = words.get(counter as usize) {
             word.fetch_add(by, Ordering::Relaxed);
         }
+    }
+
+    /// Has those look again who wait for a change of page or view.
+    pub fn announce(&self) {
+        self.region.announce();
     }
 
     /// Promises progress at least every `within` from the next join on; zero takes the promise back. An application

@@ -10,11 +10,12 @@ use crate::notice::Stage;
 use crate::page::{self, Page};
 use crate::shm::cluster::Cluster;
 use crate::shm::error::ShmError;
-use crate::shm::futex;
 use crate::shm::map::{self, Access, Mapping};
 use crate::shm::process::Process;
 use crate::shm::reader::Reader;
 use crate::shm::table::{Claim, FIRST_FREE, REGIONS, Role};
+use crate::shm::{clock, futex};
+use crate::types::Nanos;
 use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -292,6 +293,28 @@ impl Region {
         // Dekker as in `ring`: a waiter raises the high half before the kernel compares the low one.
         if futex::high_half(word).swap(0, Ordering::SeqCst) != 0 {
             futex::wake(futex::low_half(word), u32::MAX);
+        }
+    }
+
+    /// Counts changes of lease page and view; for [`Region::wait_changed`].
+    #[must_use]
+    pub fn changes(&self) -> u32 {
+        page::changed(self.page()).load(Ordering::Acquire)
+    }
+
+    /// Waits until page or view have changed since `last_seen`; tells the count, also when the time is over.
+    pub fn wait_changed(&self, last_seen: u32, timeout: Nanos) -> u32 {
+        let until = clock::now() + timeout;
+        let word = &self.page()[page::CHANGED];
+        loop {
+            // Dekker with `announce`.
+            futex::high_half(word).store(1, Ordering::SeqCst);
+            let changes = futex::low_half(word).load(Ordering::SeqCst);
+            let left = until.since(clock::now());
+            if changes != last_seen || left == Nanos::ZERO {
+                return changes;
+            }
+            futex::wait(futex::low_half(word), last_seen, Some(left));
         }
     }
 

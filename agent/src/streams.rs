@@ -1,0 +1,194 @@
+//! What changes, as streams: the views that a member comes to see, and the failures that they tell of.
+
+use crate::sight::{OwnView, Sight};
+use obol_fabric::shm::clock;
+use obol_fabric::{Incarnation, Nanos, ViewId};
+use obol_membership::view::Member;
+use obol_membership::{Change, Level, View};
+use std::collections::VecDeque;
+
+/// The views of a member as they come, each newer than the one before. After a join the newest is told again, because it
+/// is another's now.
+///
+/// A member acts on the newest view alone, so views that were superseded before it looked are passed over. An
+/// [`Observer`](crate::Observer) tells every one. The stream goes on over a new join of its program, and ends with nothing
+/// but time: when the program's agent is dead, nothing comes any more.
+pub struct Views {
+    sight: Sight,
+    /// The view that was told, and whose it was.
+    told: Option<(ViewId, Incarnation)>,
+}
+
+impl Views {
+    pub(crate) const fn new(sight: Sight) -> Self {
+        Self { sight, told: None }
+    }
+
+    /// The newest view if it was not told yet. Does not wait.
+    pub fn poll(&mut self) -> Option<OwnView> {
+        let own = self.sight.incarnation();
+        // Reading the number is much cheaper than decoding a view that is known.
+        if self.told.is_some_and(|(id, whose)| whose == own && self.sight.view_id() <= Some(id)) {
+            return None;
+        }
+        let view = self.sight.view_of(own)?;
+        self.told = Some((view.id, own));
+        Some(view)
+    }
+
+    /// The next view: at once if there is one that was not told yet, else as soon as it is decided; `None` if there is
+    /// none within `timeout`.
+    pub fn next(&mut self, timeout: Nanos) -> Option<OwnView> {
+        let end = clock::now() + timeout;
+        loop {
+            // Counted before the look, so that a change in between ends the wait at once.
+            let seen = self.sight.changes();
+            if let Some(view) = self.poll() {
+                return Some(view);
+            }
+            let left = end.since(clock::now());
+            if left == Nanos::ZERO {
+                return None;
+            }
+            self.sight.wait_changed(seen, left);
+        }
+    }
+}
+
+/// A member that was removed because it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// Who failed.
+    pub incarnation: Incarnation,
+    /// What it was; `None` if it joined and failed between two looks.
+    pub member: Option<Member>,
+    /// The first view without it.
+    pub view: ViewId,
+    /// Who accused it, and by which detector; `None` if the view that says so was superseded before this program looked.
+    pub accused: Option<(Incarnation, Level)>,
+}
+
+/// The failures of members from now on, each once. Members that leave by their own wish have not failed.
+///
+/// A view remembers who went within the last [`JOIN_WINDOW`](obol_membership::view::JOIN_WINDOW) views, so nothing is missed by a
+/// program that looks at least once in so many. What is gone without a trace counts as failed.
+pub struct Failures {
+    views: Views,
+    before: Option<OwnView>,
+    ready: VecDeque<Failure>,
+}
+
+impl Failures {
+    pub(crate) fn new(sight: Sight) -> Self {
+        let mut views = Views::new(sight);
+        // The view from which this program begins to count.
+        let before = views.poll();
+        Self { views, before, ready: VecDeque::new() }
+    }
+
+    /// The next failure, or `None` if there is none within `timeout`.
+    pub fn next(&mut self, timeout: Nanos) -> Option<Failure> {
+        let end = clock::now() + timeout;
+        while self.ready.is_empty() {
+            let view = self.views.next(end.since(clock::now()))?;
+            if let Some(before) = &self.before {
+                self.ready.extend(between(before, &view));
+            }
+            self.before = Some(view);
+        }
+        self.ready.pop_front()
+    }
+}
+
+/// Who failed from one view to a later one, in the order of the views that say so.
+fn between(before: &View, now: &View) -> Vec<Failure> {
+    let accused = |who: Incarnation| {
+        now.changes.iter().find_map(|change| match *change {
+            Change::Failed { accused, accuser, level } if accused == who => Some((accuser, level)),
+            _ => None,
+        })
+    };
+    let failure = |incarnation, view| Failure {
+        incarnation,
+        member: before.member(incarnation).copied(),
+        view,
+        accused: accused(incarnation),
+    };
+    let remembered = now.departed.iter().filter(|gone| gone.at > before.id && !gone.left);
+    let remembered = remembered.map(|gone| failure(gone.incarnation, gone.at));
+    let forgotten =
+        before.members.iter().map(|member| member.incarnation).filter(|who| {
+            now.member(*who).is_none() && now.departed.iter().all(|gone| gone.incarnation != *who)
+        });
+    let mut failures: Vec<Failure> = remembered.chain(forgotten.map(|who| failure(who, now.id))).collect();
+    failures.sort_by_key(|failure| (failure.view, failure.incarnation));
+    failures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::{Address, Name};
+    use obol_membership::view::{Edit, JOIN_WINDOW, Newcomer};
+    use obol_membership::{Kind, Plant};
+
+    const ACCUSER: Incarnation = Incarnation(1);
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    fn agent(text: &str, token: u64) -> Newcomer {
+        let address = Address::region(token as u32);
+        Newcomer { kind: Kind::Agent, name: name(text), address, host: Incarnation::NONE, token, proposer: 0 }
+    }
+
+    fn failed(accused: u64) -> Change {
+        Change::Failed { accused: Incarnation(accused), accuser: ACCUSER, level: Level::Deadbeat }
+    }
+
+    fn next(view: &View, admit: Vec<Newcomer>, remove: Vec<Change>) -> View {
+        view.successor(&Edit { admit, remove, ..Edit::default() }, ViewId::GENESIS, Plant::default())
+    }
+
+    fn begin() -> View {
+        let genesis = View::genesis(&[(name("coord-1"), Address::region(1))], Nanos(1), Nanos::ZERO);
+        next(&genesis, vec![agent("a", 10), agent("b", 11), agent("c", 12)], Vec::new())
+    }
+
+    #[test]
+    fn who_left_has_not_failed_and_who_failed_is_told_with_the_accuser() {
+        let first = begin();
+        let second = next(&first, Vec::new(), vec![Change::Left(Incarnation(2)), failed(3)]);
+        let told = between(&first, &second);
+        let [failure] = told[..] else { panic!("{told:?}") };
+        assert_eq!((failure.incarnation, failure.view), (Incarnation(3), second.id));
+        assert_eq!(failure.accused, Some((ACCUSER, Level::Deadbeat)));
+        assert_eq!(failure.member.map(|member| member.name), Some(name("b")));
+        assert_eq!(between(&second, &second), []);
+    }
+
+    #[test]
+    fn a_failure_in_a_view_that_was_passed_over_is_told_and_so_is_a_newcomer_that_came_and_went() {
+        let first = begin();
+        let second = next(&first, vec![agent("d", 13)], vec![failed(4)]);
+        let third = next(&second, Vec::new(), vec![failed(5)]);
+        let fourth = next(&third, vec![agent("e", 14)], Vec::new());
+        let told = between(&first, &fourth);
+        let [c, d] = told[..] else { panic!("{told:?}") };
+        assert_eq!((c.incarnation, c.view, c.accused), (Incarnation(4), second.id, None));
+        assert_eq!((d.incarnation, d.view, d.member), (Incarnation(5), third.id, None));
+    }
+
+    #[test]
+    fn a_member_that_went_longer_ago_than_a_view_remembers_counts_as_failed() {
+        let first = begin();
+        let mut last = next(&first, Vec::new(), vec![Change::Left(Incarnation(2))]);
+        for token in 0..2 * JOIN_WINDOW {
+            last = next(&last, vec![agent("x", 100 + token)], Vec::new());
+        }
+        let told: Vec<Incarnation> =
+            between(&first, &last).iter().map(|failure| failure.incarnation).collect();
+        assert_eq!(told, [Incarnation(2)]);
+    }
+}
