@@ -1,6 +1,7 @@
 //! Real processes, for what only an operating system does. One program, because every one is linked for long.
 
 mod caches;
+mod capi;
 mod commands;
 mod console;
 mod coordinators;

@@ -1,0 +1,301 @@
+//! A program as a member: attached to its node's agent, or with a core of its own.
+
+use crate::status::{Refusal, Status, given, name, place, text, told};
+use crate::view::View;
+use obol_agent::{Attached, Embedded, Failures, OwnView, Views};
+use obol_fabric::shm::{clock, default_root};
+use obol_fabric::{Incarnation, Nanos};
+use obol_profiles::Site;
+use std::ffi::{c_char, c_void};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A program of the cluster. Any thread may use it, several at once; `obol_close` ends it.
+pub struct App(Program);
+
+enum Program {
+    Attached(Attached),
+    Embedded(Embedded),
+}
+
+/// Does the same with a program of either kind.
+macro_rules! either {
+    ($app:expr, $program:ident => $does:expr) => {
+        match &$app.0 {
+            Program::Attached($program) => $does,
+            Program::Embedded($program) => $does,
+        }
+    };
+}
+
+impl App {
+    pub(crate) fn views(&self) -> Views {
+        either!(self, program => program.views())
+    }
+
+    pub(crate) fn failures(&self) -> Failures {
+        either!(self, program => program.failures())
+    }
+
+    fn view(&self) -> Option<OwnView> {
+        either!(self, program => program.view())
+    }
+
+    #[inline]
+    fn active(&self, view: &View) -> bool {
+        either!(self, program => program.active(&view.0))
+    }
+
+    fn join(&self, timeout: Nanos) -> Result<(), Refusal> {
+        match &self.0 {
+            Program::Attached(attached) => attached.join(timeout).map(|_| ()).map_err(Refusal::from),
+            Program::Embedded(embedded) => {
+                let end = clock::now() + timeout;
+                let mut views = embedded.views();
+                while !embedded.view().is_some_and(|view| view.is_mine()) {
+                    let left = end.since(clock::now());
+                    if left == Nanos::ZERO {
+                        return Err(Refusal::timeout("not admitted", timeout));
+                    }
+                    // The own incarnation may become known a little after the view that has it.
+                    let _ = views.next(left.min(LOOK_EVERY));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// How often a program that waits to be admitted looks whether it is.
+const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+
+/// Finds a cluster by what C says.
+///
+/// # Safety
+/// Both are null or point to strings that end with a zero byte.
+unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refusal> {
+    let root = if root.is_null() {
+        default_root()
+    } else {
+        // SAFETY: the caller's promise.
+        PathBuf::from(unsafe { text("root", root) }?)
+    };
+    let cluster = if cluster.is_null() { c"default".as_ptr() } else { cluster };
+    // SAFETY: the caller's promise, or a constant.
+    let cluster = unsafe { name("cluster", cluster) }?;
+    Ok(Site::open(&root, cluster)?)
+}
+
+/// Takes a seat at the agent `agent` of this node, under the name `name_of_app`; the handle comes in `*app`. The program is
+/// no member before `obol_join`.
+///
+/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for the defaults.
+///
+/// # Safety
+/// The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_attach(
+    root: *const c_char,
+    cluster: *const c_char,
+    agent: *const c_char,
+    name_of_app: *const c_char,
+    app: *mut *mut App,
+) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let (out, agent, own) =
+            unsafe { (place("app", app)?, name("agent", agent)?, name("name", name_of_app)?) };
+        // SAFETY: the caller's promise.
+        let site = unsafe { site(root, cluster) }?;
+        let attached = Attached::open(&site, agent, own)?;
+        out.write(Box::into_raw(Box::new(App(Program::Attached(attached)))));
+        Ok(())
+    })
+}
+
+/// Starts a core of the program's own on a thread, under the name `name_of_app`; the handle comes in `*app`. It joins by
+/// itself, now and whenever it was removed; `obol_join` waits for that.
+///
+/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for the defaults.
+///
+/// # Safety
+/// The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_embed(
+    root: *const c_char,
+    cluster: *const c_char,
+    name_of_app: *const c_char,
+    app: *mut *mut App,
+) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let (out, own) = unsafe { (place("app", app)?, name("name", name_of_app)?) };
+        // SAFETY: the caller's promise.
+        let site = unsafe { site(root, cluster) }?;
+        let embedded = Embedded::start(Arc::new(site), own)?;
+        out.write(Box::into_raw(Box::new(App(Program::Embedded(embedded)))));
+        Ok(())
+    })
+}
+
+/// Becomes a member, as a new incarnation; waits until it is so, or for so many nanoseconds. An attached program that was
+/// removed calls this again.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_join(app: *const App, timeout_ns: u64) -> Status {
+    // SAFETY: the caller's promise.
+    told(|| unsafe { given("app", app) }?.join(Nanos(timeout_ns)))
+}
+
+/// Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so many nanoseconds. A
+/// program with a core of its own leaves by `obol_close` alone, and is then counted as failed.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_leave(app: *const App, timeout_ns: u64) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let waited = Nanos(timeout_ns);
+        match unsafe { &given("app", app)?.0 } {
+            Program::Attached(attached) if attached.leave(waited) => Ok(()),
+            Program::Attached(_) => Err(Refusal::timeout("the cluster did not let it go", waited)),
+            Program::Embedded(_) => {
+                Err(Refusal::argument("a program with a core of its own can not leave before it is closed"))
+            }
+        }
+    })
+}
+
+/// Ends the handle, and with it the program's life as a member. Views and streams outlive it. A null pointer is left alone.
+///
+/// # Safety
+/// `app` is null or a handle that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_close(app: *mut App) {
+    if !app.is_null() {
+        // SAFETY: every handle that C has was made by `Box::into_raw`, and the caller gives it back.
+        drop(unsafe { Box::from_raw(app) });
+    }
+}
+
+/// The own incarnation; 0 while this program is no member, and for a null pointer.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_incarnation(app: *const App) -> u64 {
+    // SAFETY: the caller's promise.
+    let app = unsafe { app.as_ref() };
+    app.map_or(Incarnation::NONE, |app| either!(app, program => program.incarnation())).0
+}
+
+/// Whether the cluster removed this attached program, so that it has to join again. A core of its own does that by itself.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_is_excluded(app: *const App) -> bool {
+    // SAFETY: the caller's promise.
+    match unsafe { app.as_ref() }.map(|app| &app.0) {
+        Some(Program::Attached(attached)) => attached.is_excluded(),
+        _ => false,
+    }
+}
+
+/// The newest view that is known to be decided, to be freed by the caller; null before there is one, and for a null pointer.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_newest_view(app: *const App) -> *mut View {
+    // SAFETY: the caller's promise.
+    let view = unsafe { app.as_ref() }.and_then(App::view);
+    view.map_or(std::ptr::null_mut(), |view| Box::into_raw(Box::new(View(view))))
+}
+
+/// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an application has
+/// been active anywhere. No system call, no allocation; false for a null pointer.
+///
+/// # Safety
+/// `app` is null or a live handle, `view` null or a live view that it gave.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_active(app: *const App, view: *const View) -> bool {
+    // SAFETY: the caller's promise.
+    match unsafe { (app.as_ref(), view.as_ref()) } {
+        (Some(app), Some(view)) => app.active(view),
+        _ => false,
+    }
+}
+
+/// Calls `work(view, context)` if `view` is active, and tells whether it still is active after that. The effect of `work`
+/// must not count before this has returned true.
+///
+/// # Safety
+/// As `obol_active`; `work` is null or a function that returns and may be called with these arguments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_guard(
+    app: *const App,
+    view: *const View,
+    work: Option<unsafe extern "C" fn(view: *const View, context: *mut c_void)>,
+    context: *mut c_void,
+) -> bool {
+    // SAFETY: the caller's promise.
+    match (unsafe { (app.as_ref(), view.as_ref()) }, work) {
+        ((Some(app), Some(view)), Some(work)) if app.active(view) => {
+            // SAFETY: the caller's promise; the view lives until the call is over.
+            unsafe { work(view, context) };
+            app.active(view)
+        }
+        _ => false,
+    }
+}
+
+/// Counts changes of view and lease start; for `obol_wait_changed`. 0 for a null pointer.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_changes(app: *const App) -> u32 {
+    // SAFETY: the caller's promise.
+    unsafe { app.as_ref() }.map_or(0, |app| either!(app, program => program.changes()))
+}
+
+/// Sleeps until view or lease start have changed since `seen`, or for so many nanoseconds; tells the count. To wait until
+/// a view is active, sleep at most until its lease begins: nobody rings then, so look again every millisecond or so.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_wait_changed(app: *const App, seen: u32, timeout_ns: u64) -> u32 {
+    // SAFETY: the caller's promise.
+    let app = unsafe { app.as_ref() };
+    app.map_or(0, |app| either!(app, program => program.wait_changed(seen, Nanos(timeout_ns))))
+}
+
+/// Promises to call `obol_progress` at least every so many nanoseconds; 0 takes the promise back. A program that breaks it
+/// is removed, however well its process lives. An attached program promises before `obol_join`.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_promise_progress(app: *const App, within_ns: u64) {
+    // SAFETY: the caller's promise.
+    if let Some(app) = unsafe { app.as_ref() } {
+        either!(app, program => program.promise_progress(Nanos(within_ns)));
+    }
+}
+
+/// Tells that the program makes progress.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_progress(app: *const App) {
+    // SAFETY: the caller's promise.
+    if let Some(app) = unsafe { app.as_ref() } {
+        either!(app, program => program.progress());
+    }
+}

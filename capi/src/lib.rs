@@ -1,0 +1,26 @@
+//! The C interface of obol: what `obol_agent` gives to Rust programs, as `libobol` and `obol.h`.
+//!
+//! Every function checks what it is given; a null pointer is refused, never followed. What C promises and Rust can not
+//! check stands in the `# Safety` section of each function, and so in the header. Nothing here decides anything: it
+//! translates.
+#![allow(unsafe_code, reason = "the caller's pointers come from C")]
+
+mod app;
+mod status;
+mod streams;
+mod view;
+
+pub use app::{
+    App, obol_active, obol_attach, obol_changes, obol_close, obol_embed, obol_guard, obol_incarnation,
+    obol_is_excluded, obol_join, obol_leave, obol_newest_view, obol_progress, obol_promise_progress,
+    obol_wait_changed,
+};
+pub use status::{Status, obol_last_error};
+pub use streams::{
+    Failure, Failures, Views, obol_failures_close, obol_failures_next, obol_failures_open, obol_views_close,
+    obol_views_next, obol_views_open,
+};
+pub use view::{
+    Kind, Level, Member, View, obol_view_clone, obol_view_free, obol_view_id, obol_view_is_mine,
+    obol_view_member, obol_view_members,
+};

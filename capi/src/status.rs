@@ -1,0 +1,147 @@
+//! How a call ended, and the text that says why it failed.
+
+use obol_agent::AttachError;
+use obol_fabric::shm::ShmError;
+use obol_fabric::{Name, Nanos};
+use obol_profiles::SiteError;
+use obol_profiles::endpoint::EndpointError;
+use std::cell::RefCell;
+use std::ffi::{CStr, CString, c_char};
+use std::fmt::Display;
+use std::mem::MaybeUninit;
+
+/// How a call ended. After anything but `OBOL_STATUS_OK`, `obol_last_error` says why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Status {
+    /// It did what it was asked.
+    Ok = 0,
+    /// An argument is null, no UTF-8, or no name.
+    Argument = 1,
+    /// The cluster can not be used: it does not run here, or has no place left.
+    Cluster = 2,
+    /// The agent of this node died: close, and attach again when it is back.
+    AgentDied = 3,
+    /// It did not come about in the time that was given.
+    Timeout = 4,
+}
+
+/// Why a call failed.
+pub(crate) struct Refusal {
+    status: Status,
+    text: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: Status, text: impl Display) -> Self {
+        Self { status, text: text.to_string() }
+    }
+
+    pub(crate) fn argument(text: impl Display) -> Self {
+        Self::new(Status::Argument, text)
+    }
+
+    pub(crate) fn timeout(what: &str, waited: Nanos) -> Self {
+        Self::new(Status::Timeout, format_args!("{what} within {waited}"))
+    }
+}
+
+impl From<SiteError> for Refusal {
+    fn from(error: SiteError) -> Self {
+        Self::new(Status::Cluster, error)
+    }
+}
+
+impl From<EndpointError> for Refusal {
+    fn from(error: EndpointError) -> Self {
+        Self::new(Status::Cluster, error)
+    }
+}
+
+impl From<AttachError> for Refusal {
+    fn from(error: AttachError) -> Self {
+        let status = match &error {
+            AttachError::Fabric(ShmError::NoSuchAgent { .. }) | AttachError::AgentDied(_) => {
+                Status::AgentDied
+            }
+            AttachError::Fabric(_) => Status::Cluster,
+            AttachError::NotAdmitted { .. } => Status::Timeout,
+        };
+        Self::new(status, error)
+    }
+}
+
+thread_local! {
+    static LAST: RefCell<CString> = RefCell::default();
+}
+
+/// Runs a call and keeps what it says if it fails.
+pub(crate) fn told(call: impl FnOnce() -> Result<(), Refusal>) -> Status {
+    match call() {
+        Ok(()) => Status::Ok,
+        Err(refusal) => {
+            // A text with a zero byte in it can not be given to C; none of ours has one.
+            let text = CString::new(refusal.text).unwrap_or_default();
+            LAST.with(|last| last.replace(text));
+            refusal.status
+        }
+    }
+}
+
+/// Why the last call of this thread that failed did, in words for people. Empty before one has failed.
+///
+/// The text is valid until the next call of this thread fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn obol_last_error() -> *const c_char {
+    LAST.with(|last| last.borrow().as_ptr())
+}
+
+/// A text that C gives.
+///
+/// # Safety
+/// `text` is null or points to a string that ends with a zero byte and is not changed during the call.
+pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, Refusal> {
+    if text.is_null() {
+        return Err(Refusal::argument(format_args!("{what} is null")));
+    }
+    // SAFETY: not null, and the caller promises the rest.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().map_err(|error| Refusal::argument(format_args!("{what}: {error}")))
+}
+
+/// A name that C gives.
+///
+/// # Safety
+/// As [`text`].
+pub(crate) unsafe fn name(what: &str, pointer: *const c_char) -> Result<Name, Refusal> {
+    // SAFETY: the caller's promise.
+    let text = unsafe { text(what, pointer) }?;
+    Name::new(text).map_err(|error| Refusal::argument(format_args!("{what} {text:?}: {error}")))
+}
+
+/// What C gives a pointer to.
+///
+/// # Safety
+/// `pointer` is null or points to a live value that nobody changes during the call.
+pub(crate) unsafe fn given<'a, T>(what: &str, pointer: *const T) -> Result<&'a T, Refusal> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Refusal::argument(format_args!("{what} is null")))
+}
+
+/// What C gives a pointer to, to be changed.
+///
+/// # Safety
+/// `pointer` is null or points to a live value that nobody else uses during the call.
+pub(crate) unsafe fn lent<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut T, Refusal> {
+    // SAFETY: the caller's promise.
+    unsafe { pointer.as_mut() }.ok_or_else(|| Refusal::argument(format_args!("{what} is null")))
+}
+
+/// A place that C gives for a result; nothing is known of what is in it.
+///
+/// # Safety
+/// `pointer` is null or points to memory for a `T` that nobody else uses during the call.
+pub(crate) unsafe fn place<'a, T>(what: &str, pointer: *mut T) -> Result<&'a mut MaybeUninit<T>, Refusal> {
+    // SAFETY: the caller's promise, and any memory is a `MaybeUninit`.
+    unsafe { lent(what, pointer.cast::<MaybeUninit<T>>()) }
+}

@@ -1,0 +1,131 @@
+//! What changes, as streams.
+
+use crate::app::App;
+use crate::status::{Refusal, Status, lent, place, told};
+use crate::view::{self, Kind, Level, View};
+use obol_agent as agent;
+use obol_fabric::Nanos;
+use std::ffi::c_char;
+
+/// The views of a program as they come. One thread at a time.
+pub struct Views(agent::Views);
+
+/// The failures of other members. One thread at a time.
+pub struct Failures(agent::Failures);
+
+/// A member that was removed because it failed.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Failure {
+    /// Who failed.
+    pub incarnation: u64,
+    /// The first view without it.
+    pub view: u64,
+    /// Who accused it; 0 if the view that says so was superseded before the program looked.
+    pub accuser: u64,
+    /// By which detector.
+    pub level: Level,
+    /// What it was; `OBOL_KIND_UNKNOWN` if it joined and failed between two looks.
+    pub kind: Kind,
+    /// What operators called it; empty if its kind is unknown.
+    pub name: [c_char; 24],
+}
+
+impl From<agent::Failure> for Failure {
+    fn from(failure: agent::Failure) -> Self {
+        Self {
+            incarnation: failure.incarnation.0,
+            view: failure.view.0,
+            accuser: failure.accused.map_or(0, |(accuser, _)| accuser.0),
+            level: failure.accused.map_or(Level::Unknown, |(_, level)| level.into()),
+            kind: failure.member.map_or(Kind::Unknown, |member| member.kind.into()),
+            name: view::name(failure.member.map(|member| member.name).unwrap_or_default()),
+        }
+    }
+}
+
+/// Opens the stream of a program's views, beginning with the newest. Views that were superseded before the program looked
+/// are passed over. Null for a null pointer. It may outlive the program's handle.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_views_open(app: *const App) -> *mut Views {
+    // SAFETY: the caller's promise.
+    let views = unsafe { app.as_ref() }.map(|app| Box::into_raw(Box::new(Views(app.views()))));
+    views.unwrap_or(std::ptr::null_mut())
+}
+
+/// The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds.
+///
+/// # Safety
+/// `views` is null or a live stream that no other thread uses during the call; `view` is null or points to memory for a
+/// pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_views_next(views: *mut Views, timeout_ns: u64, view: *mut *mut View) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let (views, out) = unsafe { (lent("views", views)?, place("view", view)?) };
+        let waited = Nanos(timeout_ns);
+        let next = views.0.next(waited).ok_or_else(|| Refusal::timeout("no other view", waited))?;
+        out.write(Box::into_raw(Box::new(View(next))));
+        Ok(())
+    })
+}
+
+/// Closes a stream of views. A null pointer is left alone.
+///
+/// # Safety
+/// `views` is null or a stream that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_views_close(views: *mut Views) {
+    if !views.is_null() {
+        // SAFETY: every stream that C has was made by `Box::into_raw`, and the caller gives it back.
+        drop(unsafe { Box::from_raw(views) });
+    }
+}
+
+/// Opens the stream of the failures of other members from now on, each once. Null for a null pointer. It may outlive the
+/// program's handle.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_failures_open(app: *const App) -> *mut Failures {
+    // SAFETY: the caller's promise.
+    let failures = unsafe { app.as_ref() }.map(|app| Box::into_raw(Box::new(Failures(app.failures()))));
+    failures.unwrap_or(std::ptr::null_mut())
+}
+
+/// The next failure, in `*failure`. Waits for one for so many nanoseconds.
+///
+/// # Safety
+/// `failures` is null or a live stream that no other thread uses during the call; `failure` is null or points to memory for
+/// one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_failures_next(
+    failures: *mut Failures,
+    timeout_ns: u64,
+    failure: *mut Failure,
+) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let (failures, out) = unsafe { (lent("failures", failures)?, place("failure", failure)?) };
+        let waited = Nanos(timeout_ns);
+        let next = failures.0.next(waited).ok_or_else(|| Refusal::timeout("no failure", waited))?;
+        out.write(next.into());
+        Ok(())
+    })
+}
+
+/// Closes a stream of failures. A null pointer is left alone.
+///
+/// # Safety
+/// `failures` is null or a stream that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_failures_close(failures: *mut Failures) {
+    if !failures.is_null() {
+        // SAFETY: every stream that C has was made by `Box::into_raw`, and the caller gives it back.
+        drop(unsafe { Box::from_raw(failures) });
+    }
+}

@@ -1,0 +1,179 @@
+//! Views: who belongs to the cluster.
+
+use obol_agent::OwnView;
+use obol_fabric::Name;
+use obol_fabric::types::NAME_BYTES_MAX;
+use obol_membership as membership;
+use std::ffi::c_char;
+use std::mem::MaybeUninit;
+
+/// A view as the program sees it that took it: who belongs to the cluster, and whether the program does. It does not
+/// change, and may be used by several threads at once.
+pub struct View(pub(crate) OwnView);
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Kind {
+    /// A member that is not known any more.
+    Unknown = 0,
+    /// Proposer and acceptor.
+    Coordinator = 1,
+    /// Holds the lease of its node's applications.
+    Agent = 2,
+    /// An application.
+    App = 3,
+    /// Renews the leases of others.
+    LeaseCache = 4,
+}
+
+impl From<membership::Kind> for Kind {
+    fn from(kind: membership::Kind) -> Self {
+        match kind {
+            membership::Kind::Coordinator => Self::Coordinator,
+            membership::Kind::Agent => Self::Agent,
+            membership::Kind::App => Self::App,
+            membership::Kind::LeaseCache => Self::LeaseCache,
+        }
+    }
+}
+
+/// How a member's failure became known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Level {
+    /// The view that says so was superseded before the program looked.
+    Unknown = 0,
+    /// The kernel told of the process's end.
+    Deadbeat = 1,
+    /// Its heartbeat stood still.
+    Heartbeat = 2,
+    /// Its host did not answer.
+    Timeout = 3,
+    /// It went with the agent that it was attached to.
+    Host = 4,
+    /// A later process took its place.
+    Replaced = 5,
+    /// Its process lives, but it broke its promise of progress.
+    Progress = 6,
+}
+
+impl From<membership::Level> for Level {
+    fn from(level: membership::Level) -> Self {
+        match level {
+            membership::Level::Deadbeat => Self::Deadbeat,
+            membership::Level::Heartbeat => Self::Heartbeat,
+            membership::Level::Timeout => Self::Timeout,
+            membership::Level::Host => Self::Host,
+            membership::Level::Replaced => Self::Replaced,
+            membership::Level::Progress => Self::Progress,
+        }
+    }
+}
+
+/// One life of one process in the cluster.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Member {
+    /// Its identity; never used again for another.
+    pub incarnation: u64,
+    /// The agent whose lease it acts under; 0 if it has its own.
+    pub host: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// What operators call it; ends with a zero byte.
+    pub name: [c_char; 24],
+}
+
+const _: () = assert!(NAME_BYTES_MAX < 24);
+
+/// A name as C reads it.
+pub(crate) fn name(name: Name) -> [c_char; 24] {
+    let mut text = [0; 24];
+    for (to, from) in text.iter_mut().zip(name.as_str().bytes()) {
+        *to = from as c_char;
+    }
+    text
+}
+
+impl From<&membership::view::Member> for Member {
+    fn from(member: &membership::view::Member) -> Self {
+        Self {
+            incarnation: member.incarnation.0,
+            host: member.host.0,
+            kind: member.kind.into(),
+            name: name(member.name),
+        }
+    }
+}
+
+/// The view's number: 1 more than its predecessor's. 0 for a null pointer.
+///
+/// # Safety
+/// `view` is null or a live view.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_view_id(view: *const View) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { view.as_ref() }.map_or(0, |view| view.0.id.0)
+}
+
+/// Whether the program that took this view is a member of it. Only then can it be active for that program.
+///
+/// # Safety
+/// `view` is null or a live view.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_view_is_mine(view: *const View) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { view.as_ref() }.is_some_and(|view| view.0.is_mine())
+}
+
+/// How many members the view has.
+///
+/// # Safety
+/// `view` is null or a live view.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_view_members(view: *const View) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { view.as_ref() }.map_or(0, |view| view.0.members.len())
+}
+
+/// Copies the member at `index`, counted from 0 in the order of incarnations, to `member`. False if there is none.
+///
+/// # Safety
+/// `view` is null or a live view; `member` is null or points to memory for one that nobody else uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_view_member(view: *const View, index: usize, member: *mut Member) -> bool {
+    // SAFETY: the caller's promise.
+    let (view, place) = unsafe { (view.as_ref(), member.cast::<MaybeUninit<Member>>().as_mut()) };
+    let found = view.and_then(|view| view.0.members.get(index));
+    match (found, place) {
+        (Some(found), Some(place)) => {
+            place.write(found.into());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Another handle to the same view, to be freed by itself. Null for a null pointer.
+///
+/// # Safety
+/// `view` is null or a live view.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_view_clone(view: *const View) -> *mut View {
+    // SAFETY: the caller's promise.
+    let copy = unsafe { view.as_ref() }.map(|view| Box::into_raw(Box::new(View(view.0.clone()))));
+    copy.unwrap_or(std::ptr::null_mut())
+}
+
+/// Frees a view. A null pointer is left alone.
+///
+/// # Safety
+/// `view` is null or a view that nobody uses any more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_view_free(view: *mut View) {
+    if !view.is_null() {
+        // SAFETY: every view that C has was made by `Box::into_raw`, and the caller gives it back.
+        drop(unsafe { Box::from_raw(view) });
+    }
+}

@@ -1,0 +1,63 @@
+//! The C interface as a C program uses it: installed, compiled against the header, run at a cluster's agent.
+
+use crate::support::{Ran, Root, until};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
+
+/// `capi/install` into a directory that the test has for itself.
+fn install(root: &Root) -> PathBuf {
+    let prefix = root.path().with_extension("prefix");
+    let built = Path::new(env!("CARGO_BIN_EXE_obol")).with_file_name("deps");
+    Ran::of(Command::new(format!("{HERE}/install")).arg(&prefix).arg(&built)).ends(0);
+    prefix
+}
+
+/// What `pkg-config` says of the installed library.
+fn flags(prefix: &Path, ask: &[&str]) -> Vec<String> {
+    let mut command = Command::new("pkg-config");
+    command.args(ask).arg("obol").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
+    Ran::of(&mut command).ends(0).out.split_whitespace().map(str::to_owned).collect()
+}
+
+fn compile(prefix: &Path, program: &str, link: &[String]) -> PathBuf {
+    let made = prefix.join(program);
+    let mut command = Command::new("cc");
+    command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
+    command.arg(format!("{HERE}/examples/cache.c")).args(link).arg("-o").arg(&made);
+    Ran::of(&mut command).ends(0);
+    made
+}
+
+#[test]
+fn a_program_in_c_joins_serves_sees_a_death_and_leaves() {
+    let root = Root::new();
+    let prefix = install(&root);
+    let shared = compile(&prefix, "shared", &flags(&prefix, &["--cflags", "--libs"]));
+    let archive = prefix.join("lib/libobol.a").display().to_string();
+    let mut whole = flags(&prefix, &["--cflags"]);
+    whole.push(archive);
+    whole.extend(flags(&prefix, &["--libs-only-l", "--static"]).into_iter().filter(|flag| flag != "-lobol"));
+    let fixed = compile(&prefix, "static", &whole);
+    let _up = root.up(&["--apps", "2"]);
+    let run = |program: &Path, victim: &str| {
+        let mut command = Command::new(program);
+        command.args(["node-1", "guest"]).arg(root.path()).env("LD_LIBRARY_PATH", prefix.join("lib"));
+        let guest = std::thread::spawn(move || Ran::of(&mut command));
+        until("the guest serves", || root.status().is_active("guest"));
+        root.run(&["kill", victim]).ends(0);
+        let said = guest.join().expect("it ends").ends(0).out;
+        assert!(
+            said.starts_with("member ") && said.contains("\nview ") && said.contains(" failed\n"),
+            "{said}"
+        );
+        root.run(&["start", victim]).ends(0);
+        root.healthy();
+    };
+    run(&shared, "app-2");
+    run(&fixed, "node-2");
+    let missing = Ran::of(Command::new(&fixed).args(["node-9", "guest"]).arg(root.path())).ends(1).err;
+    assert!(missing.starts_with("attach: ") && missing.contains("node-9"), "{missing}");
+    std::fs::remove_dir_all(&prefix).expect("removed");
+}
