@@ -13,5 +13,6 @@ mod faults;
 mod frozen;
 mod leftovers;
 mod life;
+mod run;
 mod support;
 mod watch;

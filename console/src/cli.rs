@@ -108,6 +108,28 @@ pub(crate) enum Command {
     Start(Target),
     /// End a cluster, and clean up what a crashed `up` left behind
     Down,
+    /// Run any program as a member, without a change to it
+    #[command(
+        after_help = "The program is removed from the view when it dies, is frozen, or fails its health command. It is killed \
+        before it could wake up in a role that another has taken. Signals and the exit code are passed on; at SIGTERM and \
+        SIGINT the member leaves first. What the program leaves behind is killed.\n\
+        \nHooks find OBOL_NAME, OBOL_NODE, OBOL_CLUSTER, OBOL_INCARNATION, OBOL_VIEW and OBOL_MEMBERS (the apps of the view, \
+        oldest first) in their environment, and OBOL_LOST (why) when the membership is lost.\n\
+        \nTry:\n  obol run --name cache-1 --node node-1 --shell --on-view 'echo view $OBOL_VIEW: $OBOL_MEMBERS' -- sleep 60\n\
+        \nExit codes: the program's, as a shell tells it: 128 and the signal, 126 not executable, 127 not found; \
+        2 no such cluster or agent."
+    )]
+    Run(crate::run::Run),
+    /// Becomes a program that dies with `run`
+    #[command(hide = true)]
+    RunTied {
+        /// The process that it must not outlive
+        #[arg(long)]
+        parent: u32,
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Break a cluster on purpose, and judge how it bears that
     #[command(after_help = "Needs a cluster that was started by `obol up`, which starts the replacements.\n\
         A drill is void, not failed, where its measurement can not be trusted.\n\
@@ -627,7 +649,7 @@ fn theme(text: &str) -> Result<Theme, String> {
 }
 
 /// A time with its unit, at least a microsecond.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let span = obol_profiles::duration::parse(text).map_err(|error| error.to_string())?;
     if span < obol_fabric::Nanos::from_micros(1) {
         return Err(format!("`{text}` is less than 1us"));

@@ -15,6 +15,7 @@ mod live;
 mod names;
 mod output;
 mod profile;
+mod run;
 mod sim;
 mod status;
 mod table;
@@ -55,6 +56,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Stop(target) => kill::stop(&root, cluster, &target.target),
         Command::Start(target) => kill::start(&root, cluster, &target.target),
         Command::Down => kill::down(&root, cluster),
+        Command::Run(options) => run::run(&root, cluster, options),
+        Command::RunTied { parent, words } => run::become_program(*parent, words),
         Command::Drill(drill) => drill::run(&root, cluster, drill),
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),

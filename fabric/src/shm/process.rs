@@ -1,6 +1,8 @@
 //! Processes by pid and start time, so that a reused pid is never taken for its predecessor; pidfds as proof of death.
 #![allow(unsafe_code)]
 
+use crate::shm::clock;
+use crate::types::Nanos;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -64,6 +66,13 @@ impl Process {
         }
     }
 
+    /// Whether it is stopped, by a signal or by a debugger. One that can not be looked at is not.
+    #[must_use]
+    pub fn is_stopped(self) -> bool {
+        let state = stat(&self.pid.to_string()).ok().and_then(|stat| field(&stat, 3).map(str::to_owned));
+        matches!(state.as_deref(), Some("T" | "t"))
+    }
+
     /// Whether any thread of it may still run.
     #[must_use]
     pub fn is_alive(self) -> bool {
@@ -116,7 +125,14 @@ impl Held {
         ended(&self.0)
     }
 
-    fn signal(&self, signal: libc::c_int) -> io::Result<()> {
+    /// Waits until it has ended, or for so long; tells whether it has. A signal may end the wait early.
+    #[must_use]
+    pub fn wait_ended(&self, timeout: Nanos) -> bool {
+        ended_within(&self.0, timeout)
+    }
+
+    /// Sends it any signal, by its number.
+    pub fn signal(&self, signal: libc::c_int) -> io::Result<()> {
         let none = core::ptr::null::<libc::siginfo_t>();
         // SAFETY: the descriptor is a pidfd, and a null pointer asks for the default signal information.
         let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, none, 0) };
@@ -133,22 +149,56 @@ impl AsFd for Held {
 
 /// Whether the process of a pidfd has ended, without blocking.
 pub(crate) fn ended(pidfd: &impl AsRawFd) -> bool {
+    ended_within(pidfd, Nanos::ZERO)
+}
+
+fn ended_within(pidfd: &impl AsRawFd, timeout: Nanos) -> bool {
     let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: `poll` is one valid entry.
-    let n = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    let timeout = clock::timespec(timeout);
+    // SAFETY: `poll` is one valid entry, `timeout` a valid timespec; a null mask leaves the signals as they are.
+    let n = unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, core::ptr::null()) };
     n == 1 && poll.revents & libc::POLLIN != 0
+}
+
+/// The children of this process that have not been reaped, those included that it adopted
+/// ([`super::sched::adopt_orphans`]).
+pub fn children() -> io::Result<Vec<u32>> {
+    let mut found = Vec::new();
+    for task in std::fs::read_dir("/proc/self/task")? {
+        // A thread may end between the two looks; its children then belong to another.
+        let Ok(text) = std::fs::read_to_string(task?.path().join("children")) else { continue };
+        found.extend(text.split_ascii_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+    }
+    Ok(found)
+}
+
+/// Reaps a child that has ended; tells whether it had. Of a child that somebody else waits for, the status is lost to that
+/// one: this is for adopted ones.
+pub fn reap(child: u32) -> bool {
+    let Ok(pid) = libc::pid_t::try_from(child) else { return false };
+    // SAFETY: a null status is allowed.
+    pid > 0 && unsafe { libc::waitpid(pid, core::ptr::null_mut(), libc::WNOHANG) } == pid
 }
 
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-fn start_time(pid: &str) -> io::Result<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
+fn stat(pid: &str) -> io::Result<Vec<u8>> {
+    std::fs::read(format!("/proc/{pid}/stat"))
+}
+
+/// Field `number` of a process's `stat`, from 3 on.
+fn field(stat: &[u8], number: usize) -> Option<&str> {
     // Field 2 is the command in brackets, which may itself hold blanks and brackets; field 3 follows the last one.
     let fields = stat.iter().rposition(|&b| b == b')').and_then(|at| stat.get(at + 1..)).unwrap_or_default();
-    let field = fields.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty()).nth(22 - 3);
-    let started = field.and_then(|f| core::str::from_utf8(f).ok()).and_then(|f| f.parse::<u64>().ok());
+    let mut fields = fields.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
+    fields.nth(number.checked_sub(3)?).and_then(|f| core::str::from_utf8(f).ok())
+}
+
+fn start_time(pid: &str) -> io::Result<u64> {
+    let stat = stat(pid)?;
+    let started = field(&stat, 22).and_then(|f| f.parse::<u64>().ok());
     started.map(|s| s & ((1 << STARTED_BITS) - 1)).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has no field 22"))
     })

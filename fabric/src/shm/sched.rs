@@ -18,6 +18,13 @@ pub fn die_with_parent() -> io::Result<()> {
     Ok(())
 }
 
+/// Makes this process the one that orphans among its descendants come to, so that it can end and reap them.
+pub fn adopt_orphans() -> io::Result<()> {
+    // SAFETY: the call takes integers.
+    let done = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Puts this thread under SCHED_FIFO. Needs CAP_SYS_NICE or an RLIMIT_RTPRIO.
 pub fn run_fifo(priority: u32) -> io::Result<()> {
     let priority = libc::c_int::try_from(priority).map_err(io::Error::other)?;

@@ -1,0 +1,75 @@
+//! The health command: what the program's process can not tell by being alive.
+
+use super::membership::Life;
+use super::program::{Kept, execute, tied};
+use super::{Happening, Run};
+use std::ffi::OsString;
+use std::io;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A program's health command, and how it is judged.
+pub(super) struct Health {
+    words: Vec<OsString>,
+    every: Duration,
+    timeout: Duration,
+    failures_max: u32,
+}
+
+impl Health {
+    pub(super) fn of(options: &Run) -> Option<Self> {
+        let health = options.health.as_ref()?;
+        Some(Self {
+            words: super::program::words(health, options.shell),
+            every: options.health_every,
+            timeout: options.hook_timeout,
+            failures_max: options.health_failures,
+        })
+    }
+
+    /// Executes the command now and then, until the program has ended. Tells its first success, and that it failed too often
+    /// after that. A program that has never been healthy is no member and has as long as it likes.
+    pub(super) fn start(
+        self,
+        life: Arc<Life>,
+        kept: Arc<Kept>,
+        tell: Sender<Happening>,
+    ) -> io::Result<JoinHandle<()>> {
+        let look = move || {
+            let (mut was_healthy, mut failures) = (false, 0);
+            loop {
+                if self.is_healthy(&kept) {
+                    failures = 0;
+                    if !was_healthy && tell.send(Happening::Healthy).is_err() {
+                        return;
+                    }
+                    was_healthy = true;
+                } else {
+                    failures += 1;
+                    if was_healthy
+                        && failures == self.failures_max
+                        && tell.send(Happening::Unhealthy).is_err()
+                    {
+                        return;
+                    }
+                }
+                if life.program.wait_ended(super::nanos(self.every)) {
+                    return;
+                }
+            }
+        };
+        std::thread::Builder::new().name("obol-health".to_owned()).spawn(look)
+    }
+
+    /// A command that can not be executed, or takes too long, does not succeed.
+    fn is_healthy(&self, kept: &Kept) -> bool {
+        let status = tied(&self.words).and_then(|mut command| {
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            execute(&mut command, kept, self.timeout)
+        });
+        matches!(status, Ok(Some(status)) if status.success())
+    }
+}

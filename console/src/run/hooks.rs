@@ -1,0 +1,187 @@
+//! Hooks: programs of the operator's that are told of views and losses. One runs at a time, in the order of what they
+//! tell; of views that pile up meanwhile only the newest is told.
+
+use super::journal::{Journal, Told};
+use super::program::{Kept, code, execute, tied, words};
+use obol_fabric::{Incarnation, ViewId};
+use obol_membership::{Kind, View};
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// What a hook is told.
+pub(super) enum Call {
+    /// A view is active in which the program is a member.
+    View { view: Arc<View>, own: Incarnation },
+    /// The program is no member any more, and did not wish it so.
+    Lost { why: &'static str, own: Incarnation },
+}
+
+impl Call {
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::View { .. } => "on-view",
+            Self::Lost { .. } => "on-lost",
+        }
+    }
+}
+
+/// What hooks there are, and how they run.
+pub(super) struct Setup {
+    pub(super) on_view: Option<OsString>,
+    pub(super) on_lost: Option<OsString>,
+    pub(super) by_shell: bool,
+    pub(super) timeout: Duration,
+    /// What every hook finds in its environment.
+    pub(super) environment: Vec<(&'static str, String)>,
+}
+
+impl Setup {
+    fn hook(&self, call: &Call) -> Option<&OsStr> {
+        match call {
+            Call::View { .. } => self.on_view.as_deref(),
+            Call::Lost { .. } => self.on_lost.as_deref(),
+        }
+    }
+
+    /// What a hook finds in its environment.
+    fn told(&self, call: &Call, newest: Option<&View>) -> Vec<(&'static str, String)> {
+        let mut told = self.environment.clone();
+        let (own, view) = match call {
+            Call::View { view, own } => (*own, Some(&**view)),
+            Call::Lost { own, why } => {
+                told.push(("OBOL_LOST", (*why).to_owned()));
+                (*own, newest)
+            }
+        };
+        told.push(("OBOL_INCARNATION", own.to_string()));
+        if let Some(view) = view {
+            told.push(("OBOL_VIEW", view.id.to_string()));
+            told.push(("OBOL_MEMBERS", names(view)));
+        }
+        told
+    }
+}
+
+/// The applications of a view, oldest first.
+fn names(view: &View) -> String {
+    let names: Vec<&str> = view.of_kind(Kind::App).map(|member| member.name.as_str()).collect();
+    names.join(" ")
+}
+
+#[derive(Default)]
+struct Queue {
+    calls: VecDeque<Call>,
+    /// No more will come.
+    closed: bool,
+    /// The newest view that was told of.
+    newest: Option<Arc<View>>,
+}
+
+/// Shared by those who call hooks and the thread that runs them.
+struct Shared {
+    setup: Setup,
+    kept: Arc<Kept>,
+    journal: Arc<Journal>,
+    queue: Mutex<Queue>,
+    more: Condvar,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next call and the newest view; waits for one. `None` when no more will come.
+    fn next(&self) -> Option<(Call, Option<Arc<View>>)> {
+        let mut queue = self.queue();
+        loop {
+            if let Some(call) = queue.calls.pop_front() {
+                return Some((call, queue.newest.clone()));
+            }
+            if queue.closed {
+                return None;
+            }
+            queue = self.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn run(&self) {
+        while let Some((call, newest)) = self.next() {
+            let Some(hook) = self.setup.hook(&call) else { continue };
+            let view = match &call {
+                Call::View { view, .. } => Some(view.id),
+                Call::Lost { .. } => None,
+            };
+            let ended = self.execute(hook, &self.setup.told(&call, newest.as_deref()));
+            self.journal.tell(&told(call.name(), view, ended));
+        }
+    }
+
+    fn execute(
+        &self,
+        hook: &OsStr,
+        environment: &[(&'static str, String)],
+    ) -> io::Result<Option<ExitStatus>> {
+        let mut command = tied(&words(hook, self.setup.by_shell))?;
+        command.envs(environment.iter().map(|(key, value)| (key, value))).stdin(Stdio::null());
+        execute(&mut command, &self.kept, self.setup.timeout)
+    }
+}
+
+fn told(hook: &'static str, view: Option<ViewId>, ended: io::Result<Option<ExitStatus>>) -> Told {
+    let view = view.map(|view| view.0);
+    match ended {
+        Ok(Some(status)) => Told::Hook { hook, view, code: Some(code(status)), error: None },
+        Ok(None) => {
+            Told::Hook { hook, view, code: None, error: Some("it took too long and was killed".to_owned()) }
+        }
+        Err(error) => Told::Hook { hook, view, code: None, error: Some(error.to_string()) },
+    }
+}
+
+/// The hooks of a `run`.
+pub(super) struct Hooks {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Hooks {
+    pub(super) fn start(setup: Setup, kept: Arc<Kept>, journal: Arc<Journal>) -> io::Result<Self> {
+        let (queue, more) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { setup, kept, journal, queue, more });
+        let runs = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("obol-hooks".to_owned()).spawn(move || runs.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Whether somebody wants to be told of losses.
+    pub(super) fn tell_losses(&self) -> bool {
+        self.shared.setup.on_lost.is_some()
+    }
+
+    pub(super) fn call(&self, call: Call) {
+        let mut queue = self.shared.queue();
+        if let Call::View { view, .. } = &call {
+            queue.newest = Some(Arc::clone(view));
+            // A view that nobody was told of yet is history.
+            queue.calls.retain(|waiting| matches!(waiting, Call::Lost { .. }));
+        }
+        queue.calls.push_back(call);
+        self.shared.more.notify_one();
+    }
+
+    /// Lets what is called run, and ends.
+    pub(super) fn finish(mut self) {
+        self.shared.queue().closed = true;
+        self.shared.more.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has told so already.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The program as a child: started so that it does not outlive `run`, ended with all that it started.
+
+use crate::output::{self, Failure};
+use obol_fabric::shm::{Held, Process, children, reap, sched};
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind, IsTerminal};
+use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What a shell's exit codes say: it can not be executed, it is not there, it died of a signal.
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+const SIGNALLED: i32 = 128;
+
+/// The shell of people who asked for one.
+const SHELL: &str = "/bin/sh";
+/// How often the end of what a program left behind is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How long what it left behind has to end after SIGKILL.
+const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A command that runs these words as a program which dies with this thread. By way of this very program, because what is
+/// to happen between `fork` and `exec` needs no code of its own then.
+pub(super) fn tied(words: &[OsString]) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["run-tied", "--parent", &std::process::id().to_string(), "--"]).args(words);
+    Ok(command)
+}
+
+/// The other end of [`tied`]: becomes the program.
+pub(crate) fn become_program(parent: u32, words: &[OsString]) -> Result<ExitCode, Failure> {
+    sched::die_with_parent().map_err(Failure::failed)?;
+    if parent_id() != parent {
+        return Err(Failure::Failed("the process that started this one is gone".to_owned()));
+    }
+    let [program, arguments @ ..] = words else {
+        return Err(Failure::Refused("no program is named".to_owned()));
+    };
+    let error = Command::new(program).args(arguments).exec();
+    output::remark(format_args!("obol run: {}: {error}", program.display()))?;
+    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))
+}
+
+/// A program that runs.
+pub(super) struct Program {
+    child: Child,
+    process: Process,
+}
+
+impl Program {
+    /// Starts it in a process group of its own, so that a terminal's Ctrl-C comes to it once, by way of `run`.
+    pub(super) fn start(words: &[OsString], kept: &Kept) -> io::Result<Self> {
+        let mut command = tied(words)?;
+        // A program in the background is stopped when it reads from a terminal.
+        if io::stdin().is_terminal() {
+            command.stdin(Stdio::null());
+        }
+        let mut child = kept.spawn(command.process_group(0))?;
+        match Process::of(child.id()) {
+            Ok(process) => Ok(Self { child, process }),
+            Err(error) => {
+                kept.forget(&child);
+                child.kill()?;
+                child.wait()?;
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) const fn process(&self) -> Process {
+        self.process
+    }
+
+    pub(super) fn hold(&self) -> io::Result<Held> {
+        self.process.hold()
+    }
+
+    /// How it ended; waits for that.
+    pub(super) fn end(&mut self, kept: &Kept) -> io::Result<ExitStatus> {
+        let status = self.child.wait()?;
+        kept.forget(&self.child);
+        Ok(status)
+    }
+}
+
+/// The exit code that tells how a program ended, as shells do.
+pub(super) fn code(status: ExitStatus) -> u8 {
+    let code = status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0));
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// The words of a command that an operator gave: a program, or a line for the shell.
+pub(super) fn words(command: &OsStr, by_shell: bool) -> Vec<OsString> {
+    if by_shell { vec![SHELL.into(), "-c".into(), command.into()] } else { vec![command.into()] }
+}
+
+/// Runs a command to its end; `None` if it took too long and was killed.
+pub(super) fn execute(
+    command: &mut Command,
+    kept: &Kept,
+    timeout: Duration,
+) -> io::Result<Option<ExitStatus>> {
+    let mut child = kept.spawn(command)?;
+    // It is not reaped yet, so the number is its own.
+    let in_time = match Process::of(child.id()).and_then(Process::hold) {
+        Ok(held) => held.wait_ended(super::nanos(timeout)),
+        // It has ended already.
+        Err(_) => true,
+    };
+    if !in_time {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    kept.forget(&child);
+    Ok(in_time.then_some(status))
+}
+
+/// The children that somebody waits for. Every other child of this process is an orphan that it adopted.
+#[derive(Default)]
+pub(super) struct Kept(Mutex<BTreeSet<u32>>);
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a child that the caller waits for, and then forgets.
+    pub(super) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        // Locked while it starts, so that it is never taken for an orphan.
+        let mut kept = self.lock();
+        let child = command.spawn()?;
+        kept.insert(child.id());
+        Ok(child)
+    }
+
+    pub(super) fn forget(&self, child: &Child) {
+        self.lock().remove(&child.id());
+    }
+
+    /// Reaps orphans that have ended.
+    pub(super) fn reap_orphans(&self) -> io::Result<()> {
+        let kept = self.lock();
+        for pid in children()?.into_iter().filter(|pid| !kept.contains(pid)) {
+            reap(pid);
+        }
+        Ok(())
+    }
+
+    /// Kills and reaps the orphans that a program left behind.
+    pub(super) fn end_orphans(&self) -> io::Result<()> {
+        let end = Instant::now() + ORPHANS_TIMEOUT;
+        loop {
+            let kept = self.lock();
+            let orphans: Vec<u32> = children()?.into_iter().filter(|pid| !kept.contains(pid)).collect();
+            if orphans.is_empty() {
+                return Ok(());
+            }
+            for &pid in &orphans {
+                // One that has ended meanwhile is to be reaped all the same.
+                if let Ok(held) = Process::of(pid).and_then(Process::hold) {
+                    let _ = held.kill();
+                }
+                reap(pid);
+            }
+            drop(kept);
+            if Instant::now() > end {
+                let text = format!("processes that it left behind do not end: {orphans:?}");
+                return Err(io::Error::new(ErrorKind::TimedOut, text));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}

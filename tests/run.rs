@@ -1,0 +1,187 @@
+//! Programs as they are: `obol run` makes them members, ends their membership with them, and leaves nothing behind.
+
+use crate::support::{Ran, Root, freeze, has_ended, signal, until, until_or};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// A `run` at `node-1` in the background; the script is told the root, so that a test that fails leaves nothing behind.
+fn wrapped(root: &Root, options: &[&str], script: &str) -> Command {
+    let mut command = root.command(&["run", "--json", "--name", "guest", "--node", "node-1"]);
+    command.args(options).args(["--", "sh", "-c", script, "sh"]).arg(root.path());
+    command
+}
+
+/// What a `run` has told on standard error, by the name of the event.
+fn told(ran: &Ran, event: &str) -> Vec<serde_json::Value> {
+    let lines = ran.err.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
+    lines.filter(|line: &serde_json::Value| line["event"] == event).collect()
+}
+
+/// Runs in the background; gives the pid of `run` when the guest is active, and the rest when it has ended.
+struct Background {
+    pid: i64,
+    ran: std::thread::JoinHandle<Ran>,
+}
+
+impl Background {
+    fn start(root: &Root, mut command: Command) -> Self {
+        let ran = std::thread::spawn(move || Ran::of(&mut command));
+        until("the guest is a member", || root.status().is_active("guest"));
+        Self { pid: root.status().pid("guest"), ran }
+    }
+
+    fn end(self) -> Ran {
+        self.ran.join().expect("it ends")
+    }
+}
+
+/// Where a script writes its process id, or a hook what it was told.
+fn note(root: &Root, name: &str) -> PathBuf {
+    root.path().with_extension(name)
+}
+
+fn read(path: &PathBuf) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The process id that a script writes to a note.
+fn pid_in(path: &PathBuf) -> i64 {
+    until_or("the script runs", || read(path).trim().parse().ok(), String::new)
+}
+
+#[test]
+fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    let (pid, views, lost) = (note(&root, "pid"), note(&root, "views"), note(&root, "lost"));
+    let on_view = format!("echo $OBOL_NAME $OBOL_VIEW $OBOL_MEMBERS >>{}", views.display());
+    let on_lost = format!("echo $OBOL_INCARNATION $OBOL_LOST >>{}", lost.display());
+    let options = ["--shell", "--on-view", &on_view, "--on-lost", &on_lost];
+    let script = format!("echo $$ >{}; exec sleep 1000", pid.display());
+    let run = Background::start(&root, wrapped(&root, &options, &script));
+    assert_eq!(up.until_view("the guest is a member", |view| view["members"] == 6)["members"], 6);
+    until("the hook is told of a view", || read(&views).lines().any(|line| line.ends_with("app-1 guest")));
+    assert!(read(&views).starts_with("guest "), "{}", read(&views));
+    signal("KILL", &[pid_in(&pid)]);
+    let ran = run.end().ends(128 + 9);
+    up.until_view("the guest is removed", |view| view["members"] == 5);
+    let member = &told(&ran, "member")[0]["incarnation"];
+    assert_eq!(read(&lost), format!("{member} it died\n"));
+    assert_eq!(told(&ran, "ended")[0]["code"], 137, "{ran:?}");
+    for path in [pid, views, lost] {
+        std::fs::remove_file(path).expect("removed");
+    }
+}
+
+#[test]
+fn a_signal_makes_the_program_leave_first_and_then_comes_to_it() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let script = "trap 'exit 7' TERM; while :; do sleep 0.01; done";
+    let run = Background::start(&root, wrapped(&root, &[], script));
+    signal("TERM", &[run.pid]);
+    let ran = run.end().ends(7);
+    assert_eq!(told(&ran, "left").len(), 1, "{ran:?}");
+    assert_eq!(told(&ran, "lost").len(), 0, "{ran:?}");
+}
+
+#[test]
+fn a_frozen_program_is_removed_and_never_wakes_up() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let pid = note(&root, "pid");
+    let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
+    let run = Background::start(&root, wrapped(&root, &[], &script));
+    signal("STOP", &[pid_in(&pid)]);
+    let ran = run.end().ends(128 + 9);
+    assert_eq!(told(&ran, "lost")[0]["why"], "it was frozen");
+    root.until("the guest is removed", |s| !s.is_active("guest"));
+    std::fs::remove_file(pid).expect("removed");
+}
+
+#[test]
+fn a_program_starts_again_by_policy_and_what_it_left_behind_is_ended() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let pid = note(&root, "pid");
+    // Each life leaves an orphan in a session of its own; the last life ends well.
+    let script = format!(
+        "setsid sleep 1000 & echo $! >>{0}; [ $(wc -l <{0}) -lt 3 ] && exit 1; exit 0",
+        pid.display()
+    );
+    let options = ["--restart", "on-failure", "--restart-pause", "10ms"];
+    let ran = Ran::of(&mut wrapped(&root, &options, &script)).ends(0);
+    assert_eq!(told(&ran, "started").len(), 3, "{ran:?}");
+    assert_eq!(told(&ran, "restart").len(), 2, "{ran:?}");
+    let orphans: Vec<i64> = read(&pid).lines().map(|line| line.parse().expect("a pid")).collect();
+    assert!(orphans.iter().all(|orphan| has_ended(*orphan)), "{orphans:?}");
+    std::fs::remove_file(pid).expect("removed");
+}
+
+#[test]
+fn a_program_dies_with_run_and_its_membership_with_both() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let pid = note(&root, "pid");
+    let script = format!("echo $$ >{}; exec sleep 1000", pid.display());
+    let run = Background::start(&root, wrapped(&root, &[], &script));
+    let program = pid_in(&pid);
+    signal("KILL", &[run.pid]);
+    assert_eq!(run.end().code, None, "killed");
+    until("the program is gone", || has_ended(program));
+    root.until("the guest is removed", |s| !s.is_active("guest"));
+    std::fs::remove_file(pid).expect("removed");
+}
+
+#[test]
+fn an_excluded_program_goes_on_if_its_hook_is_told_and_joins_again() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let lost = note(&root, "lost");
+    let on_lost = format!("echo $OBOL_LOST >>{}", lost.display());
+    let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
+    let run = Background::start(&root, wrapped(&root, &["--shell", "--on-lost", &on_lost], script));
+    let before = root.healthy().incarnation("guest");
+    freeze(run.pid);
+    root.until("the guest is removed", |s| !s.is_active("guest"));
+    signal("CONT", &[run.pid]);
+    until("the hook is told", || read(&lost).starts_with("it was excluded\n"));
+    root.until("it is somebody new", |s| s.incarnation("guest") > before && s.is_active("guest"));
+    signal("TERM", &[run.pid]);
+    let ran = run.end().ends(0);
+    assert_eq!(told(&ran, "started").len(), 1, "one life: {ran:?}");
+    std::fs::remove_file(lost).expect("removed");
+}
+
+#[test]
+fn a_program_joins_when_it_is_healthy_and_is_killed_when_it_is_not_any_more() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let well = note(&root, "well");
+    let health = format!("[ -e {} ]", well.display());
+    let options = ["--shell", "--health", &health, "--health-every", "10ms", "--health-failures", "2"];
+    let mut command = wrapped(&root, &options, "exec sleep 1000");
+    command.stdin(Stdio::null());
+    let ran = std::thread::spawn(move || Ran::of(&mut command));
+    assert!(!root.healthy().is_active("guest"));
+    std::fs::write(&well, "").expect("written");
+    root.until("the guest is a member", |s| s.is_active("guest"));
+    std::fs::remove_file(&well).expect("removed");
+    let ran = ran.join().expect("it ends").ends(128 + 9);
+    assert_eq!(told(&ran, "lost")[0]["why"], "its health command fails");
+}
+
+#[test]
+fn what_can_not_be_run_is_refused() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let run = |options: &[&str], words: &[&str]| {
+        let mut command = root.command(&[&["run", "--name", "guest"], options].concat());
+        Ran::of(command.arg("--").args(words))
+    };
+    run(&[], &["true"]).refused(&["several agents", "--node node-1|node-2"]);
+    run(&["--cluster", "other"], &["true"]).refused(&["no cluster other in"]);
+    let missing = run(&["--node", "node-1"], &["no-such-program"]).ends(127).err;
+    assert!(missing.contains("no-such-program: No such file"), "{missing}");
+    run(&["--node", "node-1"], &["sh", "-c", "exit 3"]).ends(3);
+}
