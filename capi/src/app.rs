@@ -157,9 +157,10 @@ pub unsafe extern "C" fn obol_join(app: *const App, timeout_ns: u64) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_leave(app: *const App, timeout_ns: u64) -> Status {
     told(|| {
-        // SAFETY: the caller's promise.
         let waited = Nanos(timeout_ns);
-        match unsafe { &given("app", app)?.0 } {
+        // SAFETY: the caller's promise.
+        let app = unsafe { given("app", app) }?;
+        match &app.0 {
             Program::Attached(attached) if attached.leave(waited) => Ok(()),
             Program::Attached(_) => Err(Refusal::timeout("the cluster did not let it go", waited)),
             Program::Embedded(_) => {
