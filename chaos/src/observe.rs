@@ -1,6 +1,7 @@
 //! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process of the cluster is
 //! asked, so a frozen or dying one is seen as well as any other.
 
+use crate::spans::{Counts, Spans};
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, Histogram};
 use obol_fabric::notice::Detection;
@@ -144,10 +145,14 @@ pub struct Seen {
 }
 
 struct Watched {
+    /// The owner's name.
+    name: Name,
     generation: u32,
     region: Observed,
     /// Per seat: generation of the occupant, and the number of its next unread event.
     cursors: BTreeMap<u16, (u32, u64)>,
+    /// The owner's histograms at the last look at them, in the order of [`Histogram::ALL`]; none before the first.
+    counted: Option<Vec<Vec<u64>>>,
 }
 
 /// What an observer has read: the load that observing puts on the fabric.
@@ -176,6 +181,8 @@ pub struct Observer {
     /// The newest decoded views: what is decided is the same in every region.
     decoded: BTreeMap<ViewId, Arc<View>>,
     load: Load,
+    /// Whether histograms were looked at.
+    looked: bool,
 }
 
 /// Decoded views that are kept for regions that know them, too.
@@ -191,6 +198,7 @@ impl Observer {
             watched: BTreeMap::new(),
             decoded: BTreeMap::new(),
             load: Load::default(),
+            looked: false,
         })
     }
 
@@ -218,7 +226,11 @@ impl Observer {
             }
             // A region that is just being made can not be read yet; the next look will.
             if let Ok(region) = Observed::open(&self.cluster, info.number) {
-                let watched = Watched { generation: info.generation, region, cursors: BTreeMap::new() };
+                // Everything that a process which came later has counted was counted since the last look.
+                let counted = self.looked.then(Vec::new);
+                let cursors = BTreeMap::new();
+                let (name, generation) = (info.name, info.generation);
+                let watched = Watched { name, generation, region, cursors, counted };
                 self.watched.insert(info.number, watched);
             }
         }
@@ -388,6 +400,24 @@ impl Observer {
         }
         events.sort_by_key(|seen| seen.event.at);
         events
+    }
+
+    /// What the owners of the regions counted in their histograms since the last call, or from the first call on.
+    pub fn spans(&mut self) -> Vec<Spans> {
+        self.looked = true;
+        let mut all = Vec::new();
+        for watched in self.watched.values_mut() {
+            let reader = watched.region.reader();
+            let now: Vec<Vec<u64>> = Histogram::ALL.iter().map(|which| reader.histogram(*which)).collect();
+            now.iter().for_each(|words| self.load.read(words.len() * 8));
+            if let Some(before) = watched.counted.replace(now.clone()) {
+                let before = |at: usize| before.get(at).map_or(&[][..], Vec::as_slice);
+                let counts =
+                    now.iter().enumerate().map(|(at, words)| Counts::grown(before(at), words)).collect();
+                all.push(Spans { process: watched.name, counts });
+            }
+        }
+        all
     }
 
     /// A histogram of a region's owner, by the owner's name: the count of each bucket.

@@ -59,7 +59,13 @@ pub(crate) enum Command {
         after_help = "Reads the cluster's memory and asks none of its processes, so it can be opened and closed at any time.\n\
         In it, ? shows the keys. q quits; the cluster goes on."
     )]
-    Console(Look),
+    Console {
+        #[command(flatten)]
+        look: Look,
+        /// Let drills be armed on screen 6: a preview, the cluster's name typed, and a key
+        #[arg(long)]
+        arm: bool,
+    },
     /// Record a cluster to a file until Ctrl-C; `replay` shows it again
     #[command(
         after_help = "Each sample is whole on its own: a recording whose writer was killed can be replayed up to there."
@@ -100,6 +106,15 @@ pub(crate) enum Command {
         \nExit codes: 0 told what was asked for, 2 no such cluster, or it has ended."
     )]
     Watch(Watch),
+    /// Note something for every console and recorder of the cluster: it divides before from after
+    #[command(
+        after_help = "Consoles count joins, graceful leaves and failures since the newest note, and compare latencies on its two sides.\n\
+        \nExample: obol mark \"deploy 1.4\""
+    )]
+    Mark {
+        /// What to note, on one line
+        text: String,
+    },
     /// Kill a process with SIGKILL, by name (app-2) or by role (leader)
     Kill(Target),
     /// Let a process leave the cluster gracefully and end; nobody counts it as failed
@@ -257,6 +272,9 @@ pub(crate) struct Up {
     pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) look: Look,
+    /// Let drills be armed in the console, on screen 6
+    #[arg(long, conflicts_with_all = ["headless", "plain", "json"])]
+    pub(crate) arm: bool,
     /// End by itself after this time, such as 20s or 1500ms
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     pub(crate) time: Option<Duration>,
@@ -274,6 +292,9 @@ pub(crate) struct Look {
     /// Draw lines and graphs in ASCII, as where the locale has no UTF-8
     #[arg(long)]
     pub(crate) ascii: bool,
+    /// Sound the terminal's bell when something new is alerted
+    #[arg(long)]
+    pub(crate) bell: bool,
 }
 
 #[derive(Clone, Copy, Debug, Args)]

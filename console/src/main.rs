@@ -46,12 +46,13 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let cluster = cli.place.cluster;
     match &cli.command {
         Command::Up(up) => up::run(&root, cluster, up),
-        Command::Console(look) => tui::run(tui::poll::Place { root, cluster }, *look),
+        Command::Console { look, arm } => tui::run(tui::poll::Place { root, cluster }, *look, *arm),
         Command::Record { file, time } => tui::record(tui::poll::Place { root, cluster }, file, *time),
         Command::Replay { file, look } => tui::replay(file, *look),
         Command::Status(how) => status::run(&root, cluster, how.json),
         Command::Events { last, json } => events::run(&root, cluster, *last, *json),
         Command::Watch(watch) => watch::run(&root, cluster, watch),
+        Command::Mark { text } => tui::mark(&tui::poll::Place { root, cluster }, text),
         Command::Kill(target) => kill::kill(&root, cluster, &target.target),
         Command::Stop(target) => kill::stop(&root, cluster, &target.target),
         Command::Start(target) => kill::start(&root, cluster, &target.target),

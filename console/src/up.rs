@@ -250,7 +250,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let shown = if console {
         let place = Place { root: root.to_owned(), cluster };
         Some(Background::start(
-            Console::new(place, options.look, true).record(options.record.clone()),
+            Console::new(place, options.look, true).record(options.record.clone()).arm(options.arm),
             Arc::clone(&stop),
         )?)
     } else {

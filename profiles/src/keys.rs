@@ -287,6 +287,37 @@ pub(crate) static KEYS: &[Key] = &[
         "The core that the thread of a coordinator, agent or lease cache is pinned to.",
     ),
     key(
+        "alert.margin_percent",
+        Kind::Number { unit: "percent", low: 1, high: 100, at: |p| Some(&mut p.alert.margin_percent) },
+        "The console alerts where a renewal of the last minute found less than this part of its lease left.",
+    ),
+    key(
+        "alert.late_renewals",
+        Kind::Number { unit: "renewals", low: 1, high: 1_000_000, at: |p| Some(&mut p.alert.late_renewals) },
+        "The console alerts from so many late or failed renewals of one process in a minute on.",
+    ),
+    key(
+        "alert.stale_after",
+        Kind::SpanIf { low: US, high: MINUTE, at: |p| Some(&mut p.alert.stale_after) },
+        "The console alerts where the memory of a living process could not be read whole for so long.",
+    ),
+    key(
+        "alert.false_suspicions",
+        Kind::Number {
+            unit: "suspicions",
+            low: 1,
+            high: 1_000_000,
+            at: |p| Some(&mut p.alert.false_suspicions),
+        },
+        "The console alerts from so many false suspicions by one process in a minute on: the detector is faster than \
+         the scheduler.",
+    ),
+    key(
+        "alert.spare_coordinators",
+        Kind::Number { unit: "coordinators", low: 1, high: 3, at: |p| Some(&mut p.alert.spare_coordinators) },
+        "The console alerts where a coordinator is missing and fewer than so many others may still fail.",
+    ),
+    key(
         "limits.seats",
         limit("seats", |l| &mut l.seats),
         "Seats of a region: its owner and the attached programs.",
@@ -327,8 +358,8 @@ pub(crate) static KEYS: &[Key] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Rdma;
     use crate::check::RULES;
+    use crate::{Alert, Rdma};
     use std::collections::BTreeSet;
 
     #[test]
@@ -438,6 +469,10 @@ mod tests {
         assert_eq!(device.as_deref(), Some("all"));
         assert_eq!([port, gid_index, core], [Some(u32::MAX); 3]);
         assert_eq!((traffic_class, detection, pages), (u32::MAX, Nanos::MAX, HugePages::Plain));
+        let Alert { margin_percent, late_renewals, stale_after, false_suspicions, spare_coordinators } =
+            other.alert;
+        assert_eq!([margin_percent, late_renewals, false_suspicions, spare_coordinators], [u32::MAX; 4]);
+        assert_eq!(stale_after, Nanos::MAX);
         let Limits {
             seats,
             slots,

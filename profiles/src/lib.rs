@@ -35,6 +35,6 @@ pub use hosts::{Hosts, HostsError};
 pub use kind::SCHEMA;
 pub use load::BUILTIN;
 pub use network::Network;
-pub use profile::{Profile, Rdma, Scheduling};
+pub use profile::{Alert, Profile, Rdma, Scheduling};
 pub use site::{RECOVERED_FILE, Site, SiteError};
 pub use testbed::Testbed;

@@ -23,6 +23,23 @@ pub struct Profile {
     pub scheduling: Scheduling,
     /// How the RDMA network is used, in a cluster that has one.
     pub rdma: Rdma,
+    /// From when on operators are alerted.
+    pub alert: Alert,
+}
+
+/// From when on operators are alerted. Nothing of the protocol depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Alert {
+    /// A renewal that finds less than this part of its lease left, in percent.
+    pub margin_percent: u32,
+    /// So many late or failed renewals of one process in a minute.
+    pub late_renewals: u32,
+    /// A process whose memory was not read whole for so long.
+    pub stale_after: Nanos,
+    /// So many false suspicions of one process in a minute.
+    pub false_suspicions: u32,
+    /// Fewer coordinators that may still fail than this, while one is missing.
+    pub spare_coordinators: u32,
 }
 
 /// How a host uses its RDMA device.
@@ -103,6 +120,13 @@ impl Profile {
                 detection: Nanos::ZERO,
                 pages: HugePages::Explicit,
                 core: None,
+            },
+            alert: Alert {
+                margin_percent: 0,
+                late_renewals: 0,
+                stale_after: Nanos::ZERO,
+                false_suspicions: 0,
+                spare_coordinators: 0,
             },
         }
     }

@@ -3,6 +3,7 @@
 //! `poll` reads the cluster, `state` is what the console is and how events change it, `view` draws that, `input` says
 //! what keys do, `theme` how things look. `state` and `view` know no clock, no terminal and no cluster.
 
+mod chaos;
 mod input;
 pub(crate) mod poll;
 mod recording;
@@ -15,10 +16,13 @@ mod view;
 
 use crate::cli::Look;
 use crate::output::{self, Failure};
+use chaos::Worker;
 use crossterm::event::{self, Event as Input};
 use input::Press;
+use obol_chaos::marks::Mark;
 use obol_fabric::Name;
 use obol_fabric::shm::clock;
+use obol_profiles::Site;
 use poll::live::{Live, POLL_EVERY, Rate};
 use poll::{Listener, News, Place};
 use ratatui::buffer::Buffer;
@@ -27,6 +31,7 @@ use recording::Tape;
 pub(crate) use recording::{record, replay};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
+use state::chaos::ChaosNews;
 use state::{Effect, Event, Model};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -56,6 +61,7 @@ const BUG: &str = "the console has a bug and ended; what it said about it is abo
 enum Message {
     Input(Input),
     News(News),
+    Chaos(ChaosNews),
     Signal(i32),
     /// A recording can not go on.
     NotRecording(String),
@@ -114,6 +120,7 @@ pub(crate) struct Console {
     look: Look,
     owner: bool,
     record: Option<PathBuf>,
+    arm: bool,
     told: Receiver<Message>,
     tell: Sender<Message>,
 }
@@ -122,7 +129,7 @@ impl Console {
     /// `owner` says whether quitting ends the cluster.
     pub(crate) fn new(place: Place, look: Look, owner: bool) -> Self {
         let (tell, told) = mpsc::channel();
-        Self { place, look, owner, record: None, told, tell }
+        Self { place, look, owner, record: None, arm: false, told, tell }
     }
 
     /// Records from the first sample on.
@@ -131,10 +138,18 @@ impl Console {
         self
     }
 
+    /// Lets drills be armed.
+    pub(crate) const fn arm(mut self, may: bool) -> Self {
+        self.arm = may;
+        self
+    }
+
     /// Shows it until the user quits.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Self { place, look, owner, record, told, tell } = self;
+        let Self { place, look, owner, record, arm, told, tell } = self;
         let mut model = model(place.cluster, look, owner);
+        model.chaos.drills = chaos::choices();
+        model.chaos.may_arm = arm;
         let rate = Rate::new(POLL_EVERY);
         let tape = Tape::new(place.cluster);
         if let Some(file) = record {
@@ -144,8 +159,9 @@ impl Console {
         let (_quit, quit) = mpsc::channel();
         let polled = rate.clone();
         let mut tee = Tee { tape: tape.clone(), tell: tell.clone() };
-        spawn("poll", move || Live::new(place).run(&polled, &quit, &mut tee))?;
-        show(model, tell, &told, &rate, &tape)
+        let polled_place = place.clone();
+        spawn("poll", move || Live::new(polled_place).run(&polled, &quit, &mut tee))?;
+        show(model, tell, &told, &rate, &tape, Some(&place))
     }
 }
 
@@ -171,7 +187,7 @@ impl Listener for Tee {
 fn model(cluster: Name, look: Look, owner: bool) -> Model {
     let theme = look.theme.unwrap_or_else(Theme::detect);
     let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
-    Model::new(cluster, theme, glyphs, owner)
+    Model { bell: look.bell, ..Model::new(cluster, theme, glyphs, owner) }
 }
 
 /// Takes the terminal, and gives it back at the end.
@@ -181,10 +197,11 @@ fn show(
     told: &Receiver<Message>,
     rate: &Rate,
     tape: &Tape,
+    place: Option<&Place>,
 ) -> Result<(), Failure> {
     let mut terminal = Terminal::take()?;
-    listen(tell, model.owner)?;
-    let text = attend(&mut terminal, model, told, rate, tape)?;
+    listen(tell.clone(), model.owner)?;
+    let text = attend(&mut terminal, model, tell, told, rate, tape, place)?;
     drop(terminal);
     if Terminal::is_lost() {
         return Err(Failure::Failed(BUG.to_owned()));
@@ -227,10 +244,13 @@ fn listen(tell: Sender<Message>, owner: bool) -> Result<(), Failure> {
 fn attend(
     terminal: &mut Terminal,
     mut model: Model,
+    tell: Sender<Message>,
     told: &Receiver<Message>,
     rate: &Rate,
     tape: &Tape,
+    place: Option<&Place>,
 ) -> Result<Option<String>, Failure> {
+    let worker = place.map(|place| Worker::new(place.clone(), tell));
     let mut effects = Vec::new();
     let mut dirty = true;
     let mut drawn: Option<Instant> = None;
@@ -258,6 +278,7 @@ fn attend(
                 }
                 Message::Input(_) => continue,
                 Message::News(news) => Event::News(news),
+                Message::Chaos(news) => Event::Chaos(news),
                 Message::Signal(SIGTSTP) => {
                     effects.push(Effect::Suspend);
                     continue;
@@ -277,6 +298,14 @@ fn attend(
                 Effect::Quit(keep) => return Ok(keep.then(|| text(&model))),
                 Effect::Suspend => terminal.suspend()?,
                 Effect::Redraw => terminal.forget()?,
+                Effect::Note(text) => {
+                    let how = place.map_or(Err("there is no cluster".to_owned()), |place| note(place, text));
+                    model.reduce(Event::Noted(how), &mut Vec::new());
+                }
+                Effect::Bell => terminal.bell()?,
+                Effect::Preview(drill) => worker.iter().for_each(|worker| worker.preview(drill.clone())),
+                Effect::RunDrill(drill) => worker.iter().for_each(|worker| worker.run(drill.clone())),
+                Effect::AbortDrill => worker.iter().for_each(Worker::abort),
                 Effect::Record => {
                     let how = tape.toggle().map_err(|error| error.to_string());
                     model.reduce(Event::Recording(how), &mut Vec::new());
@@ -297,6 +326,13 @@ fn attend(
     }
 }
 
+/// Writes a note beside the cluster's memory; gives what was noted.
+fn note(place: &Place, text: String) -> Result<String, String> {
+    let dir = place.root.join(place.cluster.as_str());
+    let written = Mark::note(clock::now(), &text).and_then(|mark| mark.write(&dir));
+    written.map(|()| text).map_err(|error| error.to_string())
+}
+
 /// How long the console waits for news.
 fn tick(model: &Model) -> Duration {
     if model.replay.as_ref().is_some_and(|replay| replay.plays()) { PLAY } else { TICK }
@@ -313,13 +349,21 @@ fn text(model: &Model) -> String {
     lines.join("\n")
 }
 
+/// `obol mark`: notes something.
+pub(crate) fn mark(place: &Place, text: &str) -> Result<ExitCode, Failure> {
+    let site = Site::open(&place.root, place.cluster).map_err(Failure::refused)?;
+    let mark = Mark::note(clock::now(), text).map_err(Failure::refused)?;
+    mark.write(site.cluster.dir()).map_err(Failure::failed)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// `obol console`: shows a cluster that runs, or waits for it.
-pub(crate) fn run(place: Place, look: Look) -> Result<ExitCode, Failure> {
+pub(crate) fn run(place: Place, look: Look, arm: bool) -> Result<ExitCode, Failure> {
     if !is_possible() {
         return Err(Failure::Refused(
             "the console needs a terminal; `obol status` and `obol events` print without one".to_owned(),
         ));
     }
-    Console::new(place, look, false).run()?;
+    Console::new(place, look, false).arm(arm).run()?;
     Ok(ExitCode::SUCCESS)
 }

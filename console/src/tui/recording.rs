@@ -146,6 +146,6 @@ pub(crate) fn replay(file: &Path, look: Look) -> Result<ExitCode, Failure> {
         model.note = Some(format!("the recorder died while it wrote: {torn} bytes at the end are left out"));
     }
     let (tell, told) = mpsc::channel();
-    show(model, tell, &told, &Rate::new(POLL_EVERY), &Tape::new(cluster))?;
+    show(model, tell, &told, &Rate::new(POLL_EVERY), &Tape::new(cluster), None)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,11 @@
 //! Samples that tests make up.
 
-use crate::tui::poll::sample::{ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, ViewRow};
+use crate::tui::poll::sample::{
+    ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow, Thresholds, ViewRow,
+};
 use obol_chaos::observe::Health;
-use obol_fabric::metrics::Counter;
+use obol_chaos::spans::Counts;
+use obol_fabric::metrics::{Counter, Histogram, bucket};
 use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::{Kind, Level};
@@ -27,6 +30,15 @@ pub(crate) fn empty(at: Instant) -> Sample {
         reasons: Vec::new(),
         leader: None,
         events: Vec::new(),
+        spans: Vec::new(),
+        marks: Vec::new(),
+        thresholds: Some(Thresholds {
+            margin_percent: 10,
+            late_renewals: 3,
+            stale_after: Nanos::from_secs(1),
+            false_suspicions: 2,
+            spare_coordinators: 1,
+        }),
         cost: Cost::default(),
     }
 }
@@ -69,8 +81,23 @@ fn process(kind: Kind, called: &str, n: u64, at: Instant) -> ProcessRow {
         lease: (kind != Kind::Coordinator).then_some(lease),
         active: kind != Kind::Coordinator,
         heartbeat: at.0,
+        least: (kind == Kind::Agent).then_some(Nanos::from_micros(12_000 + n)),
+        slowest: (kind == Kind::Agent).then_some(Nanos::from_micros(90 + n)),
         counters,
     }
+}
+
+/// What so many nodes counted in a quarter of a second.
+fn distributions(nodes: u64) -> Vec<SpanRow> {
+    let some = |of, values: &[(u64, u64)]| {
+        let pairs =
+            values.iter().map(|(us, n)| (u16::try_from(bucket(us * 1000)).expect("small"), n * nodes));
+        SpanRow { of, counts: Counts::from_pairs(pairs) }
+    };
+    vec![
+        some(Histogram::Renewal, &[(6, 20), (7, 9), (9, 2), (95, 1)]),
+        some(Histogram::Margin, &[(12_000, 1), (13_000, 5), (14_500, 26)]),
+    ]
 }
 
 /// So many nodes, each with an agent and an app, and three coordinators; everything is well.
@@ -92,8 +119,9 @@ pub(crate) fn many(at: Instant, nodes: u64) -> Sample {
         acceptors: 3,
         changes: vec![ChangeRow::Joined { who: Incarnation(9) }],
     };
+    let spans = distributions(nodes);
     let cost = Cost { took: Nanos::from_micros(412), reads: 36, bytes: 21_480, torn: 0 };
-    Sample { view: Some(view), processes, leader: Some(name("coord-1")), cost, ..empty(at) }
+    Sample { view: Some(view), processes, leader: Some(name("coord-1")), spans, cost, ..empty(at) }
 }
 
 /// Three nodes, of which everything is well.

@@ -76,6 +76,12 @@ impl Terminal {
         self.inner.draw(|frame| draw(frame.buffer_mut())).map(drop)
     }
 
+    /// Sounds the bell.
+    pub(crate) fn bell(&mut self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(b"\x07").and_then(|()| out.flush())
+    }
+
     /// Makes the next frame write everything.
     pub(crate) fn forget(&mut self) -> io::Result<()> {
         // Not `clear`: it asks the terminal where the cursor is, and some never answer.

@@ -19,6 +19,7 @@ pub(crate) enum Action {
     Sort,
     Reverse,
     Filter,
+    Note,
     FindNext,
     FindPrevious,
     Palette,
@@ -35,6 +36,9 @@ pub(crate) enum Action {
     Faster,
     Slower,
     Record,
+    Arm,
+    RunDrill,
+    AbortDrill,
     Theme,
     Help,
     Suspend,
@@ -109,12 +113,13 @@ pub(crate) enum Group {
     Screens,
     Lists,
     Time,
+    Chaos,
     Console,
 }
 
 impl Group {
     /// In the order of the help.
-    pub(crate) const ALL: [Self; 4] = [Self::Screens, Self::Lists, Self::Time, Self::Console];
+    pub(crate) const ALL: [Self; 5] = [Self::Screens, Self::Lists, Self::Time, Self::Chaos, Self::Console];
 
     /// Its title.
     pub(crate) const fn name(self) -> &'static str {
@@ -122,6 +127,7 @@ impl Group {
             Self::Screens => "Screens",
             Self::Lists => "Lists",
             Self::Time => "Time",
+            Self::Chaos => "Chaos (with --arm)",
             Self::Console => "Console",
         }
     }
@@ -238,14 +244,14 @@ pub(crate) const BINDINGS: &[Binding] = &[
     Binding {
         action: Action::FindNext,
         name: "find-next",
-        keys: &[press!('n')],
+        keys: &[press!('w')],
         group: Group::Lists,
         help: "next that needs somebody",
     },
     Binding {
         action: Action::FindPrevious,
         name: "find-previous",
-        keys: &[press!('N')],
+        keys: &[press!('W')],
         group: Group::Lists,
         help: "previous one",
     },
@@ -299,6 +305,13 @@ pub(crate) const BINDINGS: &[Binding] = &[
         help: "replay: half as fast",
     },
     Binding {
+        action: Action::Note,
+        name: "note",
+        keys: &[press!('n')],
+        group: Group::Time,
+        help: "note: before and after",
+    },
+    Binding {
         action: Action::Record,
         name: "record",
         keys: &[press!('R')],
@@ -339,6 +352,27 @@ pub(crate) const BINDINGS: &[Binding] = &[
         keys: &[press!('m')],
         group: Group::Time,
         help: "mark, to compare others",
+    },
+    Binding {
+        action: Action::Arm,
+        name: "arm",
+        keys: &[press!('A')],
+        group: Group::Chaos,
+        help: "arm the drill, or disarm",
+    },
+    Binding {
+        action: Action::RunDrill,
+        name: "run-drill",
+        keys: &[press!(ctrl 'r')],
+        group: Group::Chaos,
+        help: "run what is armed",
+    },
+    Binding {
+        action: Action::AbortDrill,
+        name: "abort-drill",
+        keys: &[press!(ctrl 'x')],
+        group: Group::Chaos,
+        help: "end the drill, and mend",
     },
     Binding {
         action: Action::Palette,

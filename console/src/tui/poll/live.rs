@@ -1,9 +1,11 @@
 //! The live source: reads a running cluster at a steady rate, and finds it again when it comes back.
 
-use crate::tui::poll::sample::{Cost, Sample};
+use crate::tui::poll::sample::{Cost, MarkRow, Sample};
 use crate::tui::poll::{Listener, News, Place};
+use obol_chaos::marks::Marks;
 use obol_chaos::observe::{Health, Observer};
 use obol_fabric::shm::clock;
+use obol_fabric::{Instant, Nanos};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -18,6 +20,9 @@ pub(crate) const POLL_EVERY: Duration = Duration::from_millis(250);
 pub(crate) const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 /// A cluster that is not there is looked for again after this time, which doubles up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// Between two looks at the histograms: they only grow, so nothing is lost in between, and they are large.
+const SPANS_EVERY: Nanos = Nanos::from_secs(1);
 
 /// The time between two samples, which the console may change while the source runs.
 #[derive(Clone, Debug)]
@@ -47,6 +52,9 @@ impl Rate {
 struct Open {
     observer: Observer,
     inode: u64,
+    /// When the histograms are to be read again.
+    spans_due: Instant,
+    marks: Marks,
 }
 
 /// Reads a cluster again and again.
@@ -81,7 +89,10 @@ impl Live {
         };
         if self.open.as_ref().is_none_or(|open| open.inode != inode) {
             match Observer::open(&self.place.root, self.place.cluster) {
-                Ok(observer) => self.open = Some(Open { observer, inode }),
+                Ok(observer) => {
+                    let marks = Marks::new(observer.cluster().dir());
+                    self.open = Some(Open { observer, inode, spans_due: Instant::ZERO, marks });
+                }
                 Err(error) => {
                     self.open = None;
                     return News::Lost { why: error.to_string() };
@@ -91,7 +102,14 @@ impl Live {
         let Some(open) = &mut self.open else {
             return News::Lost { why: format!("cluster {} is not open", self.place.cluster) };
         };
-        let sample = read(&mut open.observer);
+        let due = clock::now() >= open.spans_due;
+        let mut sample = read(&mut open.observer, due);
+        sample.thresholds = Some(open.observer.deployment().profile.alert.into());
+        // Notes that can not be read now are read by the next look.
+        sample.marks = open.marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
+        if due {
+            open.spans_due = sample.at + SPANS_EVERY;
+        }
         if sample.health == Health::Unreachable && sample.processes.is_empty() {
             return News::Lost {
                 why: format!("no process of cluster {} has come up yet", self.place.cluster),
@@ -127,12 +145,13 @@ impl Live {
     }
 }
 
-/// One sample.
-pub(crate) fn read(observer: &mut Observer) -> Sample {
+/// One sample, with what was counted in histograms if they are wanted.
+fn read(observer: &mut Observer, spans: bool) -> Sample {
     let began = clock::now();
     let before = observer.load();
     let snapshot = observer.snapshot();
     let events = observer.events();
+    let spans = if spans { observer.spans() } else { Vec::new() };
     let load = observer.load();
     let cost = Cost {
         took: clock::now().since(began),
@@ -140,7 +159,9 @@ pub(crate) fn read(observer: &mut Observer) -> Sample {
         bytes: load.bytes - before.bytes,
         torn: load.torn - before.torn,
     };
-    Sample::new(&snapshot, &events, unix_now(), cost)
+    let mut sample = Sample::new(&snapshot, &events, unix_now(), cost);
+    sample.take_spans(&spans);
+    sample
 }
 
 /// Nanoseconds since 1970, UTC.

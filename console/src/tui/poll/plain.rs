@@ -1,6 +1,8 @@
 //! How the vocabulary of the lower layers looks in a sample's JSON: numbers as numbers, names as words. Used by serde's
 //! `with`; the layers themselves need not know of it.
 
+use obol_chaos::spans::Counts;
+use obol_fabric::metrics::Histogram;
 use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::{Kind, Level};
@@ -49,7 +51,20 @@ macro_rules! named {
         }
     )*};
 }
-named!(Kind Level Event);
+named!(Kind Level Event Histogram);
+
+/// `with = "plain::counts"`: a distribution, as pairs of bucket and number.
+pub(crate) mod counts {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(value: &Counts, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(value.pairs())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Counts, D::Error> {
+        Vec::<(u16, u64)>::deserialize(from).map(Counts::from_pairs)
+    }
+}
 
 /// `with = "plain::number"`: a nanosecond count, an id.
 pub(crate) mod number {

@@ -2,12 +2,16 @@
 //! and drawn. Everything in it was read from memory by one-sided READs; nothing is derived here.
 
 use crate::tui::poll::plain;
+use obol_chaos::marks::{DrillMark, Mark};
 use obol_chaos::observe::{Health, Process, Seen, Snapshot};
-use obol_fabric::metrics::Counter;
+use obol_chaos::spans::{Counts, Spans};
+use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event, Record, Stamped};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, Kind, Level, View};
+use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A cluster at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,8 +34,66 @@ pub(crate) struct Sample {
     pub(crate) leader: Option<Name>,
     /// What the flight recorders noted since the sample before, in the order of their stamps.
     pub(crate) events: Vec<EventRow>,
+    /// What the processes counted in their histograms since the sample before that has any; mostly empty, because
+    /// histograms are read once a second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) spans: Vec<SpanRow>,
+    /// What operators noted since the sample before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) marks: Vec<MarkRow>,
+    /// From when on operators are alerted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) thresholds: Option<Thresholds>,
     /// What reading it cost.
     pub(crate) cost: Cost,
+}
+
+/// A part of a distribution of durations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SpanRow {
+    #[serde(with = "plain::word")]
+    pub(crate) of: Histogram,
+    /// How many samples fell into each bucket, over all processes.
+    #[serde(with = "plain::counts")]
+    pub(crate) counts: Counts,
+}
+
+/// A note of an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MarkRow {
+    /// When, on the host's monotonic clock.
+    #[serde(with = "plain::number")]
+    pub(crate) at: Instant,
+    /// What was noted.
+    pub(crate) text: String,
+    /// The drill that it tells of, if it was no person who noted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) drill: Option<DrillMark>,
+}
+
+/// From when on operators are alerted, by the cluster's profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Thresholds {
+    pub(crate) margin_percent: u32,
+    pub(crate) late_renewals: u32,
+    #[serde(with = "plain::number")]
+    pub(crate) stale_after: Nanos,
+    pub(crate) false_suspicions: u32,
+    pub(crate) spare_coordinators: u32,
+}
+
+impl From<Alert> for Thresholds {
+    fn from(alert: Alert) -> Self {
+        let Alert { margin_percent, late_renewals, stale_after, false_suspicions, spare_coordinators } =
+            alert;
+        Self { margin_percent, late_renewals, stale_after, false_suspicions, spare_coordinators }
+    }
+}
+
+impl From<Mark> for MarkRow {
+    fn from(mark: Mark) -> Self {
+        Self { at: Instant(mark.at), text: mark.text, drill: mark.drill }
+    }
 }
 
 /// A view, without its members' addresses.
@@ -121,6 +183,12 @@ pub(crate) struct ProcessRow {
     pub(crate) active: bool,
     /// How far its heartbeat is.
     pub(crate) heartbeat: u64,
+    /// The least that was left of its lease at a renewal since the last look at its histograms.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
+    pub(crate) least: Option<Nanos>,
+    /// The longest that a renewal took since then.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
+    pub(crate) slowest: Option<Nanos>,
     /// In the order of the names in the recording's header.
     pub(crate) counters: Vec<u64>,
 }
@@ -211,6 +279,8 @@ impl ProcessRow {
             }),
             active: process.is_active(at),
             heartbeat: process.heartbeat,
+            least: None,
+            slowest: None,
             counters: process.counters.clone(),
         }
     }
@@ -281,7 +351,27 @@ impl Sample {
             reasons: snapshot.reasons.clone(),
             leader: snapshot.leader().map(|leader| leader.name),
             events: events.iter().map(EventRow::of).collect(),
+            spans: Vec::new(),
+            marks: Vec::new(),
+            thresholds: None,
             cost,
+        }
+    }
+
+    /// Takes what the processes counted in their histograms.
+    pub(crate) fn take_spans(&mut self, spans: &[Spans]) {
+        for which in Histogram::ALL {
+            let mut counts = Counts::default();
+            spans.iter().filter_map(|one| one.of(*which)).for_each(|part| counts.add(part));
+            if !counts.is_empty() {
+                self.spans.push(SpanRow { of: *which, counts });
+            }
+        }
+        let by_name: BTreeMap<Name, &Spans> = spans.iter().map(|one| (one.process, one)).collect();
+        for row in self.processes.iter_mut().filter(|row| row.seat == 0) {
+            let of = |which| by_name.get(&row.name).and_then(|one| one.of(which));
+            row.least = of(Histogram::Margin).and_then(Counts::least);
+            row.slowest = of(Histogram::Renewal).and_then(Counts::most);
         }
     }
 

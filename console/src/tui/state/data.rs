@@ -1,7 +1,9 @@
 //! What follows from the samples seen so far: rates, ages, names, time lines. It depends on the samples alone, in their
 //! order, so that a recording gives what the live console had.
 
-use crate::tui::poll::sample::{ChangeRow, EventRow, Life, ProcessRow, Sample};
+use crate::tui::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample};
+use crate::tui::state::alerts;
+use crate::tui::state::windows::{WINDOW, Windows};
 use obol_chaos::timeline::History;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::Kind as Event;
@@ -14,6 +16,8 @@ use std::sync::Arc;
 pub(crate) const EVENTS_MAX: usize = 4096;
 /// Members whose names are kept, also of those that are gone.
 const NAMES_MAX: usize = 4096;
+/// Marks that are kept.
+const MARKS_MAX: usize = 256;
 /// Views whose changes are kept.
 const VIEWS_MAX: usize = 256;
 /// Rates are over this time, or over what there is.
@@ -48,7 +52,15 @@ pub(crate) struct Track {
     /// Renewals per second, one cell for each [`CELL`], newest last; a gap is `None`.
     cells: VecDeque<Option<f64>>,
     cell: (u64, Point),
+    /// The least margin and the slowest renewal of each look at the histograms, over a window.
+    extremes: VecDeque<(Instant, Option<Nanos>, Option<Nanos>)>,
+    /// What alerts look at, every [`CELL`] of the last minute.
+    past: VecDeque<(Instant, [u64; WATCHED.len()])>,
 }
+
+/// Counters that alerts look at.
+const WATCHED: [Counter; 4] =
+    [Counter::RenewalsLate, Counter::RenewalsFailed, Counter::FalseSuspicions, Counter::DriftAlarms];
 
 impl Track {
     fn new(row: &ProcessRow, at: Instant) -> Self {
@@ -61,6 +73,8 @@ impl Track {
             since: at,
             cells: VecDeque::new(),
             cell: (at.0 / CELL.0, point),
+            extremes: VecDeque::new(),
+            past: VecDeque::from([(at, WATCHED.map(|c| row.counter(c)))]),
         }
     }
 
@@ -70,6 +84,8 @@ impl Track {
         if !row.is_same_life(&self.last) || fell {
             // Another life counts from zero: no rate spans the two.
             self.points.clear();
+            self.extremes.clear();
+            self.past = VecDeque::from([(at, [0; WATCHED.len()])]);
             self.moved = at;
             self.cell.1 = point;
         }
@@ -96,6 +112,19 @@ impl Track {
             }
             self.cell = (cell, point);
         }
+        if row.least.is_some() || row.slowest.is_some() {
+            self.extremes.push_back((at, row.least, row.slowest));
+        }
+        while self.extremes.front().is_some_and(|(then, ..)| at.since(*then) > WINDOW) {
+            self.extremes.pop_front();
+        }
+        if self.past.back().is_none_or(|(then, _)| at.since(*then) >= CELL) {
+            self.past.push_back((at, WATCHED.map(|c| row.counter(c))));
+        }
+        // The oldest is the newest that is not within the minute.
+        while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= WINDOW) {
+            self.past.pop_front();
+        }
         if row.lease.is_some() || row.kind == Kind::Coordinator {
             self.read = at;
         }
@@ -107,6 +136,28 @@ impl Track {
         let which = RATED.iter().position(|rated| *rated == counter)?;
         let (first, last) = (self.points.front()?, self.points.back()?);
         per_second(last.counts[which].checked_sub(first.counts[which])?, last.at.since(first.at))
+    }
+
+    /// How much a counter that alerts look at has grown in the last minute, to [`CELL`]; `None` for any other.
+    pub(crate) fn in_minute(&self, counter: Counter) -> Option<u64> {
+        let which = WATCHED.iter().position(|watched| *watched == counter)?;
+        let (_, then) = self.past.front()?;
+        self.last.counter(counter).checked_sub(then[which])
+    }
+
+    /// How it was when it was last seen.
+    pub(crate) const fn life(&self) -> Life {
+        self.last.life
+    }
+
+    /// The least that was left of its lease at a renewal of the last minute.
+    pub(crate) fn least(&self) -> Option<Nanos> {
+        self.extremes.iter().filter_map(|(_, least, _)| *least).min()
+    }
+
+    /// The longest that a renewal of the last minute took.
+    pub(crate) fn slowest(&self) -> Option<Nanos> {
+        self.extremes.iter().filter_map(|(.., slowest)| *slowest).max()
     }
 
     /// How long its heartbeat has not been seen to move.
@@ -145,6 +196,14 @@ pub(crate) struct Data {
     pub(crate) events: VecDeque<EventRow>,
     /// How many events there were before those.
     pub(crate) events_gone: u64,
+    /// Distributions of durations.
+    pub(crate) windows: Windows,
+    /// What operators noted, oldest first.
+    pub(crate) marks: VecDeque<MarkRow>,
+    /// What happened since the newest note of a person.
+    pub(crate) since: Since,
+    /// What an operator is alerted of: the alert's name, and the clause.
+    pub(crate) alerts: Vec<(&'static str, String)>,
     /// Time lines of views.
     pub(crate) history: History,
     /// What the views that were seen changed.
@@ -156,6 +215,21 @@ pub(crate) struct Data {
 impl Data {
     /// Takes the next sample.
     pub(crate) fn take(&mut self, sample: Arc<Sample>) {
+        for mark in &sample.marks {
+            if mark.drill.is_none() {
+                self.windows.mark(mark.at);
+                self.since = Since::default();
+            }
+            self.marks.push_back(mark.clone());
+        }
+        while self.marks.len() > MARKS_MAX {
+            self.marks.pop_front();
+        }
+        if self.sample.is_some() {
+            for row in &sample.processes {
+                self.since.add(self.tracks.get(&row.name).map(|track| &track.last), row);
+            }
+        }
         for row in &sample.processes {
             match self.tracks.get_mut(&row.name) {
                 Some(track) => track.take(row, sample.at),
@@ -171,6 +245,7 @@ impl Data {
         if let Some(view) = &sample.view {
             self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
         }
+        self.windows.take(sample.at, &sample.spans);
         for event in &sample.events {
             if event.event == Event::Joined {
                 self.names.insert(Incarnation(event.a), event.process);
@@ -190,6 +265,7 @@ impl Data {
             self.changes.pop_first();
         }
         self.sample = Some(sample);
+        self.alerts = alerts::all(self);
     }
 
     /// What operators call an incarnation.
@@ -198,6 +274,16 @@ impl Data {
             Some(name) => format!("{name} ({incarnation})"),
             None => format!("incarnation {incarnation}"),
         }
+    }
+
+    /// The newest note of a person.
+    pub(crate) fn note(&self) -> Option<&MarkRow> {
+        self.marks.iter().rev().find(|mark| mark.drill.is_none())
+    }
+
+    /// How long leases are, by the newest view.
+    pub(crate) fn lease(&self) -> Option<Nanos> {
+        Some(self.sample.as_ref()?.view.as_ref()?.lease)
     }
 
     /// How a process stands.
@@ -214,6 +300,39 @@ impl Data {
             Life::Runs if holds && !row.active => Status::NoLease,
             Life::Runs => Status::Ok,
         }
+    }
+}
+
+/// What the processes counted since a note, over all of their lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Since([u64; SINCE.len()]);
+
+/// What is told of the time since a note, and how.
+pub(crate) const SINCE: [(&str, Counter); 7] = [
+    ("joined", Counter::Joins),
+    ("left", Counter::Leaves),
+    ("failed", Counter::Failures),
+    ("late", Counter::RenewalsLate),
+    ("renewals failed", Counter::RenewalsFailed),
+    ("false suspicions", Counter::FalseSuspicions),
+    ("takeovers", Counter::Takeovers),
+];
+
+impl Since {
+    /// Adds what a process counted since it was last seen.
+    fn add(&mut self, before: Option<&ProcessRow>, row: &ProcessRow) {
+        let before = before.filter(|before| row.is_same_life(before));
+        for (sum, (_, counter)) in self.0.iter_mut().zip(SINCE) {
+            let old = before.map_or(0, |before| before.counter(counter));
+            // A count that fell is of another life.
+            let new = row.counter(counter);
+            *sum = sum.saturating_add(new.checked_sub(old).unwrap_or(new));
+        }
+    }
+
+    /// Each with its name.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        SINCE.iter().map(|(name, _)| *name).zip(self.0)
     }
 }
 

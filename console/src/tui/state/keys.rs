@@ -60,8 +60,13 @@ impl Model {
             (KeyCode::Enter, _) => {
                 let text = std::mem::take(text);
                 self.mode = Mode::Normal;
-                if what == Prompt::Palette {
-                    self.command(text.trim(), effects);
+                match what {
+                    Prompt::Palette => self.command(text.trim(), effects),
+                    Prompt::Arm => self.armed_by(text.trim()),
+                    Prompt::Note if !text.trim().is_empty() => {
+                        effects.push(Effect::Note(text.trim().to_owned()));
+                    }
+                    Prompt::Note | Prompt::Filter => {}
                 }
             }
             (KeyCode::Backspace, _) => {
@@ -91,8 +96,10 @@ impl Model {
         let filter = Filter::new(text);
         match self.screen {
             Screen::Members => self.members.filter = filter,
+            Screen::Leases => self.leases.filter = filter,
             Screen::Failovers => self.failovers.filter = filter,
             Screen::Coordinators | Screen::Detectors => self.counters.filter = filter,
+            Screen::Chaos | Screen::Latency => {}
             Screen::Events => self.events.filter = filter,
         }
     }
@@ -101,8 +108,11 @@ impl Model {
     pub(crate) fn filter(&self) -> &Filter {
         match self.screen {
             Screen::Members => &self.members.filter,
+            Screen::Leases => &self.leases.filter,
             Screen::Failovers => &self.failovers.filter,
             Screen::Coordinators | Screen::Detectors => &self.counters.filter,
+            Screen::Chaos => &self.chaos.list.filter,
+            Screen::Latency => &self.latency.filter,
             Screen::Events => &self.events.filter,
         }
     }
@@ -145,7 +155,11 @@ impl Model {
             Action::PageUp => self.go(Move::By(-page)),
             Action::First => self.go(Move::First),
             Action::Last => self.go(Move::Last),
+            Action::Open if self.screen == Screen::Chaos => self.preview(effects),
             Action::Open => self.open(),
+            Action::Arm => self.arm(effects),
+            Action::RunDrill => self.run_armed(effects),
+            Action::AbortDrill => self.abort(effects),
             Action::Back => self.back(),
             Action::Sort => self.sort(),
             Action::Reverse => match self.screen {
@@ -153,12 +167,17 @@ impl Model {
                     self.members.reverse ^= true;
                     true
                 }
+                Screen::Leases => {
+                    self.leases.reverse ^= true;
+                    true
+                }
                 Screen::Coordinators | Screen::Detectors => {
                     self.counters.reverse ^= true;
                     true
                 }
-                Screen::Failovers | Screen::Events => false,
+                Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => false,
             },
+            Action::Filter if matches!(self.screen, Screen::Chaos | Screen::Latency) => false,
             Action::Filter => {
                 let text = self.filter().text().to_owned();
                 self.mode = Mode::Typing { what: Prompt::Filter, text };
@@ -174,6 +193,14 @@ impl Model {
             Action::Freeze => self.freeze(),
             Action::Faster => self.speed(1),
             Action::Slower => self.speed(-1),
+            Action::Note if self.replay.is_some() => {
+                self.note = Some("a recording takes no notes".to_owned());
+                true
+            }
+            Action::Note => {
+                self.mode = Mode::Typing { what: Prompt::Note, text: String::new() };
+                true
+            }
             Action::Record if self.replay.is_some() => {
                 self.note = Some("this is a recording already".to_owned());
                 true
@@ -233,6 +260,10 @@ impl Model {
                 let shown: Vec<Name> = view::members::rows(self).iter().map(|row| row.name).collect();
                 self.members.go(to, &shown)
             }
+            Screen::Leases => {
+                let shown: Vec<Name> = view::leases::rows(self).iter().map(|row| row.name).collect();
+                self.leases.go(to, &shown)
+            }
             Screen::Coordinators | Screen::Detectors => {
                 let rows = view::counters::rows(self, self.screen);
                 let shown: Vec<Name> = rows.iter().map(|row| row.name).collect();
@@ -244,6 +275,14 @@ impl Model {
                 self.failovers.selected = self.failovers.selected.or(shown.last().copied());
                 self.pan = 0;
                 self.failovers.go(to, &shown);
+                true
+            }
+            Screen::Chaos => {
+                let shown: Vec<String> = self.chaos.drills.iter().map(|drill| drill.name.clone()).collect();
+                self.chaos.list.go(to, &shown)
+            }
+            Screen::Latency => {
+                self.latency.go(to, &view::latency::names());
                 true
             }
             Screen::Events => {
@@ -317,10 +356,11 @@ impl Model {
     fn sort(&mut self) -> bool {
         match self.screen {
             Screen::Members => self.members.sort_next(view::members::COLUMNS.len()),
+            Screen::Leases => self.leases.sort_next(view::leases::COLUMNS.len()),
             Screen::Coordinators | Screen::Detectors => {
                 self.counters.sort_next(view::counters::columns(self.screen).len());
             }
-            Screen::Failovers | Screen::Events => return false,
+            Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => return false,
         }
         true
     }

@@ -1,6 +1,8 @@
 //! What the console is at one moment, and how an event changes it. Nothing here reads a cluster, a clock or a terminal:
 //! the same events give the same screens.
 
+pub(crate) mod alerts;
+pub(crate) mod chaos;
 pub(crate) mod data;
 pub(crate) mod failovers;
 pub(crate) mod filter;
@@ -8,10 +10,12 @@ mod keys;
 pub(crate) mod replay;
 pub(crate) mod store;
 pub(crate) mod table;
+pub(crate) mod windows;
 
 use crate::tui::input::Press;
 use crate::tui::poll::News;
 use crate::tui::theme::{Glyphs, Theme};
+use chaos::{Chaos, ChaosNews};
 use data::Data;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use replay::Replay;
@@ -26,24 +30,38 @@ const STALE_AFTER: Nanos = Nanos::from_secs(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Screen {
     Members,
+    Leases,
     Failovers,
     Coordinators,
     Detectors,
+    Chaos,
+    Latency,
     Events,
 }
 
 impl Screen {
     /// In the order of their numbers.
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Members, Self::Failovers, Self::Coordinators, Self::Detectors, Self::Events];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Members,
+        Self::Leases,
+        Self::Failovers,
+        Self::Coordinators,
+        Self::Detectors,
+        Self::Chaos,
+        Self::Latency,
+        Self::Events,
+    ];
 
     /// The key that shows it.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::Members => 1,
+            Self::Leases => 2,
             Self::Failovers => 3,
             Self::Coordinators => 4,
             Self::Detectors => 5,
+            Self::Chaos => 6,
+            Self::Latency => 7,
             Self::Events => 8,
         }
     }
@@ -52,9 +70,12 @@ impl Screen {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Members => "Members",
+            Self::Leases => "Leases",
             Self::Failovers => "Failovers",
             Self::Coordinators => "Coordinators",
             Self::Detectors => "Detectors",
+            Self::Chaos => "Chaos",
+            Self::Latency => "Latency",
             Self::Events => "Events",
         }
     }
@@ -65,6 +86,10 @@ impl Screen {
 pub(crate) enum Prompt {
     Filter,
     Palette,
+    /// A note that divides before from after.
+    Note,
+    /// The cluster's name, to arm a drill.
+    Arm,
 }
 
 /// What keys mean now.
@@ -89,6 +114,10 @@ pub(crate) enum Event {
     News(News),
     /// So late it is on the host's monotonic clock.
     Tick(Instant),
+    /// What the chaos screen's worker tells.
+    Chaos(ChaosNews),
+    /// A note was written, or why not.
+    Noted(Result<String, String>),
     /// A recording began (its file), or ended (why, or none if as asked).
     Recording(Result<Option<String>, String>),
 }
@@ -102,6 +131,16 @@ pub(crate) enum Effect {
     Redraw,
     /// Begin a recording, or end it.
     Record,
+    /// Write this note beside the cluster's memory.
+    Note(String),
+    /// Sound the terminal's bell.
+    Bell,
+    /// Find out what this drill would do.
+    Preview(String),
+    /// Run this drill.
+    RunDrill(String),
+    /// End the drill that runs.
+    AbortDrill,
 }
 
 /// Samples as they were at an earlier moment.
@@ -124,6 +163,8 @@ pub(crate) struct Model {
     pub(crate) mode: Mode,
     /// Whether quitting ends the cluster, too.
     pub(crate) owner: bool,
+    /// Whether a new alert is heard.
+    pub(crate) bell: bool,
     /// Follows the cluster, whatever is shown.
     pub(crate) live: Data,
     pub(crate) store: Store,
@@ -137,6 +178,10 @@ pub(crate) struct Model {
     /// How late it is.
     pub(crate) now: Instant,
     pub(crate) members: List<Name>,
+    pub(crate) leases: List<Name>,
+    pub(crate) chaos: Chaos,
+    /// Selected by what it is of.
+    pub(crate) latency: List<&'static str>,
     /// Selected by process and stamp.
     pub(crate) events: List<(Name, u64)>,
     /// The lists of counters.
@@ -163,6 +208,7 @@ impl Model {
             screen: Screen::Members,
             mode: Mode::Normal,
             owner,
+            bell: false,
             live: Data::default(),
             store: Store::default(),
             frozen: None,
@@ -171,6 +217,9 @@ impl Model {
             lost: None,
             now: Instant::ZERO,
             members: List::default(),
+            leases: List::default(),
+            chaos: Chaos::default(),
+            latency: List::default(),
             events: List::default(),
             counters: List::default(),
             failovers: List::default(),
@@ -203,7 +252,12 @@ impl Model {
                 let sample = Arc::new(*sample);
                 self.now = sample.at.max(self.now);
                 let found = self.lost.take().is_some();
+                let before = std::mem::take(&mut self.live.alerts);
                 self.live.take(Arc::clone(&sample));
+                let is_new = |(name, _): &&(&str, String)| !before.iter().any(|(known, _)| known == name);
+                if self.bell && self.live.alerts.iter().find(is_new).is_some() {
+                    effects.push(Effect::Bell);
+                }
                 self.store.push(sample);
                 self.frozen.is_none() || found
             }
@@ -211,6 +265,14 @@ impl Model {
                 let changed = self.lost.as_ref() != Some(&why);
                 self.lost = Some(why);
                 changed
+            }
+            Event::Chaos(news) => self.take_chaos(news),
+            Event::Noted(how) => {
+                self.note = Some(match how {
+                    Ok(text) => format!("noted: {text}"),
+                    Err(why) => format!("not noted: {why}"),
+                });
+                true
             }
             Event::Recording(how) => {
                 self.note = Some(match &how {

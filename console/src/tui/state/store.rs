@@ -1,7 +1,7 @@
 //! The samples of the last hour: all of the last minute, one a second of the last ten, one in ten seconds before that.
-//! A sample that is thinned out leaves its events to the next one that is kept, so no event is lost.
+//! A sample that is thinned out leaves its events, counts and marks to the next one that is kept, so none is lost.
 
-use crate::tui::poll::sample::{EventRow, ProcessRow, Sample};
+use crate::tui::poll::sample::{EventRow, MarkRow, ProcessRow, Sample, SpanRow};
 use obol_fabric::{Instant, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,16 +16,55 @@ const TIERS: [(Nanos, Nanos); 3] = [
 /// The samples may take so many bytes; then the oldest go first.
 const BYTES_MAX: usize = 5 << 20;
 
+/// About how much memory a bucket of a sparse distribution takes.
+const BUCKET_BYTES: usize = 24;
+
 /// Samples in the order of time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     /// Newest tier first; within a tier the oldest is in front.
     tiers: [VecDeque<Arc<Sample>>; 3],
-    /// Events of samples that left a tier and were not kept by the next.
-    carried: [Vec<EventRow>; 3],
+    /// What happened in samples that left a tier and were not kept by the next.
+    carried: [Carried; 3],
     bytes: usize,
     /// Whether nothing is thinned out.
     whole: bool,
+}
+
+/// What a sample that is thinned out leaves to the next one.
+#[derive(Clone, Debug, Default)]
+struct Carried {
+    events: Vec<EventRow>,
+    spans: Vec<SpanRow>,
+    marks: Vec<MarkRow>,
+}
+
+impl Carried {
+    fn take(&mut self, sample: &Sample) {
+        self.events.extend(sample.events.iter().copied());
+        sample.spans.iter().for_each(|span| add(&mut self.spans, span));
+        self.marks.extend(sample.marks.iter().cloned());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.spans.is_empty() && self.marks.is_empty()
+    }
+
+    /// Gives it to a later sample.
+    fn give(&mut self, sample: &mut Sample) {
+        let Self { mut events, mut spans, mut marks } = std::mem::take(self);
+        events.append(&mut sample.events);
+        sample.spans.iter().for_each(|span| add(&mut spans, span));
+        marks.append(&mut sample.marks);
+        (sample.events, sample.spans, sample.marks) = (events, spans, marks);
+    }
+}
+
+fn add(spans: &mut Vec<SpanRow>, more: &SpanRow) {
+    match spans.iter_mut().find(|span| span.of == more.of) {
+        Some(span) => span.counts.add(&more.counts),
+        None => spans.push(more.clone()),
+    }
 }
 
 /// About how much memory a sample takes.
@@ -35,6 +74,12 @@ fn bytes(sample: &Sample) -> usize {
     size_of::<Sample>()
         + sample.processes.len() * size_of::<ProcessRow>()
         + sample.events.len() * size_of::<EventRow>()
+        + sample
+            .spans
+            .iter()
+            .map(|span| size_of::<SpanRow>() + span.counts.buckets() * BUCKET_BYTES)
+            .sum::<usize>()
+        + sample.marks.iter().map(|mark| size_of::<MarkRow>() + mark.text.len()).sum::<usize>()
         + counters
         + reasons
 }
@@ -72,15 +117,12 @@ impl Store {
         let next = tier + 1;
         let Some(&(_, apart)) = TIERS.get(next) else { return };
         if self.tiers[next].back().is_some_and(|last| sample.at.since(last.at) < apart) {
-            self.carried[next].extend(sample.events.iter().copied());
+            self.carried[next].take(&sample);
             return;
         }
         let mut kept = sample;
         if !self.carried[next].is_empty() {
-            let whole = Arc::make_mut(&mut kept);
-            let mut events = std::mem::take(&mut self.carried[next]);
-            events.append(&mut whole.events);
-            whole.events = events;
+            self.carried[next].give(Arc::make_mut(&mut kept));
         }
         self.bytes += bytes(&kept);
         self.tiers[next].push_back(kept);
@@ -126,6 +168,8 @@ impl Store {
 mod tests {
     use super::*;
     use crate::tui::samples;
+    use obol_chaos::spans::Counts;
+    use obol_fabric::metrics::Histogram;
 
     #[test]
     fn an_hour_is_kept_ever_thinner_and_no_event_is_lost() {
@@ -137,15 +181,18 @@ mod tests {
             at += quarter;
             let mut sample = samples::empty(at);
             sample.events = vec![samples::event(at, number)];
+            sample.spans = vec![SpanRow { of: Histogram::Margin, counts: Counts::from_pairs([(5, 1)]) }];
             store.push(Arc::new(sample));
         }
         assert!((1000..1200).contains(&store.len()), "{}", store.len());
         let times: Vec<Instant> = store.iter().map(|sample| sample.at).collect();
         assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
         let mut numbers: Vec<u64> = store.iter().flat_map(|s| s.events.iter().map(|e| e.number)).collect();
-        numbers.extend(store.carried.iter().flatten().map(|e| e.number));
+        numbers.extend(store.carried.iter().flat_map(|c| &c.events).map(|e| e.number));
         numbers.sort_unstable();
         assert_eq!(numbers, (0..n).collect::<Vec<_>>());
+        let spans = store.iter().flat_map(|s| &s.spans).chain(store.carried.iter().flat_map(|c| &c.spans));
+        assert_eq!(spans.map(|span| span.counts.len()).sum::<u64>(), n);
         assert_eq!(store.bytes, store.iter().map(|s| bytes(s)).sum::<usize>());
     }
 

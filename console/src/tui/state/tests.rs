@@ -91,7 +91,7 @@ fn the_selection_follows_the_member() {
     let selected = model.members.selected.expect("a member");
     press(&mut model, "ssS");
     assert_eq!(model.members.selected, Some(selected));
-    press(&mut model, "n");
+    press(&mut model, "w");
     let needs = model.members.selected.expect("a member");
     assert!(["app-2", "node-3", "app-3"].contains(&needs.as_str()), "{needs}");
 }

@@ -18,16 +18,27 @@ enum Line {
     Empty,
 }
 
-fn lines(gaps: bool) -> Vec<Line> {
+/// How much room there is: for gaps between the groups, for their titles, or for the keys alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    Gaps,
+    Titles,
+    Keys,
+}
+
+fn lines(room: Room) -> Vec<Line> {
+    let gaps = room == Room::Gaps;
     let mut all = Vec::new();
     for group in Group::ALL {
         if gaps && !all.is_empty() {
             all.push(Line::Empty);
         }
-        all.push(Line::Title(group.name()));
+        if room != Room::Keys {
+            all.push(Line::Title(group.name()));
+        }
         if group == Group::Screens && !gaps {
-            let numbers = Screen::ALL.map(|s| s.number().to_string());
-            all.push(Line::Key(numbers.join(" "), "the screens".to_owned()));
+            let ends = [Screen::ALL.first(), Screen::ALL.last()].map(|s| s.map_or(0, |s| s.number()));
+            all.push(Line::Key(format!("{}-{}", ends[0], ends[1]), "the screens".to_owned()));
         } else if group == Group::Screens {
             let names = Screen::ALL.map(|s| Line::Key(s.number().to_string(), s.name().to_lowercase()));
             all.extend(names);
@@ -43,9 +54,9 @@ fn lines(gaps: bool) -> Vec<Line> {
 /// Draws the help over an area.
 pub(crate) fn draw(canvas: &mut Canvas<'_>, area: Rect) {
     let two = area.width >= 2 * GROUP_WIDE + 4;
-    let whole = lines(true);
+    let all = [Room::Gaps, Room::Titles].map(lines);
     let room = usize::from(area.height.saturating_sub(2)) * if two { 2 } else { 1 };
-    let lines = if whole.len() <= room { whole } else { lines(false) };
+    let lines = all.into_iter().find(|lines| lines.len() <= room).unwrap_or_else(|| lines(Room::Keys));
     let wide = if two { 2 * GROUP_WIDE + 4 } else { GROUP_WIDE + 4 };
     let rows = if two { lines.len().div_ceil(2) } else { lines.len() };
     let width = wide.min(area.width);

@@ -41,14 +41,17 @@ pub(crate) const COLUMNS: [Column; 15] = [
     column("SUSP", 4, true, 11),
     column("SERVED", 6, true, 12),
     column("BEAT", 5, true, 10),
-    column("60s", CELLS as u16, false, 13),
+    column("60s", SPARK, false, 13),
 ];
+
+/// Columns of a row's last minute.
+pub(crate) const SPARK: u16 = CELLS as u16;
 
 /// A heartbeat that was not seen to move for so long is worth telling.
 const STILL: Nanos = Nanos::from_secs(1);
 
 /// How the lease of a process is called.
-fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
+pub(crate) fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
     match row.lease {
         None => (NONE, Role::Dim),
         Some(_) if row.life == Life::Down => (NONE, Role::Dim),
@@ -60,11 +63,11 @@ fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
 }
 
 /// Whether a process renews a lease of its own.
-fn renews(row: &ProcessRow) -> bool {
+pub(crate) fn renews(row: &ProcessRow) -> bool {
     row.kind != Kind::Coordinator && row.seat == 0
 }
 
-fn margin(row: &ProcessRow, at: Instant) -> Option<Nanos> {
+pub(crate) fn margin(row: &ProcessRow, at: Instant) -> Option<Nanos> {
     row.margin(at).filter(|_| row.active)
 }
 
@@ -183,7 +186,7 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
 }
 
 /// Renewals per second over the last minute. A gap is a dot, not nothing.
-fn spark(row: &ProcessRow, data: &Data, glyphs: &Glyphs) -> String {
+pub(crate) fn spark(row: &ProcessRow, data: &Data, glyphs: &Glyphs) -> String {
     let Some(track) = data.tracks.get(&row.name).filter(|_| renews(row)) else { return String::new() };
     let most = track.cells().flatten().fold(0.0, f64::max);
     let shown: String =

@@ -12,12 +12,16 @@
 //!
 //! What there is no room for goes in this order: footer, reasons but one, tabs, frames, reasons. The header stays.
 
+mod bars;
 mod canvas;
+pub(crate) mod chaos;
 pub(crate) mod counters;
 pub(crate) mod events;
 pub(crate) mod failovers;
 mod grid;
 mod help;
+pub(crate) mod latency;
+pub(crate) mod leases;
 pub(crate) mod members;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -75,9 +79,11 @@ pub(crate) fn page_rows(model: &Model) -> usize {
     let body = Areas::of(model).body;
     match model.screen {
         Screen::Members => members::page_rows(split(model, body).0),
+        Screen::Leases => members::page_rows(leases::split(model, body).0),
         Screen::Failovers => members::page_rows(failovers::split(model, body).0),
         Screen::Coordinators | Screen::Detectors => members::page_rows(counters::split(model, body).0),
-        Screen::Events => members::page_rows(body),
+        Screen::Chaos => members::page_rows(chaos::list_area(model, body)),
+        Screen::Latency | Screen::Events => members::page_rows(body),
     }
 }
 
@@ -98,8 +104,16 @@ pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
     let areas = Areas::of(model);
     header(model, &mut canvas, areas.header);
     tabs(model, &mut canvas, areas.tabs);
-    for (y, (sign, text, role)) in (areas.reasons.y..areas.reasons.bottom()).zip(reasons(model)) {
-        canvas.put(areas.reasons, 1, y, &format!("{sign} {text}"), role);
+    let reasons = reasons(model);
+    let room = usize::from(areas.reasons.height);
+    for (at, (sign, text, role)) in reasons.iter().enumerate().take(room) {
+        let more = if at + 1 == room && reasons.len() > room {
+            format!("({} more)  ", reasons.len() - room)
+        } else {
+            String::new()
+        };
+        let y = areas.reasons.y + u16::try_from(at).unwrap_or(0);
+        canvas.put(areas.reasons, 1, y, &format!("{sign} {more}{text}"), *role);
     }
     match model.screen {
         Screen::Members => {
@@ -109,8 +123,11 @@ pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
                 events::newest(model, &mut canvas, below);
             }
         }
+        Screen::Leases => leases::draw(model, &mut canvas, areas.body),
         Screen::Failovers => failovers::draw(model, &mut canvas, areas.body),
         Screen::Coordinators | Screen::Detectors => counters::draw(model, &mut canvas, areas.body),
+        Screen::Chaos => chaos::draw(model, &mut canvas, areas.body),
+        Screen::Latency => latency::draw(model, &mut canvas, areas.body),
         Screen::Events => events::draw(model, &mut canvas, areas.body),
     }
     footer(model, &mut canvas, areas.footer);
@@ -129,6 +146,14 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
     if let Some(sample) = &model.data().sample {
         let role = if sample.health == Health::Unreachable { Role::Bad } else { Role::Warn };
         all.extend(sample.reasons.iter().map(|reason| ("!", reason.clone(), role)));
+    }
+    let data = model.data();
+    all.extend(data.alerts.iter().map(|(name, clause)| ("!", format!("{name}: {clause}"), Role::Warn)));
+    if let (Some(mark), Some(sample)) = (data.note(), &data.sample) {
+        let counted: Vec<String> = data.since.each().map(|(name, n)| format!("{name} {n}")).collect();
+        let text =
+            format!("{} since \"{}\": {}", age(sample.at.since(mark.at)), mark.text, counted.join("  "));
+        all.push(("*", text, Role::Dim));
     }
     all
 }
@@ -211,6 +236,19 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         }
         x += if short { 1 } else { 2 };
     }
+    // What can hit the cluster is told on every screen, before any hint.
+    if let Some(banner) = model.chaos.banner() {
+        let banner = format!(" {banner} ");
+        let from = x.min(area.right().saturating_sub(width(&banner)).max(area.x));
+        canvas.put(
+            area,
+            from.max(area.right().saturating_sub(width(&banner) + 1)),
+            area.y,
+            &banner,
+            Role::Armed,
+        );
+        return;
+    }
     if area.right() > x + hints_wide {
         canvas.line(area, area.right() - hints_wide - 1, area.y, &hints);
     }
@@ -222,6 +260,8 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         Mode::Typing { what, text } => {
             let (sign, help) = match what {
                 Prompt::Filter => ("/", "word  !word  -l kind=app   Enter keeps it, Esc clears it"),
+                Prompt::Note => ("note: ", "divides before from after, for everybody   Enter, Esc"),
+                Prompt::Arm => ("name of the cluster that is to be hit: ", "Enter arms, Esc"),
                 Prompt::Palette => (":", "a command or a screen by name   Enter, Esc"),
             };
             let x = line(canvas, &format!("{sign}{text}"), Role::Text);
@@ -257,14 +297,18 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             });
             let keys = match model.screen {
                 Screen::Members => {
-                    "j/k select   Enter its events   s sort   / filter   n needs somebody   Space freeze"
+                    "j/k select   Enter its events   s sort   / filter   w needs somebody   Space freeze"
                 }
                 Screen::Failovers => {
                     "j/k select   Enter its events   +/- zoom   h/l pan   m mark, to compare   / filter"
                 }
-                Screen::Coordinators | Screen::Detectors => {
+                Screen::Leases | Screen::Coordinators | Screen::Detectors => {
                     "j/k select   s sort   S other way   / filter   Space freeze"
                 }
+                Screen::Chaos => {
+                    "j/k select   Enter what it would hit   A arm, or disarm   Ctrl-R run   Ctrl-X abort"
+                }
+                Screen::Latency => "j/k select   Space freeze   [ ] step",
                 Screen::Events => "j/k select   / filter   Esc back   Space freeze   [ ] step",
             };
             let x = line(canvas, frozen.as_deref().unwrap_or(keys), Role::Dim);

@@ -3,7 +3,8 @@
 //! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test -p obol tui`, then read the difference.
 
 use crate::tui::poll::News;
-use crate::tui::state::{Event, Model, Screen};
+use crate::tui::state::chaos::{ChaosNews, Choice, Preview};
+use crate::tui::state::{Effect, Event, Model, Screen};
 use crate::tui::theme::{ASCII, Theme, UNICODE};
 use crate::tui::{input, samples, text};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -22,14 +23,22 @@ pub(crate) fn console(width: u16, height: u16) -> Model {
 
 /// Presses keys.
 pub(crate) fn press(model: &mut Model, keys: &str) {
+    press_for(model, keys, &mut Vec::new());
+}
+
+/// Presses keys, and tells what they ask for.
+fn press_for(model: &mut Model, keys: &str, effects: &mut Vec<Effect>) {
     for letter in keys.chars() {
-        let code = match letter {
-            '\n' => KeyCode::Enter,
-            '\x1b' => KeyCode::Esc,
-            letter => KeyCode::Char(letter),
+        let (code, modifiers) = match letter {
+            '\n' => (KeyCode::Enter, KeyModifiers::NONE),
+            '\x1b' => (KeyCode::Esc, KeyModifiers::NONE),
+            letter @ '\x01'..='\x1a' => {
+                (KeyCode::Char(char::from(letter as u8 + b'a' - 1)), KeyModifiers::CONTROL)
+            }
+            letter => (KeyCode::Char(letter), KeyModifiers::NONE),
         };
-        let press = input::Press::of(KeyEvent::new(code, KeyModifiers::NONE)).expect("pressed");
-        model.reduce(Event::Key(press), &mut Vec::new());
+        let press = input::Press::of(KeyEvent::new(code, modifiers)).expect("pressed");
+        model.reduce(Event::Key(press), effects);
     }
 }
 
@@ -109,6 +118,99 @@ fn events() {
     holds("events", &with(broken(100, 24), "8"));
     holds("events-of-one", &with(broken(100, 24), "jjjj\n"));
     holds("events-empty", &with(console(80, 24), "8"));
+}
+
+#[test]
+fn leases() {
+    holds("leases", &with(broken(120, 36), "2"));
+    holds("leases-80x24", &with(broken(80, 24), "2sss"));
+    holds("leases-empty", &with(console(80, 24), "2"));
+}
+
+/// With two drills, of which one may run.
+fn chaotic(mut model: Model, may_arm: bool) -> Model {
+    let choice =
+        |name: &str, count| Choice { name: name.to_owned(), title: format!("{name} and see"), count };
+    model.chaos.drills = vec![choice("app", 300), choice("freeze", 20)];
+    model.chaos.may_arm = may_arm;
+    model
+}
+
+fn previewed(mut model: Model, drill: &str, allowed: bool) -> Model {
+    let guard =
+        if allowed { "allows: hits 1, at most 1 may be" } else { "REFUSES: hits 2, at most 1 may be" };
+    let lines = vec![
+        ("step one".to_owned(), false),
+        ("  kill: app-2 (pid 107)".to_owned(), false),
+        (format!("guard max_targets {guard}"), !allowed),
+    ];
+    let preview = Preview { drill: drill.to_owned(), allowed, lines, hits: "kill app-2".to_owned() };
+    let news = ChaosNews::Previewed { drill: drill.to_owned(), found: Ok(preview) };
+    model.reduce(Event::Chaos(news), &mut Vec::new());
+    model
+}
+
+fn ended(mut model: Model) -> Model {
+    let text = r#"{"verdict": "deviated", "count": 20, "void": 1, "figures_us":
+        {"cue_to_active": {"n": 19, "p50": 156.0, "p99": null, "max": 214.0}},
+        "judged": [{"metric": "cue_to_active", "of": "p50", "holds": false}], "remarks": ["one was slow"]}"#;
+    let found = serde_json::from_str(text).map_err(|error| error.to_string());
+    model.reduce(Event::Chaos(ChaosNews::Ended { found }), &mut Vec::new());
+    model
+}
+
+#[test]
+fn chaos() {
+    holds("chaos-read-only", &with(chaotic(live(100, 30), false), "6A"));
+    holds("chaos-refused", &with(previewed(with(chaotic(live(100, 30), true), "6j"), "freeze", false), "A"));
+    let model = previewed(with(chaotic(live(100, 30), true), "6"), "app", true);
+    holds("chaos-arming", &with(model.clone(), "Adef"));
+    let armed = with(model, "Adefault\n");
+    holds("chaos-armed", &armed);
+    holds("members-armed", &with(armed.clone(), "1"));
+    holds("members-armed-20x5", &with(chaotic(resized(armed.clone(), 20, 5), true), "1"));
+    let running = with(armed, "\x12");
+    holds("chaos-running", &running);
+    holds("chaos-ended", &ended(running));
+}
+
+fn resized(mut model: Model, width: u16, height: u16) -> Model {
+    model.reduce(Event::Resize(width, height), &mut Vec::new());
+    model
+}
+
+#[test]
+fn nothing_is_broken_by_any_single_key_or_without_the_whole_way() {
+    let all: Vec<char> = (' '..='~').chain(['\n', '\x12', '\x18']).collect();
+    let runs = |mut model: Model, keys: &str| {
+        let mut effects = Vec::new();
+        press_for(&mut model, keys, &mut effects);
+        effects.iter().any(|effect| matches!(effect, Effect::RunDrill(_)))
+    };
+    let ready = previewed(with(chaotic(live(80, 24), true), "6"), "app", true);
+    for key in &all {
+        assert!(!runs(ready.clone(), &key.to_string()), "{key:?}");
+        assert!(!runs(chaotic(live(80, 24), true), &format!("6{key}\x12")), "{key:?}");
+    }
+    assert!(!runs(ready.clone(), "Adefaul\n\x12"), "not the cluster's name");
+    assert!(!runs(chaotic(live(80, 24), false), "6\nAdefault\n\x12"), "not started with --arm");
+    assert!(
+        !runs(previewed(with(chaotic(live(80, 24), true), "6"), "app", false), "Adefault\n\x12"),
+        "refused"
+    );
+    assert!(
+        !runs(previewed(with(chaotic(live(80, 24), true), "6j"), "app", true), "Adefault\n\x12"),
+        "of another"
+    );
+    assert!(!runs(ready.clone(), "Adefault\nA\x12"), "disarmed again");
+    assert!(runs(ready, "Adefault\n\x12"));
+}
+
+#[test]
+fn latency() {
+    holds("latency", &with(broken(120, 36), "7"));
+    holds("latency-80x24", &with(broken(80, 24), "7j"));
+    holds("latency-empty", &with(console(80, 24), "7"));
 }
 
 #[test]

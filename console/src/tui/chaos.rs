@@ -1,0 +1,125 @@
+//! What the chaos screen has done, off the drawing path: previews by the drills' own planner, and runs as a child that is
+//! the command `obol drill run`, so that a drill is the same whoever starts it and outlives a console that ends.
+
+use crate::tui::Message;
+use crate::tui::poll::Place;
+use crate::tui::state::chaos::{ChaosNews, Choice, Journal, Preview};
+use obol_chaos::drillfile;
+use obol_chaos::drills::{self, Plan};
+use obol_chaos::observe::Observer;
+use obol_fabric::shm::Process;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+/// The drills that ship.
+pub(crate) fn choices() -> Vec<Choice> {
+    let read = |shipped: &drillfile::Shipped| {
+        let (drill, _) = drillfile::load(shipped.name).ok()?;
+        Some(Choice { name: shipped.name.to_owned(), title: drill.title, count: drill.repeat.count })
+    };
+    drillfile::shipped().iter().filter_map(read).collect()
+}
+
+/// Does what the chaos screen asks for.
+pub(crate) struct Worker {
+    place: Place,
+    tell: Sender<Message>,
+    running: Arc<Mutex<Option<Process>>>,
+}
+
+impl Worker {
+    pub(crate) fn new(place: Place, tell: Sender<Message>) -> Self {
+        Self { place, tell, running: Arc::default() }
+    }
+
+    /// Finds out what a drill would do.
+    pub(crate) fn preview(&self, drill: String) {
+        let (place, tell) = (self.place.clone(), self.tell.clone());
+        thread::spawn(move || {
+            let found = preview(&place, &drill);
+            // A console that has ended does not want to know.
+            let _ = tell.send(Message::Chaos(ChaosNews::Previewed { drill, found }));
+        });
+    }
+
+    /// Runs a drill.
+    pub(crate) fn run(&self, drill: String) {
+        let (place, tell, running) = (self.place.clone(), self.tell.clone(), Arc::clone(&self.running));
+        thread::spawn(move || {
+            let found = run(&place, &drill, &running);
+            *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            let _ = tell.send(Message::Chaos(ChaosNews::Ended { found }));
+        });
+    }
+
+    /// Asks the drill that runs to end; it mends what it broke first.
+    pub(crate) fn abort(&self) {
+        let running = *self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that has ended by itself tells so.
+        if let Some(held) = running.and_then(|process| process.hold().ok()) {
+            let _ = held.terminate();
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+fn preview(place: &Place, drill: &str) -> Result<Preview, String> {
+    let (drill, _) = drillfile::load(drill).map_err(|error| error.to_string())?;
+    let mut observer = Observer::open(&place.root, place.cluster).map_err(|error| error.to_string())?;
+    let snapshot = observer.snapshot();
+    Ok(told(&drills::plan(&drill, &observer, &snapshot, 1)))
+}
+
+/// A plan line by line.
+fn told(plan: &Plan) -> Preview {
+    let mut lines = Vec::new();
+    let mut hits = Vec::new();
+    for step in &plan.steps {
+        lines.push((format!("step {}", step.step), false));
+        for fault in &step.faults {
+            let lasts = fault.lasts.as_ref().map_or(String::new(), |span| format!(" for {span}"));
+            let whom: Vec<String> =
+                fault.hits.iter().map(|hit| format!("{} (pid {})", hit.process, hit.pid)).collect();
+            lines.push((format!("  {}{lasts}: {}", fault.fault, whom.join(", ")), false));
+            hits.extend(fault.hits.iter().map(|hit| format!("{} {}", fault.fault, hit.process)));
+        }
+        lines.extend(step.refusal.iter().map(|refusal| (format!("  {refusal}"), true)));
+    }
+    for answer in &plan.guards {
+        let word = if answer.allows { "allows" } else { "REFUSES" };
+        lines.push((format!("guard {} {word}: {}", answer.guard, answer.says), !answer.allows));
+    }
+    Preview { drill: plan.drill.clone(), allowed: plan.allowed, lines, hits: hits.join(", ") }
+}
+
+fn run(place: &Place, drill: &str, running: &Mutex<Option<Process>>) -> Result<Journal, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let child = Command::new(program)
+        .args(["drill", "run", drill, "--yes", "--json", "--cluster", place.cluster.as_str(), "--root"])
+        .arg(&place.root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // What ends the console must not end the drill half way.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("could not start the drill: {error}"))?;
+    // A child that has ended already can not be aborted.
+    *running.lock().unwrap_or_else(PoisonError::into_inner) = Process::of(child.id()).ok();
+    let output = child.wait_with_output().map_err(|error| format!("the drill was lost: {error}"))?;
+    serde_json::from_slice(&output.stdout).map_err(|error| {
+        let said = String::from_utf8_lossy(&output.stderr);
+        match said.lines().last() {
+            Some(line) => line.trim_start_matches("obol: ").to_owned(),
+            None => format!("the drill's journal can not be read: {error}"),
+        }
+    })
+}

@@ -1,0 +1,258 @@
+//! What an operator is alerted of, beside what keeps the cluster from being healthy. One small trait; a new alert is a
+//! type that has it, and a row in [`ALERTS`].
+
+use crate::tui::poll::sample::{Life, Thresholds};
+use crate::tui::state::data::Data;
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Instant, Nanos};
+use obol_membership::Kind;
+
+/// Something that can be wrong without the cluster being unhealthy.
+pub(crate) trait Alert: Sync {
+    /// A noun phrase in lower case, without an article: "lease margin".
+    fn name(&self) -> &'static str;
+
+    /// A clause for each that is wrong now, without a full stop, that begins with who or what it is and says the figure
+    /// and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
+    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String>;
+}
+
+/// All of them, the worst first.
+pub(crate) const ALERTS: &[&dyn Alert] =
+    &[&MajorityAtRisk, &Drift, &LeaseMargin, &LateRenewals, &StaleNode, &FalseSuspicions, &VoidDrill];
+
+/// What is wrong now: the alert's name and the clause.
+pub(crate) fn all(data: &Data) -> Vec<(&'static str, String)> {
+    let Some(thresholds) = data.sample.as_ref().and_then(|sample| sample.thresholds) else {
+        return Vec::new();
+    };
+    let each = |alert: &&dyn Alert| {
+        let name = alert.name();
+        alert.check(data, &thresholds).into_iter().map(move |clause| (name, clause))
+    };
+    ALERTS.iter().flat_map(each).collect()
+}
+
+fn now(data: &Data) -> Instant {
+    data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at)
+}
+
+/// One more coordinator that fails may end every lease.
+struct MajorityAtRisk;
+
+impl Alert for MajorityAtRisk {
+    fn name(&self) -> &'static str {
+        "coordinator majority"
+    }
+
+    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
+        let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+        let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
+        let run =
+            sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && p.life == Life::Runs).count();
+        let majority = acceptors / 2 + 1;
+        // A lost majority is told by the cluster's health already.
+        let Some(spare) = run.checked_sub(majority) else { return Vec::new() };
+        if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
+            return Vec::new();
+        }
+        let bears = match spare {
+            0 => "one more failure ends every lease".to_owned(),
+            n => format!("{n} more may fail"),
+        };
+        vec![format!("{run} of {acceptors} coordinators run: {bears}")]
+    }
+}
+
+/// A clock is beyond the bound that leases rely on.
+struct Drift;
+
+impl Alert for Drift {
+    fn name(&self) -> &'static str {
+        "clock drift"
+    }
+
+    fn check(&self, data: &Data, _: &Thresholds) -> Vec<String> {
+        let alarms = data.tracks.iter().filter_map(|(name, track)| {
+            let n = track.in_minute(Counter::DriftAlarms)?;
+            (n > 0).then(|| {
+                format!("{name} has proved a clock to be beyond the drift bound: leases are not safe")
+            })
+        });
+        alarms.collect()
+    }
+}
+
+/// Leases are renewed so late that one more pause ends them.
+struct LeaseMargin;
+
+impl Alert for LeaseMargin {
+    fn name(&self) -> &'static str {
+        "lease margin"
+    }
+
+    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
+        let Some(lease) = data.lease() else { return Vec::new() };
+        let percent = u64::from(thresholds.margin_percent);
+        let limit = Nanos(lease.0.saturating_mul(percent) / 100);
+        let thin = data.tracks.iter().filter_map(|(name, track)| {
+            let least = track.least().filter(|least| *least < limit)?;
+            Some(format!("{name} had {least} of {lease} left at a renewal, limit {percent} %"))
+        });
+        thin.collect()
+    }
+}
+
+/// Leases end before they are renewed.
+struct LateRenewals;
+
+impl Alert for LateRenewals {
+    fn name(&self) -> &'static str {
+        "late renewals"
+    }
+
+    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
+        let limit = u64::from(thresholds.late_renewals);
+        let late = data.tracks.iter().filter_map(|(name, track)| {
+            let n = track.in_minute(Counter::RenewalsLate)? + track.in_minute(Counter::RenewalsFailed)?;
+            (n >= limit)
+                .then(|| format!("{name} renewed late or not at all {n} times in a minute, limit {limit}"))
+        });
+        late.collect()
+    }
+}
+
+/// A process runs and its memory can not be read whole.
+struct StaleNode;
+
+impl Alert for StaleNode {
+    fn name(&self) -> &'static str {
+        "stale node"
+    }
+
+    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
+        let now = now(data);
+        let old =
+            data.tracks.iter().filter(|(_, track)| track.life() == Life::Runs).filter_map(|(name, track)| {
+                let age = track.age(now);
+                let limit = thresholds.stale_after;
+                (age > limit).then(|| format!("{name} was last read whole {age} ago, limit {limit}"))
+            });
+        old.collect()
+    }
+}
+
+/// A detector takes living processes for dead ones.
+struct FalseSuspicions;
+
+impl Alert for FalseSuspicions {
+    fn name(&self) -> &'static str {
+        "false suspicions"
+    }
+
+    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
+        let limit = u64::from(thresholds.false_suspicions);
+        let wrong = data.tracks.iter().filter_map(|(name, track)| {
+            let n = track.in_minute(Counter::FalseSuspicions)?;
+            (n >= limit)
+                .then(|| format!("{name} suspected living processes {n} times in a minute, limit {limit}"))
+        });
+        wrong.collect()
+    }
+}
+
+/// A drill has measured nothing.
+struct VoidDrill;
+
+impl Alert for VoidDrill {
+    fn name(&self) -> &'static str {
+        "void drill"
+    }
+
+    fn check(&self, data: &Data, _: &Thresholds) -> Vec<String> {
+        let last = data.marks.iter().rev().find_map(|mark| mark.drill.as_ref());
+        let void = last.filter(|drill| drill.verdict.as_deref() == Some("void"));
+        void.map(|drill| format!("drill {} was void: nothing was measured", drill.name)).into_iter().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::poll::sample::{MarkRow, Sample};
+    use crate::tui::samples;
+    use obol_chaos::marks::DrillMark;
+    use std::sync::Arc;
+
+    const START: u64 = 3_600_000_000_000;
+
+    /// The names of the alerts after ten seconds in which this was done to every sample.
+    fn alerted(change: impl Fn(u64, &mut Sample)) -> Vec<&'static str> {
+        let mut data = Data::default();
+        for n in 0..40 {
+            let mut sample = samples::healthy(Instant(START + n * 250_000_000));
+            change(n, &mut sample);
+            data.take(Arc::new(sample));
+        }
+        all(&data).into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn count(counter: Counter, by: u64) -> impl Fn(u64, &mut Sample) {
+        move |n, sample| sample.processes[3].counters[counter as usize] += n * by
+    }
+
+    #[test]
+    fn a_cluster_that_is_well_alerts_nobody() {
+        assert_eq!(alerted(|_, _| ()), [""; 0]);
+    }
+
+    #[test]
+    fn each_alert_is_raised_by_its_cause_and_by_no_other() {
+        let first_coordinator_down = |_: u64, sample: &mut Sample| sample.processes[0].life = Life::Down;
+        assert_eq!(alerted(first_coordinator_down), ["coordinator majority"]);
+        assert_eq!(alerted(count(Counter::DriftAlarms, 1)), ["clock drift"]);
+        assert_eq!(alerted(count(Counter::RenewalsLate, 1)), ["late renewals"]);
+        assert_eq!(alerted(count(Counter::RenewalsFailed, 1)), ["late renewals"]);
+        assert_eq!(alerted(count(Counter::FalseSuspicions, 1)), ["false suspicions"]);
+        assert_eq!(
+            alerted(|n, sample| sample.processes[3].least = (n == 9).then_some(Nanos(1_900_000))),
+            ["lease margin"]
+        );
+        assert_eq!(
+            alerted(|n, sample| if n > 30 {
+                sample.processes[3].lease = None;
+            }),
+            ["stale node"]
+        );
+        let drill = |verdict: Option<&str>| {
+            let drill = DrillMark { name: "freeze".to_owned(), verdict: verdict.map(str::to_owned) };
+            MarkRow { at: Instant(START), text: String::new(), drill: Some(drill) }
+        };
+        let (void, passed) = (drill(Some("void")), drill(Some("passed")));
+        assert_eq!(
+            alerted(|n, sample| if n == 5 {
+                sample.marks.push(void.clone());
+            }),
+            ["void drill"]
+        );
+        let mended = |n, sample: &mut Sample| match n {
+            5 => sample.marks.push(void.clone()),
+            6 => sample.marks.push(passed.clone()),
+            _ => {}
+        };
+        assert_eq!(alerted(mended), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_more_than_a_minute_ago_alerts_nobody() {
+        let mut data = Data::default();
+        let mut seen = Vec::new();
+        for n in 0..400 {
+            let mut sample = samples::healthy(Instant(START + n * 250_000_000));
+            sample.processes[3].counters[Counter::RenewalsLate as usize] += n.min(20);
+            data.take(Arc::new(sample));
+            seen.push(!all(&data).is_empty());
+        }
+        assert!(seen[25] && seen[200] && !seen[399], "{seen:?}");
+    }
+}

@@ -1,0 +1,220 @@
+//! Screen 6: drills, what the selected one would hit, and how the last ones went.
+//!
+//! ```text
+//! ┌─ Drills 9 ──────────────────────────────── read-only: `obol console --arm` ─┐
+//! │   NAME     RUNS  WHAT                                                        │
+//! │ ▸ freeze     20  Stop the leader for a while                                 │
+//! └──────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ Preview of freeze ─────────────────────────────────────────── it may run ──┐
+//! │ step freeze                                                                  │
+//! │   freeze for 1s: coord-1 (pid 4711)                                          │
+//! │ guard max_targets allows: hits 1, at most 1 may be                           │
+//! └──────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ Runs ───────────────────────────────────────────────────────────────────────┐
+//! │ freeze   RUNS for 3.2s, 2 failovers so far                                    │
+//! │ app      passed   20 of 20, 0 void  cue_to_active p50 156us max 214us         │
+//! └──────────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::tui::state::chaos::{Journal, Run};
+use crate::tui::state::{Model, failovers};
+use crate::tui::theme::Role;
+use crate::tui::view::canvas::{Canvas, Cell, age};
+use crate::tui::view::grid::{Column, Grid};
+use obol_fabric::Nanos;
+use ratatui::layout::Rect;
+
+const COLUMNS: [Column; 3] = [
+    Column { head: "NAME", least: 10, right: false, fold: 0 },
+    Column { head: "RUNS", least: 4, right: true, fold: 2 },
+    Column { head: "WHAT", least: 20, right: false, fold: 1 },
+];
+
+/// The list is at most so high while there is room for more below.
+const LIST_MOST: u16 = 13;
+/// The runs take at most this part of the height.
+const RUNS_PART: u16 = 3;
+/// A pane below the list has at least this height.
+const PANE_LEAST: u16 = 4;
+
+/// List, preview and runs.
+struct Areas {
+    list: Rect,
+    preview: Option<Rect>,
+    runs: Option<Rect>,
+}
+
+fn areas(model: &Model, body: Rect) -> Areas {
+    let rows = u16::try_from(model.chaos.drills.len()).unwrap_or(u16::MAX);
+    let wanted = rows.saturating_add(3).min(LIST_MOST);
+    let Some(rest) = body.height.checked_sub(wanted).filter(|rest| *rest >= PANE_LEAST) else {
+        // Without room for all, the preview matters most where there is one.
+        let half = body.height / 2;
+        if model.chaos.preview.is_some() && half >= PANE_LEAST {
+            let below = Rect { y: body.y + body.height - half, height: half, ..body };
+            return Areas {
+                list: Rect { height: body.height - half, ..body },
+                preview: Some(below),
+                runs: None,
+            };
+        }
+        return Areas { list: body, preview: None, runs: None };
+    };
+    let list = Rect { height: wanted, ..body };
+    let some = !model.chaos.runs.is_empty() || model.chaos.running.is_some();
+    let runs = if some { (rest / RUNS_PART).max(PANE_LEAST).min(rest) } else { 0 };
+    let preview = rest - runs;
+    let at = |y, height| (height >= PANE_LEAST).then_some(Rect { y, height, ..body });
+    Areas {
+        list,
+        preview: at(list.bottom(), preview),
+        runs: at(list.bottom() + if preview >= PANE_LEAST { preview } else { 0 }, runs),
+    }
+}
+
+/// Where the list is.
+pub(crate) fn list_area(model: &Model, body: Rect) -> Rect {
+    areas(model, body).list
+}
+
+/// Draws the screen.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let chaos = &model.chaos;
+    let Areas { list, preview, runs } = areas(model, area);
+    let names: Vec<String> = chaos.drills.iter().map(|drill| drill.name.clone()).collect();
+    let state = match (&chaos.running, &chaos.armed, chaos.may_arm) {
+        (Some(_), ..) => Cell::new("a drill runs", Role::Armed),
+        (_, Some(_), _) => Cell::new("ARMED", Role::Armed),
+        (.., true) => Cell::new("A arms the selected one", Role::Warn),
+        (.., false) => Cell::new("read-only: `obol console --arm`", Role::Dim),
+    };
+    let inside = if list.height < 4 {
+        list
+    } else {
+        canvas.frame(list, &[Cell::new(format!("Drills {}", names.len()), Role::Title)], &[state])
+    };
+    let grid = Grid {
+        columns: &COLUMNS,
+        sort: None,
+        rows: names.len(),
+        place: chaos.list.place(&names),
+        marked: true,
+        tail: false,
+    };
+    if names.is_empty() {
+        canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
+    } else {
+        grid.draw(canvas, inside, |row| {
+            let drill = &chaos.drills[row];
+            vec![
+                Cell::text(drill.name.clone()),
+                Cell::text(drill.count.to_string()),
+                Cell::text(drill.title.clone()),
+            ]
+        });
+    }
+    if let Some(area) = preview {
+        draw_preview(model, canvas, area);
+    }
+    if let Some(area) = runs {
+        draw_runs(model, canvas, area);
+    }
+}
+
+fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let selected = model.chaos.selected().map(|drill| drill.name.as_str());
+    let found = model.chaos.preview.as_ref().filter(|(of, _)| Some(of.as_str()) == selected);
+    let Some((drill, found)) = found else {
+        let inside = canvas.frame(area, &[Cell::new("Preview", Role::Title)], &[]);
+        let text = "Enter shows what the selected drill would hit, and touches nothing";
+        canvas.put(inside, inside.x + 1, inside.y, text, Role::Dim);
+        return;
+    };
+    let title = [Cell::new(format!("Preview of {drill}"), Role::Title)];
+    match found {
+        Ok(preview) => {
+            let may = if preview.allowed {
+                Cell::new("ok it may run", Role::Good)
+            } else {
+                Cell::new("x it may not run", Role::Bad)
+            };
+            let inside = canvas.frame(area, &title, &[may]);
+            let room = usize::from(inside.height);
+            // What refuses is never cut off.
+            let cut = preview.lines.len() > room;
+            let refusing = preview.lines.iter().filter(|(_, refuses)| *refuses);
+            let others = preview.lines.iter().filter(|(_, refuses)| !*refuses);
+            let lines: Vec<_> = if cut {
+                refusing.chain(others).take(room).collect()
+            } else {
+                preview.lines.iter().collect()
+            };
+            for (y, (text, refuses)) in (inside.y..).zip(lines) {
+                canvas.put(inside, inside.x + 1, y, text, if *refuses { Role::Bad } else { Role::Text });
+            }
+        }
+        Err(why) => {
+            let inside = canvas.frame(area, &title, &[Cell::new("x not known", Role::Bad)]);
+            canvas.put(inside, inside.x + 1, inside.y, why, Role::Bad);
+        }
+    }
+}
+
+/// How a verdict looks.
+fn role(verdict: &str) -> Role {
+    match verdict {
+        "passed" => Role::Good,
+        "void" | "interrupted" => Role::Warn,
+        _ => Role::Bad,
+    }
+}
+
+/// The figure that matters most, in words.
+fn figures(journal: &Journal) -> String {
+    let us = |value: f64| Nanos((value.max(0.0) * 1000.0) as u64).to_string();
+    let Some(figure) = journal.figures_us.get("cue_to_active").or(journal.figures_us.values().next()) else {
+        return String::new();
+    };
+    let p99 = figure.p99.map_or("--".to_owned(), us);
+    format!("  failover p50 {}  p99 {p99}  max {}  n {}", us(figure.p50), us(figure.max), figure.n)
+}
+
+fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let chaos = &model.chaos;
+    let inside =
+        canvas.frame(area, &[Cell::new("Runs", Role::Title)], &[Cell::new("newest first", Role::Dim)]);
+    let mut lines: Vec<(String, Role)> = Vec::new();
+    if let Some((drill, since, asked)) = &chaos.running {
+        let so_far = failovers::all(&model.live).iter().filter(|failover| failover.began >= *since).count();
+        let word = if *asked { "is being ended" } else { "RUNS" };
+        let text =
+            format!("{drill}  {word}, for {}, {so_far} failovers so far", age(model.now.since(*since)));
+        lines.push((text, Role::Armed));
+    }
+    for Run { drill, began, ended, found } in &chaos.runs {
+        let (ago, took) = (age(model.now.since(*ended)), age(ended.since(*began)));
+        match found {
+            Ok(journal) => {
+                let Journal { verdict, count, void, .. } = journal;
+                let text = format!(
+                    "{drill}  {verdict}  {count} repetitions, {void} void, in {took}, {ago} ago{}",
+                    figures(journal)
+                );
+                lines.push((text, role(verdict)));
+                for judged in &journal.judged {
+                    let (word, role) = match judged.holds {
+                        Some(true) => ("holds", Role::Dim),
+                        Some(false) => ("DEVIATES", Role::Bad),
+                        None => ("not judged: too few samples", Role::Dim),
+                    };
+                    lines.push((format!("    {} {}: {word}", judged.metric, judged.of), role));
+                }
+                lines.extend(journal.remarks.iter().map(|remark| (format!("    {remark}"), Role::Warn)));
+            }
+            Err(why) => lines.push((format!("{drill}  not run, {ago} ago: {why}"), Role::Bad)),
+        }
+    }
+    for (y, (text, role)) in (inside.y..inside.bottom()).zip(lines) {
+        canvas.put(inside, inside.x + 1, y, &text, role);
+    }
+}
