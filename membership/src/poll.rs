@@ -11,7 +11,7 @@ use crate::tokens::{self, Part};
 use crate::view::{Acceptor, View};
 use crate::word::{Lap, State, Word};
 use obol_fabric::layout::ViewHead;
-use obol_fabric::{Completion, Fabric, Instant, LinkError, Remote, ViewId};
+use obol_fabric::{Address, Completion, Fabric, Instant, LinkError, Remote, ViewId};
 use std::sync::Arc;
 
 /// What a poll found.
@@ -42,8 +42,8 @@ enum Stage {
     Idle,
     /// Reading slot words; one answer for each acceptor.
     Words(Vec<Option<Option<Word>>>),
-    /// Reading the value of a decided slot.
-    Value(ViewId),
+    /// Reading the value of a decided slot. If that it is the decided one rests on whose words were read, these are they.
+    Value(ViewId, Option<Vec<Address>>),
     /// Reading the coordinators' newest views: answers so far, and the newest of them.
     Views {
         answered: u16,
@@ -56,6 +56,8 @@ enum Stage {
         answers: Vec<Option<Option<Vec<Word>>>>,
         cleared: ViewId,
     },
+    /// Reading the words of a slot that is known to be decided; one answer for each acceptor.
+    Settled(ViewId, Vec<Option<Option<Word>>>),
 }
 
 /// One reader; at most one round of READs is out at a time.
@@ -187,7 +189,14 @@ impl Poll {
                 *words.get_mut(usize::from(peer))? = Some(word);
                 self.weigh(config, fabric)?
             }
-            (Part::PollValue, Stage::Value(slot)) => Self::value(*slot, self.view.as_ref()?.id, bytes),
+            (Part::PollWord, Stage::Settled(_, words)) => {
+                let word = bytes.and_then(|b| b.try_into().ok()).map(|b| Word(u64::from_le_bytes(b)));
+                *words.get_mut(usize::from(peer))? = Some(word);
+                self.weigh_settled(config, fabric)?
+            }
+            (Part::PollValue, Stage::Value(slot, voters)) => {
+                Self::value(*slot, self.view.as_ref()?.id, voters.as_deref(), bytes)
+            }
             (Part::PollView, Stage::Views { answered, failed, newest, cleared }) => {
                 *answered += 1;
                 match bytes {
@@ -273,7 +282,7 @@ impl Poll {
                     at: view.acceptors[at].address,
                     offset: config.layout.value(area.0, state.accepted_value),
                 };
-                self.stage = Stage::Value(slot);
+                self.stage = Stage::Value(slot, None);
                 let token = tokens::pack(Part::PollValue, at as u16, self.round);
                 fabric.read(home, config.layout.limits().value_bytes, token);
                 return None;
@@ -296,7 +305,7 @@ impl Poll {
     /// The newest decision that the rings show. Whoever made it is gone and told nobody who is left.
     fn weigh_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Rings { answers, cleared } = &self.stage else { return None };
-        let view = self.view.as_ref()?;
+        let view = Arc::clone(self.view.as_ref()?);
         let answered = answers.iter().flatten().count();
         let rings: Vec<(usize, &Vec<Word>)> = answers
             .iter()
@@ -309,27 +318,87 @@ impl Poll {
             decision_after(view.id, &words, view.majority())
         });
         let newest = decisions.max_by_key(|(slot, ..)| *slot);
-        let proposers = config.layout.limits().proposers;
-        match newest {
-            Some((slot, at, value)) if (1..=proposers).contains(&u32::from(value)) => {
-                let acceptor = view.acceptors.get(at)?.address;
-                let offset = config.layout.value(slot.0, value);
-                self.stage = Stage::Value(slot);
-                let token = tokens::pack(Part::PollValue, at as u16, self.round);
-                fabric.read(Remote { at: acceptor, offset }, config.layout.limits().value_bytes, token);
+        if let Some((slot, at, value)) = newest {
+            return self.fetch((slot, at, value), None, config, fabric);
+        }
+        let touched = rings.iter().flat_map(|(_, ring)| ring.iter().filter_map(|w| slot_after(view.id, *w)));
+        let settled = touched.max().map(|slot| ViewId(slot.0 - 1)).filter(|slot| *slot > view.id);
+        match settled.filter(|_| rings.len() >= view.majority()) {
+            Some(slot) => {
+                self.read_settled(slot, config, fabric);
                 None
             }
-            _ => (answered == answers.len()).then_some(Found::NothingNewer(*cleared)),
+            None => (answered == answers.len()).then_some(Found::NothingNewer(*cleared)),
         }
     }
 
+    /// A slot is opened only when its predecessor is decided, so the predecessor of any that was touched is. Its words are
+    /// read anew: those that came with the rings may have been read before the decision.
+    fn read_settled<F: Fabric>(&mut self, slot: ViewId, config: &Config, fabric: &mut F) {
+        let Some(view) = &self.view else { return };
+        self.stage = Stage::Settled(slot, vec![None; view.acceptors.len()]);
+        self.round = self.round.wrapping_add(1);
+        let offset = config.layout.slot(slot.0);
+        for (at, acceptor) in view.acceptors.iter().enumerate() {
+            let token = tokens::pack(Part::PollWord, at as u16, self.round);
+            fabric.read(Remote { at: acceptor.address, offset }, 8, token);
+        }
+    }
+
+    /// The value with the highest number at any majority is the decided one: that majority shares an acceptor with the
+    /// one that decided, and whatever was accepted under a later number is the same.
+    fn weigh_settled<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
+        let Stage::Settled(slot, words) = &self.stage else { return None };
+        let view = self.view.as_ref()?;
+        let good: Vec<(usize, State)> =
+            words.iter().enumerate().filter_map(|(at, w)| Some((at, (*w)??.state(*slot)?))).collect();
+        if good.len() < view.majority() {
+            // A place that was used again meanwhile has a later decision, and the next look finds that.
+            return (words.iter().all(Option::is_some)).then_some(Found::Failed);
+        }
+        let accepted = good.iter().filter(|(_, state)| state.accepted_proposal != 0);
+        let Some(&(at, state)) = accepted.max_by_key(|(_, state)| state.accepted_proposal) else {
+            // Others decided: the set of acceptors has changed by more than one.
+            return Some(Found::Failed);
+        };
+        let voters = good.iter().map(|(at, _)| view.acceptors[*at].address.owner()).collect();
+        let slot = *slot;
+        self.fetch((slot, at, state.accepted_value), Some(voters), config, fabric)
+    }
+
+    /// Reads the value of a slot from an acceptor's area of this proposer.
+    fn fetch<F: Fabric>(
+        &mut self,
+        (slot, at, value): (ViewId, usize, u16),
+        voters: Option<Vec<Address>>,
+        config: &Config,
+        fabric: &mut F,
+    ) -> Option<Found> {
+        let acceptor = self.view.as_ref()?.acceptors.get(at)?.address;
+        if !(1..=config.layout.limits().proposers).contains(&u32::from(value)) {
+            return Some(Found::Failed);
+        }
+        let offset = config.layout.value(slot.0, value);
+        self.stage = Stage::Value(slot, voters);
+        let token = tokens::pack(Part::PollValue, at as u16, self.round);
+        fabric.read(Remote { at: acceptor, offset }, config.layout.limits().value_bytes, token);
+        None
+    }
+
     /// `known` is the newest view that the reader knows.
-    fn value(slot: ViewId, known: ViewId, bytes: Option<&[u8]>) -> Found {
+    fn value(slot: ViewId, known: ViewId, voters: Option<&[Address]>, bytes: Option<&[u8]>) -> Found {
+        // Every proposal for a slot follows the same view, so any of them tells whose words count.
+        let is_decided = |view: &View| {
+            let deciders = view.deciders();
+            let heard = |a: &&Acceptor| voters.is_none_or(|voters| voters.contains(&a.address.owner()));
+            deciders.iter().filter(heard).count() > deciders.len() / 2
+        };
         let view = bytes
             .and_then(|bytes| sealed::open_for(slot, bytes).ok())
             .and_then(View::unseal)
             .filter(|view| view.id == slot);
         match view {
+            Some(view) if !is_decided(&view) => Found::Failed,
             Some(view) if slot == known.next() => Found::Next(Arc::new(view)),
             Some(view) => {
                 let cleared = view.cleared;
@@ -345,17 +414,22 @@ impl Poll {
 /// holds it, and whose value area it is in.
 fn decision_after(known: ViewId, words: &[(usize, Word)], majority: usize) -> Option<(ViewId, usize, u16)> {
     let accepted = |word: Word| {
-        // Serial numbers, as in `Word::lap`.
-        let ahead = ((word.0 >> 48) as u16).wrapping_sub(known.0 as u16);
-        let slot = ViewId(known.0 + u64::from(ahead));
+        let slot = slot_after(known, word)?;
         let state = word.state(slot).filter(|s| s.accepted_proposal != 0)?;
-        (1..0x8000).contains(&ahead).then_some((slot, state.accepted_proposal, state.accepted_value))
+        Some((slot, state.accepted_proposal, state.accepted_value))
     };
     words.iter().find_map(|&(at, word)| {
         let (slot, _, value) = accepted(word)?;
         let same = words.iter().filter(|(_, w)| accepted(*w) == accepted(word)).count();
         (same >= majority).then_some((slot, at, value))
     })
+}
+
+/// The slot of a word, if it comes after `known`. Serial numbers, as in `Word::lap`.
+fn slot_after(known: ViewId, word: Word) -> Option<ViewId> {
+    let ahead = ((word.0 >> 48) as u16).wrapping_sub(known.0 as u16);
+    let slot = ViewId(known.0 + u64::from(ahead));
+    (word.lap(slot) == Lap::This && (1..0x8000).contains(&ahead)).then_some(slot)
 }
 
 /// The CLEAR that a region's owner knows: a single word, so it is never torn, and it holds for ever.

@@ -310,6 +310,15 @@ impl View {
         self.members.iter().find(|m| m.token == token)
     }
 
+    /// The member that is an earlier life of the process at this address.
+    #[must_use]
+    pub fn earlier_life(&self, of: Address) -> Option<&Member> {
+        let seat = |address: Address| Address { generation: 0, ..address };
+        let earlier =
+            |m: &&Member| seat(m.address) == seat(of) && (1..of.generation).contains(&m.address.generation);
+        self.members.iter().find(earlier)
+    }
+
     /// Whether programs can be attached to this member.
     #[must_use]
     pub fn is_host(&self, who: Incarnation) -> bool {

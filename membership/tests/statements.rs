@@ -4,8 +4,11 @@ mod instant;
 
 use instant::{Cluster, TIMING};
 use obol_fabric::metrics::Counter;
-use obol_fabric::{Address, Evidence, Name, Nanos, SeatRequest, SeatStatus, ViewId};
+use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
+use obol_membership::view::Newcomer;
+use obol_membership::wire::Message;
 use obol_membership::{Kind, Plant};
+use std::sync::atomic::Ordering;
 
 /// Three coordinators (nodes 0 to 2) and so many agents after them, joined and active.
 fn cluster(agents: usize) -> Cluster {
@@ -31,6 +34,15 @@ fn attach(cluster: &mut Cluster, agent: usize, seat: u16, token: u64) -> Address
     cluster.seat(agent, seat, SeatRequest::Join { name, token, address, progress_within: Nanos::ZERO });
     cluster.run(Nanos::from_millis(2));
     address
+}
+
+/// Two views each time: a program joins and leaves.
+fn churn(cluster: &mut Cluster, times: u64) {
+    for token in 0..times {
+        attach(cluster, 3, 1, 1000 + token);
+        cluster.seat(3, 1, SeatRequest::Leave);
+        cluster.run(Nanos::from_millis(1));
+    }
 }
 
 #[test]
@@ -228,14 +240,76 @@ fn a_cluster_whose_coordinators_all_died_goes_on() {
     assert!(cluster.is_active(3, after));
 }
 
+/// Seed 1966 of the campaign: who leads before anybody has admitted it asks with the first view that it knew, which is
+/// older than what the cluster remembers. Nobody else watches its former life.
+#[test]
+fn coordinators_that_come_back_after_many_views_take_the_place_of_their_former_lives() {
+    let mut cluster = cluster(1);
+    churn(&mut cluster, 20);
+    (0..3).for_each(|at| cluster.kill(at));
+    cluster.run(Nanos::from_millis(5));
+    (0..2).for_each(|at| cluster.restart_coordinator(at));
+    cluster.run(Nanos::from_millis(60));
+    let view = cluster.view(0);
+    let former = view.of_kind(Kind::Coordinator).filter(|m| m.address.generation == 1);
+    assert_eq!(former.count(), 0, "nobody is a former life any more: {view:?}");
+    assert!((0..2).all(|at| cluster.incarnation(at).is_some_and(|who| view.member(who).is_some())));
+    assert!(cluster.is_active(3, newest(&cluster)));
+}
+
+/// Seed 734 of the campaign. The leader decides with one other acceptor and dies for good; those who are left were
+/// asleep for longer than the ring remembers, and see every decision at one of them only.
+#[test]
+fn what_a_dead_leader_decided_is_found_by_those_who_slept_through_it() {
+    let mut cluster = cluster(1);
+    churn(&mut cluster, 2);
+    let before = newest(&cluster);
+    for at in 1..3 {
+        cluster.nodes[at].frozen = true;
+    }
+    let slots = cluster.config.layout.limits().slots;
+    churn(&mut cluster, u64::from(slots));
+    let decided = newest(&cluster);
+    assert!(decided.0 > before.0 + u64::from(slots));
+    cluster.kill(0);
+    // Nothing that was accepted has reached the third acceptor.
+    for slot in 0..slots {
+        let offset = cluster.config.layout.slot(u64::from(slot));
+        let word = &memory::span(&cluster.nodes[2].memory, offset, 8).expect("a word")[0];
+        let promised = word.load(Ordering::Relaxed) & 0xffff_ffff_0000_0000;
+        word.store(promised, Ordering::Relaxed);
+    }
+    for node in &mut cluster.nodes[1..3] {
+        node.inbox.clear();
+        node.frozen = false;
+    }
+    cluster.run(Nanos::from_millis(60));
+    let after = newest(&cluster);
+    assert!(after > decided, "view {after} came after {decided}");
+    assert!(cluster.is_active(3, after));
+}
+
+#[test]
+fn a_later_life_proves_that_the_earlier_one_is_gone() {
+    let mut cluster = cluster(2);
+    let before = newest(&cluster);
+    // A join from a time that the cluster does not remember: it is not admitted itself.
+    churn(&mut cluster, 20);
+    let old = cluster.incarnation(4).expect("a member");
+    let address = Address { generation: cluster.nodes[4].address.generation + 1, ..cluster.nodes[4].address };
+    cluster.nodes[4].alive = false;
+    let name = Name::new("node-2").expect("a name");
+    let newcomer =
+        Newcomer { kind: Kind::Agent, name, address, host: Incarnation::NONE, token: 99, proposer: 0 };
+    cluster.tell_coordinators(&Message::Join { newcomer, as_of: before }.encode());
+    cluster.run(Nanos(1));
+    assert!(cluster.view(0).member(old).is_none() && cluster.view(0).by_token(99).is_none());
+}
+
 #[test]
 fn a_long_life_wraps_the_ring_many_times() {
     let mut cluster = cluster(1);
-    for token in 0..40u64 {
-        attach(&mut cluster, 3, 1, 1000 + token);
-        cluster.seat(3, 1, SeatRequest::Leave);
-        cluster.run(Nanos::from_millis(1));
-    }
+    churn(&mut cluster, 40);
     assert!(newest(&cluster).0 > 80);
     assert_eq!(cluster.view(0).members.len(), 4);
 }

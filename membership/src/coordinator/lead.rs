@@ -5,7 +5,7 @@ use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
 use crate::mutants::Mutant;
 use crate::view::{Change, Member, View};
-use crate::wire::Message;
+use crate::wire::{Message, Refusal};
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Fabric, Group, Instant, ViewId};
@@ -62,12 +62,7 @@ impl Coordinator {
         self.engine.open(view.id.next(), &view.acceptors, predecessor);
         self.aborts = 0;
         self.retry = now;
-        if let Standing::Standby { token, as_of, .. } = self.standing {
-            let newcomer = self.newcomer(token, fabric);
-            let own = fabric.address();
-            // Refusals can not happen: the token is new, and a coordinator has no host.
-            let _ = self.requests.join(newcomer, as_of, own, self.log.newest(), &self.config);
-        }
+        self.admit_itself(fabric);
         // Everything since the last CLEAR that was heard is outstanding. (Protocol, section 5.)
         if self.config.plant.has(Mutant::TrustTakeover) {
             self.cleared = view.base;
@@ -78,6 +73,15 @@ impl Coordinator {
             // Whoever cleared it may have died before it told everybody.
             fabric.multicast(Group::Everyone, &Message::Clear(view.base).encode());
         }
+    }
+
+    /// A leader that is no member asks itself. If the view has no room it goes on without, and asks again.
+    pub(super) fn admit_itself<F: Fabric>(&mut self, fabric: &F) {
+        let Standing::Standby { token, as_of, .. } = self.standing else { return };
+        let newcomer = self.newcomer(token, fabric);
+        let refused = self.requests.join(newcomer, as_of, fabric.address(), self.log.newest(), &self.config);
+        // `install` draws a new join whenever this one has become too old or was settled.
+        debug_assert!(matches!(refused, None | Some(Err(Refusal::Full))), "{refused:?}");
     }
 
     fn has_work(&self) -> bool {

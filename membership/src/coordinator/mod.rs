@@ -17,7 +17,7 @@ use crate::notices::Notices;
 use crate::poll::{Found, Poll};
 use crate::rng::Rng;
 use crate::tokens::{self, Part};
-use crate::view::{Acceptor, Kind, Level, Member, Newcomer, View, coordinator_name};
+use crate::view::{Acceptor, JOIN_WINDOW, Kind, Level, Member, Newcomer, View, coordinator_name};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event_, Record};
@@ -195,6 +195,27 @@ impl Coordinator {
         };
     }
 
+    /// A join that has become too old would be refused for ever: as a newcomer, or as a leader that admits itself.
+    fn renew_join(&mut self, now: Instant) {
+        let newest = self.view().id;
+        if let Standing::Standby { token, as_of, due, .. } = &mut self.standing
+            && as_of.0 + JOIN_WINDOW < newest.0
+        {
+            *token = self.rng.token();
+            *as_of = newest;
+            *due = now;
+        }
+    }
+
+    /// A later life of a process proves that the earlier one at its seat is gone, whether or not it is admitted itself.
+    fn suspect_former_life(&mut self, of: Address) {
+        let former = self.view().earlier_life(of).map(|m| m.incarnation);
+        if let Some(accuser) = former {
+            let by = Accusation { accuser, level: Level::Replaced };
+            self.suspects.entry(accuser).or_insert(by);
+        }
+    }
+
     fn newcomer<F: Fabric>(&self, token: u64, fabric: &F) -> Newcomer {
         Newcomer {
             kind: Kind::Coordinator,
@@ -219,6 +240,7 @@ impl Coordinator {
         self.learn_clear(view.cleared, fabric);
         self.log.push(Arc::clone(view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
+        self.suspect_former_life(fabric.address());
         self.requests.settle(view, fabric);
         match self.standing {
             Standing::Member(who) if view.member(who).is_none() => {
@@ -243,6 +265,7 @@ impl Coordinator {
             }
             Standing::Member(_) | Standing::Leaving { .. } | Standing::Left => {}
         }
+        self.renew_join(now);
         self.unfollowed = true;
         if self.engine.slot() <= view.id {
             let stale = self.config.plant.has(crate::Mutant::StaleAcceptors);
@@ -375,6 +398,7 @@ impl Coordinator {
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
             }
             Ok(Message::Join { newcomer, as_of }) => {
+                self.suspect_former_life(newcomer.address);
                 let leads = self.leading;
                 let answer = self.requests.join(newcomer, as_of, from, self.log.newest(), &self.config);
                 if let Some(reply) = answer.filter(|_| leads) {
@@ -531,6 +555,7 @@ impl Machine for Coordinator {
             // A later life, whose incarnation was somebody else's; or a coordinator that has come to a running cluster.
             self.stand_by(now);
         }
+        self.suspect_former_life(fabric.address());
         fabric.publish_incarnation(self.incarnation().unwrap_or_default());
         self.follow(now, fabric);
         self.engine.open(genesis.id.next(), &genesis.acceptors, None);
@@ -612,6 +637,9 @@ impl Machine for Coordinator {
             let (token, as_of) = (*token, *as_of);
             let newcomer = self.newcomer(token, fabric);
             let join = Message::Join { newcomer, as_of }.encode();
+            if self.leading {
+                self.admit_itself(fabric);
+            }
             for acceptor in self.view().acceptors.clone() {
                 if acceptor.proposer != self.me {
                     fabric.send(acceptor.address, &join);

@@ -70,7 +70,7 @@ pub struct Node {
     pub memory: Arc<[AtomicU64]>,
     pub alive: bool,
     pub frozen: bool,
-    inbox: VecDeque<Happening>,
+    pub inbox: VecDeque<Happening>,
     watches: Vec<Address>,
     pub records: Vec<Record>,
     pub counters: Vec<(Counter, u64)>,
