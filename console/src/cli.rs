@@ -165,6 +165,9 @@ pub(crate) enum Command {
     /// Make this host ready for a cluster of several hosts, which a file describes
     #[command(subcommand)]
     Host(HostCommand),
+    /// Show who tells deaths on this host; load and unload the eBPF programs that do, where the kernel module may not
+    #[command(subcommand)]
+    Deaths(DeathsCommand),
     /// Print a shell completion script
     Completions {
         /// Which shell
@@ -239,6 +242,30 @@ pub(crate) enum FabricCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeathsCommand {
+    /// Say whether the module, eBPF programs, or neither would tell the deaths of this user's processes, and why
+    #[command(after_help = "Exit codes: 0 the kernel tells deaths, 1 only robust futexes and pidfds do.")]
+    Show {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Load the eBPF programs, as root; they stay until `unload` or a reboot
+    #[command(
+        after_help = "Processes that run already use them within a second, unless the module is there. Needs a kernel \
+        with CONFIG_DEBUG_INFO_BTF; 6.1 or later, if others than root are to use them.\n\
+        \nExit codes: 0 loaded, 1 the kernel refuses them, 2 loaded already, or not root."
+    )]
+    Load {
+        /// Let this group use them, by name or number; without it only root may
+        #[arg(long, value_name = "GROUP")]
+        group: Option<String>,
+    },
+    /// Take the eBPF programs out, as root; no death is lost meanwhile
+    Unload,
 }
 
 #[derive(Debug, Args)]

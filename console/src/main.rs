@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod coordinators;
 mod daemons;
+mod deaths;
 mod directory;
 mod drill;
 mod drills;
@@ -65,6 +66,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Profile(command) => profile::run(command),
         Command::Fabric(command) => fabric::run(command),
         Command::Host(command) => host::run(&root, command),
+        Command::Deaths(command) => deaths::run(command),
         Command::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();
             let mut script = Vec::new();

@@ -55,7 +55,7 @@ pub(crate) struct StatusJson<'a> {
     base: Option<u64>,
     leader: Option<&'a str>,
     profile: &'a str,
-    /// Who tells first that a process died, whichever it is: `module`, or `futex+pidfd`.
+    /// Who tells first that a process died, whichever it is: `module`, `ebpf`, or `futex+pidfd`.
     deadbeat: Option<&'static str>,
     processes: Vec<ProcessJson<'a>>,
 }

@@ -10,6 +10,7 @@
 
 mod raw;
 
+use crate::ebpf::EbpfError;
 use crate::shm::process;
 use core::fmt;
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
@@ -129,6 +130,8 @@ pub enum DeadbeatError {
     NotYours,
     /// The open device has all the registrations that it can hold.
     Full,
+    /// There is no module, and the eBPF programs can not be used.
+    Ebpf(EbpfError),
     /// The kernel lacks or refuses something else.
     Kernel {
         /// What was tried, as in "cannot ...".
@@ -168,6 +171,7 @@ impl fmt::Display for DeadbeatError {
             Self::Full => {
                 write!(f, "the kernel takes no more registrations of one program; open {DEVICE} twice")
             }
+            Self::Ebpf(error) => error.fmt(f),
             Self::Kernel { doing, error } => write!(f, "cannot {doing}: {error}"),
         }
     }
@@ -179,6 +183,7 @@ impl std::error::Error for DeadbeatError {
             Self::Denied { error, .. } | Self::NoDevice { error, .. } | Self::Kernel { error, .. } => {
                 Some(error)
             }
+            Self::Ebpf(error) => Some(error),
             _ => None,
         }
     }

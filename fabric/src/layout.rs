@@ -85,7 +85,7 @@ pub struct Seat {
     pub name: [u64; 3],
     /// Within so many nanoseconds the application promises to make progress; 0 if it promises nothing.
     pub progress_within: u64,
-    /// Who tells of the occupant's death first: see [`crate::notice::Detection`].
+    /// Who tells of the occupant's death first: see [`crate::notice::Detection`]; with eBPF its slot is the upper half.
     pub detection: u64,
     /// The tokens of its notices of dying and of being dead, see [`crate::notice`]; 0 where there is none.
     pub tokens: [u64; 2],

@@ -15,6 +15,8 @@ pub mod deadbeat;
 #[cfg(not(loom))]
 mod drive;
 #[cfg(not(loom))]
+pub mod ebpf;
+#[cfg(not(loom))]
 mod endpoint;
 pub mod layout;
 pub mod memory;

@@ -23,15 +23,17 @@ pub enum Stage {
     Dead = 2,
 }
 
-/// Who tells first that a process is dead. Whoever it is, robust futexes and pidfds tell it, too, if later.
+/// Who tells first that a process is dead, the best last. Whoever it is, robust futexes and pidfds tell it, too, if later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u64)]
 pub enum Detection {
     /// A robust futex is the suspicion, a pidfd the proof.
     #[default]
     FutexPidfd = 0,
+    /// eBPF programs: without a datagram, and without waking anybody.
+    Ebpf = 1,
     /// The kernel module deadbeat.
-    Module = 1,
+    Module = 2,
 }
 
 impl Detection {
@@ -40,6 +42,7 @@ impl Detection {
     pub const fn name(self) -> &'static str {
         match self {
             Self::FutexPidfd => "futex+pidfd",
+            Self::Ebpf => "ebpf",
             Self::Module => "module",
         }
     }
@@ -47,9 +50,25 @@ impl Detection {
     /// What the word of a seat says.
     #[must_use]
     pub const fn of(word: u64) -> Self {
-        match word {
-            1 => Self::Module,
+        match word as u32 {
+            1 => Self::Ebpf,
+            2 => Self::Module,
             _ => Self::FutexPidfd,
+        }
+    }
+
+    /// The word of a seat; with eBPF the upper half is the slot where the death is told.
+    #[must_use]
+    pub(crate) const fn word(self, slot: u32) -> u64 {
+        (slot as u64) << 32 | self as u64
+    }
+
+    /// The slot in such a word.
+    #[must_use]
+    pub(crate) const fn slot(word: u64) -> Option<u32> {
+        match Self::of(word) {
+            Self::Ebpf => Some((word >> 32) as u32),
+            _ => None,
         }
     }
 }

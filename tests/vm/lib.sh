@@ -73,6 +73,26 @@ packages() {
   }
 }
 
+# module LINE: the folder where deadbeat.ko was built for a kernel line, once in a run, with what the compiler said in
+# `log`. It is for reading.
+module() {
+  local dir=$VM_SHARED/module-$1 kernel
+  if [ ! -e "$dir/complete" ]; then
+    packages gcc make
+    kernel=$("$VM_HOME/kernel" "$1")
+    rm -rf "$dir"
+    mkdir "$dir"
+    cp "$VM_HOME"/../../kernel/{Kbuild,Makefile,*.c,*.h} "$dir"
+    make -s -C "$dir" KDIR="$kernel/headers" W=1 >"$dir/log" 2>&1 || {
+      cat "$dir/log" >&2
+      die "the module can not be built for $1"
+    }
+    touch "$dir/complete"
+    say "the module is built for $(cat "$kernel/release")"
+  fi
+  echo "$dir"
+}
+
 # binary NAME: the path of a program that was given to `run` as NAME=PATH.
 binary() {
   local variable=VM_BINARY_$1

@@ -121,9 +121,10 @@ impl<'a> Taken<'a> {
         wire: W,
         wait: Wait,
     ) -> Endpoint<W> {
-        let watches = Watches::new(self.sender);
+        let mut watches = Watches::new(self.sender);
         let ear = (watches.inbox(), Waker(self.region.clone()));
         let witness = Witness::new(&self.region, address, cluster.nonce(), self.me, Some(ear), clock::now());
+        watches.look_at(witness.deaths());
         self.claim.go_live();
         Endpoint {
             address,

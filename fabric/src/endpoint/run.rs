@@ -117,6 +117,7 @@ impl<W: Wire> Endpoint<W> {
                 self.watches.watch(whom, false, self.wire.links(), now);
             }
             self.witness.tend(now);
+            self.watches.look_at(self.witness.deaths());
             self.seats.free();
         }
         if event {

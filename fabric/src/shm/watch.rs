@@ -1,12 +1,14 @@
 //! The watcher's side of death notices: a robust-futex word of the victim's seat gives the suspicion, a pidfd the proof.
-//! Where the victim is registered with the module deadbeat, its kernel tells both, and sooner ([`crate::shm::witness`]).
+//! Where the victim is registered with the module deadbeat or with eBPF programs, its kernel tells both, and sooner
+//! ([`crate::shm::witness`]).
 //!
 //! The kernel wakes one waiter per word, so each watcher has a word of its own: coordinator `i` has word `i - 1`, any
 //! other process claims one of the rest. A watcher that finds none left looks at word 0 from time to time.
 
 use crate::contract::Evidence;
-use crate::layout::{DEATH_WORDS, PROPOSERS_MAX};
-use crate::notice::{Notice, Stage};
+use crate::ebpf::Deaths;
+use crate::layout::{DEATH_WORDS, PROPOSERS_MAX, Seat};
+use crate::notice::{Detection, Notice, Stage};
 use crate::shm::futex::{TID_MASK, WAITERS, Waiter};
 use crate::shm::hearing::Inbox;
 use crate::shm::lanes::Sender;
@@ -15,6 +17,7 @@ use crate::shm::process::{self, Life, Process};
 use crate::shm::region::Region;
 use crate::shm::table::REGIONS;
 use crate::types::{Address, Instant, Nanos};
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -67,8 +70,10 @@ pub(crate) struct Watches {
     swept: Instant,
     /// Some watch has no word of its own.
     wordless: bool,
-    /// What the kernel has told.
+    /// What the kernel has told by datagrams.
     inbox: Arc<Inbox>,
+    /// Where eBPF programs tell it, if they do.
+    deaths: Option<Arc<Deaths>>,
     /// Taken from the inbox; empty but for its room.
     mail: VecDeque<Notice>,
     /// Notices that were believed, and those that were not, since [`Watches::take_counts`].
@@ -138,11 +143,18 @@ impl Target {
         (self.number, self.seat, self.generation) == (who.region, who.seat, who.generation)
     }
 
-    /// Whether the occupant itself handed this notice to its kernel.
-    fn has_sent(&self, notice: &Notice) -> bool {
-        let token = self.region.token(self.seat, notice.stage).load(Ordering::Acquire);
+    /// Whether the occupant itself handed this token to its kernel.
+    fn has_drawn(&self, stage: Stage, token: u64) -> bool {
+        let drawn = self.region.token(self.seat, stage).load(Ordering::Acquire);
         // In this order: a successor changes the generation before it draws tokens.
-        token == notice.token && self.region.generation(self.seat) == self.generation
+        token == drawn && self.region.generation(self.seat) == self.generation
+    }
+
+    /// Whether the eBPF programs have told this of the occupant.
+    fn is_told(&self, deaths: &Deaths, stage: Stage) -> bool {
+        let word = self.region.seat_word(self.seat, offset_of!(Seat, detection)).load(Ordering::Acquire);
+        let token = Detection::slot(word).map_or(0, |slot| deaths.token(slot, stage));
+        token != 0 && self.has_drawn(stage, token)
     }
 
     fn is_same_seat(&self, other: &Self) -> bool {
@@ -172,6 +184,7 @@ impl Watches {
             swept: Instant::ZERO,
             wordless: false,
             inbox: Arc::new(Inbox::default()),
+            deaths: None,
             mail: VecDeque::new(),
             counts: (0, 0),
         }
@@ -180,6 +193,13 @@ impl Watches {
     /// Where notices of the kernel are to be put.
     pub(crate) fn inbox(&self) -> Arc<Inbox> {
         Arc::clone(&self.inbox)
+    }
+
+    /// Says where eBPF programs tell deaths from now on.
+    pub(crate) fn look_at(&mut self, deaths: Option<&Arc<Deaths>>) {
+        if self.deaths.as_ref().map(Arc::as_ptr) != deaths.map(Arc::as_ptr) {
+            self.deaths = deaths.cloned();
+        }
     }
 
     /// Notices of the kernel that were believed, and those that were not, since the last call.
@@ -255,7 +275,8 @@ impl Watches {
         self.tell_urgent();
     }
 
-    /// Looks at all victims. Costs one load each, and system calls only after a suspicion.
+    /// Looks at all victims. Costs one load each, two more where eBPF programs tell deaths, and system calls only after a
+    /// suspicion.
     pub(crate) fn check(&mut self, links: &mut Links, now: Instant) {
         if self.inbox.has_mail() {
             self.read_mail(now);
@@ -268,6 +289,20 @@ impl Watches {
                 self.watch(whom, lazy, links, now);
             }
         }
+        if let Some(deaths) = &self.deaths {
+            for watch in self.all.iter_mut().filter(|watch| !watch.proved) {
+                // A proof holds the suspicion.
+                let told = if watch.target.is_told(deaths, Stage::Dead) {
+                    Stage::Dead
+                } else if watch.suspected.is_none() && watch.target.is_told(deaths, Stage::Dying) {
+                    Stage::Dying
+                } else {
+                    continue;
+                };
+                self.counts.0 += 1;
+                tell(watch, told, &mut self.events, now);
+            }
+        }
         for watch in &mut self.all {
             check(watch, sweep, links, &mut self.events, now);
         }
@@ -278,7 +313,7 @@ impl Watches {
         self.inbox.take(&mut mail);
         for notice in mail.drain(..) {
             for watch in self.all.iter_mut().filter(|watch| watch.target.is(notice.who)) {
-                if watch.target.has_sent(&notice) {
+                if watch.target.has_drawn(notice.stage, notice.token) {
                     self.counts.0 += 1;
                     tell(watch, notice.stage, &mut self.events, now);
                 } else {

@@ -1,10 +1,11 @@
-//! Has the kernel tell of a seat's occupant: registers its process with the module deadbeat as long as that is there, and
-//! again when it has come back.
+//! Has the kernel tell of a seat's occupant: registers its process with the module deadbeat, else with the eBPF programs,
+//! as long as one of them is there, and again when it has come back.
 //!
-//! Nothing depends on it: the words of [`crate::shm::death`] and pidfds tell every death, with or without the module.
+//! Nothing depends on it: the words of [`crate::shm::death`] and pidfds tell every death, with or without them.
 #![cfg_attr(test, allow(unsafe_code))]
 
 use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup};
+use crate::ebpf::{Deaths, EbpfError, Programs, Tokens};
 use crate::layout::Seat;
 use crate::notice::{Detection, Notice, Stage};
 use crate::shm::Waker;
@@ -23,10 +24,35 @@ use std::sync::Arc;
 /// How often a process looks whether the module has come, or wants to go.
 const TEND_EVERY: Nanos = Nanos::from_millis(250);
 
-/// What the open device holds for this process. The registration goes first.
-struct Registered {
-    _registration: Registration,
-    device: Deadbeat,
+/// Who tells of this process, and what it holds for it.
+enum Registered {
+    /// The registration goes before the device.
+    Module { _registration: Registration, device: Deadbeat },
+    /// It lasts until the process ends; a seat that it leaves has no tokens any more, so nobody believes it there.
+    Ebpf { programs: Programs, tokens: Tokens },
+}
+
+impl Registered {
+    fn wants_to_go(&self) -> bool {
+        match self {
+            Self::Module { device, .. } => device.wants_to_go(),
+            Self::Ebpf { programs, .. } => programs.are_gone(),
+        }
+    }
+
+    const fn detection(&self) -> Detection {
+        match self {
+            Self::Module { .. } => Detection::Module,
+            Self::Ebpf { .. } => Detection::Ebpf,
+        }
+    }
+
+    const fn word(&self) -> u64 {
+        match self {
+            Self::Module { .. } => Detection::Module.word(0),
+            Self::Ebpf { tokens, .. } => Detection::Ebpf.word(tokens.slot),
+        }
+    }
 }
 
 /// One occupant's registration with the kernel.
@@ -50,7 +76,7 @@ struct Ear {
 }
 
 impl Witness {
-    /// Registers the calling process if the module is there. `who` has its generation. With an inbox, the notices of
+    /// Registers the calling process if the module or the programs are there. `who` has its generation. With an inbox, the notices of
     /// others are heard, too.
     pub(crate) fn new(
         region: &Region,
@@ -70,43 +96,77 @@ impl Witness {
 
     /// Who tells of this process's death first.
     pub(crate) fn detection(&self) -> Detection {
-        if self.registered.is_some() { Detection::Module } else { Detection::FutexPidfd }
+        self.registered.as_ref().map_or(Detection::FutexPidfd, Registered::detection)
     }
 
-    /// Why it is not the module.
+    /// Why it is neither the module nor a program.
     pub(crate) fn refusal(&self) -> Option<&DeadbeatError> {
         self.refusal.as_ref()
     }
 
-    /// Lets go of the module when it wants to go, and takes hold of it when it is there. To be called often; costs a
-    /// system call or two in [`TEND_EVERY`].
+    /// Where the eBPF programs tell deaths, if this process uses them.
+    pub(crate) fn deaths(&self) -> Option<&Arc<Deaths>> {
+        match &self.registered {
+            Some(Registered::Ebpf { programs, .. }) => Some(programs.deaths()),
+            _ => None,
+        }
+    }
+
+    /// Lets go of who wants to go, and takes hold of the module, or else of the programs, when they are there. To be
+    /// called often; costs a few system calls in [`TEND_EVERY`].
     pub(crate) fn tend(&mut self, now: Instant) {
         if self.tended != Instant::ZERO && now.since(self.tended) < TEND_EVERY {
             return;
         }
         self.tended = now;
-        if self.registered.as_ref().is_some_and(|registered| registered.device.wants_to_go()) {
+        if self.registered.as_ref().is_some_and(Registered::wants_to_go) {
             self.let_go();
         }
-        if self.registered.is_none() {
-            match self.register() {
-                Ok(registered) => {
-                    self.registered = Some(registered);
-                    self.refusal = None;
-                    self.show(Detection::Module);
-                }
-                Err(refusal) => {
-                    self.forget_tokens();
-                    self.refusal = Some(refusal);
+        if !matches!(self.registered, Some(Registered::Module { .. })) {
+            match self.register_with_module() {
+                Ok(registered) => self.take(registered),
+                Err(refusal) if self.registered.is_none() => match self.register_with_programs() {
+                    Ok(registered) => self.take(registered),
+                    Err(refusal_too) => {
+                        self.forget_tokens();
+                        let told = matches!(refusal_too, DeadbeatError::Ebpf(EbpfError::Absent));
+                        self.refusal = Some(if told { refusal } else { refusal_too });
+                    }
+                },
+                // The attempt may have written tokens of its own, which nobody will send.
+                Err(_) => {
+                    if let Some(Registered::Ebpf { tokens, .. }) = self.registered {
+                        self.write_tokens(tokens);
+                    }
                 }
             }
         }
-        if self.registered.is_some() {
+        if matches!(self.registered, Some(Registered::Module { .. })) {
             self.listen();
         }
     }
 
-    fn register(&self) -> Result<Registered, DeadbeatError> {
+    fn take(&mut self, registered: Registered) {
+        let word = registered.word();
+        self.registered = Some(registered);
+        self.refusal = None;
+        self.show(word);
+    }
+
+    fn draw() -> Result<u64, DeadbeatError> {
+        cluster::random()
+            .filter(|&token| token != 0)
+            .ok_or_else(|| DeadbeatError::Kernel { doing: "draw a token", error: io::Error::last_os_error() })
+    }
+
+    fn register_with_programs(&self) -> Result<Registered, DeadbeatError> {
+        let programs = Programs::open().map_err(DeadbeatError::Ebpf)?;
+        let tokens = programs.register(Self::draw()?, Self::draw()?).map_err(DeadbeatError::Ebpf)?;
+        self.write_tokens(tokens);
+        Ok(Registered::Ebpf { programs, tokens })
+    }
+
+    fn register_with_module(&self) -> Result<Registered, DeadbeatError> {
         let device = Deadbeat::open()?;
         let udp = UdpGroup {
             group: IpAddr::V4(hearing::group(self.cluster)),
@@ -119,15 +179,13 @@ impl Witness {
             self.me.hold().map_err(|error| DeadbeatError::Kernel { doing: "hold this process", error })?;
         let mut notices = [[0; crate::notice::NOTICE_BYTES]; 2];
         for (stage, notice) in [Stage::Dying, Stage::Dead].into_iter().zip(&mut notices) {
-            let token = cluster::random().filter(|&token| token != 0).ok_or_else(|| {
-                DeadbeatError::Kernel { doing: "draw a token", error: io::Error::last_os_error() }
-            })?;
+            let token = Self::draw()?;
             *notice = Notice { cluster: self.cluster, who: self.who, stage, token }.encode();
             // Watchers know the token before the kernel may send it.
             self.region.token(self.who.seat, stage).store(token, Ordering::Release);
         }
         let registration = device.register(me.as_fd(), &notices[0], &notices[1])?;
-        Ok(Registered { _registration: registration, device })
+        Ok(Registered::Module { _registration: registration, device })
     }
 
     /// Starts to listen, or again when the network has gone meanwhile.
@@ -150,9 +208,14 @@ impl Witness {
         if self.registered.is_none() {
             return;
         }
-        self.show(Detection::FutexPidfd);
+        self.show(Detection::FutexPidfd.word(0));
         self.registered = None;
         self.forget_tokens();
+    }
+
+    fn write_tokens(&self, tokens: Tokens) {
+        self.region.token(self.who.seat, Stage::Dying).store(tokens.dying, Ordering::Release);
+        self.region.token(self.who.seat, Stage::Dead).store(tokens.dead, Ordering::Release);
     }
 
     fn forget_tokens(&self) {
@@ -161,9 +224,8 @@ impl Witness {
         }
     }
 
-    fn show(&self, detection: Detection) {
-        let word = self.region.seat_word(self.who.seat, offset_of!(Seat, detection));
-        word.store(detection as u64, Ordering::Release);
+    fn show(&self, word: u64) {
+        self.region.seat_word(self.who.seat, offset_of!(Seat, detection)).store(word, Ordering::Release);
     }
 }
 

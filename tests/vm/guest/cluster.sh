@@ -1,5 +1,6 @@
 #!/bin/bash
-# cluster.sh MODULE OBOL - a cluster of real processes, whose deaths the module MODULE tells while it is there.
+# cluster.sh MODULE OBOL - a cluster of real processes, whose deaths the module MODULE tells while it is there, else eBPF
+# programs while they are there.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$VM_GUEST/lib.sh"
@@ -62,34 +63,75 @@ done
 until_true "a healthy cluster" obol status
 step "the module has told two deaths; view $(number view), $(sum kernel_notices) notices heard"
 
-# Apps die all the time while the module goes and comes.
-(
-  while [ ! -e stop ]; do
-    obol kill app-2 || true
-    until obol start app-2 2>/dev/null; do
-      sleep 0.05
+# Apps die all the time while the module, or the programs, go and come.
+under_fire() { # UNLOAD LOAD
+  rm -f stop
+  (
+    while [ ! -e stop ]; do
+      obol kill app-2 || true
+      until obol start app-2 2>/dev/null; do
+        sleep 0.05
+      done
+      sleep 0.2
     done
-    sleep 0.2
+  ) >deaths.log 2>&1 &
+  local deaths=$! i
+  for ((i = 0; i < unloads; i++)); do
+    "$1"
+    kills app-1
+    obol start app-1
+    "$2"
   done
-) >deaths.log 2>&1 &
-deaths=$!
-for ((i = 0; i < unloads; i++)); do
+  touch stop
+  wait "$deaths"
+  until_true "a healthy cluster" obol status
+}
+
+unload_module() {
   echo Y >/sys/module/deadbeat/parameters/drain
   until_true "an unload" rmmod deadbeat
   told_by futex+pidfd || fail "the module is gone and still named: $(status)"
-  kills app-1
-  obol start app-1
+}
+load_module() {
   insmod deadbeat.ko
   until_true "the return of the module" told_by module
-done
-touch stop
-wait "$deaths"
-until_true "a healthy cluster" obol status
-step "unloaded $unloads times while processes died"
+}
+under_fire unload_module load_module
+step "the module was unloaded $unloads times while processes died"
 
 before=$(counter dead_sent)
 kills app-1
 [ "$(counter dead_sent)" -gt "$before" ] || fail "after its return the module tells no death"
+obol start app-1
+
+load_programs() {
+  obol deaths load >/dev/null
+  until_true "the use of the programs" told_by ebpf
+}
+unload_programs() {
+  obol deaths unload >/dev/null
+  until_true "the loss of the programs" told_by futex+pidfd
+}
+obol deaths load
+told_by module || fail "the module is there and not preferred: $(status)"
+echo Y >/sys/module/deadbeat/parameters/drain
+until_true "an unload" rmmod deadbeat
+until_true "the use of the programs" told_by ebpf
+until_true "a healthy cluster" obol status
+# Counters of those that died are gone, so only what a living coordinator has heard counts.
+heard=$(sum kernel_notices)
+kills app-1
+[ "$(sum kernel_notices)" -gt "$heard" ] || fail "nobody has seen what the programs tell"
+[ "$(sum kernel_notices_refused)" = 0 ] || fail "tokens were refused"
+obol start app-1
+until_true "a healthy cluster" obol status
+step "the eBPF programs have told a death"
+under_fire unload_programs load_programs
+step "the eBPF programs were unloaded $unloads times while processes died"
+
+insmod deadbeat.ko
+until_true "the return of the module" told_by module
+obol deaths unload
 obol down
 wait "$up"
 until_true "an unload" rmmod deadbeat

@@ -1,11 +1,13 @@
 #!/bin/bash
-# deadbeat.sh DIRECTORY - what deadbeat.ko owes, with the module and the program `deaths` from DIRECTORY of the host.
+# deadbeat.sh DIRECTORY OBOL - what eBPF programs and deadbeat.ko owe, with the module and the program `deaths` from
+# DIRECTORY of the host.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$VM_GUEST/lib.sh"
 cp "$1/deadbeat.ko" "$1/deaths" /tmp/
+cp "$2" /tmp/obol
 cd /tmp
-unloads=20
+unloads=20 group=4242
 
 counter() {
   sed -n "s/^$1 //p" /sys/kernel/debug/deadbeat/counters
@@ -24,6 +26,31 @@ unload() {
   until_true "the end of all registrations" nothing_left
   rmmod deadbeat
 }
+
+# shows GROUP WANTED_STATUS WORD: what `obol deaths show` says to a user of this group.
+shows() {
+  local status=0 output
+  output=$(setpriv --reuid 65534 --regid "$1" --clear-groups ./obol deaths show) || status=$?
+  [ "$status" = "$2" ] || fail "group $1: status $status: $output"
+  [[ $output == "deaths are told by $3"* ]] || fail "group $1: $output"
+}
+
+step "eBPF programs: every way to die"
+./obol deaths load --group "$group" | tee loaded
+grep -q "before the memory" loaded || fail "the programs do not tell deaths early"
+shows "$group" 0 ebpf
+shows 65534 1 futex+pidfd
+./deaths ebpf "$group"
+for ((i = 0; i < unloads; i++)); do
+  ./obol deaths unload >unloaded
+  grep -qx unloaded unloaded || fail "nothing was unloaded"
+  [ ! -e /run/obol-deaths ] || fail "unloading leaves something behind"
+  ./obol deaths load --group "$group" >loaded
+done
+! ./obol deaths load 2>refusal || fail "loaded twice"
+grep -q "loaded already" refusal || fail "$(cat refusal)"
+./obol deaths unload
+shows "$group" 1 futex+pidfd
 
 dummy dummy0 10.1.0.1/24
 soft_roce rxe0 dummy0

@@ -1,17 +1,17 @@
-# The kernel module reports every death, once, by UDP and by verbs, and comes and goes under load.
+# The kernel module reports every death, once, by UDP and by verbs, and comes and goes under load; eBPF programs tell
+# every death, too. Needs the program obol.
 # shellcheck shell=bash source-path=SCRIPTDIR/..
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$VM_HOME/lib.sh"
 
-packages gcc make libc6-dev libibverbs-dev ibverbs-providers iproute2
-kernel=$("$VM_HOME/kernel" "$OBOL_VM_KERNEL")
-cp "$VM_HOME"/../../kernel/{Kbuild,Makefile,*.c,*.h} "$VM_WORK"
-make -s -C "$VM_WORK" KDIR="$kernel/headers" W=1
-gcc -O2 -Wall -Wextra -Werror -pthread -I"$VM_WORK" -o "$VM_WORK/deaths" "$VM_HOME"/programs/deaths/*.c -libverbs
-say "module and test program are built"
+obol=$(binary obol)
+packages gcc libc6-dev libibverbs-dev ibverbs-providers iproute2
+module=$(module "$OBOL_VM_KERNEL")
+gcc -O2 -Wall -Wextra -Werror -pthread -I"$module" -o "$VM_WORK/deaths" "$VM_HOME"/programs/deaths/*.c -libverbs
+cp "$module/deadbeat.ko" "$VM_WORK"
 
 # Debian ships no kernel with KASAN, lockdep or kmemleak. Poisoned slabs find a use after free, and a cache that is not
 # empty when the module goes is a complaint of the kernel.
-"$VM_HOME/boot" --append "slub_debug=FZPU,deadbeat_registration" \
-  "$VM_HOME/guest/deadbeat.sh" "/host$VM_WORK"
+"$VM_HOME/boot" --timeout 600 --append "slub_debug=FZPU,deadbeat_registration" \
+  "$VM_HOME/guest/deadbeat.sh" "/host$VM_WORK" "/host$obol"

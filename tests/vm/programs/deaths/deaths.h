@@ -99,4 +99,14 @@ void unregister(int fd, const struct victim *v);
 void refuses(int fd);
 void refuses_too_many(void);
 
+// ebpf.c: the eBPF programs.
+extern bool with_ebpf;
+
+void ebpf_open(void);
+void ebpf_register(unsigned int victim);
+bool ebpf_has_told(unsigned int victim, enum kind kind);
+void ebpf_expect(unsigned int victim, int dying, int dead, const char *what);
+void ebpf_tells_a_reused_number_apart(void);
+void ebpf_serves_members_of_the_group_alone(gid_t group);
+
 #endif

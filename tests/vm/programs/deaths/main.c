@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kills processes in every way and checks the notices that deadbeat.ko sends.
+// Kills processes in every way and checks the notices that deadbeat.ko sends, or what eBPF programs tell.
 //
 //   deaths ways INTERFACE [DEVICE GID_INDEX]   every way to die, and every way not to
+//   deaths ebpf GROUP                          the same of the eBPF programs, which were loaded for this group's number
 //   deaths storm INTERFACE STOP_FILE           kills until STOP_FILE exists, with the module coming and going
 //   deaths lost INTERFACE DEVICE GID_INDEX     what holds after the RDMA device has been deleted (by `rdma link delete`)
 //
@@ -320,6 +321,21 @@ static int run_ways(void)
 	return 0;
 }
 
+static int run_ebpf(gid_t group)
+{
+	ebpf_open();
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
+		run_way(-1, &ways[i]);
+	no_death_while_a_thread_lives(-1);
+	exec_is_no_death(-1);
+	what_does_not_kill_is_not_told(-1);
+	a_crowd_is_told_one_by_one(-1);
+	ebpf_tells_a_reused_number_apart();
+	ebpf_serves_members_of_the_group_alone(group);
+	printf("%u victims, every death told by the eBPF programs\n", victims);
+	return 0;
+}
+
 static int run_storm(const char *stop)
 {
 	int absent = 0, told = 0;
@@ -384,6 +400,8 @@ int main(int count, char **words)
 {
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	CHECK(count >= 3, "usage: deaths ways|storm|lost INTERFACE ...; see the top of %s", __FILE__);
+	if (!strcmp(words[1], "ebpf"))
+		return run_ebpf(atoi(words[2]));
 	interface = words[2];
 	if (!strcmp(words[1], "storm") && count == 4)
 		return run_storm(words[3]);

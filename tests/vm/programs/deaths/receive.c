@@ -136,6 +136,8 @@ static bool verbs_take(void)
 
 static bool is_there(unsigned int victim, enum kind kind)
 {
+	if (with_ebpf)
+		return ebpf_has_told(victim, kind);
 	while (udp_take())
 		;
 	while (with_verbs && verbs_take())
@@ -158,6 +160,10 @@ void expect(unsigned int victim, int dying, int dead, const char *what)
 {
 	const struct receiver *all[] = { &by_udp, &by_verbs };
 
+	if (with_ebpf) {
+		ebpf_expect(victim, dying, dead, what);
+		return;
+	}
 	for (int i = 0; i < 1 + with_verbs; i++)
 		CHECK(all[i]->seen[victim][DYING] == dying && all[i]->seen[victim][DEAD] == dead,
 		      "%s, %s: dying %d, dead %d", what, all[i]->name, all[i]->seen[victim][DYING],

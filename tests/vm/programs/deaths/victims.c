@@ -218,6 +218,7 @@ struct victim spawn(void (*body)(void))
 	if (!v.pid) {
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		// A file of the module would live on in the child.
+		ebpf_register(v.number);
 		ready = dup3(up[1], 1000, O_CLOEXEC);
 		go = dup3(down[0], 1001, O_CLOEXEC);
 		CHECK(ready >= 0 && go >= 0 && !close_range(3, 999, 0), "descriptors");

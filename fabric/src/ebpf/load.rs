@@ -1,0 +1,246 @@
+//! Puts the programs into the kernel and keeps them there, by names in a bpf file system of their own; and takes them out.
+
+use super::btf::Types;
+use super::elf::{self, Program};
+use super::{DEATH_BYTES, DIRECTORY, Deaths, EbpfError, PROCESS_BYTES, Pin, SLOTS, sys};
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::fs::{self, Permissions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+const OBJECT: &[u8] = include_bytes!("../../../kernel/bpf/deaths.bpf.o");
+/// Where the running kernel describes its types.
+const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
+/// An instruction that loads 64 bits names a map by a descriptor if its upper register field says so.
+const MAP_BY_FD: u8 = 1 << 4;
+/// Whoever is in the group may use them; nobody else.
+const FILE_MODE: u32 = 0o640;
+/// The kernel maps an array only for those that may write it; that nobody does is due to its being frozen.
+const DEATHS_MODE: u32 = 0o660;
+const DIRECTORY_MODE: u32 = 0o750;
+
+/// What was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Proofs come before the memory of the dead goes; else after.
+    pub early: bool,
+}
+
+/// Loads the programs. They stay until [`unload`], or until the host reboots. Members of the group may use them; without
+/// one only root. Needs root, or `CAP_BPF`, `CAP_PERFMON`, `CAP_SYS_ADMIN` and `CAP_CHOWN`.
+pub fn load(group: Option<u32>) -> Result<Loaded, EbpfError> {
+    if Path::new(DIRECTORY).join(Pin::Register.name()).exists() {
+        return Err(EbpfError::Loaded);
+    }
+    let types =
+        fs::read(KERNEL_TYPES).map_err(|error| EbpfError::NoTypes { path: KERNEL_TYPES.into(), error })?;
+    let types = Types::read(&types).ok_or_else(|| EbpfError::NoTypes {
+        path: KERNEL_TYPES.into(),
+        error: io::Error::new(io::ErrorKind::InvalidData, "its format is not known"),
+    })?;
+    let programs = elf::programs(OBJECT).ok_or(EbpfError::Object)?;
+    let maps = make_maps()?;
+    let mut pins = Vec::new();
+    for program in programs {
+        let optional = program.section.starts_with("fentry/");
+        match place(program, &types, &maps) {
+            Ok(pin) => pins.push(pin),
+            // The tracepoint tells the same, if later.
+            Err(EbpfError::Program { .. }) if optional => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let early = pins.iter().any(|(pin, _)| *pin == Pin::TaskstatsExit);
+    let deaths = maps.into_iter().find(|(name, _)| *name == "deaths").ok_or(EbpfError::Object)?.1;
+    pins.push((Pin::Deaths, deaths));
+    // The one that processes look for comes last.
+    pins.sort_by_key(|(pin, _)| *pin == Pin::Register);
+    show(&pins, group).inspect_err(|_| {
+        // What is there of it is of no use; the first error is the one to tell.
+        let _ = unload();
+    })?;
+    Ok(Loaded { early })
+}
+
+/// Takes the programs out. `false` if there were none. Processes that are registered see it within a second.
+pub fn unload() -> Result<bool, EbpfError> {
+    let directory = Path::new(DIRECTORY);
+    if !directory.exists() {
+        return Ok(false);
+    }
+    let mut any = false;
+    for pin in Pin::ALL {
+        match fs::remove_file(directory.join(pin.name())) {
+            Ok(()) => any = true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(EbpfError::Kernel { doing: "take an eBPF program away", error }),
+        }
+    }
+    sys::unmount(c_path(directory)?.as_c_str())
+        .map_err(|error| EbpfError::Kernel { doing: "unmount the bpf file system", error })?;
+    match fs::remove_dir(directory) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(EbpfError::Kernel { doing: "remove the folder of the bpf file system", error })
+        }
+        _ => Ok(any),
+    }
+}
+
+fn make_maps() -> Result<HashMap<&'static str, OwnedFd>, EbpfError> {
+    let kernel = |error: io::Error| match error.raw_os_error() {
+        Some(libc::EPERM) => EbpfError::Denied { what: "load eBPF programs".into(), error },
+        _ => EbpfError::Kernel { doing: "make an eBPF map", error },
+    };
+    let make = |name, kind, bytes, flags| sys::create_map(name, kind, bytes, SLOTS, flags).map_err(kernel);
+    let deaths = make("deaths", sys::MAP_ARRAY, DEATH_BYTES, sys::MAPPABLE)?;
+    sys::freeze(deaths.as_fd()).map_err(kernel)?;
+    Ok(HashMap::from([
+        ("processes", make("processes", sys::MAP_HASH, PROCESS_BYTES, 0)?),
+        ("owners", make("owners", sys::MAP_ARRAY, 4, 0)?),
+        ("deaths", deaths),
+    ]))
+}
+
+/// Loads and attaches a program; what is to be pinned keeps it so.
+fn place(
+    mut program: Program<'_>,
+    types: &Types,
+    maps: &HashMap<&'static str, OwnedFd>,
+) -> Result<(Pin, OwnedFd), EbpfError> {
+    fill_in(&mut program, types, maps)?;
+    let (kind, target) = program.section.split_once('/').ok_or(EbpfError::Object)?;
+    let failed = |(error, verifier): (io::Error, String)| EbpfError::Program {
+        name: program.section.to_owned(),
+        error,
+        verifier,
+    };
+    let pin = Pin::ALL.into_iter().find(|pin| pin.name() == target).ok_or(EbpfError::Object)?;
+    let load = |kind, attach, flags| sys::load(target, kind, attach, flags, &program.code).map_err(failed);
+    match kind {
+        "syscall" => load(sys::SYSCALL, (0, 0), sys::SLEEPABLE).map(|fd| (pin, fd)),
+        "fentry" => {
+            let function = types.function(target).ok_or_else(|| {
+                let error = io::Error::new(io::ErrorKind::NotFound, "this kernel has no such function");
+                failed((error, String::new()))
+            })?;
+            let fd = load(sys::TRACING, (sys::FENTRY, function), 0)?;
+            let link = sys::attach(fd.as_fd(), None).map_err(|error| failed((error, String::new())))?;
+            Ok((pin, link))
+        }
+        "raw_tp" => {
+            let fd = load(sys::RAW_TRACEPOINT, (0, 0), 0)?;
+            let name = CString::new(target).map_err(|_| EbpfError::Object)?;
+            let link =
+                sys::attach(fd.as_fd(), Some(&name)).map_err(|error| failed((error, String::new())))?;
+            Ok((pin, link))
+        }
+        _ => Err(EbpfError::Object),
+    }
+}
+
+/// Gives each symbol its value: `map_NAME` a map, `STRUCT__MEMBER` an offset, `STRUCT__sizeof` a length.
+fn fill_in(
+    program: &mut Program<'_>,
+    types: &Types,
+    maps: &HashMap<&'static str, OwnedFd>,
+) -> Result<(), EbpfError> {
+    for (at, symbol) in &program.symbols {
+        let (value, is_map) = match symbol.strip_prefix("map_") {
+            Some(map) => (maps.get(map).map(|fd| fd.as_raw_fd() as u32), true),
+            None => {
+                let (structure, member) = symbol.split_once("__").ok_or(EbpfError::Object)?;
+                let found = match member {
+                    "sizeof" => types.size(structure),
+                    _ => types.offset(structure, member),
+                };
+                (found, false)
+            }
+        };
+        let value = value.ok_or_else(|| EbpfError::NoField { symbol: symbol.replace("__", ".") })?;
+        let instruction = program.code.get_mut(*at).ok_or(EbpfError::Object)?;
+        if is_map {
+            instruction[1] |= MAP_BY_FD;
+        }
+        instruction[4..].copy_from_slice(&value.to_le_bytes());
+    }
+    Ok(())
+}
+
+/// Mounts the file system and pins everything in it, with its rights.
+fn show(pins: &[(Pin, OwnedFd)], group: Option<u32>) -> Result<(), EbpfError> {
+    let directory = Path::new(DIRECTORY);
+    let kernel = |doing| move |error| EbpfError::Kernel { doing, error };
+    match fs::create_dir(directory) {
+        // Left by a loading that was killed; what is mounted there, if anything, is covered.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => made.map_err(kernel("make the folder of the bpf file system"))?,
+    }
+    sys::mount_bpf(c_path(directory)?.as_c_str()).map_err(kernel("mount a bpf file system"))?;
+    let give = |path: &Path, mode| {
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+        chown(path, None, group)
+    };
+    give(directory, DIRECTORY_MODE).map_err(kernel("set the rights of the bpf file system"))?;
+    for (pin, object) in pins {
+        let path = directory.join(pin.name());
+        sys::pin(object.as_fd(), c_path(&path)?.as_c_str()).map_err(kernel("pin an eBPF program"))?;
+        let mode = if *pin == Pin::Deaths { DEATHS_MODE } else { FILE_MODE };
+        give(&path, mode).map_err(kernel("set the rights of an eBPF program"))?;
+    }
+    // What others will do, once, so that a kernel that does not let them says so now.
+    Deaths::open().map(drop)
+}
+
+pub(super) fn c_path(path: &Path) -> Result<CString, EbpfError> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| EbpfError::Object)
+}
+
+/// The object, as it is and as the running kernel would take it.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_object_has_the_programs_and_asks_for_nothing_unknown() {
+        let programs = elf::programs(OBJECT).expect("it is read");
+        let mut sections: Vec<&str> = programs.iter().map(|program| program.section).collect();
+        sections.sort_unstable();
+        assert_eq!(
+            sections,
+            [
+                "fentry/taskstats_exit",
+                "raw_tp/sched_process_exit",
+                "raw_tp/signal_generate",
+                "syscall/register"
+            ]
+        );
+        for program in &programs {
+            assert!(!program.symbols.is_empty(), "{} has maps", program.section);
+            for (at, symbol) in &program.symbols {
+                assert_eq!(program.code[*at][0], 0x18, "{symbol} goes into a load of 64 bits");
+                assert!(symbol.starts_with("map_") || symbol.contains("__"), "{symbol}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_object_is_read_wherever_it_lies() {
+        let programs = elf::programs(OBJECT).expect("it is read");
+        for shift in 1..8 {
+            let moved = [&vec![0; shift], OBJECT].concat();
+            assert_eq!(elf::programs(&moved[shift..]).as_ref(), Some(&programs));
+        }
+    }
+
+    #[test]
+    fn what_is_no_object_is_refused() {
+        assert_eq!(elf::programs(b"\x7fELF"), None);
+        for length in (0..OBJECT.len()).step_by(97) {
+            assert_eq!(elf::programs(&OBJECT[..length]), None, "{length} bytes of it");
+        }
+    }
+}

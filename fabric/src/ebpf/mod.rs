@@ -1,0 +1,306 @@
+//! eBPF programs as the witness of a death, for hosts where the module of [`crate::deadbeat`] is not welcome.
+//!
+//! Root loads them once ([`load`]); whoever is in the group that was named then registers itself. They tell of a process
+//! in its slot of an array, which everybody maps for reading and nobody can write: first a *dying* token, then a *dead*
+//! one. There is no datagram to be lost or forged, and nothing to wake a sleeper: who waits is woken by the robust futex,
+//! finds the proof in the array, and need not wait for the pidfd. What the programs do is in `kernel/bpf/deaths.bpf.c`.
+#![allow(unsafe_code)]
+
+mod btf;
+mod elf;
+mod load;
+mod sys;
+
+pub use load::{Loaded, load, unload};
+
+use crate::notice::Stage;
+use core::fmt;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+/// Where the programs are kept.
+pub const DIRECTORY: &str = "/run/obol-deaths";
+/// How many processes of a host can be registered at once.
+pub const SLOTS: u32 = 4096;
+/// Slots that are tried before giving up: with half of them taken, one try in two finds a free one.
+const TRIES: u32 = 64;
+
+/// `struct process` of the programs, which is what a registration hands over.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Process {
+    slot: u32,
+    reserved: u32,
+    dying: u64,
+    dead: u64,
+}
+
+const PROCESS_BYTES: u32 = size_of::<Process>() as u32;
+/// `struct death`: two words.
+const DEATH_WORDS: usize = 2;
+const DEATH_BYTES: u32 = (DEATH_WORDS * size_of::<u64>()) as u32;
+
+/// What has a name in [`DIRECTORY`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pin {
+    Deaths,
+    SignalGenerate,
+    SchedProcessExit,
+    TaskstatsExit,
+    Register,
+}
+
+impl Pin {
+    /// The one that processes look for goes first when all go.
+    const ALL: [Self; 5] =
+        [Self::Register, Self::Deaths, Self::SignalGenerate, Self::SchedProcessExit, Self::TaskstatsExit];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Deaths => "deaths",
+            Self::SignalGenerate => "signal_generate",
+            Self::SchedProcessExit => "sched_process_exit",
+            Self::TaskstatsExit => "taskstats_exit",
+            Self::Register => "register",
+        }
+    }
+
+    fn path(self) -> PathBuf {
+        Path::new(DIRECTORY).join(self.name())
+    }
+}
+
+/// Why eBPF programs are no witness.
+#[derive(Debug)]
+pub enum EbpfError {
+    /// They are not loaded.
+    Absent,
+    /// They are loaded already.
+    Loaded,
+    /// This user may not do that.
+    Denied {
+        /// What, as in "cannot ...".
+        what: OsString,
+        /// What the kernel says.
+        error: io::Error,
+    },
+    /// The kernel does not describe its types.
+    NoTypes {
+        /// Where it would.
+        path: PathBuf,
+        /// Why not.
+        error: io::Error,
+    },
+    /// The kernel has no such member of a structure.
+    NoField {
+        /// `structure.member`.
+        symbol: String,
+    },
+    /// The kernel refuses a program.
+    Program {
+        /// Which one.
+        name: String,
+        /// Why.
+        error: io::Error,
+        /// The last that its verifier says.
+        verifier: String,
+    },
+    /// The object in this program is damaged, or names what the loader does not know.
+    Object,
+    /// All slots that were tried are taken.
+    Full,
+    /// The kernel lacks or refuses something else.
+    Kernel {
+        /// What was tried, as in "cannot ...".
+        doing: &'static str,
+        /// Why not.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for EbpfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => {
+                write!(f, "{DIRECTORY} is not there; load the eBPF programs with `obol deaths load` as root")
+            }
+            Self::Loaded => {
+                write!(f, "the eBPF programs are loaded already; `obol deaths unload` takes them out")
+            }
+            Self::Denied { what, error } => write!(
+                f,
+                "cannot {}: {error}; run as root, or as a member of the group that was named to `obol deaths load`",
+                what.display()
+            ),
+            Self::NoTypes { path, error } => write!(
+                f,
+                "cannot read the kernel's types from {}: {error}; this needs a kernel with CONFIG_DEBUG_INFO_BTF",
+                path.display()
+            ),
+            Self::NoField { symbol } => {
+                write!(f, "this kernel has no {symbol}; use the module deadbeat (docs/kernel.md)")
+            }
+            Self::Program { name, error, verifier } => {
+                write!(f, "the kernel refuses the eBPF program {name}: {error}")?;
+                if !verifier.is_empty() {
+                    write!(f, " ({verifier})")?;
+                }
+                write!(f, "; use the module deadbeat (docs/kernel.md)")
+            }
+            Self::Object => write!(f, "the eBPF programs in this executable are damaged; install it anew"),
+            Self::Full => write!(f, "{SLOTS} processes of this host are registered, or nearly so"),
+            Self::Kernel { doing, error } => write!(f, "cannot {doing}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for EbpfError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Denied { error, .. }
+            | Self::NoTypes { error, .. }
+            | Self::Program { error, .. }
+            | Self::Kernel { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Opens a pinned object.
+fn open(pin: Pin) -> Result<OwnedFd, EbpfError> {
+    let path = pin.path();
+    let flags = if pin == Pin::Deaths { sys::READ_WRITE } else { sys::READ_ONLY };
+    sys::get(load::c_path(&path)?.as_c_str(), flags).map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT) => EbpfError::Absent,
+        Some(libc::EACCES | libc::EPERM) => {
+            let mut what = OsString::from("open ");
+            what.push(path);
+            EbpfError::Denied { what, error }
+        }
+        _ => EbpfError::Kernel { doing: "open an eBPF object", error },
+    })
+}
+
+/// What tells one loading from the next.
+fn identity() -> Option<(u64, u64)> {
+    fs::metadata(Pin::Register.path()).ok().map(|file| (file.dev(), file.ino()))
+}
+
+/// The array that tells deaths.
+#[derive(Debug)]
+pub struct Deaths {
+    words: NonNull<AtomicU64>,
+}
+
+// SAFETY: the mapping is read only, by atomic loads, and stays until this is dropped.
+unsafe impl Send for Deaths {}
+// SAFETY: as above.
+unsafe impl Sync for Deaths {}
+
+const MAPPED_BYTES: usize = SLOTS as usize * DEATH_BYTES as usize;
+
+impl Deaths {
+    fn open() -> Result<Self, EbpfError> {
+        let map = open(Pin::Deaths)?;
+        sys::map(map.as_fd(), MAPPED_BYTES)
+            .map(|words| Self { words: words.cast() })
+            .map_err(|error| EbpfError::Kernel { doing: "map the array of deaths", error })
+    }
+
+    /// The token that a slot shows at this stage; 0 if it was never used.
+    #[must_use]
+    #[inline]
+    pub fn token(&self, slot: u32, stage: Stage) -> u64 {
+        let word = match stage {
+            Stage::Dying => 0,
+            Stage::Dead => 1,
+        };
+        let index = (slot % SLOTS) as usize * DEATH_WORDS + word;
+        // SAFETY: the mapping holds `SLOTS` entries of so many words, aligned to a page; the kernel writes whole words.
+        unsafe { self.words.add(index).as_ref() }.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Deaths {
+    fn drop(&mut self) {
+        // SAFETY: made by mmap with this length, and nobody holds a part of it.
+        unsafe { libc::munmap(self.words.as_ptr().cast(), MAPPED_BYTES) };
+    }
+}
+
+/// What the kernel shows when this process dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tokens {
+    /// Where.
+    pub slot: u32,
+    /// A fatal signal was sent.
+    pub dying: u64,
+    /// No thread runs user code any more.
+    pub dead: u64,
+}
+
+/// The loaded programs.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    register: Arc<OwnedFd>,
+    deaths: Arc<Deaths>,
+    identity: (u64, u64),
+}
+
+impl Programs {
+    /// Opens them, if they are loaded and this user may use them.
+    pub fn open() -> Result<Self, EbpfError> {
+        let register = Arc::new(open(Pin::Register)?);
+        let deaths = Arc::new(Deaths::open()?);
+        let identity = identity().ok_or(EbpfError::Absent)?;
+        Ok(Self { register, deaths, identity })
+    }
+
+    /// Whether they were taken out, or loaded anew, since they were opened. They tell nothing then.
+    #[must_use]
+    pub fn are_gone(&self) -> bool {
+        identity() != Some(self.identity)
+    }
+
+    /// Where deaths are told.
+    #[must_use]
+    pub fn deaths(&self) -> &Arc<Deaths> {
+        &self.deaths
+    }
+
+    /// Registers the calling process until its death; whoever registers it first chooses the tokens. They must be random:
+    /// who can guess one can not forge a death, because nobody can write the array, but two processes that drew the same
+    /// could be taken for each other.
+    pub fn register(&self, dying: u64, dead: u64) -> Result<Tokens, EbpfError> {
+        for attempt in 0..TRIES {
+            // Tokens are random, so this is, too.
+            let slot = (dead as u32).wrapping_add(attempt.wrapping_mul(attempt)) % SLOTS;
+            let mut process = Process { slot, reserved: 0, dying, dead };
+            let result = sys::run(self.register.as_fd(), &mut process).map_err(|error| {
+                match error.raw_os_error() {
+                    Some(libc::EPERM) => EbpfError::Denied { what: "run an eBPF program".into(), error },
+                    _ => EbpfError::Kernel { doing: "run the eBPF program that registers", error },
+                }
+            })?;
+            match -result {
+                0 => {
+                    return Ok(Tokens { slot: process.slot, dying: process.dying, dead: process.dead });
+                }
+                libc::EBUSY | libc::EAGAIN => {}
+                code => {
+                    let error = io::Error::from_raw_os_error(code);
+                    return Err(EbpfError::Kernel { doing: "register this process", error });
+                }
+            }
+        }
+        Err(EbpfError::Full)
+    }
+}

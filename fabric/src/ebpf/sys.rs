@@ -1,0 +1,271 @@
+//! The commands of bpf(2) that are used, by the numbers and layouts of `linux/bpf.h`.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use zerocopy::{FromZeros, Immutable, IntoBytes};
+
+pub(super) const MAP_HASH: u32 = 1;
+pub(super) const MAP_ARRAY: u32 = 2;
+/// `BPF_F_MMAPABLE`.
+pub(super) const MAPPABLE: u32 = 1 << 10;
+/// `BPF_F_RDONLY`.
+pub(super) const READ_ONLY: u32 = 1 << 3;
+/// No flag of that kind.
+pub(super) const READ_WRITE: u32 = 0;
+pub(super) const RAW_TRACEPOINT: u32 = 17;
+pub(super) const TRACING: u32 = 26;
+pub(super) const SYSCALL: u32 = 31;
+/// `BPF_TRACE_FENTRY`.
+pub(super) const FENTRY: u32 = 24;
+/// `BPF_F_SLEEPABLE`, which a program of the type [`SYSCALL`] must be.
+pub(super) const SLEEPABLE: u32 = 1 << 4;
+/// What the verifier says goes here; it keeps the last of it.
+const LOG_BYTES: usize = 64 << 10;
+const NAME_BYTES: usize = 16;
+
+const MAP_CREATE: libc::c_int = 0;
+const PROG_LOAD: libc::c_int = 5;
+const OBJ_PIN: libc::c_int = 6;
+const OBJ_GET: libc::c_int = 7;
+const PROG_RUN: libc::c_int = 10;
+const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const MAP_FREEZE: libc::c_int = 22;
+
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct MapCreate {
+    kind: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+    inner: u32,
+    numa_node: u32,
+    name: [u8; NAME_BYTES],
+}
+
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct ProgLoad {
+    kind: u32,
+    instructions: u32,
+    code: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; NAME_BYTES],
+    interface: u32,
+    attach_type: u32,
+    btf: u32,
+    func_info_bytes: u32,
+    func_info: u64,
+    func_infos: u32,
+    line_info_bytes: u32,
+    line_info: u64,
+    line_infos: u32,
+    attach_to: u32,
+}
+
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct Object {
+    path: u64,
+    fd: u32,
+    flags: u32,
+}
+
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct Run {
+    fd: u32,
+    result: u32,
+    data_in_bytes: u32,
+    data_out_bytes: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    context_in_bytes: u32,
+    context_out_bytes: u32,
+    context_in: u64,
+    context_out: u64,
+}
+
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct RawTracepointOpen {
+    name: u64,
+    fd: u32,
+    reserved: u32,
+}
+
+#[derive(FromZeros, IntoBytes, Immutable)]
+#[repr(C)]
+struct MapFd {
+    fd: u32,
+}
+
+/// # Safety
+///
+/// `attributes` is what the kernel takes for this command, and each address in it is valid for what the command does.
+unsafe fn bpf<A: IntoBytes + Immutable>(command: libc::c_int, attributes: &mut A) -> io::Result<i32> {
+    // SAFETY: the pointer and length are those of `attributes`; the caller answers for what is in it.
+    let result = unsafe {
+        libc::syscall(libc::SYS_bpf, command, core::ptr::from_mut(attributes), size_of::<A>() as libc::c_uint)
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
+}
+
+/// # Safety
+///
+/// As [`bpf`], of a command that makes a descriptor.
+unsafe fn bpf_fd<A: IntoBytes + Immutable>(command: libc::c_int, attributes: &mut A) -> io::Result<OwnedFd> {
+    // SAFETY: as the caller says; the kernel has just made the descriptor for us.
+    unsafe { bpf(command, attributes).map(|fd| OwnedFd::from_raw_fd(fd)) }
+}
+
+/// The kernel shows names of at most 15 letters.
+fn short(name: &str) -> [u8; NAME_BYTES] {
+    let mut short = [0; NAME_BYTES];
+    for (to, from) in short.iter_mut().zip(name.bytes().take(NAME_BYTES - 1)) {
+        *to = from;
+    }
+    short
+}
+
+fn raw(fd: BorrowedFd<'_>) -> u32 {
+    fd.as_raw_fd() as u32
+}
+
+/// A map with keys of four bytes.
+pub(super) fn create_map(
+    name: &str,
+    kind: u32,
+    value_bytes: u32,
+    entries: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
+    let mut wanted = MapCreate {
+        kind,
+        key_bytes: 4,
+        value_bytes,
+        entries,
+        flags,
+        inner: 0,
+        numa_node: 0,
+        name: short(name),
+    };
+    // SAFETY: no address is in it.
+    unsafe { bpf_fd(MAP_CREATE, &mut wanted) }
+}
+
+/// From now on no program of user space writes to the map.
+pub(super) fn freeze(map: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no address is in it.
+    unsafe { bpf(MAP_FREEZE, &mut MapFd { fd: raw(map) }) }.map(drop)
+}
+
+/// Loads a program. Where the verifier refuses it, the text is the last of what it says.
+pub(super) fn load(
+    name: &str,
+    kind: u32,
+    (attach_type, attach_to): (u32, u32),
+    flags: u32,
+    code: &[[u8; 8]],
+) -> Result<OwnedFd, (io::Error, String)> {
+    let mut log = vec![0u8; LOG_BYTES];
+    let mut wanted = ProgLoad::new_zeroed();
+    wanted.kind = kind;
+    wanted.instructions = code.len() as u32;
+    wanted.code = code.as_ptr() as u64;
+    wanted.license = c"GPL".as_ptr() as u64;
+    wanted.flags = flags;
+    wanted.name = short(name);
+    wanted.attach_type = attach_type;
+    wanted.attach_to = attach_to;
+    // SAFETY: `code` has so many instructions, and the licence ends with a zero.
+    let first = unsafe { bpf_fd(PROG_LOAD, &mut wanted) };
+    let Err(error) = first else { return first.map_err(|error| (error, String::new())) };
+    // Again, and this time it is to say why.
+    wanted.log_level = 1;
+    wanted.log_bytes = LOG_BYTES as u32;
+    wanted.log = log.as_mut_ptr() as u64;
+    // SAFETY: as above, and `log` has room for so many bytes.
+    if let Ok(fd) = unsafe { bpf_fd(PROG_LOAD, &mut wanted) } {
+        return Ok(fd);
+    }
+    let said = CStr::from_bytes_until_nul(&log).map(CStr::to_string_lossy).unwrap_or_default();
+    let lines: Vec<&str> = said.lines().collect();
+    Err((error, lines[lines.len().saturating_sub(4)..].join("; ")))
+}
+
+/// Attaches a program to the raw tracepoint of this name, or to what it was loaded for.
+pub(super) fn attach(program: BorrowedFd<'_>, tracepoint: Option<&CStr>) -> io::Result<OwnedFd> {
+    let name = tracepoint.map_or(0, |name| name.as_ptr() as u64);
+    // SAFETY: the name, if there is one, ends with a zero.
+    unsafe { bpf_fd(RAW_TRACEPOINT_OPEN, &mut RawTracepointOpen { name, fd: raw(program), reserved: 0 }) }
+}
+
+/// Gives an object a name in a bpf file system, which keeps it.
+pub(super) fn pin(object: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
+    let mut wanted = Object { path: path.as_ptr() as u64, fd: raw(object), flags: 0 };
+    // SAFETY: the path ends with a zero.
+    unsafe { bpf(OBJ_PIN, &mut wanted) }.map(drop)
+}
+
+/// Opens a pinned object; needs the rights on it that the flags tell.
+pub(super) fn get(path: &CStr, flags: u32) -> io::Result<OwnedFd> {
+    let mut wanted = Object { path: path.as_ptr() as u64, fd: 0, flags };
+    // SAFETY: the path ends with a zero.
+    unsafe { bpf_fd(OBJ_GET, &mut wanted) }
+}
+
+/// Runs a program of the type [`SYSCALL`] in this thread. Returns its result; it may change the context.
+pub(super) fn run<C: FromZeros + IntoBytes + zerocopy::FromBytes>(
+    program: BorrowedFd<'_>,
+    context: &mut C,
+) -> io::Result<i32> {
+    let mut wanted = Run::new_zeroed();
+    wanted.fd = raw(program);
+    wanted.context_in_bytes = size_of::<C>() as u32;
+    wanted.context_in = core::ptr::from_mut(context) as u64;
+    // SAFETY: the kernel reads the context, and writes it back; any bytes are valid for its type.
+    unsafe { bpf(PROG_RUN, &mut wanted) }?;
+    Ok(wanted.result as i32)
+}
+
+/// Mounts a bpf file system.
+pub(super) fn mount_bpf(at: &CStr) -> io::Result<()> {
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: all strings end with a zero; there are no options.
+    let result =
+        unsafe { libc::mount(c"bpf".as_ptr(), at.as_ptr(), c"bpf".as_ptr(), flags, core::ptr::null()) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Unmounts what is mounted there; that there is nothing is no fault.
+pub(super) fn unmount(at: &CStr) -> io::Result<()> {
+    // SAFETY: the path ends with a zero.
+    if unsafe { libc::umount2(at.as_ptr(), libc::MNT_DETACH) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::EINVAL) { Ok(()) } else { Err(error) }
+}
+
+/// A part of a map that can be mapped, for reading.
+pub(super) fn map(map: BorrowedFd<'_>, bytes: usize) -> io::Result<core::ptr::NonNull<u8>> {
+    // SAFETY: a fresh mapping, which touches no memory of ours.
+    let address = unsafe {
+        libc::mmap(core::ptr::null_mut(), bytes, libc::PROT_READ, libc::MAP_SHARED, map.as_raw_fd(), 0)
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    core::ptr::NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))
+}
