@@ -57,26 +57,37 @@ packages() {
     dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")
   done
   [ ${#missing[@]} = 0 ] && return
-  say "installing ${missing[*]}"
+  mkdir -p "$VM_CACHE"
+  local installing
+  exec {installing}>"$VM_CACHE/install.lock"
+  flock -w "$LOCK_SECONDS" "$installing" || die "somebody else holds $VM_CACHE/install.lock"
+  install_packages "${missing[@]}"
+  exec {installing}>&-
+}
+
+install_packages() {
+  say "installing $*"
   local apt=(-qq -y --no-remove --no-install-recommends -o "DPkg::Lock::Timeout=$LOCK_SECONDS")
   export DEBIAN_FRONTEND=noninteractive
-  mkdir -p "$VM_CACHE"
   local log=$VM_CACHE/install.log
-  if as_root apt-get "${apt[@]}" install "${missing[@]}" >"$log" 2>&1; then
+  if as_root apt-get "${apt[@]}" install "$@" >"$log" 2>&1; then
     return
   fi
   apt_private_update
   as_root env "VM_CACHE=$VM_CACHE" bash -c "$(declare -f apt_private); apt_private apt-get \"\$@\"" apt \
-    "${apt[@]}" -t bookworm-backports install "${missing[@]}" >>"$log" 2>&1 || {
+    "${apt[@]}" -t bookworm-backports install "$@" >>"$log" 2>&1 || {
     cat "$log" >&2
-    die "apt can not install ${missing[*]}; install them by hand"
+    die "apt can not install $*; install them by hand"
   }
 }
 
 # module LINE: the folder where deadbeat.ko was built for a kernel line, once in a run, with what the compiler said in
 # `log`. It is for reading.
 module() {
-  local dir=$VM_SHARED/module-$1 kernel
+  local dir=$VM_SHARED/module-$1 kernel lock
+  # Another stage may be building it.
+  exec {lock}>"$dir.lock"
+  flock "$lock"
   if [ ! -e "$dir/complete" ]; then
     packages gcc make
     kernel=$("$VM_HOME/kernel" "$1")
@@ -90,6 +101,7 @@ module() {
     touch "$dir/complete"
     say "the module is built for $(cat "$kernel/release")"
   fi
+  exec {lock}>&-
   echo "$dir"
 }
 
