@@ -23,7 +23,7 @@ use crate::shm::region::Region;
 use crate::shm::seats::Seats;
 use crate::shm::table::{Claim, Role};
 use crate::shm::watch::Watches;
-use crate::shm::witness::Witness;
+use crate::shm::witness::{self, Witness};
 use crate::shm::{clock, futex, reader};
 use crate::types::{Address, Incarnation, Name, Nanos, ViewId};
 use core::mem::offset_of;
@@ -82,6 +82,8 @@ pub(crate) struct Taken<'a> {
     pub(crate) sender: Sender,
     registration: Registration,
     me: Process,
+    /// Of its notices of death, for peers that can not read them when it is dead.
+    pub(crate) tokens: Option<[u64; 2]>,
 }
 
 impl<'a> Taken<'a> {
@@ -98,7 +100,7 @@ impl<'a> Taken<'a> {
         match prepared {
             Ok((region, registration)) => {
                 let sender = Sender { region: claim.region, generation: claim.generation };
-                Ok(Self { claim, region, sender, registration, me })
+                Ok(Self { claim, region, sender, registration, me, tokens: witness::draw() })
             }
             Err(error) => {
                 claim.give_back();
@@ -123,7 +125,15 @@ impl<'a> Taken<'a> {
     ) -> Endpoint<W> {
         let mut watches = Watches::new(self.sender);
         let ear = (watches.inbox(), Waker(self.region.clone()));
-        let witness = Witness::new(&self.region, address, cluster.nonce(), self.me, Some(ear), clock::now());
+        let witness = Witness::new(
+            &self.region,
+            address,
+            cluster.nonce(),
+            self.me,
+            self.tokens,
+            Some(ear),
+            clock::now(),
+        );
         watches.look_at(witness.deaths());
         self.claim.go_live();
         Endpoint {

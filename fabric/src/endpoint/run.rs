@@ -95,7 +95,8 @@ impl<W: Wire> Endpoint<W> {
         self.count(Counter::Loops, 1);
         let mut busy = self.complete(machine);
         self.watches.check(self.wire.links(), now);
-        let (told, refused) = self.watches.take_counts();
+        let counts = [self.watches.take_counts(), self.wire.take_notice_counts()];
+        let (told, refused) = counts.iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
         if told | refused != 0 {
             self.count(Counter::KernelNotices, told);
             self.count(Counter::KernelNoticesRefused, refused);
@@ -116,7 +117,7 @@ impl<W: Wire> Endpoint<W> {
             while let Some(whom) = self.wire.came_home() {
                 self.watches.watch(whom, false, self.wire.links(), now);
             }
-            self.witness.tend(now);
+            self.witness.tend(now, |notice| self.wire.route_abroad(notice));
             self.watches.look_at(self.witness.deaths());
             self.seats.free();
         }

@@ -2,6 +2,7 @@
 //! them: the own region, seats, deaths of this host's processes, and the loop.
 
 use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
+use crate::deadbeat::VerbsGroup;
 use crate::shm::link::Links;
 use crate::types::{Address, Instant};
 
@@ -84,6 +85,16 @@ pub trait Wire {
     /// to be made anew. A coordinator that was watched before it started, for example.
     fn came_home(&mut self) -> Option<Address> {
         None
+    }
+    /// Where the kernel is to send a notice of this process's death so that other hosts hear it, and the notice as it
+    /// travels. `None` where there is no such way, or not yet.
+    fn route_abroad(&self, notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
+        let _ = notice;
+        None
+    }
+    /// Notices from kernels of other hosts that were believed, and those that were not, since the last call.
+    fn take_notice_counts(&mut self) -> (u64, u64) {
+        (0, 0)
     }
     /// News of a process of another host.
     fn death(&mut self) -> Option<(Address, Evidence)>;

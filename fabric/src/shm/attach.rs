@@ -16,7 +16,7 @@ use crate::shm::occupancy::{Occupancy, Phase};
 use crate::shm::process::Process;
 use crate::shm::region::Region;
 use crate::shm::seats::{Answer, JOIN, LEAVE, Request};
-use crate::shm::witness::Witness;
+use crate::shm::witness::{self, Witness};
 use crate::shm::{clock, futex};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos};
 use core::mem::offset_of;
@@ -292,7 +292,7 @@ impl Presence {
     fn begin(cluster: u64, region: &Region, who: Address, me: Process) -> Result<Self, ShmError> {
         let seat = who.seat;
         let registration = death::register(region, seat)?;
-        let witness = Witness::new(region, who, cluster, me, None, clock::now());
+        let witness = Witness::new(region, who, cluster, me, witness::draw(), None, clock::now());
         let state = region.seat_word(seat, offset_of!(Seat, state));
         state.store(Occupancy::word(Phase::Live, me), Ordering::Release);
         Ok(Self { region: region.clone(), seat, asked: clock::now(), witness, _registration: registration })
@@ -308,7 +308,7 @@ impl Presence {
         let asks = Request::of(found);
         let answer = Answer::of(futex::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
         let now = clock::now();
-        self.witness.tend(now);
+        self.witness.tend(now, |_| None);
         if asks.kind != 0 && answer.sequence != asks.sequence && now.since(self.asked) >= ASK_EVERY {
             let again = Request { rings: asks.rings.wrapping_add(1), ..asks };
             // Another thread may ask something else meanwhile, which rings by itself.

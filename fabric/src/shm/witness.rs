@@ -4,14 +4,14 @@
 //! Nothing depends on it: the words of [`crate::shm::death`] and pidfds tell every death, with or without them.
 #![cfg_attr(test, allow(unsafe_code))]
 
-use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup};
+use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
 use crate::ebpf::{Deaths, EbpfError, Programs, Tokens};
 use crate::layout::Seat;
-use crate::notice::{Detection, Notice, Stage};
+use crate::notice::{Detection, NOTICE_BYTES, Notice, Stage};
 use crate::shm::Waker;
 use crate::shm::cluster;
 use crate::shm::hearing::{self, Hearing, Inbox};
-use crate::shm::process::Process;
+use crate::shm::process::{Held, Process};
 use crate::shm::region::Region;
 use crate::types::{Address, Instant, Nanos};
 use core::mem::offset_of;
@@ -55,13 +55,30 @@ impl Registered {
     }
 }
 
+/// Who tells other hosts: the module, or why not.
+struct Abroad {
+    group: VerbsGroup,
+    /// The registration goes first.
+    registered: Result<(Registration, Deadbeat), DeadbeatError>,
+}
+
+/// Tokens of a seat's notices. `None` from a kernel without random numbers.
+pub(crate) fn draw() -> Option<[u64; 2]> {
+    let token = || cluster::random().filter(|&token| token != 0);
+    Some([token()?, token()?])
+}
+
 /// One occupant's registration with the kernel.
 pub(crate) struct Witness {
     region: Region,
     who: Address,
     cluster: u64,
     me: Process,
+    /// Of dying and of being dead; the same for as long as the seat is held, so that peers that were told them once know
+    /// them whoever tells the death. `None` if the kernel gave no random numbers.
+    tokens: Option<[u64; 2]>,
     registered: Option<Registered>,
+    abroad: Option<Abroad>,
     /// Why there is none.
     refusal: Option<DeadbeatError>,
     /// For a process that watches others.
@@ -83,14 +100,24 @@ impl Witness {
         who: Address,
         cluster: u64,
         me: Process,
+        tokens: Option<[u64; 2]>,
         ear: Option<(Arc<Inbox>, Waker)>,
         now: Instant,
     ) -> Self {
         let ear = ear.map(|(inbox, waker)| Ear { inbox, waker, hearing: None });
-        let region = region.clone();
-        let mut new =
-            Self { region, who, cluster, me, registered: None, refusal: None, ear, tended: Instant::ZERO };
-        new.tend(now);
+        let mut new = Self {
+            region: region.clone(),
+            who,
+            cluster,
+            me,
+            tokens,
+            registered: None,
+            abroad: None,
+            refusal: None,
+            ear,
+            tended: Instant::ZERO,
+        };
+        new.tend(now, |_| None);
         new
     }
 
@@ -99,9 +126,10 @@ impl Witness {
         self.registered.as_ref().map_or(Detection::FutexPidfd, Registered::detection)
     }
 
-    /// Why it is neither the module nor a program.
+    /// Why it is neither the module nor a program, or why the module does not tell other hosts.
     pub(crate) fn refusal(&self) -> Option<&DeadbeatError> {
-        self.refusal.as_ref()
+        let abroad = self.abroad.as_ref().and_then(|abroad| abroad.registered.as_ref().err());
+        self.refusal.as_ref().or(abroad)
     }
 
     /// Where the eBPF programs tell deaths, if this process uses them.
@@ -114,7 +142,9 @@ impl Witness {
 
     /// Lets go of who wants to go, and takes hold of the module, or else of the programs, when they are there. To be
     /// called often; costs a few system calls in [`TEND_EVERY`].
-    pub(crate) fn tend(&mut self, now: Instant) {
+    ///
+    /// `route` tells where a notice goes to other hosts, and how it travels; `None` as long as that is not known.
+    pub(crate) fn tend(&mut self, now: Instant, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
         if self.tended != Instant::ZERO && now.since(self.tended) < TEND_EVERY {
             return;
         }
@@ -128,7 +158,7 @@ impl Witness {
                 Err(refusal) if self.registered.is_none() => match self.register_with_programs() {
                     Ok(registered) => self.take(registered),
                     Err(refusal_too) => {
-                        self.forget_tokens();
+                        self.write_tokens([0; 2]);
                         let told = matches!(refusal_too, DeadbeatError::Ebpf(EbpfError::Absent));
                         self.refusal = Some(if told { refusal } else { refusal_too });
                     }
@@ -136,13 +166,14 @@ impl Witness {
                 // The attempt may have written tokens of its own, which nobody will send.
                 Err(_) => {
                     if let Some(Registered::Ebpf { tokens, .. }) = self.registered {
-                        self.write_tokens(tokens);
+                        self.write_tokens([tokens.dying, tokens.dead]);
                     }
                 }
             }
         }
         if matches!(self.registered, Some(Registered::Module { .. })) {
             self.listen();
+            self.tell_abroad(route);
         }
     }
 
@@ -153,16 +184,16 @@ impl Witness {
         self.show(word);
     }
 
-    fn draw() -> Result<u64, DeadbeatError> {
-        cluster::random()
-            .filter(|&token| token != 0)
-            .ok_or_else(|| DeadbeatError::Kernel { doing: "draw a token", error: io::Error::last_os_error() })
+    fn tokens(&self) -> Result<[u64; 2], DeadbeatError> {
+        let none = || io::Error::new(io::ErrorKind::Unsupported, "the kernel has no random numbers");
+        self.tokens.ok_or_else(|| DeadbeatError::Kernel { doing: "draw a token", error: none() })
     }
 
     fn register_with_programs(&self) -> Result<Registered, DeadbeatError> {
         let programs = Programs::open().map_err(DeadbeatError::Ebpf)?;
-        let tokens = programs.register(Self::draw()?, Self::draw()?).map_err(DeadbeatError::Ebpf)?;
-        self.write_tokens(tokens);
+        let [dying, dead] = self.tokens()?;
+        let tokens = programs.register(dying, dead).map_err(DeadbeatError::Ebpf)?;
+        self.write_tokens([tokens.dying, tokens.dead]);
         Ok(Registered::Ebpf { programs, tokens })
     }
 
@@ -175,17 +206,39 @@ impl Witness {
             hops: 1,
         };
         device.configure(&Destinations { udp: Some(udp), verbs: None })?;
-        let me =
-            self.me.hold().map_err(|error| DeadbeatError::Kernel { doing: "hold this process", error })?;
-        let mut notices = [[0; crate::notice::NOTICE_BYTES]; 2];
-        for (stage, notice) in [Stage::Dying, Stage::Dead].into_iter().zip(&mut notices) {
-            let token = Self::draw()?;
-            *notice = Notice { cluster: self.cluster, who: self.who, stage, token }.encode();
-            // Watchers know the token before the kernel may send it.
-            self.region.token(self.who.seat, stage).store(token, Ordering::Release);
-        }
-        let registration = device.register(me.as_fd(), &notices[0], &notices[1])?;
+        let tokens = self.tokens()?;
+        // Watchers know the tokens before the kernel may send them.
+        self.write_tokens(tokens);
+        let [dying, dead] = self.notices(tokens);
+        let registration = device.register(self.hold()?.as_fd(), &dying, &dead)?;
         Ok(Registered::Module { _registration: registration, device })
+    }
+
+    fn hold(&self) -> Result<Held, DeadbeatError> {
+        self.me.hold().map_err(|error| DeadbeatError::Kernel { doing: "hold this process", error })
+    }
+
+    fn notices(&self, tokens: [u64; 2]) -> [[u8; NOTICE_BYTES]; 2] {
+        let [dying, dead] = tokens;
+        let of = |stage, token| Notice { cluster: self.cluster, who: self.who, stage, token }.encode();
+        [of(Stage::Dying, dying), of(Stage::Dead, dead)]
+    }
+
+    /// Has the module tell other hosts, too, once it is known where to.
+    fn tell_abroad(&mut self, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
+        let Some(notices) = self.tokens.map(|tokens| self.notices(tokens)) else { return };
+        let [Some((group, dying)), Some((_, dead))] = notices.map(|notice| route(&notice)) else { return };
+        if self.abroad.as_ref().is_some_and(|abroad| abroad.group == group) {
+            return;
+        }
+        let register = || {
+            let device = Deadbeat::open()?;
+            device.configure(&Destinations { udp: None, verbs: Some(group.clone()) })?;
+            let registration = device.register(self.hold()?.as_fd(), &dying, &dead)?;
+            Ok((registration, device))
+        };
+        let registered = register();
+        self.abroad = Some(Abroad { group, registered });
     }
 
     /// Starts to listen, or again when the network has gone meanwhile.
@@ -210,17 +263,13 @@ impl Witness {
         }
         self.show(Detection::FutexPidfd.word(0));
         self.registered = None;
-        self.forget_tokens();
+        self.abroad = None;
+        self.write_tokens([0; 2]);
     }
 
-    fn write_tokens(&self, tokens: Tokens) {
-        self.region.token(self.who.seat, Stage::Dying).store(tokens.dying, Ordering::Release);
-        self.region.token(self.who.seat, Stage::Dead).store(tokens.dead, Ordering::Release);
-    }
-
-    fn forget_tokens(&self) {
-        for stage in [Stage::Dying, Stage::Dead] {
-            self.region.token(self.who.seat, stage).store(0, Ordering::Release);
+    fn write_tokens(&self, tokens: [u64; 2]) {
+        for (stage, token) in [Stage::Dying, Stage::Dead].into_iter().zip(tokens) {
+            self.region.token(self.who.seat, stage).store(token, Ordering::Release);
         }
     }
 

@@ -21,6 +21,7 @@ use super::sys::{
     RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, RDMA_PS_TCP, RDMA_PS_UDP,
     ibv_ah_attr, ibv_qp_attr, rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
+use crate::deadbeat::VerbsGroup;
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr::{NonNull, null_mut};
@@ -189,6 +190,26 @@ impl Joined {
         domain: &Arc<super::context::ProtectionDomain>,
     ) -> Result<super::pair::AddressHandle, VerbsError> {
         super::pair::AddressHandle::from_raw_path(domain, self.path)
+    }
+
+    /// The group as the kernel module deadbeat wants it, on the port that has joined it.
+    #[must_use]
+    pub fn destination(&self, device: &str, port: u8) -> VerbsGroup {
+        let path = &self.path;
+        VerbsGroup {
+            device: device.to_owned(),
+            port: port.into(),
+            gid_index: path.grh.sgid_index.into(),
+            group: self.group.0.into(),
+            qkey: self.qkey,
+            lid: self.lid,
+            pkey_index: 0,
+            flow_label: path.grh.flow_label,
+            service_level: path.sl,
+            static_rate: path.static_rate,
+            traffic_class: path.grh.traffic_class,
+            hop_limit: path.grh.hop_limit,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::pair::{AddressHandle, Kind, QueuePair, Retry, Size};
 use super::queue::CompletionQueue;
 use super::registration::Rights;
 use super::wake::Wake;
+use crate::deadbeat::VerbsGroup;
 use crate::layout::PROPOSERS_MAX;
 use crate::shm::region::Region;
 use crate::types::{Address, Nanos};
@@ -68,7 +69,7 @@ pub(crate) enum News {
     /// A connection was let go of: the device has forgotten all that was posted on it.
     Buried { attempt: u64 },
     /// The port is in a group.
-    Group { index: usize, handle: AddressHandle, number: u32, qkey: u32 },
+    Group { index: usize, handle: AddressHandle, number: u32, qkey: u32, place: VerbsGroup },
     /// The port is not in a group (any more).
     GroupLost { index: usize, error: String },
 }
@@ -85,6 +86,8 @@ pub(crate) struct Own {
     pub(crate) qkey: u32,
     /// Bits of the groups that it is a member of.
     pub(crate) groups: u32,
+    /// Of its notices of death.
+    pub(crate) tokens: [u64; 2],
 }
 
 /// Where a connection that this process asked for stands.
@@ -475,6 +478,7 @@ impl Connector {
             lid: self.nic.choice().port_facts.lid,
             queue_pair: own.datagrams.number(),
             qkey: own.qkey,
+            tokens: own.tokens,
         };
         let data = welcome.encode();
         id.accept(&pair, &Offer { reads: self.reads, retries: self.retry.count, data: &data })?;
@@ -489,7 +493,9 @@ impl Connector {
         let attached = if hears { own.datagrams.attach(joined.group, joined.lid) } else { Ok(()) };
         match attached.and_then(|()| joined.handle(self.nic.domain())) {
             Ok(handle) => {
-                self.tell(News::Group { index, handle, number: joined.number, qkey: joined.qkey });
+                let choice = self.nic.choice();
+                let place = joined.destination(&choice.device, choice.port);
+                self.tell(News::Group { index, handle, number: joined.number, qkey: joined.qkey, place });
             }
             Err(error) => self.tell(News::GroupLost { index, error: error.to_string() }),
         }

@@ -264,6 +264,7 @@ impl Rdma {
             datagrams: Arc::clone(datagrams.pair()),
             qkey: RDMA_UDP_QKEY,
             groups: owner.groups,
+            tokens: taken.tokens.unwrap_or_default(),
         };
         connector.serve(own_side, config.groups)?;
         let bytes_max = (layout.view_bytes()).max(limits.value_bytes) as usize;

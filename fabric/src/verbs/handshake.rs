@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// `obol` and the version of what follows. The first four bytes say that this is ours at all.
 const MAGIC: u32 = u32::from_le_bytes(*b"obol");
 /// Changes whenever an older peer would misread, on the wire or in a region.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// What tells one cluster from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub(crate) struct Welcome {
     pub(crate) lid: u16,
     pub(crate) queue_pair: u32,
     pub(crate) qkey: u32,
+    /// By which a notice of its death is believed, see [`crate::notice`]: of dying, and of being dead; 0 for none.
+    pub(crate) tokens: [u64; 2],
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -105,6 +107,7 @@ struct RawWelcome {
     generation: u32,
     queue_pair: u32,
     qkey: u32,
+    tokens: [u64; 2],
 }
 
 /// Why a process does not let another one in.
@@ -229,6 +232,7 @@ impl Welcome {
             generation: self.generation,
             queue_pair: self.queue_pair,
             qkey: self.qkey,
+            tokens: self.tokens,
         };
         raw.as_bytes().to_vec()
     }
@@ -244,6 +248,7 @@ impl Welcome {
             lid: raw.lid,
             queue_pair: raw.queue_pair,
             qkey: raw.qkey,
+            tokens: raw.tokens,
         })
     }
 }
@@ -299,7 +304,7 @@ mod tests {
         assert_eq!(Hello::decode(&padded(hello.encode(), REQUEST_BYTES_MAX)), Some(Ok(hello)));
         let gid = Gid([3; 16]);
         let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
-        let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7 };
+        let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7, tokens: [8, 9] };
         assert_eq!(Welcome::decode(&padded(welcome.encode(), ACCEPT_BYTES_MAX)), Some(welcome));
         let all = [
             Refusal::Version { theirs: VERSION },

@@ -1,9 +1,11 @@
 //! Watches on processes of other hosts. A link that breaks is a suspicion; that a region has a later owner is a proof,
-//! because it was given out only after the earlier one was proved dead or had let go.
+//! because it was given out only after the earlier one was proved dead or had let go. Where the module deadbeat is, the
+//! other host's kernel tells both by a datagram, which is believed by the token that the peer gave when it was met.
 
 use crate::contract::Evidence;
+use crate::notice::{Notice, Stage};
 use crate::types::Address;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 #[derive(Debug)]
 struct Watch {
@@ -19,6 +21,10 @@ struct Watch {
 pub(super) struct Watches {
     all: Vec<Watch>,
     events: VecDeque<(Address, Evidence)>,
+    /// By region: the owner that was met last, and the tokens of its notices.
+    tokens: HashMap<u32, (u32, [u64; 2])>,
+    /// Notices that were believed, and those that were not, since [`Watches::take_counts`].
+    counts: (u64, u64),
 }
 
 const fn is_later(generation: u32, than: u32) -> bool {
@@ -88,9 +94,10 @@ impl Watches {
         }
     }
 
-    /// As [`Watches::replaced`], and that owner answers.
-    pub(super) fn met(&mut self, region: u32, known: u32, generation: u32) {
+    /// As [`Watches::replaced`], and that owner answers, and has given the tokens of its notices.
+    pub(super) fn met(&mut self, region: u32, known: u32, generation: u32, tokens: [u64; 2]) {
         self.replaced(region, known, generation);
+        self.tokens.insert(region, (generation, tokens));
         for watch in self.all.iter_mut().filter(|watch| watch.whom.region == region) {
             if watch.generation == 0 {
                 watch.generation = generation;
@@ -100,6 +107,33 @@ impl Watches {
                 watch.suspected = false;
             }
         }
+    }
+
+    /// A kernel tells a death. Not believed unless the process that it names drew the token.
+    pub(super) fn hear(&mut self, notice: &Notice) {
+        let Notice { who, stage, token, .. } = *notice;
+        let Some((generation, [dying, dead])) = self.tokens.get(&who.region).copied() else { return };
+        let drawn = match stage {
+            Stage::Dying => dying,
+            Stage::Dead => dead,
+        };
+        if who.seat != 0 || who.generation != generation || token != drawn {
+            self.counts.1 += 1;
+            return;
+        }
+        self.counts.0 += 1;
+        let of = |watch: &&mut Watch| watch.whom.region == who.region && watch.generation == generation;
+        for watch in self.all.iter_mut().filter(of) {
+            match stage {
+                Stage::Dying => watch.suspect(&mut self.events),
+                Stage::Dead => watch.prove(&mut self.events),
+            }
+        }
+    }
+
+    /// Notices that were believed, and those that were not, since the last call.
+    pub(super) fn take_counts(&mut self) -> (u64, u64) {
+        core::mem::take(&mut self.counts)
     }
 
     pub(super) fn next(&mut self) -> Option<(Address, Evidence)> {
@@ -137,7 +171,7 @@ mod tests {
         watches.suspect(40);
         watches.suspect(41);
         assert_eq!(events(&mut watches), [Evidence::Suspicion]);
-        watches.met(40, 0, 3);
+        watches.met(40, 0, 3, [0; 2]);
         watches.suspect(40);
         assert_eq!(events(&mut watches), [Evidence::Suspicion]);
     }
@@ -147,11 +181,11 @@ mod tests {
         let mut watches = Watches::default();
         let anybody = Address::region(1);
         watches.add(anybody, 0, true);
-        watches.met(1, 0, 7);
+        watches.met(1, 0, 7, [0; 2]);
         assert!(events(&mut watches).is_empty(), "the first that is met is the one that is meant");
-        watches.met(1, 7, 8);
+        watches.met(1, 7, 8, [0; 2]);
         assert_eq!(events(&mut watches), [Evidence::Suspicion, Evidence::Proof]);
-        watches.met(1, 8, 9);
+        watches.met(1, 8, 9, [0; 2]);
         assert!(events(&mut watches).is_empty(), "told once");
         let early = Address { generation: 5, ..Address::region(1) };
         watches.add(early, 9, true);
@@ -173,10 +207,50 @@ mod tests {
         let whom = Address::region(2);
         watches.add(whom, 0, false);
         assert_eq!(watches.next(), Some((whom, Evidence::Suspicion)));
-        watches.met(2, 0, 1);
+        watches.met(2, 0, 1, [0; 2]);
         watches.suspect(2);
         watches.remove(whom);
         assert_eq!(watches.next(), None);
         assert_eq!(watches.unproved(0), None);
+    }
+
+    #[test]
+    fn a_notice_is_believed_iff_its_process_gave_the_token() {
+        let mut watches = Watches::default();
+        let whom = Address { generation: 3, ..Address::region(40) };
+        watches.add(whom, 0, true);
+        let notice = |stage, token| Notice { cluster: 1, who: whom, stage, token };
+        watches.hear(&notice(Stage::Dead, 6));
+        assert!(events(&mut watches).is_empty(), "nobody was met");
+        watches.met(40, 0, 3, [5, 6]);
+        for (stage, token) in [(Stage::Dead, 5), (Stage::Dying, 6), (Stage::Dead, 7)] {
+            watches.hear(&notice(stage, token));
+        }
+        let later = Address { generation: 4, ..whom };
+        watches.hear(&Notice { who: later, ..notice(Stage::Dead, 6) });
+        watches.hear(&Notice { who: Address { seat: 1, ..whom }, ..notice(Stage::Dead, 6) });
+        assert!(events(&mut watches).is_empty());
+        assert_eq!(watches.take_counts(), (0, 5));
+        watches.hear(&notice(Stage::Dying, 5));
+        assert_eq!(events(&mut watches), [Evidence::Suspicion]);
+        watches.hear(&notice(Stage::Dead, 6));
+        watches.hear(&notice(Stage::Dead, 6));
+        assert_eq!(events(&mut watches), [Evidence::Proof]);
+        assert_eq!(watches.take_counts(), (3, 0));
+    }
+
+    #[test]
+    fn a_late_notice_is_not_the_successors() {
+        let mut watches = Watches::default();
+        watches.add(Address::region(1), 0, true);
+        watches.met(1, 0, 3, [5, 6]);
+        watches.met(1, 3, 4, [7, 8]);
+        assert_eq!(events(&mut watches), [Evidence::Suspicion, Evidence::Proof]);
+        let mut second = Watches::default();
+        second.add(Address { generation: 4, ..Address::region(1) }, 4, true);
+        second.met(1, 4, 4, [7, 8]);
+        let who = Address { generation: 3, ..Address::region(1) };
+        second.hear(&Notice { cluster: 1, who, stage: Stage::Dead, token: 6 });
+        assert!(events(&mut second).is_empty());
     }
 }

@@ -20,8 +20,10 @@ use super::registration::Rights;
 use super::threads::Threads;
 use super::watch::Watches;
 use crate::contract::{Evidence, LinkError, Remote, Token};
+use crate::deadbeat::VerbsGroup;
 use crate::endpoint::wire::{Done, Heard, Wire};
 use crate::layout::Layout;
+use crate::notice::Notice;
 use crate::shm::clock;
 use crate::shm::link::Links;
 use crate::shm::table::{PER_HOST, REGIONS};
@@ -41,6 +43,13 @@ struct Group {
     handle: AddressHandle,
     number: u32,
     qkey: u32,
+    /// The same for the kernel module deadbeat.
+    place: VerbsGroup,
+}
+
+impl Group {
+    /// The index of [`crate::Group::Everyone`].
+    const EVERYONE: usize = crate::Group::Everyone.bit().trailing_zeros() as usize;
 }
 
 /// An endpoint's access to an RDMA device.
@@ -307,9 +316,9 @@ impl Rdma {
                         self.feed();
                     }
                 }
-                News::Group { index, handle, number, qkey } => {
+                News::Group { index, handle, number, qkey, place } => {
                     if let Some(group) = self.groups.0.get_mut(index) {
-                        *group = Some(Group { handle, number, qkey });
+                        *group = Some(Group { handle, number, qkey, place });
                         self.groups.1[index] = None;
                     }
                 }
@@ -341,7 +350,7 @@ impl Rdma {
         };
         let known = link.generation;
         link.up(attempt, pair, welcome, handle);
-        self.watches.met(region, known, welcome.generation);
+        self.watches.met(region, known, welcome.generation, welcome.tokens);
         self.pump(region);
     }
 
@@ -467,7 +476,22 @@ impl Wire for Rdma {
     }
 
     fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard {
-        self.datagrams.hear(bytes)
+        loop {
+            let heard = self.datagrams.hear(bytes);
+            match Notice::decode(bytes) {
+                Some(notice) if matches!(heard, Heard::Datagram(_)) => self.watches.hear(&notice),
+                _ => return heard,
+            }
+        }
+    }
+
+    fn route_abroad(&self, notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
+        let group = self.groups.0.get(Group::EVERYONE)?.as_ref()?;
+        Some((group.place.clone(), self.datagrams.framed(notice)))
+    }
+
+    fn take_notice_counts(&mut self) -> (u64, u64) {
+        self.watches.take_counts()
     }
 
     fn has_datagrams(&mut self) -> bool {

@@ -15,19 +15,19 @@ fn child() {
 }
 
 /// Two hosts, coordinator 1 here on the first, coordinator 2 as a process of its own on the second.
-struct Two {
+pub(crate) struct Two {
     plan: Plan,
     roots: [Root; 2],
     clusters: [Cluster; 2],
-    me: Endpoint,
-    probe: Probe,
-    peer: Option<Child>,
+    pub(crate) me: Endpoint,
+    pub(crate) probe: Probe,
+    pub(crate) peer: Option<Child>,
 }
 
-const TWO: Address = Address::region(2);
+pub(crate) const TWO: Address = Address::region(2);
 
 impl Two {
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let plan = Plan::new()?;
         let roots = [Root::new(), Root::new()];
         let clusters = [plan.host(&roots[0], 1), plan.host(&roots[1], 2)];

@@ -6,6 +6,7 @@
 mod cluster;
 mod connect;
 mod costs;
+mod deaths;
 mod device;
 mod links;
 #[path = "../support/mod.rs"]

@@ -1,5 +1,5 @@
 #!/bin/bash
-# verbs.sh TESTS OBOL - the tests of the RDMA backend and `obol fabric list`, on a soft-RoCE device.
+# verbs.sh TESTS OBOL MODULE - the tests of the RDMA backend and `obol fabric list`, on a soft-RoCE device.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$VM_GUEST/lib.sh"
@@ -57,3 +57,10 @@ until_true "the IPv4 GID of rxe0" gid_index rxe0
 
 step "tests"
 OBOL_VERBS=require ./tests --test-threads 1 --color never
+
+step "the kernel module tells deaths to other hosts"
+modprobe ib_core
+insmod "$3"
+OBOL_VERBS=require OBOL_DEADBEAT=require ./tests --test-threads 1 --color never deaths::
+cat /sys/kernel/debug/deadbeat/counters
+rmmod deadbeat

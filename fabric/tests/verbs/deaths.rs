@@ -1,0 +1,35 @@
+//! The module deadbeat tells deaths to other hosts.
+
+use crate::links::{TWO, Two};
+use crate::probe::until;
+use obol_fabric::deadbeat::Deadbeat;
+use obol_fabric::{Evidence, Fabric};
+
+/// Of the module; root can read them.
+const COUNTERS: &str = "/sys/kernel/debug/deadbeat/counters";
+/// Each process is registered for its own host and for the others.
+const REGISTRATIONS: u64 = 2;
+
+fn counter(name: &str) -> u64 {
+    let text = std::fs::read_to_string(COUNTERS).expect("root reads the module's counters");
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.and_then(|value| value.parse().ok()).expect("the module counts it")
+}
+
+#[test]
+fn the_kernel_of_another_host_proves_a_death_that_nobody_there_survives_to_tell() {
+    if let Err(error) = Deadbeat::open() {
+        assert_ne!(std::env::var("OBOL_DEADBEAT").as_deref(), Ok("require"), "{error}");
+        eprintln!("skipped: {error}");
+        return;
+    }
+    let before = counter("registered");
+    let Some(mut two) = Two::new() else { return };
+    two.me.watch(TWO);
+    until(&mut two.me, &mut two.probe, |_| counter("registered") >= before + 2 * REGISTRATIONS);
+    drop(two.peer.take());
+    // Nobody takes the region over, so a link that breaks would be a suspicion for ever.
+    until(&mut two.me, &mut two.probe, |probe| probe.deaths.len() == 2);
+    assert_eq!(two.probe.deaths, [(TWO, Evidence::Suspicion), (TWO, Evidence::Proof)]);
+    assert_eq!(counter("send_failed"), 0);
+}
