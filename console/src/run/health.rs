@@ -1,7 +1,7 @@
 //! The health command: what the program's process can not tell by being alive.
 
 use super::membership::Life;
-use super::program::{Kept, execute, tied};
+use super::program::{Environment, Kept, execute, tied};
 use super::{Happening, Run};
 use std::ffi::OsString;
 use std::io;
@@ -17,16 +17,18 @@ pub(super) struct Health {
     every: Duration,
     timeout: Duration,
     failures_max: u32,
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Health {
-    pub(super) fn of(options: &Run) -> Option<Self> {
+    pub(super) fn of(options: &Run, environment: &Environment) -> Option<Self> {
         let health = options.health.as_ref()?;
         Some(Self {
             words: super::program::words(health, options.shell),
             every: options.health_every,
             timeout: options.hook_timeout,
             failures_max: options.health_failures,
+            environment: environment.to_vec(),
         })
     }
 
@@ -66,7 +68,7 @@ impl Health {
 
     /// A command that can not be executed, or takes too long, does not succeed.
     fn is_healthy(&self, kept: &Kept) -> bool {
-        let status = tied(&self.words).and_then(|mut command| {
+        let status = tied(&self.words, &self.environment).and_then(|mut command| {
             command.stdin(Stdio::null()).stdout(Stdio::null());
             execute(&mut command, kept, self.timeout)
         });

@@ -2,7 +2,7 @@
 //! tell; of views that pile up meanwhile only the newest is told.
 
 use super::journal::{Journal, Told};
-use super::program::{Kept, code, execute, tied, words};
+use super::program::{Environment, Kept, code, execute, tied, words};
 use obol_fabric::{Incarnation, ViewId};
 use obol_membership::{Kind, View};
 use std::collections::VecDeque;
@@ -122,13 +122,9 @@ impl Shared {
         }
     }
 
-    fn execute(
-        &self,
-        hook: &OsStr,
-        environment: &[(&'static str, String)],
-    ) -> io::Result<Option<ExitStatus>> {
-        let mut command = tied(&words(hook, self.setup.by_shell))?;
-        command.envs(environment.iter().map(|(key, value)| (key, value))).stdin(Stdio::null());
+    fn execute(&self, hook: &OsStr, environment: &Environment) -> io::Result<Option<ExitStatus>> {
+        let mut command = tied(&words(hook, self.setup.by_shell), environment)?;
+        command.stdin(Stdio::null());
         execute(&mut command, &self.kept, self.setup.timeout)
     }
 }

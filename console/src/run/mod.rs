@@ -110,6 +110,7 @@ struct Supervisor<'a> {
     options: &'a Run,
     site: Arc<Site>,
     node: Name,
+    environment: Vec<(&'static str, String)>,
     kept: Arc<Kept>,
     journal: Arc<Journal>,
     hooks: Hooks,
@@ -127,21 +128,22 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode,
     pass_signals(tell.clone()).map_err(Failure::failed)?;
     let kept = Arc::new(Kept::default());
     let journal = Arc::new(Journal { name: options.name, json: options.json });
+    let environment = vec![
+        ("OBOL_CLUSTER", cluster.to_string()),
+        ("OBOL_ROOT", root.display().to_string()),
+        ("OBOL_NODE", node.to_string()),
+        ("OBOL_NAME", options.name.to_string()),
+    ];
     let setup = Setup {
         on_view: options.on_view.clone(),
         on_lost: options.on_lost.clone(),
         by_shell: options.shell,
         timeout: options.hook_timeout,
-        environment: vec![
-            ("OBOL_CLUSTER", cluster.to_string()),
-            ("OBOL_ROOT", root.display().to_string()),
-            ("OBOL_NODE", node.to_string()),
-            ("OBOL_NAME", options.name.to_string()),
-        ],
+        environment: environment.clone(),
     };
     let hooks = Hooks::start(setup, Arc::clone(&kept), Arc::clone(&journal)).map_err(Failure::failed)?;
     let mut supervisor =
-        Supervisor { options, site, node, kept, journal, hooks, tell, told, stopping: false };
+        Supervisor { options, site, node, environment, kept, journal, hooks, tell, told, stopping: false };
     let ended = supervisor.lives();
     supervisor.hooks.finish();
     ended.map(|status| ExitCode::from(program::code(status))).map_err(Failure::failed)
@@ -217,7 +219,7 @@ impl Supervisor<'_> {
     /// One life of the program.
     fn live(&mut self) -> io::Result<Ended> {
         let begun = Instant::now();
-        let mut program = Program::start(&self.options.words, &self.kept)?;
+        let mut program = Program::start(&self.options.words, &self.environment, &self.kept)?;
         self.journal.tell(&Told::Started { pid: program.process().pid });
         let life = match program.hold() {
             Ok(held) => Arc::new(Life {
@@ -231,7 +233,7 @@ impl Supervisor<'_> {
             Err(_) => return self.bury(&mut program, begun, Incarnation::NONE),
         };
         let mut threads = Vec::new();
-        if let Some(health) = health::Health::of(self.options) {
+        if let Some(health) = health::Health::of(self.options, &self.environment) {
             threads.push(health.start(Arc::clone(&life), Arc::clone(&self.kept), self.tell.clone())?);
         } else {
             threads.push(self.stand(&life)?);

@@ -22,11 +22,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long what it left behind has to end after SIGKILL.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What everything that `run` starts finds in its environment.
+pub(super) type Environment = [(&'static str, String)];
+
 /// A command that runs these words as a program which dies with this thread. By way of this very program, because what is
 /// to happen between `fork` and `exec` needs no code of its own then.
-pub(super) fn tied(words: &[OsString]) -> io::Result<Command> {
+pub(super) fn tied(words: &[OsString], environment: &Environment) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["run-tied", "--parent", &std::process::id().to_string(), "--"]).args(words);
+    command.envs(environment.iter().map(|(key, value)| (key, value)));
     Ok(command)
 }
 
@@ -52,8 +56,8 @@ pub(super) struct Program {
 
 impl Program {
     /// Starts it in a process group of its own, so that a terminal's Ctrl-C comes to it once, by way of `run`.
-    pub(super) fn start(words: &[OsString], kept: &Kept) -> io::Result<Self> {
-        let mut command = tied(words)?;
+    pub(super) fn start(words: &[OsString], environment: &Environment, kept: &Kept) -> io::Result<Self> {
+        let mut command = tied(words, environment)?;
         // A program in the background is stopped when it reads from a terminal.
         if io::stdin().is_terminal() {
             command.stdin(Stdio::null());
