@@ -11,6 +11,7 @@ mod drills;
 mod embedded;
 mod faults;
 mod frozen;
+mod kv;
 mod leftovers;
 mod life;
 mod run;

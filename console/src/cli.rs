@@ -128,13 +128,21 @@ pub(crate) enum Command {
         after_help = "The program is removed from the view when it dies, is frozen, or fails its health command. It is killed \
         before it could wake up in a role that another has taken. Signals and the exit code are passed on; at SIGTERM and \
         SIGINT the member leaves first. What the program leaves behind is killed.\n\
-        \nHooks find OBOL_NAME, OBOL_NODE, OBOL_CLUSTER, OBOL_INCARNATION, OBOL_VIEW and OBOL_MEMBERS (the apps of the view, \
-        oldest first) in their environment, and OBOL_LOST (why) when the membership is lost.\n\
+        \nThe program, its hooks and its health command find OBOL_NAME, OBOL_NODE, OBOL_CLUSTER and OBOL_ROOT in their \
+        environment; hooks also OBOL_INCARNATION, OBOL_VIEW and OBOL_MEMBERS (the apps of the view, oldest first), and \
+        OBOL_LOST (why) when the membership is lost.\n\
         \nTry:\n  obol run --name cache-1 --node node-1 --shell --on-view 'echo view $OBOL_VIEW: $OBOL_MEMBERS' -- sleep 60\n\
         \nExit codes: the program's, as a shell tells it: 128 and the signal, 126 not executable, 127 not found; \
         2 no such cluster or agent."
     )]
     Run(crate::run::Run),
+    /// A replicated cache on the cluster, whose clients hardly see a failover
+    #[command(subcommand)]
+    #[command(
+        after_help = "Try, while `obol up` runs:\n  obol kv server --name kv-1 &\n  obol kv server --name kv-2 &\n  \
+        obol kv put 1 hello && obol kill kv-1 && obol kv get 1\n  obol kv check --for 10s --kill-every 1s"
+    )]
+    Kv(crate::kv::Kv),
     /// Becomes a program that dies with `run`
     #[command(hide = true)]
     RunTied {

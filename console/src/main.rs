@@ -12,6 +12,7 @@ mod events;
 mod fabric;
 mod host;
 mod kill;
+mod kv;
 mod live;
 mod names;
 mod output;
@@ -59,6 +60,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Start(target) => kill::start(&root, cluster, &target.target),
         Command::Down => kill::down(&root, cluster),
         Command::Run(options) => run::run(&root, cluster, options),
+        Command::Kv(command) => kv::run(&root, cluster, command),
         Command::RunTied { parent, words } => run::become_program(*parent, words),
         Command::Drill(drill) => drill::run(&root, cluster, drill),
         Command::Bench(bench) => bench::run(bench),

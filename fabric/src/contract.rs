@@ -185,6 +185,11 @@ pub trait Fabric {
 
     /// Makes `page` the lease page of the own region. The fence word is not touched.
     fn publish_page(&mut self, page: &Page);
+    /// Whether `view` is active on the own lease page: page, fence and clock are read inside the call. (uKharon, Algorithm 2,
+    /// with the fence.) Without a page none ever is.
+    fn is_active(&self, _view: ViewId) -> bool {
+        false
+    }
     /// Makes these bytes the newest decided view of the own region, readable by peers and attached programs.
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]);
     /// Tells peers, beside the view, the latest base whose CLEAR this process knows.

@@ -260,6 +260,11 @@ impl<W: Wire> Fabric for Endpoint<W> {
         }
     }
 
+    #[inline]
+    fn is_active(&self, view: ViewId) -> bool {
+        page::active(self.region.page(), view, clock::now)
+    }
+
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]) {
         let fits = reader::publish_view(&self.region, &self.layout, id, bytes);
         debug_assert!(fits, "view {id} of {} bytes does not fit", bytes.len());

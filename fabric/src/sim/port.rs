@@ -91,6 +91,13 @@ impl Fabric for Port<'_> {
         self.core.mix(page.view.0 ^ page.end.0);
     }
 
+    fn is_active(&self, view: ViewId) -> bool {
+        let node = &self.core.nodes[self.me as usize];
+        page::active(page_words(self.memory(), self.core.layout.page()), view, || {
+            node.clock.local(self.core.now)
+        })
+    }
+
     /// # Panics
     ///
     /// If the view is longer than the layout's `value_bytes`: its maker should have refused it.

@@ -1,0 +1,442 @@
+//! The check of a running cache: every key has one writer, whose values rise. So an answer can be judged at once: it must
+//! not be older than what was known of the key before the GET was begun, nor newer than what its writer has begun.
+//! For registers with one writer that is linearizability, and it takes no memory however long it runs.
+
+use super::session::{Session, Work};
+use crate::cli::duration;
+use crate::output::{self, Failure};
+use clap::Args;
+use hdrhistogram::Histogram;
+use obol_fabric::shm::clock;
+use obol_fabric::sim::Rng;
+use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
+use obol_kv::{Client, Done, Operation, Status, VALUE_BYTES_MAX};
+use obol_profiles::Site;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Keys that each client writes.
+const KEYS_EACH: u64 = 16;
+/// How long the servers have to serve at first, and to be redundant again.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Between two looks at the servers.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How often servers look into their memory.
+const POLL_EVERY: &str = "20us";
+/// Durations are kept with three figures.
+const FIGURES: u8 = 3;
+
+/// What is checked.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// For how long
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "10s")]
+    time: Duration,
+    /// Servers; one that is killed is started again
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    servers: u32,
+    /// Clients, each a thread and a member
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    clients: u32,
+    /// Kill the primary so often, when its backup has everything
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    kill_every: Option<Duration>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// What everybody knows of a key.
+#[derive(Default)]
+struct Known {
+    /// The newest value that its writer has begun to write.
+    begun: AtomicU64,
+    /// The newest value that was answered, to its writer or to a reader.
+    shown: AtomicU64,
+}
+
+/// An operation that waits for its answer.
+enum Asked {
+    Put {
+        key: usize,
+        value: u64,
+    },
+    /// With what was shown of the key before.
+    Get {
+        key: usize,
+        shown: u64,
+    },
+}
+
+/// What a client has seen.
+#[derive(Default)]
+struct Tally {
+    gets: u64,
+    puts: u64,
+    wrong: u64,
+    /// The first of them.
+    wrong_told: Vec<String>,
+    /// From the last answer of one primary to the first one of the next, in nanoseconds.
+    failovers: Vec<u64>,
+    /// GET and PUT, in nanoseconds.
+    latencies: [Option<Histogram<u64>>; 2],
+}
+
+/// Wrong answers that are told; the others are counted.
+const WRONG_TOLD: usize = 10;
+
+struct Checker<'a> {
+    keys: &'a [Known],
+    own: std::ops::Range<usize>,
+    rng: Rng,
+    asked: BTreeMap<u64, (Asked, Instant)>,
+    /// The newest answer, and whose it was.
+    last: Option<(Instant, Incarnation)>,
+    tally: Tally,
+}
+
+/// A value as bytes: of different lengths, so that halves of two are told apart.
+fn bytes(value: u64) -> Box<[u8]> {
+    let len = 8 * (1 + value as usize % (VALUE_BYTES_MAX / 8));
+    value.to_le_bytes().into_iter().cycle().take(len).collect()
+}
+
+/// The value that these bytes are; `None` if nobody wrote them.
+fn value(found: &[u8]) -> Option<u64> {
+    let value = found.first_chunk().map(|word| u64::from_le_bytes(*word))?;
+    (found == &bytes(value)[..]).then_some(value)
+}
+
+impl Checker<'_> {
+    fn judge(&mut self, done: &Done, primary: Option<Incarnation>) {
+        let Some((asked, begun_at)) = self.asked.remove(&done.number) else { return };
+        let now = clock::now();
+        if let Some(primary) = primary {
+            if let Some((last, _)) = self.last.filter(|(_, whose)| *whose != primary) {
+                self.tally.failovers.push(now.since(last).0);
+            }
+            self.last = Some((now, primary));
+        }
+        let which = usize::from(matches!(asked, Asked::Put { .. }));
+        if let Some(latencies) = &mut self.tally.latencies[which] {
+            latencies.saturating_record(now.since(begun_at).0);
+        }
+        let wrong = match asked {
+            Asked::Put { key, value } => {
+                self.tally.puts += 1;
+                self.keys[key].shown.fetch_max(value, Ordering::SeqCst);
+                (done.status != Status::Done)
+                    .then(|| format!("a PUT of key {key} ended with {:?}", done.status))
+            }
+            Asked::Get { key, shown } => {
+                self.tally.gets += 1;
+                let found = if done.status == Status::Missing { Some(0) } else { value(&done.value) };
+                let begun = self.keys[key].begun.load(Ordering::SeqCst);
+                match found {
+                    None => Some(format!("a GET of key {key} found what nobody wrote")),
+                    Some(found) if found < shown || found > begun => Some(format!(
+                        "a GET of key {key} found {found}, but {shown} was shown before it and {begun} is the newest"
+                    )),
+                    Some(found) => {
+                        self.keys[key].shown.fetch_max(found, Ordering::SeqCst);
+                        None
+                    }
+                }
+            }
+        };
+        if let Some(wrong) = wrong {
+            self.tally.wrong += 1;
+            if self.tally.wrong_told.len() < WRONG_TOLD {
+                self.tally.wrong_told.push(wrong);
+            }
+        }
+    }
+
+    fn next(&mut self) -> (Operation, Asked) {
+        if self.rng.below(5) == 0 {
+            // Only this thread writes it, and numbers its values in the order in which it begins them.
+            let key = self.own.start + self.rng.below(KEYS_EACH) as usize;
+            let value = self.keys[key].begun.fetch_add(1, Ordering::SeqCst) + 1;
+            return (Operation::Put(key as u64, bytes(value)), Asked::Put { key, value });
+        }
+        let key = self.rng.below(self.keys.len() as u64) as usize;
+        let shown = self.keys[key].shown.load(Ordering::SeqCst);
+        (Operation::Get(key as u64), Asked::Get { key, shown })
+    }
+}
+
+impl Work for Checker<'_> {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        while let Some(done) = client.take() {
+            self.judge(&done, client.primary());
+        }
+        while !client.is_busy() {
+            let (operation, asked) = self.next();
+            let now = clock::now();
+            match client.begin(now, operation, endpoint) {
+                Ok(number) => drop(self.asked.insert(number, (asked, now))),
+                Err(_) => break,
+            }
+        }
+        false
+    }
+}
+
+/// A server that runs, and where it says that it stands.
+pub(super) struct Server {
+    child: Child,
+    standing: Arc<Mutex<(String, bool)>>,
+}
+
+impl Server {
+    pub(super) fn start(root: &Path, cluster: Name, number: u32, every: &str) -> std::io::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--root").arg(root).args([
+            "--cluster",
+            cluster.as_str(),
+            "kv",
+            "server",
+            "--json",
+            "--tied",
+        ]);
+        command.args(["--name", &format!("{}{number}", obol_kv::SERVER_PREFIX), "--poll-every", every]);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let standing = Arc::<Mutex<(String, bool)>>::default();
+        let told = Arc::clone(&standing);
+        let Some(out) = child.stdout.take() else { return Err(std::io::Error::other("no pipe")) };
+        std::thread::Builder::new().name("obol-told".to_owned()).spawn(move || {
+            for line in BufReader::new(out).lines().map_while(Result::ok) {
+                let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
+                let standing = line["standing"].as_str().unwrap_or_default().to_owned();
+                let redundant = line["redundant"] == true;
+                *told.lock().unwrap_or_else(PoisonError::into_inner) = (standing, redundant);
+            }
+        })?;
+        Ok(Self { child, standing })
+    }
+
+    /// Waits until it stands so, and redundantly if that is wanted.
+    pub(super) fn until(&self, standing: &str, redundant: bool) -> Result<(), Failure> {
+        let end = std::time::Instant::now() + PATIENCE;
+        loop {
+            let stands = self.stands();
+            if stands.0 == standing && (stands.1 || !redundant) {
+                return Ok(());
+            }
+            if std::time::Instant::now() > end {
+                return Err(Failure::Failed(format!(
+                    "the server is no {standing} within {PATIENCE:?}: {stands:?}"
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn stands(&self) -> (String, bool) {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The servers by number.
+struct Servers<'a> {
+    root: &'a Path,
+    cluster: Name,
+    running: Vec<Server>,
+}
+
+impl Servers<'_> {
+    /// The primary's place, once its backup has everything. Starts servers again that have ended.
+    fn redundant(&mut self) -> Result<usize, Failure> {
+        let end = std::time::Instant::now() + PATIENCE;
+        loop {
+            for (place, server) in self.running.iter_mut().enumerate() {
+                if server.child.try_wait().map_err(Failure::failed)?.is_some() {
+                    *server = Server::start(self.root, self.cluster, place as u32 + 1, POLL_EVERY)
+                        .map_err(Failure::failed)?;
+                }
+            }
+            let stands: Vec<(String, bool)> = self.running.iter().map(Server::stands).collect();
+            let alone = self.running.len() == 1;
+            let primary = stands
+                .iter()
+                .position(|(standing, redundant)| standing == "primary" && (*redundant || alone));
+            if let Some(primary) = primary {
+                return Ok(primary);
+            }
+            if std::time::Instant::now() > end {
+                return Err(Failure::Failed(format!(
+                    "the cache is not redundant within {PATIENCE:?}: {stands:?}"
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    fn kill(&mut self, place: usize) -> Result<(), Failure> {
+        let server = &mut self.running[place];
+        server.child.kill().map_err(Failure::failed)?;
+        server.child.wait().map_err(Failure::failed)?;
+        // What it said last is no longer so.
+        *server.standing.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+        Ok(())
+    }
+}
+
+#[derive(Serialize)]
+struct Summary {
+    gets: u64,
+    puts: u64,
+    wrong: u64,
+    kills: u64,
+    failovers: usize,
+    failover_p50_us: f64,
+    failover_max_us: f64,
+    get_p50_us: f64,
+    get_p99_us: f64,
+    put_p50_us: f64,
+    put_p99_us: f64,
+}
+
+fn us(nanos: u64) -> f64 {
+    Nanos(nanos).as_micros_f64()
+}
+
+fn summary(tallies: &[Tally], kills: u64) -> Summary {
+    let mut failovers: Vec<u64> = tallies.iter().flat_map(|tally| tally.failovers.iter().copied()).collect();
+    failovers.sort_unstable();
+    let latency = |which: usize, quantile: f64| {
+        let mut all: Option<Histogram<u64>> = None;
+        for one in tallies.iter().filter_map(|tally| tally.latencies[which].as_ref()) {
+            match &mut all {
+                // All are made with the same bounds.
+                Some(all) => drop(all.add(one)),
+                None => all = Some(one.clone()),
+            }
+        }
+        us(all.map_or(0, |all| all.value_at_quantile(quantile)))
+    };
+    Summary {
+        gets: tallies.iter().map(|tally| tally.gets).sum(),
+        puts: tallies.iter().map(|tally| tally.puts).sum(),
+        wrong: tallies.iter().map(|tally| tally.wrong).sum(),
+        kills,
+        failovers: failovers.len(),
+        failover_p50_us: us(failovers.get(failovers.len() / 2).copied().unwrap_or(0)),
+        failover_max_us: us(failovers.last().copied().unwrap_or(0)),
+        get_p50_us: latency(0, 0.5),
+        get_p99_us: latency(0, 0.99),
+        put_p50_us: latency(1, 0.5),
+        put_p99_us: latency(1, 0.99),
+    }
+}
+
+type Worker = JoinHandle<Result<Tally, Failure>>;
+
+/// Starts a client on a thread of its own.
+fn work(
+    site: &Arc<Site>,
+    keys: &Arc<Vec<Known>>,
+    place: u32,
+    stop: &Arc<AtomicBool>,
+) -> Result<Worker, Failure> {
+    let (site, keys, stop) = (Arc::clone(site), Arc::clone(keys), Arc::clone(stop));
+    let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
+    let run = move || {
+        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site)?)?;
+        let begin = place as usize * KEYS_EACH as usize;
+        let latencies = [(); 2].map(|()| Histogram::new(FIGURES).ok());
+        let mut checker = Checker {
+            keys: &keys,
+            own: begin..begin + KEYS_EACH as usize,
+            rng: Rng::new(obol_agent::seed()),
+            asked: BTreeMap::new(),
+            last: None,
+            tally: Tally { latencies, ..Tally::default() },
+        };
+        endpoint.each(Session { node: &mut node, work: &mut checker, stop: &stop });
+        let tally = checker.tally;
+        endpoint.serve(&mut node, &AtomicBool::new(true));
+        Ok(tally)
+    };
+    std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(run).map_err(Failure::failed)
+}
+
+/// Kills primaries until the time is over; tells how many.
+fn strike(servers: &mut Servers<'_>, options: &Options) -> Result<u64, Failure> {
+    let end = std::time::Instant::now() + options.time;
+    let mut kills = 0;
+    loop {
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        let pause = options.kill_every.unwrap_or(options.time).min(left);
+        std::thread::sleep(pause);
+        // At the end, too: the cache has to be whole again.
+        let primary = servers.redundant()?;
+        if std::time::Instant::now() >= end {
+            return Ok(kills);
+        }
+        servers.kill(primary)?;
+        kills += 1;
+    }
+}
+
+pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
+    super::area(site)?;
+    let cluster = site.cluster.name();
+    let mut servers = Servers { root, cluster, running: Vec::new() };
+    for number in 1..=options.servers {
+        servers.running.push(Server::start(root, cluster, number, POLL_EVERY).map_err(Failure::failed)?);
+    }
+    servers.redundant()?;
+    let keys: Arc<Vec<Known>> =
+        Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
+    let stop = Arc::new(AtomicBool::new(false));
+    let workers: Vec<Worker> =
+        (0..options.clients).map(|place| work(site, &keys, place, &stop)).collect::<Result<_, _>>()?;
+    let kills = strike(&mut servers, options);
+    stop.store(true, Ordering::Relaxed);
+    let mut tallies = Vec::new();
+    for worker in workers {
+        let ended = worker.join().map_err(|_| Failure::Failed("a client panicked".to_owned()))?;
+        tallies.push(ended?);
+    }
+    tell(&tallies, kills?, options.json)
+}
+
+fn tell(tallies: &[Tally], kills: u64, json: bool) -> Result<ExitCode, Failure> {
+    let summary = summary(tallies, kills);
+    if json {
+        output::json(&summary)?;
+    } else {
+        let Summary { gets, puts, kills, failovers, wrong, .. } = &summary;
+        output::line(format_args!("{gets} GETs, {puts} PUTs, {wrong} wrong answers"))?;
+        output::line(format_args!(
+            "GET p50 {:.1} us, p99 {:.1} us; PUT p50 {:.1} us, p99 {:.1} us",
+            summary.get_p50_us, summary.get_p99_us, summary.put_p50_us, summary.put_p99_us
+        ))?;
+        output::line(format_args!(
+            "{kills} kills; {failovers} failovers as clients saw them, p50 {:.0} us, longest {:.0} us",
+            summary.failover_p50_us, summary.failover_max_us
+        ))?;
+    }
+    for wrong in tallies.iter().flat_map(|tally| &tally.wrong_told).take(WRONG_TOLD) {
+        output::remark(format_args!("obol: {wrong}"))?;
+    }
+    let is_good = summary.wrong == 0 && summary.gets > 0 && summary.puts > 0;
+    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -1,0 +1,271 @@
+//! `obol kv`: a replicated cache on a cluster, and what shows that it keeps its word.
+
+mod bench;
+mod check;
+mod session;
+
+use crate::cli::duration;
+use crate::output::{self, Failure};
+use clap::{Args, Subcommand};
+use obol_fabric::shm::sched;
+use obol_fabric::{Drive, Name, Nanos};
+use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, Server, Service, Standing, Status};
+use obol_membership::{Kind, Member};
+use obol_profiles::Site;
+use obol_profiles::endpoint::{Act, Endpoint};
+use serde::Serialize;
+use session::{Session, Work};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a client waits for an answer before it asks again.
+const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
+
+/// What is done with the cache.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Kv {
+    /// Serve: the oldest server is the primary, the next one its backup
+    Server(ServerOptions),
+    /// Read a key
+    Get {
+        /// The key
+        key: u64,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Write a key
+    Put {
+        /// The key
+        key: u64,
+        /// The value, at most 1024 bytes
+        value: String,
+        #[command(flatten)]
+        client: ClientOptions,
+    },
+    /// Start servers, kill primaries, and hold every answer against what was written
+    #[command(
+        after_help = "Each client writes keys of its own, larger values from time to time, and reads everybody's. An answer is wrong \
+        if it is older than a PUT that was answered, or than what anybody has read, before the GET was begun.\n\
+        \nNeeds a cluster: obol up --apps 1 &  obol kv check --for 10s --kill-every 1s\n\
+        \nExit codes: 0 all answers are right, 1 some are wrong or none came, 2 no such cluster."
+    )]
+    Check(check::Options),
+    /// Measure a replicated cache beside memcached and Redis, where they are installed
+    #[command(
+        after_help = "Needs a cluster: obol up --apps 1 &  obol kv bench\n\nThe primary and the client keep a core busy each."
+    )]
+    Bench(bench::Options),
+}
+
+/// How a server runs.
+#[derive(Debug, Args)]
+pub(crate) struct ServerOptions {
+    /// Its name: kv- and something
+    #[arg(long, value_parser = server_name)]
+    name: Name,
+    /// How often it looks into its memory; 0 keeps a core busy
+    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
+    poll_every: Duration,
+    /// Print where it stands as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// End with the process that started it
+    #[arg(long, hide = true)]
+    tied: bool,
+}
+
+/// How a client runs.
+#[derive(Debug, Args)]
+pub(crate) struct ClientOptions {
+    /// Its name in the cluster
+    #[arg(long, default_value = "kv_client")]
+    name: Name,
+    /// Give up after so long
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
+    timeout: Duration,
+}
+
+fn server_name(text: &str) -> Result<Name, String> {
+    let name = Name::new(text).map_err(|error| error.to_string())?;
+    if text.starts_with(SERVER_PREFIX) && text.len() > SERVER_PREFIX.len() {
+        return Ok(name);
+    }
+    Err(format!("a server's name begins with `{SERVER_PREFIX}`, such as {SERVER_PREFIX}1"))
+}
+
+/// A span that may be zero.
+fn pause(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
+}
+
+pub(crate) fn run(root: &Path, cluster: Name, command: &Kv) -> Result<ExitCode, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    match command {
+        Kv::Server(options) => server(&site, options),
+        Kv::Get { key, client } => one(&site, client, Operation::Get(*key)),
+        Kv::Put { key, value, client } => one(&site, client, Operation::Put(*key, value.as_bytes().into())),
+        Kv::Bench(options) => bench::run(root, &site, options),
+        Kv::Check(options) => check::run(root, &Arc::new(site), options),
+    }
+}
+
+fn area(site: &Site) -> Result<Area, Failure> {
+    if site.deployment.network.is_some() {
+        return Err(Failure::Refused(
+            "the cache needs a cluster in shared memory: over RDMA nobody may WRITE a member's region"
+                .to_owned(),
+        ));
+    }
+    Area::of(&site.config.layout).ok_or_else(|| {
+        Failure::Refused(
+            "the regions of this cluster have no room for the cache: raise limits.slots or limits.value_bytes of its profile"
+                .to_owned(),
+        )
+    })
+}
+
+/// A place in the cluster for a server or a client.
+fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), Failure> {
+    let endpoint = site.member(Kind::App, name).map_err(Failure::refused)?;
+    let member = Member::new(site.config, Kind::App, name, site.newest(), obol_agent::seed());
+    Ok((endpoint, Node::new(member, service)))
+}
+
+fn client(site: &Site) -> Result<Service, Failure> {
+    Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), AGAIN_EVERY))))
+}
+
+#[derive(Serialize)]
+struct StandingJson {
+    event: &'static str,
+    standing: &'static str,
+    /// Of a primary: its backup has everything; of a backup: it has.
+    redundant: bool,
+    answered: u64,
+}
+
+impl StandingJson {
+    fn of(standing: Standing, answered: u64) -> Self {
+        let (standing, redundant) = match standing {
+            Standing::Out => ("out", false),
+            Standing::Spare => ("spare", false),
+            Standing::Backup { synced } => ("backup", synced),
+            Standing::TakingOver => ("taking-over", false),
+            Standing::Primary { redundant } => ("primary", redundant),
+            Standing::Lost => ("lost", false),
+        };
+        Self { event: "standing", standing, redundant, answered }
+    }
+}
+
+/// Tells where a server stands until it is stopped, or has lost its state.
+struct Tell<'a> {
+    node: &'a mut Node,
+    stop: &'a AtomicBool,
+    json: bool,
+}
+
+impl Act for Tell<'_> {
+    /// Whether the state was lost.
+    type Output = bool;
+
+    fn on<D: Drive>(self, endpoint: &mut D) -> bool {
+        let mut told = None;
+        let mut lost = false;
+        let done = AtomicBool::new(false);
+        endpoint.run(self.node, &done, |node, _| {
+            let Some(server) = node.server() else { return };
+            let standing = server.standing();
+            // While there is traffic the log is never empty for long: what is told is that the backup has everything once.
+            let is_news = match (told, standing) {
+                (Some(Standing::Primary { redundant: true }), Standing::Primary { redundant: false }) => {
+                    !server.has_synced_backup()
+                }
+                _ => told != Some(standing),
+            };
+            if is_news {
+                told = Some(standing);
+                if self.json {
+                    // A server goes on whether or not anybody reads this.
+                    let _ = output::json(&StandingJson::of(standing, server.answered()));
+                }
+            }
+            lost = standing == Standing::Lost;
+            if lost || self.stop.load(Ordering::Relaxed) {
+                done.store(true, Ordering::Relaxed);
+            }
+        });
+        lost
+    }
+}
+
+fn server(site: &Site, options: &ServerOptions) -> Result<ExitCode, Failure> {
+    if options.tied {
+        sched::die_with_parent().map_err(Failure::failed)?;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
+    }
+    let every = Nanos(u64::try_from(options.poll_every.as_nanos()).unwrap_or(u64::MAX));
+    let server = Server::new(area(site)?, every, site.newest());
+    let (mut endpoint, mut node) = join(site, options.name, Service::Server(Box::new(server)))?;
+    let lost = endpoint.each(Tell { node: &mut node, stop: &stop, json: options.json });
+    endpoint.serve(&mut node, &AtomicBool::new(true));
+    if lost {
+        return Err(Failure::Failed(format!(
+            "{}: all servers that had the state are gone; start this one again, and it begins with nothing if it is the first",
+            options.name
+        )));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// One operation.
+struct Once {
+    operation: Option<Operation>,
+    ended: Option<obol_kv::Done>,
+    until: std::time::Instant,
+}
+
+impl Work for Once {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        if let Some(operation) = self.operation.take() {
+            // An empty window takes one; the value was checked.
+            let _ = client.begin(obol_fabric::shm::clock::now(), operation, endpoint);
+        }
+        self.ended = client.take();
+        self.ended.is_some() || std::time::Instant::now() >= self.until
+    }
+}
+
+fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<ExitCode, Failure> {
+    if let Operation::Put(_, value) = &operation
+        && value.len() > obol_kv::VALUE_BYTES_MAX
+    {
+        return Err(Failure::refused(obol_kv::Refusal::TooLong(value.len())));
+    }
+    let is_get = matches!(operation, Operation::Get(_));
+    let (mut endpoint, mut node) = join(site, options.name, client(site)?)?;
+    let until = std::time::Instant::now() + options.timeout;
+    let mut once = Once { operation: Some(operation), ended: None, until };
+    let stop = AtomicBool::new(false);
+    endpoint.each(Session { node: &mut node, work: &mut once, stop: &stop });
+    endpoint.serve(&mut node, &AtomicBool::new(true));
+    let Some(done) = once.ended else {
+        return Err(Failure::Failed(format!(
+            "no answer within {:?}; see `obol status` whether a server runs ({SERVER_PREFIX}1, ...)",
+            options.timeout
+        )));
+    };
+    match done.status {
+        Status::Done if is_get => output::line(String::from_utf8_lossy(&done.value))?,
+        Status::Done => {}
+        Status::Missing => return Err(Failure::Failed("the cache does not have this key".to_owned())),
+        Status::Full => return Err(Failure::Failed("the cache has no room for another key".to_owned())),
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,48 @@
+//! Planted bugs, each a step that the algorithm can not do without. The checker of histories has to catch every one.
+
+/// A bug that can be planted with the feature `mutants`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flaw {
+    /// The primary answers without a look whether its view still is active.
+    NoSecondCheck,
+    /// A backup serves as soon as it learns of the view that makes it the primary.
+    ServeEarly,
+    /// A backup serves without what is left in its log.
+    LogNotDrained,
+    /// The primary answers before the backup has what is answered for.
+    AnswerFirst,
+    /// A GET shows a value that the backup may not have yet.
+    ShowSpeculative,
+}
+
+impl Flaw {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::NoSecondCheck,
+        Self::ServeEarly,
+        Self::LogNotDrained,
+        Self::AnswerFirst,
+        Self::ShowSpeculative,
+    ];
+}
+
+/// The bug that is planted, if any. Without the feature there never is one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Planted(#[cfg(feature = "mutants")] Option<Flaw>);
+
+impl Planted {
+    #[cfg(feature = "mutants")]
+    pub(crate) const fn new(flaw: Flaw) -> Self {
+        Self(Some(flaw))
+    }
+
+    #[cfg(feature = "mutants")]
+    pub(crate) fn has(self, flaw: Flaw) -> bool {
+        self.0 == Some(flaw)
+    }
+
+    #[cfg(not(feature = "mutants"))]
+    pub(crate) const fn has(self, _: Flaw) -> bool {
+        false
+    }
+}

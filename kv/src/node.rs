@@ -1,0 +1,125 @@
+//! A member of a cluster that serves or uses the cache: the membership protocol and the service in one machine, on one
+//! endpoint.
+
+use crate::answer::{Answer, TAG};
+use crate::client::Client;
+use crate::server::{Server, part_of};
+use obol_fabric::{Event, Fabric, Incarnation, Instant, Machine, ViewId};
+use obol_membership::{Member, Role};
+
+/// What a member does beside being one.
+pub enum Service {
+    /// It serves.
+    Server(Box<Server>),
+    /// It asks.
+    Client(Box<Client>),
+}
+
+/// A member with a service.
+pub struct Node {
+    member: Box<Member>,
+    service: Service,
+    /// The view that the service knows, and who it is in it.
+    known: Option<(ViewId, Option<Incarnation>)>,
+}
+
+impl Node {
+    /// A member of kind [`obol_membership::Kind::App`] with this service.
+    #[must_use]
+    pub fn new(member: Member, service: Service) -> Self {
+        Self { member: Box::new(member), service, known: None }
+    }
+
+    /// The member.
+    #[must_use]
+    pub const fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// The server, if it is one.
+    #[must_use]
+    pub const fn server(&self) -> Option<&Server> {
+        match &self.service {
+            Service::Server(server) => Some(server),
+            Service::Client(_) => None,
+        }
+    }
+
+    /// The client, if it is one.
+    pub const fn client(&mut self) -> Option<&mut Client> {
+        match &mut self.service {
+            Service::Server(_) => None,
+            Service::Client(client) => Some(client),
+        }
+    }
+
+    /// Tells the service what the member has learned.
+    fn tell<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let (view, own) = (self.member.view(), self.member.incarnation());
+        if self.known == Some((view.id, own)) {
+            return;
+        }
+        self.known = Some((view.id, own));
+        match &mut self.service {
+            Service::Server(server) => server.install(view, own),
+            Service::Client(client) => client.install(now, view, own, fabric),
+        }
+    }
+}
+
+impl Role for Node {
+    fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.member.leave(now, fabric);
+    }
+
+    fn has_left(&self) -> bool {
+        self.member.has_left()
+    }
+}
+
+impl Machine for Node {
+    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.member.start(now, fabric);
+        self.tell(now, fabric);
+    }
+
+    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
+        match event {
+            Event::Completion { token, result } if part_of(token).is_some() => {
+                if let (Some((part, argument)), Service::Server(server)) = (part_of(token), &mut self.service)
+                {
+                    server.on_completion(now, part, argument, result, fabric);
+                }
+            }
+            Event::Datagram { bytes, .. } if bytes.first() == Some(&TAG) => {
+                if let (Some(answer), Service::Client(client)) = (Answer::decode(bytes), &mut self.service) {
+                    client.on_answer(&answer);
+                }
+            }
+            event => {
+                self.member.handle(now, event, fabric);
+                self.tell(now, fabric);
+            }
+        }
+    }
+
+    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if now >= self.member.deadline() {
+            self.member.tick(now, fabric);
+            self.tell(now, fabric);
+        }
+        match &mut self.service {
+            Service::Server(server) if now >= server.deadline() => server.tick(now, fabric),
+            Service::Server(_) => {}
+            Service::Client(client) => client.tick(now, fabric),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        let service = match &self.service {
+            Service::Server(server) => server.deadline(),
+            Service::Client(client) => client.deadline(),
+        };
+        self.member.deadline().min(service)
+    }
+}

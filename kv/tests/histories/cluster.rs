@@ -1,0 +1,448 @@
+//! A cluster with servers and clients in virtual time, and the faults that it has to bear.
+
+use crate::history::{History, bytes};
+use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
+use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
+#[cfg(feature = "mutants")]
+use obol_kv::Flaw;
+use obol_kv::{Area, Client, Node, Operation, Server, Service, Standing};
+use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
+use std::ops::Range;
+use std::sync::Arc;
+
+const COORDINATORS: u32 = 3;
+const CLIENTS: Range<u32> = 6..9;
+const NODES: u32 = 9;
+const KEYS: u64 = 2;
+
+const LEASE: Nanos = Nanos::from_micros(120);
+const POLL_EVERY: Nanos = Nanos::from_micros(4);
+const AGAIN_EVERY: Nanos = Nanos::from_micros(300);
+/// A new cluster serves within so much true time.
+const STEADY_WITHIN: u64 = 20_000_000;
+/// How long clients work while there are faults, and after them.
+const STORM: u64 = 3_000_000;
+const CALM: u64 = 4_000_000;
+/// A client's operations; the tester's time grows fast with a history's length.
+const OPERATIONS_MAX: u32 = 60;
+/// The longest pause of a client between two operations.
+const THINK: u64 = 100_000;
+
+/// What is done to a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// Kills or freezes of servers.
+    pub(crate) strikes: u32,
+    /// The bug of all servers.
+    #[cfg(feature = "mutants")]
+    pub(crate) flaw: Option<Flaw>,
+}
+
+impl Plan {
+    pub(crate) const fn faults(seed: u64) -> Self {
+        Self {
+            strikes: 1 + (seed % 3) as u32,
+            #[cfg(feature = "mutants")]
+            flaw: None,
+        }
+    }
+}
+
+/// What a run was.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) operations: usize,
+    /// Times that another server was the primary.
+    pub(crate) failovers: u64,
+    /// Whether the last primary has a backup with everything.
+    pub(crate) is_redundant: bool,
+    /// Differs between runs that differ.
+    pub(crate) trace: u64,
+}
+
+enum Role {
+    Coordinator(Box<Coordinator>),
+    Node(Box<Node>),
+}
+
+impl Role {
+    fn view(&self) -> &Arc<View> {
+        match self {
+            Self::Coordinator(coordinator) => coordinator.view(),
+            Self::Node(node) => node.member().view(),
+        }
+    }
+}
+
+impl Machine for Role {
+    fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        match self {
+            Self::Coordinator(machine) => machine.start(now, fabric),
+            Self::Node(machine) => machine.start(now, fabric),
+        }
+    }
+
+    fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
+        match self {
+            Self::Coordinator(machine) => machine.handle(now, event, fabric),
+            Self::Node(machine) => machine.handle(now, event, fabric),
+        }
+    }
+
+    fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        match self {
+            Self::Coordinator(machine) => machine.tick(now, fabric),
+            Self::Node(machine) => machine.tick(now, fabric),
+        }
+    }
+
+    fn deadline(&self) -> Instant {
+        match self {
+            Self::Coordinator(machine) => machine.deadline(),
+            Self::Node(machine) => machine.deadline(),
+        }
+    }
+}
+
+const fn servers() -> Range<u32> {
+    3..6
+}
+
+fn name(what: &str, number: u32) -> Name {
+    Name::new(&format!("{what}-{number}")).expect("a name")
+}
+
+fn timing(fencing: bool) -> Timing {
+    Timing {
+        lease: LEASE,
+        renew_every: Nanos::from_micros(30),
+        renew_timeout: Nanos::from_micros(60),
+        cache_lease: LEASE,
+        cache_timeout: Nanos::from_micros(40),
+        fan_out_from: u32::MAX,
+        drift_ppm: 100,
+        fencing,
+        heartbeat_every: Nanos::from_micros(20),
+        heartbeat_period: Nanos::from_micros(200),
+        heartbeat_confirm: 2,
+        notice_after: Nanos::ZERO,
+        notice_every: Nanos::from_micros(50),
+        join_every: Nanos::from_micros(200),
+        standby: Nanos::from_millis(2),
+        poll_every: Nanos::from_micros(50),
+        backoff_max: Nanos::from_micros(10),
+        resync_after: Nanos::from_millis(20),
+    }
+}
+
+const LIMITS: Limits = Limits {
+    seats: 1,
+    slots: 8,
+    proposers: COORDINATORS,
+    value_bytes: 8192,
+    lanes: 16,
+    lane_slots: 64,
+    datagram_bytes: 4096,
+    recorder_events: 16,
+};
+
+fn network() -> Network {
+    Network {
+        one_way: Delay::new(800, 600),
+        tear: Delay::new(10, 300),
+        loss_permille: 10,
+        duplicate_permille: 10,
+        // Long enough for a frozen primary's lease to be fenced, short enough to act on what it has begun.
+        stall_permille: 10,
+        stall: Delay::new(5_000, 20_000),
+        link_timeout: Delay::new(100_000, 50_000),
+        record: false,
+        count: false,
+        ..Network::default()
+    }
+}
+
+/// What a client does.
+#[derive(Default)]
+struct Asked {
+    waits_for: Option<Operation>,
+    begun: u32,
+    /// When it begins its next operation.
+    next_at: u64,
+}
+
+/// The cluster and what its clients do.
+struct Cluster {
+    world: World<Role>,
+    rng: Rng,
+    #[cfg(feature = "mutants")]
+    flaw: Option<Flaw>,
+    config: Config,
+    genesis: Arc<View>,
+    history: History,
+    /// By client.
+    asked: [Asked; CLIENTS.end as usize - CLIENTS.start as usize],
+    next_value: u64,
+    failovers: u64,
+    primary: Option<u32>,
+    trace: u64,
+}
+
+impl Run {
+    /// Runs a plan; the error says what was wrong.
+    pub(crate) fn of(seed: u64, plan: Plan) -> Result<Self, String> {
+        let mut cluster = Cluster::start(seed, &plan);
+        cluster.steady()?;
+        let begun = cluster.world.now();
+        let mut strikes: Vec<u64> =
+            (0..plan.strikes).map(|_| begun + 200_000 + cluster.rng.below(STORM - 400_000)).collect();
+        strikes.sort_unstable();
+        for at in strikes {
+            cluster.work_until(at)?;
+            cluster.strike()?;
+        }
+        cluster.work_until(begun + STORM)?;
+        cluster.mend();
+        cluster.work_until(begun + STORM + CALM)?;
+        cluster.history.judge()?;
+        Ok(Self {
+            operations: cluster.history.operations,
+            failovers: cluster.failovers,
+            is_redundant: cluster
+                .serving()
+                .is_some_and(|node| cluster.standing(node) == Some(Standing::Primary { redundant: true })),
+            trace: cluster.trace,
+        })
+    }
+}
+
+impl Cluster {
+    fn start(seed: u64, #[cfg_attr(not(feature = "mutants"), allow(unused_variables))] plan: &Plan) -> Self {
+        let layout = Layout::new(LIMITS).expect("within the bounds");
+        let config = Config { timing: timing(!seed.is_multiple_of(3)), layout, plant: Plant::default() };
+        let seats: Vec<(Name, Address)> = (0..COORDINATORS)
+            .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
+            .collect();
+        let genesis = Arc::new(View::genesis(&seats, LEASE, LEASE));
+        let mut cluster = Self {
+            world: World::new(layout, network(), seed),
+            rng: Rng::new(seed ^ 0x6b76_0000_0000_0000),
+            #[cfg(feature = "mutants")]
+            flaw: plan.flaw,
+            config,
+            genesis: Arc::clone(&genesis),
+            history: History::default(),
+            asked: Default::default(),
+            next_value: 1,
+            failovers: 0,
+            primary: None,
+            trace: 0,
+        };
+        for node in 0..NODES {
+            let machine = cluster.machine(node);
+            let group = if node < COORDINATORS { Group::Coordinators.bit() } else { 0 };
+            let clock = Clock::new(Instant(1_000_000 + cluster.rng.below(1 << 40)), 0);
+            cluster.world.add(machine, clock, group | Group::Everyone.bit());
+        }
+        cluster
+    }
+
+    fn machine(&mut self, node: u32) -> Role {
+        let (config, genesis, seed) = (self.config, Arc::clone(&self.genesis), self.rng.next_u64());
+        if node < COORDINATORS {
+            return Role::Coordinator(Box::new(Coordinator::new(config, node as u16 + 1, genesis, seed)));
+        }
+        let area = Area::of(&config.layout).expect("there is room");
+        let (what, service) = if servers().contains(&node) {
+            let server = Server::new(area, POLL_EVERY, Arc::clone(&genesis));
+            #[cfg(feature = "mutants")]
+            let server = match self.flaw {
+                Some(flaw) => server.with_flaw(flaw),
+                None => server,
+            };
+            ("kv", Service::Server(Box::new(server)))
+        } else {
+            ("client", Service::Client(Box::new(Client::new(area, seed, AGAIN_EVERY))))
+        };
+        let member = Member::new(config, Kind::App, name(what, node), genesis, seed);
+        Role::Node(Box::new(Node::new(member, service)))
+    }
+
+    fn standing(&self, node: u32) -> Option<Standing> {
+        match self.world.machine(node) {
+            Role::Node(machine) => machine.server().map(Server::standing),
+            Role::Coordinator(_) => None,
+        }
+    }
+
+    /// The server that believes that it serves, in the newest view of any server.
+    fn serving(&self) -> Option<u32> {
+        let serves = |node: &u32| {
+            self.world.state(*node) == State::Running
+                && matches!(self.standing(*node), Some(Standing::Primary { .. }))
+        };
+        servers().filter(serves).max_by_key(|node| self.world.machine(*node).view().id)
+    }
+
+    /// Until all are members and the primary has a backup.
+    fn steady(&mut self) -> Result<(), String> {
+        while self.world.now() < STEADY_WITHIN {
+            let end = self.world.now() + LEASE.0;
+            self.world.run_until(end);
+            let all = self.world.machine(0).view().members.len() == NODES as usize;
+            let redundant =
+                servers().any(|n| self.standing(n) == Some(Standing::Primary { redundant: true }));
+            if all && redundant {
+                self.primary = self.serving();
+                return Ok(());
+            }
+        }
+        let standings: Vec<_> = servers().map(|node| self.standing(node)).collect();
+        Err(format!("no steady state: {:?}, {standings:?}", self.world.machine(0).view()))
+    }
+
+    /// Lets clients work until a time.
+    fn work_until(&mut self, end: u64) -> Result<(), String> {
+        while self.world.now() < end {
+            for client in CLIENTS {
+                self.work(client)?;
+            }
+            let Some(step) = self.world.step() else { break };
+            self.trace = self.trace.rotate_left(7) ^ step.time ^ u64::from(step.node);
+            if servers().contains(&step.node) {
+                let serving = self.serving();
+                if serving.is_some() && serving != self.primary {
+                    self.failovers += u64::from(self.primary.is_some());
+                    self.primary = serving;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a client's answer, and begins its next operation.
+    fn work(&mut self, client: u32) -> Result<(), String> {
+        let at = (client - CLIENTS.start) as usize;
+        let now = self.world.now();
+        let Role::Node(machine) = self.world.machine_mut(client) else { return Ok(()) };
+        if let Some(done) = machine.client().and_then(Client::take)
+            && let Some(asked) = self.asked[at].waits_for.take()
+        {
+            self.history.ends(client, &asked, &done)?;
+            // Mostly at once, so that what is lost or stale is seen.
+            let pause = if self.rng.coin() { 0 } else { self.rng.below(THINK) };
+            self.asked[at].next_at = now + pause;
+        }
+        let asked = &self.asked[at];
+        if asked.waits_for.is_some() || asked.begun >= OPERATIONS_MAX || now < asked.next_at {
+            return Ok(());
+        }
+        let key = self.rng.below(KEYS);
+        let operation = if self.rng.coin() {
+            self.next_value += 1;
+            Operation::Put(key, bytes(self.next_value))
+        } else {
+            Operation::Get(key)
+        };
+        let begun = self.world.with_machine(client, |role, now, port| match role {
+            Role::Node(node) => node.client().map(|it| it.begin(now, operation.clone(), port).is_ok()),
+            Role::Coordinator(_) => None,
+        });
+        if begun.flatten() == Some(true) {
+            self.history.begins(client, &operation)?;
+            self.asked[at].waits_for = Some(operation);
+            self.asked[at].begun += 1;
+        }
+        Ok(())
+    }
+
+    /// A fault at a server, mostly the primary, when the service is redundant: it bears one at a time.
+    fn strike(&mut self) -> Result<(), String> {
+        self.mend();
+        let patience = self.world.now() + CALM;
+        let primary = loop {
+            if let Some(primary) = self.serving()
+                && self.standing(primary) == Some(Standing::Primary { redundant: true })
+            {
+                break primary;
+            }
+            if self.world.now() > patience {
+                let standings: Vec<_> = servers().map(|node| self.standing(node)).collect();
+                return Err(format!("not redundant again: {standings:?}"));
+            }
+            let soon = self.world.now() + 20_000;
+            self.work_until(soon)?;
+        };
+        let victim =
+            if self.rng.permille(800) { primary } else { servers().start + self.rng.below(3) as u32 };
+        match self.rng.below(5) {
+            0 => self.world.kill(victim),
+            1 => {
+                self.world.freeze(victim);
+                // It wakes up with what it had begun, sooner or later than the others notice.
+                self.nap(900_000)?;
+                self.world.thaw(victim);
+            }
+            2 => {
+                self.cut_off(victim, true);
+                self.nap(900_000)?;
+            }
+            // It hears nothing, but is heard: the view without it is decided while its lease runs.
+            3 => {
+                self.cut_off(victim, false);
+                self.world.suspect(victim, 0);
+                self.nap(600_000)?;
+            }
+            // What is not replicated dies with it.
+            _ => {
+                for server in servers().filter(|server| *server != victim) {
+                    self.cut(victim, server);
+                }
+                self.nap(100_000)?;
+                self.world.kill(victim);
+            }
+        }
+        Ok(())
+    }
+
+    fn nap(&mut self, longest: u64) -> Result<(), String> {
+        let end = self.world.now() + longest / 4 + self.rng.below(longest);
+        self.work_until(end)
+    }
+
+    fn cut(&mut self, one: u32, other: u32) {
+        self.world.partition(one, other);
+        self.world.partition(other, one);
+    }
+
+    /// Cuts a server off from what coordinators say, and mostly a client with it, which then knows no other primary.
+    fn cut_off(&mut self, victim: u32, both_ways: bool) {
+        let client = CLIENTS.start + self.rng.below(3) as u32;
+        let with_client = self.rng.permille(700);
+        for coordinator in 0..COORDINATORS {
+            for node in [Some(victim), with_client.then_some(client)].into_iter().flatten() {
+                self.world.partition(coordinator, node);
+                if both_ways {
+                    self.world.partition(node, coordinator);
+                }
+            }
+        }
+    }
+
+    /// Ends all faults.
+    fn mend(&mut self) {
+        for node in 0..NODES {
+            for peer in 0..NODES {
+                self.world.heal(node, peer);
+            }
+        }
+        for node in servers() {
+            self.world.thaw(node);
+            let lost = self.standing(node) == Some(Standing::Lost);
+            if self.world.state(node) == State::Dead || lost {
+                let machine = self.machine(node);
+                self.world.restart(node, machine, false);
+            }
+        }
+    }
+}

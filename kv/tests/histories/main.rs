@@ -1,0 +1,87 @@
+//! Histories of clients in the simulator, under kills, frozen primaries, lost datagrams and links that are cut, checked for
+//! linearizability; and each planted bug, which the same check has to catch.
+
+mod cluster;
+mod history;
+
+use cluster::{Plan, Run};
+
+/// Runs of the sound service, unless `OBOL_HISTORIES` says how many.
+const SEEDS: u64 = 40;
+
+fn seeds() -> u64 {
+    std::env::var("OBOL_HISTORIES").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS)
+}
+
+/// What a run must have shown to be worth anything.
+#[derive(Default, Debug)]
+struct Seen {
+    operations: usize,
+    failovers: u64,
+    redundant_again: u64,
+}
+
+#[test]
+fn every_history_is_linearizable_and_redundancy_comes_back() {
+    let (mut seen, seeds) = (Seen::default(), seeds());
+    for seed in 0..seeds {
+        let run = Run::of(seed, Plan::faults(seed)).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        seen.operations += run.operations;
+        seen.failovers += run.failovers;
+        seen.redundant_again += u64::from(run.is_redundant);
+    }
+    // The faults are not in vain: most runs have a failover, and all end with a backup that has everything.
+    assert!(seen.operations as u64 > 40 * seeds, "{seen:?}");
+    assert!(seen.failovers >= seeds / 2, "{seen:?}");
+    assert_eq!(seen.redundant_again, seeds, "{seen:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let once = || Run::of(7, Plan::faults(7)).map(|run| (run.operations, run.trace));
+    assert_eq!(once(), once());
+}
+
+#[cfg(feature = "mutants")]
+mod mutants {
+    use super::*;
+    use obol_kv::Flaw;
+
+    /// A bug has to show within so many runs.
+    const BUDGET: u64 = 600;
+
+    fn is_caught(flaw: Flaw) {
+        let caught = (0..BUDGET).find_map(|seed| {
+            let plan = Plan { flaw: Some(flaw), ..Plan::faults(seed) };
+            Run::of(seed, plan).err().map(|fault| (seed, fault))
+        });
+        let (seed, fault) = caught.unwrap_or_else(|| panic!("{flaw:?} survives {BUDGET} runs"));
+        assert!(fault.contains("not linearizable"), "{flaw:?}, seed {seed}: {fault}");
+        println!("{flaw:?}: seed {seed}");
+    }
+
+    #[test]
+    fn an_answer_without_a_second_look_at_the_lease() {
+        is_caught(Flaw::NoSecondCheck);
+    }
+
+    #[test]
+    fn a_backup_that_serves_early() {
+        is_caught(Flaw::ServeEarly);
+    }
+
+    #[test]
+    fn a_log_that_is_not_drained() {
+        is_caught(Flaw::LogNotDrained);
+    }
+
+    #[test]
+    fn an_answer_before_replication() {
+        is_caught(Flaw::AnswerFirst);
+    }
+
+    #[test]
+    fn a_get_that_shows_what_is_not_replicated() {
+        is_caught(Flaw::ShowSpeculative);
+    }
+}

@@ -1,0 +1,52 @@
+//! The cache with real processes: kills of the primary that no client's answer shows.
+
+use crate::support::{Root, until};
+use std::fs::File;
+use std::process::Stdio;
+
+#[test]
+fn no_answer_is_wrong_while_primaries_are_killed_and_the_cache_is_redundant_again_each_time() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let check = ["kv", "check", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
+    let ran = root.run(&check);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let said = ran.json();
+    assert_eq!(said["wrong"], 0);
+    assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");
+    assert!(said["puts"].as_u64() > Some(0) && said["gets"].as_u64() > Some(0), "{said}");
+}
+
+#[test]
+fn a_value_outlives_the_server_that_took_it() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let told = |name: &str| root.path().with_extension(name);
+    let serve = |name: &str| {
+        let out = File::create(told(name)).expect("made");
+        let mut command = root.command(&["kv", "server", "--json", "--name", name]);
+        command.stdin(Stdio::null()).stdout(out).spawn().expect("it starts")
+    };
+    let stands = |name: &str, how: &str| {
+        let standing = format!("\"standing\":{how}");
+        std::fs::read_to_string(told(name)).is_ok_and(|told| told.contains(&standing))
+    };
+    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
+    let mut first = serve("kv-1");
+    until("the first serves", || says(&["put", "1", "hello"]).code == Some(0));
+    let mut second = serve("kv-2");
+    until("the second has everything", || stands("kv-2", "\"backup\",\"redundant\":true"));
+    says(&["put", "2", "world"]).ends(0);
+    assert_eq!(root.run(&["kill", "kv-1"]).code, Some(0));
+    until("the second serves", || says(&["get", "1"]).out == "hello\n");
+    assert_eq!(says(&["get", "2"]).ends(0).out, "world\n");
+    assert!(says(&["get", "3"]).ends(1).err.contains("does not have this key"));
+    says(&["put", "1", &"x".repeat(1025)]).refused(&["at most 1024 bytes, this one has 1025"]);
+    assert_eq!(root.run(&["stop", "kv-2"]).code, Some(0));
+    assert_eq!(second.wait().expect("a child").code(), Some(0));
+    assert_eq!(first.wait().expect("a child").code(), None, "killed");
+    for name in ["kv-1", "kv-2"] {
+        std::fs::remove_file(told(name)).expect("removed");
+    }
+    says(&["server", "--name", "other"]).refused(&["begins with `kv-`"]);
+}
