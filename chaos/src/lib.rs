@@ -3,7 +3,6 @@
 
 pub mod campaign;
 pub mod control;
-pub mod drill;
 pub mod drillfile;
 pub mod drills;
 pub mod marks;

@@ -482,7 +482,8 @@ pub(crate) enum DrillCommand {
     /// Run a drill: steady state, cue, failover, mend, and again; then the verdict
     #[command(
         after_help = "Exit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
-        A helper process strikes on the cue, and mends by itself if this one dies."
+        A helper process strikes on the cue, and mends by itself if this one dies.\n\
+        \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
     )]
     Run(DrillRun),
     /// Mend what a drill left behind when its processes were killed; twice gives the same
@@ -502,6 +503,12 @@ pub(crate) struct DrillRun {
     /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where the drill names files]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// table2 only: measure each cell without fences as well, so that failovers wait for leases as in the paper
+    #[arg(long)]
+    pub(crate) no_fence: bool,
+    /// table2 only: the profile of its clusters, a name or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
+    pub(crate) profile: String,
 }
 
 #[derive(Debug, Args)]

@@ -3,14 +3,14 @@
 use crate::cli::{Drill, DrillKind};
 use crate::drills;
 use crate::output::{self, Failure};
-use obol_chaos::drill::{self, Plan, Report, Verdict, Victims};
-use obol_chaos::stats::{P99_SAMPLES_MIN, Summary};
+use obol_chaos::drills::Victims;
+use obol_chaos::drills::quick::Report;
+use obol_chaos::stats::P99_SAMPLES_MIN;
+use obol_chaos::timeline::Phases;
 use obol_fabric::{Name, Nanos};
-use std::io::IsTerminal;
+use obol_profiles::Site;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCode, Failure> {
     if let Some(command) = &options.command {
@@ -27,44 +27,23 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
         DrillKind::AppCache => Victims::AppAndCache,
         DrillKind::AppLeaderCache => Victims::AppLeaderAndCache,
     };
-    let plan = Plan { victims, count: options.count, gap: options.gap };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
-    let chatty = std::io::stderr().is_terminal();
-    let report = drill::run(root, cluster, plan, |n| {
-        if chatty && (n % 10 == 0 || n == plan.count) {
-            // Progress is a courtesy: a drill goes on without it.
-            let _ = output::remark(format_args!("drill {}: {n} of {}", victims.name(), plan.count));
-        }
-        !stop.load(Ordering::Relaxed)
-    })
-    .map_err(Failure::refused)?;
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let gap = Nanos(u64::try_from(options.gap.as_nanos()).unwrap_or(u64::MAX));
+    let drill = victims.drill(site.deployment.environment, options.count, gap);
+    let report = Report::of(&drills::go(root, cluster, &drill, None, false)?);
     if options.json {
         output::json(&report)?;
     } else {
         print(&report)?;
     }
-    Ok(match report.verdict {
-        Verdict::Passed => ExitCode::SUCCESS,
-        Verdict::Failed | Verdict::Interrupted => ExitCode::FAILURE,
-    })
-}
-
-fn us(value: f64) -> String {
-    Nanos((value * 1000.0) as u64).to_string()
+    Ok(ExitCode::from(report.code()))
 }
 
 fn print(report: &Report) -> std::io::Result<()> {
-    let verdict = match report.verdict {
-        Verdict::Passed => "passed",
-        Verdict::Failed => "failed",
-        Verdict::Interrupted => "interrupted",
-    };
     output::line(format_args!(
-        "drill {}: {verdict}, {} repetitions, {} void, {} false suspicions (profile {}, {} cores, kernel {})",
+        "drill {}: {}, {} repetitions, {} void, {} false suspicions (profile {}, {} cores, kernel {})",
         report.drill,
+        report.verdict.name(),
         report.count,
         report.void,
         report.false_suspicions,
@@ -72,24 +51,11 @@ fn print(report: &Report) -> std::io::Result<()> {
         report.host.cores,
         report.host.kernel
     ))?;
-    output::line(format_args!(
-        "{:<10} {:>8} {:>8} {:>8} {:>8} {:>8}",
-        "", "min", "p50", "p90", "p99", "max"
-    ))?;
-    let row = |name: &str, s: &Summary| {
-        let p99 = s.p99.map_or("--".to_owned(), us);
-        output::line(format_args!(
-            "{name:<10} {:>8} {:>8} {:>8} {p99:>8} {:>8}",
-            us(s.min),
-            us(s.p50),
-            us(s.p90),
-            us(s.max)
-        ))
-    };
-    row("failover", &report.failover_us)?;
-    for name in obol_chaos::timeline::Phases::NAMES {
+    drills::head("")?;
+    drills::row("failover", &report.failover_us)?;
+    for name in Phases::NAMES {
         if let Some(summary) = report.phases_us.get(name) {
-            row(&format!("  {name}"), summary)?;
+            drills::row(&format!("  {name}"), summary)?;
         }
     }
     if report.failover_us.n < P99_SAMPLES_MIN {
@@ -100,7 +66,7 @@ fn print(report: &Report) -> std::io::Result<()> {
     }
     output::line(format_args!(
         "the lease rule alone would have made the survivors wait {}",
-        us(report.lease_wait_us)
+        drills::us(report.lease_wait_us)
     ))?;
     for remark in &report.remarks {
         output::line(format_args!("  ! {remark}"))?;

@@ -4,8 +4,10 @@ use crate::cli::{DrillCommand, DrillFile, DrillRun};
 use crate::output::{self, Failure};
 use obol_chaos::drillfile::{self, Drill};
 use obol_chaos::drills::journal::Judged;
+use obol_chaos::drills::table2;
 use obol_chaos::drills::{self, Journal, Options, Probed};
 use obol_chaos::observe::{Observer, Snapshot};
+use obol_chaos::stats::Summary;
 use obol_fabric::{Name, Nanos};
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -44,6 +46,7 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
         let (Drill { title, repeat, .. }, _) = drillfile::load(one.name).map_err(Failure::failed)?;
         lines.push(Line { name: one.name, title, count: repeat.count });
     }
+    lines.push(Line { name: table2::NAME, title: table2::TITLE.to_owned(), count: table2::COUNT });
     if json {
         output::json(&lines)?;
         return Ok(ExitCode::SUCCESS);
@@ -56,14 +59,26 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
 }
 
 fn show(name: &str) -> Result<ExitCode, Failure> {
-    let (_, text) = drillfile::load(name).map_err(Failure::refused)?;
+    let (_, text) = load(name)?;
     output::bytes(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
+/// A drill that is one.
+fn load(name: &str) -> Result<(Drill, String), Failure> {
+    if name == table2::NAME {
+        return Err(Failure::Refused(
+            "table2 is eight drills on clusters of its own: look at app, app+coordinator, app+cache and \
+             app+coordinator+cache, and at each with -heartbeat"
+                .to_owned(),
+        ));
+    }
+    drillfile::load(name).map_err(Failure::refused)
+}
+
 /// The drill, and the cluster as it is now.
 fn look(root: &Path, cluster: Name, file: &DrillFile) -> Result<(Drill, Observer, Snapshot), Failure> {
-    let (drill, _) = drillfile::load(&file.drill).map_err(Failure::refused)?;
+    let (drill, _) = load(&file.drill)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let snapshot = observer.snapshot();
     Ok((drill, observer, snapshot))
@@ -158,6 +173,16 @@ fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> 
 }
 
 fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, Failure> {
+    if options.file.drill == table2::NAME {
+        return crate::table2::run(root, options);
+    }
+    if options.no_fence {
+        return Err(Failure::Refused(
+            "--no-fence belongs to `obol drill run table2`, which starts its own clusters; a cluster that runs has what \
+             its profile says (lease.fencing)"
+                .to_owned(),
+        ));
+    }
     let (drill, _) = drillfile::load(&options.file.drill).map_err(Failure::refused)?;
     if drill.guards.require_confirm && !options.yes {
         return Err(Failure::Refused(format!(
@@ -165,21 +190,7 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
             drill.id, options.file.drill
         )));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
-    let program = std::env::current_exe().map_err(Failure::failed)?;
-    let count = options.count.unwrap_or(drill.repeat.count);
-    let chatty = std::io::stderr().is_terminal();
-    let journal = drills::run(root, cluster, &drill, &Options { count: options.count, program }, |n| {
-        if chatty && n > 0 && (n % 10 == 0 || n == count) {
-            // Progress is a courtesy: a drill goes on without it.
-            let _ = output::remark(format_args!("drill {}: {n} of {count}", drill.id));
-        }
-        !stop.load(Ordering::Relaxed)
-    })
-    .map_err(Failure::refused)?;
+    let journal = go(root, cluster, &drill, options.count, false)?;
     if options.file.json {
         output::json(&journal)?;
     } else {
@@ -189,6 +200,32 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
         output::remark(format_args!("the report is in {}", dir.display()))?;
     }
     Ok(ExitCode::from(journal.verdict.code()))
+}
+
+/// Runs a drill until its end, or a signal to end.
+pub(crate) fn go(
+    root: &Path,
+    cluster: Name,
+    drill: &Drill,
+    count: Option<u32>,
+    undo_early: bool,
+) -> Result<Journal, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
+    }
+    let options =
+        Options { count, undo_early, ..Options::new(std::env::current_exe().map_err(Failure::failed)?) };
+    let count = count.unwrap_or(drill.repeat.count);
+    let chatty = std::io::stderr().is_terminal();
+    drills::run(root, cluster, drill, &options, |n| {
+        if chatty && n > 0 && (n % 10 == 0 || n == count) {
+            // Progress is a courtesy: a drill goes on without it.
+            let _ = output::remark(format_args!("drill {}: {n} of {count}", drill.id));
+        }
+        !stop.load(Ordering::Relaxed)
+    })
+    .map_err(Failure::refused)
 }
 
 /// Writes the files that the drill names, or all where only a directory is named.
@@ -203,14 +240,37 @@ fn write(drill: &Drill, journal: &Journal, out: Option<&Path>) -> Result<Option<
             .find(|dir| !dir.exists())
             .unwrap_or_default(),
     };
-    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
-    std::fs::create_dir(&dir).map_err(failed)?;
-    drills::report::write(&files, journal, drill, &dir).map_err(failed)?;
+    write_into(&files, drill, journal, &dir)?;
     Ok(Some(dir))
 }
 
-fn us(value: f64) -> String {
+/// Writes files into a new directory.
+pub(crate) fn write_into(
+    files: &drillfile::ReportFiles,
+    drill: &Drill,
+    journal: &Journal,
+    dir: &Path,
+) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
+    std::fs::create_dir(dir).map_err(failed)?;
+    drills::report::write(files, journal, drill, dir).map_err(failed)
+}
+
+pub(crate) fn us(value: f64) -> String {
     Nanos((value * 1000.0) as u64).to_string()
+}
+
+/// The heads of a table of distributions.
+pub(crate) fn head(of: &str) -> std::io::Result<()> {
+    let [min, p50, p90, p99, max] = ["min", "p50", "p90", "p99", "max"];
+    output::line(format_args!("{of:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", "n"))
+}
+
+/// A row of it.
+pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
+    let p99 = s.p99.map_or("--".to_owned(), us);
+    let [min, p50, p90, max] = [s.min, s.p50, s.p90, s.max].map(us);
+    output::line(format_args!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n))
 }
 
 fn print(journal: &Journal) -> std::io::Result<()> {
@@ -224,19 +284,9 @@ fn print(journal: &Journal) -> std::io::Result<()> {
         journal.host.cores,
         journal.host.kernel
     ))?;
-    let head =
-        format!("{:<24} {:>6} {:>8} {:>8} {:>8} {:>8} {:>8}", "", "n", "min", "p50", "p90", "p99", "max");
-    output::line(head)?;
-    for (name, s) in &journal.figures_us {
-        let p99 = s.p99.map_or("--".to_owned(), us);
-        output::line(format_args!(
-            "{name:<24} {:>6} {:>8} {:>8} {:>8} {p99:>8} {:>8}",
-            s.n,
-            us(s.min),
-            us(s.p50),
-            us(s.p90),
-            us(s.max)
-        ))?;
+    head("")?;
+    for (name, summary) in &journal.figures_us {
+        row(name, summary)?;
     }
     for Judged { metric, of, bound, found, samples, holds } in &journal.judged {
         let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };

@@ -2,16 +2,37 @@
 
 use super::channel::Stamp;
 use super::probe::Probed;
-use crate::drill::Host;
 use crate::drillfile::{Drill, Metric, Percentile};
 use crate::stats::{Distribution, Summary};
 use crate::timeline::Phases;
 use obol_fabric::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::thread;
 
 /// The schema of a journal.
 pub const SCHEMA: u32 = 1;
+
+/// The machine that a drill ran on.
+#[derive(Clone, Debug, Serialize)]
+pub struct Host {
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// The kernel's release.
+    pub kernel: String,
+}
+
+impl Host {
+    /// This machine.
+    #[must_use]
+    pub fn this() -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.trim().to_owned(),
+        }
+    }
+}
 
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -5,21 +5,25 @@
 
 pub mod channel;
 pub mod cue;
+mod follow;
 pub mod guard;
 pub mod helper;
 pub mod journal;
 pub mod load;
 pub mod plan;
 pub mod probe;
+pub mod quick;
 pub mod remote;
 pub mod report;
 pub mod runner;
 pub mod select;
+pub mod table2;
 pub mod undo;
 
 pub use guard::Answer;
-pub use journal::{Journal, Verdict};
+pub use journal::{Host, Journal, Verdict};
 pub use plan::{Plan, plan};
 pub use probe::{Probed, probe};
+pub use quick::Victims;
 pub use runner::{Options, RunError, recover, run};
 pub use select::{Chosen, SelectError, choose};

@@ -5,21 +5,19 @@
 
 use super::channel::{Arm, Blow, Order, Stamp, Told, Whom};
 use super::cue::{REGION_KIND, Token};
+use super::follow::{follow, healthy};
 use super::guard::Answer;
-use super::journal::{self, Journal, Judged, Outcome, Trial, Verdict, Victim, distribution};
+use super::journal::{self, Host, Journal, Judged, Outcome, Trial, Verdict, Victim, distribution};
 use super::plan::{plan, program};
 use super::probe::{Probed, probe};
 use super::remote::{Remote, RemoteError};
 use super::select::{Chosen, SelectError, choose};
 use super::undo::{self, Mended};
-use crate::control::{self, Request};
-use crate::drill::{self, DrillError, Host};
+use crate::control::{self, ControlError, Request};
 use crate::drillfile::{Abort, AbortMetric, Drill, FaultKind, Keep, Metric, Step, Strategy};
 use crate::observe::{Observer, Process, Snapshot};
-use crate::timeline::Phases;
 use obol_fabric::shm::{Endpoint, Owner, ShmError, Wait, clock};
-use obol_fabric::{Drive as _, Fabric as _, Group, Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::Kind;
+use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
 use obol_profiles::SiteError;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,10 +35,6 @@ const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
 const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
 /// The helper undoes what is due in this time.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
-/// A process that was asked to leave has this long.
-const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
-/// Between two looks at the cluster.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// What a run is given beside its drill.
 #[derive(Clone, Debug)]
@@ -49,13 +43,29 @@ pub struct Options {
     pub count: Option<u32>,
     /// This program, which helpers are started from.
     pub program: PathBuf,
+    /// Whether faults are undone as soon as the failover has been measured, instead of when their time is over.
+    pub undo_early: bool,
+}
+
+impl Options {
+    /// The file's repetitions, with helpers of this program.
+    #[must_use]
+    pub const fn new(program: PathBuf) -> Self {
+        Self { count: None, program, undo_early: false }
+    }
 }
 
 /// Why a run could not begin or go on.
 #[derive(Debug)]
 pub enum RunError {
-    /// The cluster can not be observed, or did not become healthy.
-    Drill(DrillError),
+    /// The cluster can not be observed.
+    Observe(SiteError),
+    /// The cluster is not healthy, so nothing can be learned from breaking it further.
+    NotHealthy(Vec<String>),
+    /// A target ended before it could be held.
+    Ended(Name),
+    /// The supervisor did not start a replacement.
+    Control(ControlError),
     /// The runner has no access to the fabric.
     Fabric(ShmError),
     /// Another drill runs.
@@ -77,7 +87,14 @@ pub enum RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Drill(error) => error.fmt(f),
+            Self::Observe(error) => error.fmt(f),
+            Self::NotHealthy(reasons) => write!(
+                f,
+                "the cluster is not healthy, and a drill needs it to be: {}; see `obol status`",
+                reasons.join("; ")
+            ),
+            Self::Ended(name) => write!(f, "{name} ended before it could be held; see `obol status`"),
+            Self::Control(error) => error.fmt(f),
             Self::Fabric(error) => error.fmt(f),
             Self::Locked(path) => {
                 write!(f, "another drill runs on this cluster: it holds {}", path.display())
@@ -107,9 +124,9 @@ impl fmt::Display for RunError {
 
 impl std::error::Error for RunError {}
 
-impl From<DrillError> for RunError {
-    fn from(error: DrillError) -> Self {
-        Self::Drill(error)
+impl From<ControlError> for RunError {
+    fn from(error: ControlError) -> Self {
+        Self::Control(error)
     }
 }
 
@@ -121,7 +138,7 @@ impl From<RemoteError> for RunError {
 
 impl From<SiteError> for RunError {
     fn from(error: SiteError) -> Self {
-        Self::Drill(DrillError::Observe(error))
+        Self::Observe(error)
     }
 }
 
@@ -152,6 +169,7 @@ struct Runner<'a> {
     helper: Remote,
     trials: Vec<Trial>,
     remarks: Vec<String>,
+    undo_early: bool,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
 }
@@ -178,7 +196,7 @@ pub fn run(
     if !refusing.is_empty() {
         return Err(RunError::Guard(refusing));
     }
-    let snapshot = drill::healthy(&mut observer)?;
+    let snapshot = healthy(&mut observer)?;
     for step in &drill.steps {
         choose(drill, step, &snapshot, 1).map_err(RunError::Select)?;
     }
@@ -196,8 +214,8 @@ pub fn run(
     let helper = Remote::start(&options.program, root, &dir, cluster, drill.guards.dead_man)?;
     let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let held = vec![0; drill.guards.abort.len()];
-    let mut runner =
-        Runner { drill, observer, endpoint, helper, trials: Vec::new(), remarks: mended.done, held };
+    let (trials, remarks, undo_early) = (Vec::new(), mended.done, options.undo_early);
+    let mut runner = Runner { drill, observer, endpoint, helper, trials, remarks, undo_early, held };
     let (verdict, count) = runner.repeat(options.count.unwrap_or(drill.repeat.count), &mut go_on)?;
     Ok(runner.finish(verdict, count, began, before))
 }
@@ -266,7 +284,7 @@ impl Runner<'_> {
 
     /// Arms, gives the cue, follows, and mends.
     fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
-        let before = drill::healthy(&mut self.observer)?;
+        let before = healthy(&mut self.observer)?;
         let turn = if warmup { u32::MAX - number } else { number };
         let chosen = choose(self.drill, step, &before, turn).map_err(RunError::Select)?;
         let planned = plan(self.drill, &self.observer, &before, turn);
@@ -306,9 +324,12 @@ impl Runner<'_> {
             }
             other => return Err(RemoteError::Answer(other).into()),
         }
-        self.follow(step, &chosen, &before, &mut trial);
+        follow(&mut self.observer, step, &chosen, &before, &mut trial);
         self.judge_cue(step, &mut trial);
         if lasts > Nanos::ZERO {
+            if self.undo_early {
+                self.helper.order(&Order::Undo)?;
+            }
             self.undone(lasts, &mut trial)?;
         }
         self.roll_back(step, &chosen, &trial)?;
@@ -374,98 +395,6 @@ impl Runner<'_> {
         chosen.iter().filter(kills).map(|c| c.process.name.to_string()).collect()
     }
 
-    /// Watches the flight recorders until the cluster goes on without the victims.
-    fn follow(&mut self, step: &Step, chosen: &[Chosen], before: &Snapshot, trial: &mut Trial) {
-        let by = |wanted: fn(&FaultKind) -> bool| {
-            let targets =
-                |c: &&Chosen| step.faults.iter().any(|f| wanted(&f.kind) && f.targets.contains(&c.target));
-            chosen.iter().filter(targets).map(|c| c.process.clone()).collect::<Vec<Process>>()
-        };
-        let silent = by(FaultKind::silences);
-        let leaving = by(|kind| matches!(kind, FaultKind::Kill { graceful: true }));
-        let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
-        if !leaving.is_empty() {
-            self.follow_leave(&leaving, old, trial);
-        }
-        if silent.is_empty() {
-            return;
-        }
-        // An agent takes the programs in its seats out of the view with it, whether or not they live.
-        let regions: Vec<u32> = silent.iter().filter(|p| p.kind == Kind::Agent).map(|p| p.region).collect();
-        let gone = |p: &&Process| {
-            silent.iter().any(|s| s.process == p.process)
-                || p.kind == Kind::App && regions.contains(&p.region)
-        };
-        let dead: Vec<&Process> = before.processes.iter().filter(|p| p.alive).filter(gone).collect();
-        let ids: Vec<Incarnation> = dead.iter().map(|p| p.incarnation).collect();
-        let survivors: Vec<Name> = before
-            .processes
-            .iter()
-            .filter(|p| p.alive && p.kind.acts() && !dead.iter().any(|d| d.name == p.name))
-            .map(|p| p.name)
-            .collect();
-        let first = trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default();
-        let (outcome, strangers) = drill::follow(&mut self.observer, old, &ids, Instant(first), &survivors);
-        trial.falsely_failed += strangers;
-        let removed = if matches!(outcome, drill::Outcome::Failed(_)) { 0 } else { ids.len() as u64 };
-        trial.failed += strangers + removed;
-        trial.overlap_ns = self.overlap(&dead, old).0;
-        match outcome {
-            drill::Outcome::Measured(measured) => {
-                trial.failover_ns = Some(measured.phases.total().0);
-                let phases = Phases::NAMES.into_iter().zip(measured.phases.values());
-                trial.phases_ns = phases.map(|(name, span)| (name, span.0)).collect();
-                trial.lease_wait_ns = measured.wait.0;
-            }
-            drill::Outcome::Void(why) => {
-                trial.outcome = Outcome::Void;
-                trial.reason = Some(why);
-            }
-            drill::Outcome::Failed(why) => {
-                trial.outcome = Outcome::Failed;
-                trial.reason = Some(why);
-            }
-        }
-    }
-
-    /// Waits until those that were asked to leave have left; whoever is counted as failed is told.
-    fn follow_leave(&mut self, leaving: &[Process], old: ViewId, trial: &mut Trial) {
-        let end = clock::now() + LEAVE_TIMEOUT;
-        loop {
-            let snapshot = self.observer.snapshot();
-            let departed = snapshot.view.as_ref().map(|view| view.departed.clone()).unwrap_or_default();
-            let out = |p: &Process| departed.iter().any(|d| d.incarnation == p.incarnation);
-            if leaving.iter().all(out) {
-                let failed = departed.iter().filter(|d| d.at > old && !d.left);
-                trial.failed += failed.clone().count() as u64;
-                trial.falsely_failed +=
-                    failed.filter(|d| !leaving.iter().any(|p| p.incarnation == d.incarnation)).count() as u64;
-                return;
-            }
-            if clock::now() > end {
-                let names: Vec<&str> = leaving.iter().filter(|p| !out(p)).map(|p| p.name.as_str()).collect();
-                trial.outcome = Outcome::Failed;
-                trial.reason = Some(format!("{} did not leave within {LEAVE_TIMEOUT}", names.join(", ")));
-                return;
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-    }
-
-    /// How long the dead could still use the old view, now that the new one has been active.
-    fn overlap(&mut self, dead: &[&Process], old: ViewId) -> Nanos {
-        let now = clock::now();
-        let snapshot = self.observer.snapshot();
-        // Under the page of a process that runs no more, nobody acts: its death was proved, so it was not fenced.
-        let gone = snapshot.processes.iter().filter(|p| dead.iter().any(|d| d.process == p.process));
-        let pages = gone.filter(|p| p.alive);
-        let acts = pages.filter(|p| p.kind.acts()).filter_map(|p| p.lease.as_ref());
-        // Read after `now`: a page that is good for the old view at `now` was so when the new view was active already.
-        acts.filter(|(page, fence)| page.is_active(old, *fence, now))
-            .map(|(page, _)| page.end.since(now))
-            .fold(Nanos::ZERO, Nanos::max)
-    }
-
     /// Voids a trial whose blows were not struck together.
     fn judge_cue(&self, step: &Step, trial: &mut Trial) {
         let at = || trial.stamps.iter().map(|stamp| stamp.at);
@@ -517,8 +446,7 @@ impl Runner<'_> {
         }
         for name in self.restart(step, chosen) {
             // The supervisor refuses as long as the kernel has not taken the old process away.
-            control::ask(self.observer.cluster().dir(), &Request::Start { name })
-                .map_err(DrillError::Control)?;
+            control::ask(self.observer.cluster().dir(), &Request::Start { name })?;
         }
         Ok(())
     }
@@ -548,7 +476,7 @@ impl Runner<'_> {
 
     /// The steady state after, and the verdict.
     fn finish(mut self, early: Option<Verdict>, count: u32, began: u64, before: Vec<Probed>) -> Journal {
-        let snapshot = match drill::healthy(&mut self.observer) {
+        let snapshot = match healthy(&mut self.observer) {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 self.remarks.push(error.to_string());
@@ -608,10 +536,7 @@ fn victim(chosen: &Chosen) -> Victim {
 }
 
 fn whom(process: &Process) -> Result<Whom, RunError> {
-    let program = program(process).ok_or_else(|| {
-        let why = io::Error::new(io::ErrorKind::NotFound, "it ended before it could be held");
-        RunError::Drill(DrillError::Kill(process.name, why))
-    })?;
+    let program = program(process).ok_or(RunError::Ended(process.name))?;
     let obol_fabric::shm::Process { pid, started } = process.process;
     Ok(Whom { name: process.name.to_string(), pid, started, program })
 }

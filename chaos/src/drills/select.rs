@@ -40,11 +40,14 @@ impl fmt::Display for SelectError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty { target, wants } => {
-                write!(f, "target {target} wants {wants}, and no live process fits; see `obol status`")?;
+                write!(f, "target {target} wants {wants}, and ")?;
                 if wants.contains("lease-cache") {
-                    f.write_str(", and start the cluster with `obol up --caches N`")?;
+                    f.write_str(
+                        "there is no lease cache that lives; start the cluster with `obol up --caches N`",
+                    )
+                } else {
+                    f.write_str("no live process fits; see `obol status`")
                 }
-                Ok(())
             }
             Self::TooFew { target, wants, there } => {
                 write!(f, "target {target} wants {wants} processes, and {there} fit; see `obol status`")

@@ -1,14 +1,16 @@
 //! The product's failover on a cluster of nine real processes, in turns with the floor's, and what that cluster costs
 //! while it is idle.
 
-use super::running::Running;
-use super::{Figure, floor, idle};
+use super::{Figure, PROFILE, floor, idle};
 use crate::output::Failure;
+use crate::running::{Running, Shape};
 use obol_agent::{Attached, Embedded};
-use obol_chaos::drill::{self, Plan, Verdict, Victims};
+use obol_chaos::drills::journal::{Outcome, Trial};
+use obol_chaos::drills::quick::Report;
+use obol_chaos::drills::{self, Options, Verdict, Victims};
 use obol_chaos::stats::Distribution;
 use obol_fabric::{Name, Nanos};
-use std::path::Path;
+use obol_profiles::Profile;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,22 +30,31 @@ struct Measured {
     leader_us: f64,
 }
 
-fn drill(
-    root: &Path,
-    cluster: Name,
-    victims: Victims,
-    count: u32,
-) -> Result<(Vec<drill::Measurement>, f64), Failure> {
-    let plan = Plan { victims, count, gap: Duration::from_millis(20) };
-    let report = drill::run(root, cluster, plan, |_| true).map_err(Failure::failed)?;
-    if report.verdict != Verdict::Passed {
-        return Err(Failure::Failed(format!("drill {}: {}", report.drill, report.remarks.join("; "))));
+/// The repetitions that were measured.
+fn drill(running: &Running, victims: Victims, count: u32) -> Result<Vec<Trial>, Failure> {
+    let options = Options::new(std::env::current_exe().map_err(Failure::failed)?);
+    let drill = victims.drill(running.site()?.deployment.environment, count, Nanos::from_millis(20));
+    let journal =
+        drills::run(&running.root, running.cluster, &drill, &options, |_| true).map_err(Failure::failed)?;
+    if journal.verdict != Verdict::Passed {
+        let remarks = Report::of(&journal).remarks.join("; ");
+        return Err(Failure::Failed(format!(
+            "drill {}: {}: {remarks}",
+            journal.drill,
+            journal.verdict.name()
+        )));
     }
-    Ok((report.measurements, report.lease_wait_us))
+    Ok(journal.trials.into_iter().filter(|trial| trial.outcome == Outcome::Measured).collect())
+}
+
+fn phase(trial: &Trial, name: &str) -> Nanos {
+    Nanos(trial.phases_ns.get(name).copied().unwrap_or_default())
 }
 
 pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
-    let running = Running::start()?;
+    let profile = Profile::builtin(PROFILE).map_err(Failure::failed)?;
+    let shape = Shape { name: "bench", profile: &profile, apps: 3, caches: 0 };
+    let running = Running::start(&obol_fabric::shm::default_root(), &shape)?;
     let mut figures = idle::run(&running)?;
     figures.extend(checks(&running)?);
     let mut floor_times = Distribution::new();
@@ -51,13 +62,15 @@ pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
     let share = count.div_ceil(TURNS);
     for _ in 0..TURNS {
         floor::run(share, &mut floor_times)?;
-        let (times, wait) = drill(&running.root, running.cluster, Victims::App, share)?;
-        times.iter().for_each(|m| measured.failover.add(m.phases.total()));
-        measured.wait_us = wait;
+        for trial in drill(&running, Victims::App, share)? {
+            measured.failover.add(Nanos(trial.failover_ns.unwrap_or_default()));
+            measured.wait_us = measured.wait_us.max(us(Nanos(trial.lease_wait_ns)));
+        }
     }
-    let (times, _) = drill(&running.root, running.cluster, Victims::Leader, share.max(10))?;
     let mut leader = Distribution::new();
-    times.iter().for_each(|m| leader.add(m.phases.propose.saturating_add(m.phases.decide)));
+    for trial in drill(&running, Victims::Leader, share.max(10))? {
+        leader.add(phase(&trial, "propose").saturating_add(phase(&trial, "decide")));
+    }
     measured.leader_us = us(leader.quantile(0.5));
     let failover = us(measured.failover.quantile(0.5));
     let floor = us(floor_times.quantile(0.5));

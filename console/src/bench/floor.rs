@@ -175,7 +175,7 @@ impl Drop for Roles {
 }
 
 /// Kill to the last of four apps, `count` times, added to `times`.
-pub(super) fn run(count: u32, times: &mut Distribution) -> Result<(), Failure> {
+pub(crate) fn run(count: u32, times: &mut Distribution) -> Result<(), Failure> {
     let root = obol_fabric::shm::default_root();
     let name = Name::new(&format!("floor-{}", std::process::id())).map_err(Failure::failed)?;
     for _ in 0..count {

@@ -1,8 +1,8 @@
 //! What an idle cluster costs: processor time and memory of its nine processes.
 
 use super::Figure;
-use super::running::Running;
 use crate::output::Failure;
+use crate::running::Running;
 use std::time::{Duration, Instant};
 
 /// How long the idle cluster is watched.

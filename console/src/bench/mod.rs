@@ -7,20 +7,22 @@ mod failover;
 mod floor;
 mod idle;
 mod micro;
-mod running;
 
 use crate::cli::Bench;
 use crate::output::{self, Failure};
-use obol_chaos::drill::Host;
+use obol_chaos::drills::Host;
 use obol_profiles::Profile;
 use serde::Serialize;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-pub(crate) use floor::role as floor_role;
+pub(crate) use floor::{role as floor_role, run as floor};
 
 /// A figure that misses its goal by more than this factor fails the benchmark.
 const FAR_OUT: f64 = 3.0;
+
+/// The profile that is measured.
+const PROFILE: &str = "laptop";
 
 /// One figure of the report.
 #[derive(Clone, Debug, Serialize)]
@@ -101,7 +103,7 @@ pub(crate) fn run(options: &Bench) -> Result<ExitCode, Failure> {
     progress("simulation");
     figures.push(micro::simulation());
     let far_out = figures.iter().any(|figure| figure.miss() > FAR_OUT);
-    let report = Report { bench: "obol", figures, host: Host::this(), profile: running::PROFILE };
+    let report = Report { bench: "obol", figures, host: Host::this(), profile: PROFILE };
     if options.json {
         output::json(&report)?;
     } else {

@@ -1,0 +1,208 @@
+//! What the cluster does after the blows: read from the flight recorders and views until every survivor is active
+//! without the dead. Nothing here is on the way of a failover.
+
+use super::journal::{Outcome, Trial};
+use super::runner::RunError;
+use super::select::Chosen;
+use crate::drillfile::{FaultKind, Step};
+use crate::observe::{Health, Observer, Process, Snapshot};
+use crate::timeline::{History, Phases};
+use obol_fabric::shm::clock;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::Kind;
+use obol_membership::lease::lengthened;
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+/// Between two looks at the cluster. The stamps do not depend on it; looking more often would only take the cores from
+/// the cluster.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// A failover that takes longer has failed.
+const FAILOVER_TIMEOUT: Nanos = Nanos::from_secs(10);
+/// A cluster that is not healthy for so long can not be drilled.
+const HEALTH_TIMEOUT: Nanos = Nanos::from_secs(10);
+/// A process that was asked to leave has this long.
+const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
+
+/// Waits until the cluster is healthy.
+pub(super) fn healthy(observer: &mut Observer) -> Result<Snapshot, RunError> {
+    let deadline = clock::now() + HEALTH_TIMEOUT;
+    loop {
+        let snapshot = observer.snapshot();
+        if snapshot.health == Health::Healthy {
+            return Ok(snapshot);
+        }
+        // Where nobody lives, nobody comes back.
+        if clock::now() > deadline || snapshot.health == Health::Unreachable {
+            return Err(RunError::NotHealthy(snapshot.reasons));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Writes into the trial how the cluster bore a step. `trial` has the stamps of its blows.
+pub(super) fn follow(
+    observer: &mut Observer,
+    step: &Step,
+    chosen: &[Chosen],
+    before: &Snapshot,
+    trial: &mut Trial,
+) {
+    let by = |wanted: fn(&FaultKind) -> bool| {
+        let targets =
+            |c: &&Chosen| step.faults.iter().any(|f| wanted(&f.kind) && f.targets.contains(&c.target));
+        chosen.iter().filter(targets).map(|c| c.process.clone()).collect::<Vec<Process>>()
+    };
+    let silent = by(FaultKind::silences);
+    let leaving = by(|kind| matches!(kind, FaultKind::Kill { graceful: true }));
+    let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
+    if !leaving.is_empty() {
+        leave(observer, &leaving, old, trial);
+    }
+    if !silent.is_empty() {
+        failover(observer, &silent, old, before, trial);
+    }
+}
+
+/// Watches until the cluster goes on without those that fell silent.
+fn failover(observer: &mut Observer, silent: &[Process], old: ViewId, before: &Snapshot, trial: &mut Trial) {
+    // An agent takes the programs in its seats out of the view with it, whether or not they live.
+    let regions: Vec<u32> = silent.iter().filter(|p| p.kind == Kind::Agent).map(|p| p.region).collect();
+    let gone = |p: &&Process| {
+        silent.iter().any(|s| s.process == p.process) || p.kind == Kind::App && regions.contains(&p.region)
+    };
+    let dead: Vec<&Process> = before.processes.iter().filter(|p| p.alive).filter(gone).collect();
+    let ids: Vec<Incarnation> = dead.iter().map(|p| p.incarnation).collect();
+    let survivors: Vec<Name> = before
+        .processes
+        .iter()
+        .filter(|p| p.alive && p.kind.acts() && !dead.iter().any(|d| d.name == p.name))
+        .map(|p| p.name)
+        .collect();
+    let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
+    let (outcome, strangers) = until_active(observer, old, &ids, first, &survivors);
+    trial.falsely_failed += strangers;
+    let removed = if matches!(outcome, Failover::Failed(_)) { 0 } else { ids.len() as u64 };
+    trial.failed += strangers + removed;
+    trial.overlap_ns = overlap(observer, &dead, old).0;
+    match outcome {
+        Failover::Measured(phases, wait) => {
+            trial.failover_ns = Some(phases.total().0);
+            let phases = Phases::NAMES.into_iter().zip(phases.values());
+            trial.phases_ns = phases.map(|(name, span)| (name, span.0)).collect();
+            trial.lease_wait_ns = wait.0;
+        }
+        Failover::Void(why) => {
+            trial.outcome = Outcome::Void;
+            trial.reason = Some(why);
+        }
+        Failover::Failed(why) => {
+            trial.outcome = Outcome::Failed;
+            trial.reason = Some(why);
+        }
+    }
+}
+
+enum Failover {
+    /// Its phases, and what the lease rule alone would have made the survivors wait.
+    Measured(Phases, Nanos),
+    Void(String),
+    Failed(String),
+}
+
+/// Watches the flight recorders until every survivor is active without the dead. Also tells how many others were removed.
+fn until_active(
+    observer: &mut Observer,
+    old: ViewId,
+    dead: &[Incarnation],
+    struck: Instant,
+    survivors: &[Name],
+) -> (Failover, u64) {
+    let mut history = History::default();
+    loop {
+        thread::sleep(LOOK_EVERY);
+        history.take(&observer.events());
+        let snapshot = observer.snapshot();
+        let Some(view) = snapshot.view else { continue };
+        let gone = |who: &Incarnation| view.departed.iter().find(|d| d.incarnation == *who).map(|d| d.at);
+        let strangers =
+            view.departed.iter().filter(|d| d.at > old && !d.left && !dead.contains(&d.incarnation)).count();
+        let first = dead.iter().map(gone).collect::<Option<Vec<_>>>().and_then(|at| at.into_iter().max());
+        if let Some(id) = first
+            && survivors.iter().all(|name| history.active_from(id, *name).is_some())
+        {
+            // Coordinators write their stamps before the members can have theirs, so all are read by now; but
+            // they may lie in a part that was read just before.
+            history.take(&observer.events());
+            let drift = observer.deployment().profile.timing.drift_ppm;
+            let outcome = if strangers > 0 {
+                Failover::Void(format!("{strangers} other members were removed meanwhile"))
+            } else {
+                match Phases::of(&history, id, dead, struck, survivors) {
+                    Some(phases) => Failover::Measured(phases, lengthened(view.wait, drift)),
+                    None => Failover::Void(format!("the time line of view {id} has a hole")),
+                }
+            };
+            return (outcome, strangers as u64);
+        }
+        if clock::now().since(struck) > FAILOVER_TIMEOUT {
+            let waiting: Vec<&str> = survivors
+                .iter()
+                .filter(|name| first.is_none_or(|id| history.active_from(id, **name).is_none()))
+                .map(Name::as_str)
+                .collect();
+            let why = match first {
+                None => "no view excludes the dead".to_owned(),
+                Some(id) => format!("not active in view {id}: {}", waiting.join(", ")),
+            };
+            return (Failover::Failed(format!("{why}, {FAILOVER_TIMEOUT} after the blow")), strangers as u64);
+        }
+    }
+}
+
+/// Waits until those that were asked to leave have left; whoever is counted as failed is told.
+fn leave(observer: &mut Observer, leaving: &[Process], old: ViewId, trial: &mut Trial) {
+    let end = clock::now() + LEAVE_TIMEOUT;
+    loop {
+        let snapshot = observer.snapshot();
+        let departed = snapshot.view.as_ref().map(|view| view.departed.clone()).unwrap_or_default();
+        // Out of the view it may still run its last lines, and can not be started again before it has ended.
+        let out = |p: &Process| departed.iter().any(|d| d.incarnation == p.incarnation) && has_ended(p);
+        if leaving.iter().all(out) {
+            let failed = departed.iter().filter(|d| d.at > old && !d.left);
+            trial.failed += failed.clone().count() as u64;
+            trial.falsely_failed +=
+                failed.filter(|d| !leaving.iter().any(|p| p.incarnation == d.incarnation)).count() as u64;
+            return;
+        }
+        if clock::now() > end {
+            let names: Vec<&str> = leaving.iter().filter(|p| !out(p)).map(|p| p.name.as_str()).collect();
+            trial.outcome = Outcome::Failed;
+            trial.reason = Some(format!("{} did not leave within {LEAVE_TIMEOUT}", names.join(", ")));
+            return;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn has_ended(process: &Process) -> bool {
+    match process.process.hold() {
+        Ok(held) => held.has_ended(),
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
+}
+
+/// How long the dead could still use the old view, now that the new one has been active.
+fn overlap(observer: &mut Observer, dead: &[&Process], old: ViewId) -> Nanos {
+    let now = clock::now();
+    let snapshot = observer.snapshot();
+    // Under the page of a process that runs no more, nobody acts: its death was proved, so it was not fenced.
+    let gone = snapshot.processes.iter().filter(|p| dead.iter().any(|d| d.process == p.process));
+    let pages = gone.filter(|p| p.alive);
+    let acts = pages.filter(|p| p.kind.acts()).filter_map(|p| p.lease.as_ref());
+    // Read after `now`: a page that is good for the old view at `now` was so when the new view was active already.
+    acts.filter(|(page, fence)| page.is_active(old, *fence, now))
+        .map(|(page, _)| page.end.since(now))
+        .fold(Nanos::ZERO, Nanos::max)
+}

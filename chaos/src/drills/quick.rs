@@ -1,0 +1,165 @@
+//! The drills without a file: kill somebody, wait, start a replacement, and again. The same engine runs them; what they
+//! report is one flat object for scripts.
+
+use super::journal::{Host, Journal, Outcome, Trial, Verdict, distribution};
+use crate::drillfile::{
+    Drill, Expect, Fault, FaultKind, Guards, Metric, On, Repeat, ReportFiles, Rollback, Select, Step,
+    Strategy, Target, TargetKind,
+};
+use crate::stats::Summary;
+use crate::timeline::Phases;
+use obol_fabric::{Name, Nanos};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// So long that it never ends a drill whose repetitions somebody has counted out.
+const TIMEOUT: Nanos = Nanos::from_secs(24 * 3600);
+/// No bound: a skew is part of what such a drill measures.
+const SKEW: Nanos = Nanos::MAX;
+
+/// Who dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Victims {
+    /// One app.
+    App,
+    /// The leading coordinator.
+    Leader,
+    /// A lease cache.
+    Cache,
+    /// An app and the leader on one cue.
+    AppAndLeader,
+    /// An app and a lease cache.
+    AppAndCache,
+    /// All three.
+    AppLeaderAndCache,
+}
+
+impl Victims {
+    /// The drill's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::App => "app",
+            Self::Leader => "leader",
+            Self::Cache => "cache",
+            Self::AppAndLeader => "app+leader",
+            Self::AppAndCache => "app+cache",
+            Self::AppLeaderAndCache => "app+leader+cache",
+        }
+    }
+
+    /// The drill that kills them `count` times, on whatever cluster of this label.
+    #[must_use]
+    pub fn drill(self, environment: Name, count: u32, gap: Nanos) -> Drill {
+        let target = |name: &str| {
+            let (kind, select) = match name {
+                "leader" => (TargetKind::Coordinator, Select::Leader),
+                "cache" => (TargetKind::LeaseCache, Select::One),
+                _ => (TargetKind::App, Select::One),
+            };
+            Target { name: name.to_owned(), kind, select, serving: None }
+        };
+        let targets: Vec<Target> = self.name().split('+').map(target).collect();
+        let names: Vec<String> = targets.iter().map(|target| target.name.clone()).collect();
+        let kill = Fault { kind: FaultKind::Kill { graceful: false }, targets: names.clone(), lasts: None };
+        Drill {
+            id: self.name().to_owned(),
+            title: format!("{} on one cue", self.name()),
+            environment,
+            seed: 1,
+            repeat: Repeat { count, warmup: 0, gap, stop_after_failures: 1 },
+            timeout: TIMEOUT,
+            guards: Guards::default(),
+            targets,
+            steady: Vec::new(),
+            steps: vec![Step {
+                name: "kill".to_owned(),
+                on: On::Cue,
+                max_cue_skew: SKEW,
+                faults: vec![kill],
+            }],
+            expect: vec![Expect { metric: Metric::FalselyFailed, bounds: Vec::new(), at_most: Some(0) }],
+            rollback: Rollback { strategy: Strategy::Always, restart: names },
+            report: ReportFiles::default(),
+        }
+    }
+}
+
+/// What such a drill found. Times in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Which drill.
+    pub drill: String,
+    /// How it ended: deviated and aborted are told as failed.
+    pub verdict: Verdict,
+    /// Repetitions that were begun.
+    pub count: u32,
+    /// Repetitions that could not be measured.
+    pub void: u32,
+    /// Members that were removed although nobody had killed them.
+    pub false_suspicions: u64,
+    /// First blow to the last survivor's `active`.
+    pub failover_us: Summary,
+    /// The same, phase by phase.
+    pub phases_us: BTreeMap<&'static str, Summary>,
+    /// What the lease rule alone would have made the survivors wait after the decision.
+    pub lease_wait_us: f64,
+    /// The cluster's profile.
+    pub profile: String,
+    /// The machine.
+    pub host: Host,
+    /// Why repetitions were void or failed, each with its number.
+    pub remarks: Vec<String>,
+}
+
+impl Report {
+    /// The flat form of a journal.
+    #[must_use]
+    pub fn of(journal: &Journal) -> Self {
+        let counted = || journal.trials.iter().filter(|trial| !trial.warmup);
+        let summary = |metric| distribution(&journal.trials, metric).summary();
+        let phases = Metric::ALL.into_iter().filter_map(|(name, metric)| {
+            let phase = name.strip_prefix("failover.")?;
+            Phases::NAMES.contains(&phase).then(|| (phase, summary(metric)))
+        });
+        let why = |trial: &Trial| {
+            let how = match trial.outcome {
+                Outcome::Measured => return None,
+                Outcome::Void => "is void",
+                Outcome::Failed => "failed",
+            };
+            Some(format!(
+                "repetition {} {how}: {}",
+                trial.number,
+                trial.reason.as_deref().unwrap_or("unknown")
+            ))
+        };
+        Self {
+            drill: journal.drill.clone(),
+            verdict: match journal.verdict {
+                Verdict::Deviated | Verdict::Aborted => Verdict::Failed,
+                other => other,
+            },
+            count: journal.count,
+            void: journal.void,
+            false_suspicions: counted().map(|trial| trial.falsely_failed).sum(),
+            failover_us: summary(Metric::CueToActive),
+            phases_us: phases.collect(),
+            lease_wait_us: counted()
+                .map(|trial| Nanos(trial.lease_wait_ns).as_micros_f64())
+                .fold(0.0, f64::max),
+            profile: journal.profile.clone(),
+            host: journal.host.clone(),
+            remarks: counted().filter_map(why).chain(journal.remarks.iter().cloned()).collect(),
+        }
+    }
+
+    /// The exit code of the program: these drills know no finer one than failed.
+    #[must_use]
+    pub const fn code(&self) -> u8 {
+        match self.verdict {
+            Verdict::Interrupted => Verdict::Failed.code(),
+            other => other.code(),
+        }
+    }
+}
