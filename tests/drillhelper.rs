@@ -398,6 +398,12 @@ fn a_drill_from_a_file_is_run_and_reported() {
             serde_json::from_str::<Value>(&read("timeline.json")).expect("JSON")["traceEvents"].is_array()
         );
         assert!(read("metrics.txt").ends_with("# EOF\n"));
+        assert!(read("figures.hlog").contains("Tag=cue.skew,"));
+        let page = read("postmortem.html");
+        assert!(page.contains("<svg") && page.contains("How sure the figures are"));
+        for outside in ["src=", "href=", "<script", "url("] {
+            assert!(!page.contains(outside), "the page needs another file: {outside}");
+        }
         for heading in
             ["## Summary", "## Impact", "## Trigger", "## Time line", "## What went wrong", "## Action items"]
         {

@@ -147,8 +147,7 @@ fn a_cluster_that_is_not_healthy_is_not_drilled() {
 #[test]
 fn the_papers_table_is_measured_with_real_processes() {
     let root = Root::new();
-    let out = root.path().join("table");
-    std::fs::create_dir_all(root.path()).expect("the root");
+    let out = std::env::temp_dir().join(format!("obol-test-table-{}", std::process::id()));
     let ran =
         root.run(&["drill", "run", "table2", "--count", "1", "--json", "--out", out.to_str().expect("text")]);
     let table = ran.json();
@@ -170,6 +169,7 @@ fn the_papers_table_is_measured_with_real_processes() {
     for file in ["table2.md", "table2.json", "app/journal.json", "app+cache-heartbeat/postmortem.md"] {
         assert!(out.join(file).exists(), "{file}");
     }
+    std::fs::remove_dir_all(out).expect("removed");
     assert!(root.processes().is_empty(), "its clusters have ended: {:?}", root.processes());
     root.run(&["drill", "run", "app", "--no-fence"]).refused(&["table2", "lease.fencing"]);
     root.run(&["drill", "plan", "table2"]).refused(&["eight drills"]);

@@ -65,6 +65,12 @@ impl Distribution {
         self.0.is_empty()
     }
 
+    /// The histogram behind it, in nanoseconds.
+    #[must_use]
+    pub const fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+
     /// The value at a quantile.
     #[must_use]
     pub fn quantile(&self, q: f64) -> Nanos {

@@ -18,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Refused by a guard.
 const REFUSED: u8 = 2;
+/// Repetitions that are told one by one.
+const REASONS_MAX: usize = 10;
 
 pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<ExitCode, Failure> {
     match command {
@@ -301,10 +303,14 @@ fn print(journal: &Journal) -> std::io::Result<()> {
     for one in journal.after.iter().filter(|one| !one.holds) {
         output::line(format_args!("  ! afterwards the steady state does not hold: {}", one.saw))?;
     }
-    for trial in journal.trials.iter().filter(|trial| !trial.warmup) {
-        if let Some(reason) = &trial.reason {
-            output::line(format_args!("  ! repetition {}, {}: {reason}", trial.number, trial.step))?;
-        }
+    let told = journal.trials.iter().filter(|trial| !trial.warmup && trial.reason.is_some());
+    for trial in told.clone().take(REASONS_MAX) {
+        let reason = trial.reason.as_deref().unwrap_or_default();
+        output::line(format_args!("  ! repetition {}, {}: {reason}", trial.number, trial.step))?;
+    }
+    let more = told.count().saturating_sub(REASONS_MAX);
+    if more > 0 {
+        output::line(format_args!("  ! {more} more were void or failed; --json and the journal have them"))?;
     }
     for remark in &journal.remarks {
         output::line(format_args!("  ! {remark}"))?;

@@ -549,17 +549,23 @@ pub struct ReportFiles {
     pub trace: Option<String>,
     /// OpenMetrics.
     pub metrics: Option<String>,
-    /// The postmortem as Markdown.
+    /// HdrHistogram log.
+    pub histogram: Option<String>,
+    /// The postmortem as Markdown, with its pictures beside it.
     pub markdown: Option<String>,
+    /// The postmortem as one page that needs no other file.
+    pub html: Option<String>,
 }
 
 impl ReportFiles {
     /// The keys of a file and the names that are used where it names none.
-    pub const DEFAULTS: [(&'static str, &'static str); 4] = [
+    pub const DEFAULTS: [(&'static str, &'static str); 6] = [
         ("journal", "journal.json"),
         ("trace", "timeline.json"),
         ("metrics", "metrics.txt"),
+        ("histogram", "figures.hlog"),
         ("markdown", "postmortem.md"),
+        ("html", "postmortem.html"),
     ];
 
     /// The place of a key.
@@ -568,7 +574,9 @@ impl ReportFiles {
             "journal" => &mut self.journal,
             "trace" => &mut self.trace,
             "metrics" => &mut self.metrics,
+            "histogram" => &mut self.histogram,
             "markdown" => &mut self.markdown,
+            "html" => &mut self.html,
             _ => return None,
         })
     }

@@ -166,6 +166,8 @@ pub struct Journal {
     pub title: String,
     /// Seconds since 1970 when it began.
     pub began: u64,
+    /// Seconds that it took.
+    pub took: u64,
     /// How it ended.
     pub verdict: Verdict,
     /// Repetitions that count and were begun.

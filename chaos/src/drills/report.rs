@@ -1,7 +1,10 @@
 //! The files that a run leaves: for scripts, for trace viewers, for monitoring, and for a reader who was not there.
 
-mod markdown;
+mod document;
+mod figures;
+mod histogram;
 mod metrics;
+mod postmortem;
 mod trace;
 
 use super::journal::Journal;
@@ -19,5 +22,12 @@ pub fn write(files: &ReportFiles, journal: &Journal, drill: &Drill, dir: &Path) 
     put(&files.journal, &|| Ok(serde_json::to_string_pretty(journal)?))?;
     put(&files.trace, &|| Ok(serde_json::to_string(&trace::events(journal))?))?;
     put(&files.metrics, &|| Ok(metrics::text(journal)))?;
-    put(&files.markdown, &|| Ok(markdown::text(journal, drill)))
+    if let Some(name) = &files.histogram {
+        fs::write(dir.join(name), histogram::log(journal)?)?;
+    }
+    let postmortem = postmortem::document(journal, drill);
+    if let Some(name) = &files.markdown {
+        postmortem.write_markdown(dir, name)?;
+    }
+    put(&files.html, &|| Ok(postmortem.html()))
 }

@@ -212,7 +212,7 @@ pub fn run(
     };
     let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block).map_err(RunError::Fabric)?;
     let helper = Remote::start(&options.program, root, &dir, cluster, drill.guards.dead_man)?;
-    let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let began = unix_seconds();
     let held = vec![0; drill.guards.abort.len()];
     let (trials, remarks, undo_early) = (Vec::new(), mended.done, options.undo_early);
     let mut runner = Runner { drill, observer, endpoint, helper, trials, remarks, undo_early, held };
@@ -497,6 +497,7 @@ impl Runner<'_> {
             drill: self.drill.id.clone(),
             title: self.drill.title.clone(),
             began,
+            took: unix_seconds().saturating_sub(began),
             verdict,
             count,
             void: self.trials.iter().filter(|t| !t.warmup && t.outcome == Outcome::Void).count() as u32,
@@ -511,6 +512,10 @@ impl Runner<'_> {
             remarks: self.remarks,
         }
     }
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn verdict(trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {

@@ -67,6 +67,13 @@ impl Page {
         self.put("p", text);
     }
 
+    /// Lines that stand for themselves.
+    pub fn list(&mut self, lines: &[String]) {
+        self.body.push_str("<ul>\n");
+        lines.iter().for_each(|line| self.put("li", line));
+        self.body.push_str("</ul>\n");
+    }
+
     /// Text whose lines and columns matter.
     pub fn preformatted(&mut self, text: &str) {
         self.put("pre", text);

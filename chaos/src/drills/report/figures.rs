@@ -1,0 +1,75 @@
+//! The pictures of a postmortem. Where there is nothing to draw, there is none.
+
+use crate::drillfile::Metric;
+use crate::drills::journal::{Journal, Outcome, Trial, samples};
+use crate::plot::{Axis, Bars, Chart, Series};
+use crate::timeline::Phases;
+use obol_fabric::Nanos;
+
+/// The slowest failovers that are drawn beside the median.
+const SLOWEST: usize = 5;
+/// Dots of a chart; from more repetitions an even choice is drawn.
+const DOTS_MAX: usize = 2000;
+
+fn us(ns: u64) -> f64 {
+    Nanos(ns).as_micros_f64()
+}
+
+/// Every repetition in its order. Also tells how many there are.
+pub(super) fn repetitions(journal: &Journal) -> Option<(String, usize)> {
+    let measured = |trial: &&Trial| !trial.warmup && trial.outcome == Outcome::Measured;
+    let points: Vec<(f64, f64)> = journal
+        .trials
+        .iter()
+        .filter(measured)
+        .filter_map(|trial| Some((f64::from(trial.number), us(trial.failover_ns?))))
+        .collect();
+    let every = points.len().div_ceil(DOTS_MAX).max(1);
+    let drawn: Vec<(f64, f64)> = points.iter().copied().step_by(every).collect();
+    let chart = Chart::new(Axis::linear("repetition"), Axis::log("us from the first blow"))
+        .with(Series::dots("last survivor active", drawn));
+    Some((chart.svg().ok()?, points.len()))
+}
+
+/// The share of failovers that took at most so long.
+pub(super) fn distribution(journal: &Journal) -> Option<String> {
+    let mut sorted: Vec<Nanos> = samples(&journal.trials, Metric::CueToActive).collect();
+    sorted.sort_unstable();
+    let n = sorted.len();
+    let every = n.div_ceil(DOTS_MAX).max(1);
+    let share = |at: usize| (at + 1) as f64 / n as f64 * 100.0;
+    let mut points: Vec<(f64, f64)> =
+        (0..n).step_by(every).map(|at| (sorted[at].as_micros_f64(), share(at))).collect();
+    points.extend(sorted.last().map(|last| (last.as_micros_f64(), 100.0)));
+    let mut chart = Chart::new(Axis::log("us from the first blow"), Axis::linear("% of failovers"))
+        .with(Series::line("last survivor active", points));
+    let bounds = journal.judged.iter().filter(|one| one.metric == Metric::CueToActive.name());
+    for bound in bounds {
+        let line = vec![(bound.bound, 0.0), (bound.bound, 100.0)];
+        chart = chart.with(Series::dashes(&format!("bound of {}", bound.of), line));
+    }
+    chart.svg().ok()
+}
+
+/// The phases of the median failover and of the slowest ones.
+pub(super) fn phases(journal: &Journal) -> Option<String> {
+    let measured = |trial: &&Trial| !trial.warmup && trial.outcome == Outcome::Measured;
+    let mut sorted: Vec<&Trial> =
+        journal.trials.iter().filter(measured).filter(|trial| trial.failover_ns.is_some()).collect();
+    sorted.sort_by_key(|trial| trial.failover_ns);
+    let median = sorted.get(sorted.len().checked_sub(1)? / 2)?;
+    let slowest = sorted.iter().rev().take(SLOWEST.min(sorted.len() - 1));
+    let total = |trial: &Trial| trial.failover_ns.unwrap_or_default().max(1);
+    let name = |what: &str, trial: &Trial| format!("{what} {}: {}", trial.number, Nanos(total(trial)));
+    let shown: Vec<(String, &Trial)> = std::iter::once((name("median, no.", median), *median))
+        .chain(slowest.map(|trial| (name("no.", trial), *trial)))
+        .collect();
+    let groups = shown.iter().map(|(name, _)| name.clone()).collect();
+    let mut bars = Bars::stacked("% of the failover", groups);
+    for phase in Phases::NAMES {
+        let share = |trial: &Trial| Some(us(*trial.phases_ns.get(phase)?) / us(total(trial)) * 100.0);
+        let values = shown.iter().map(|(_, trial)| share(trial));
+        bars = bars.with(phase, values.collect());
+    }
+    bars.svg().ok()
+}

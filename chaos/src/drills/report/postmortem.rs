@@ -1,0 +1,404 @@
+//! The postmortem, in the shape that SRE teams use, for a reader who was not there: what happened, how sure the figures
+//! are, and what to do.
+
+use super::document::{Document, Part, number, words};
+use super::figures;
+use crate::drillfile::{Drill, Metric, Percentile};
+use crate::drills::journal::{Journal, Judged, Outcome, Trial, Verdict, samples};
+use crate::timeline::Phases;
+use obol_fabric::Nanos;
+
+/// Trials that are told one by one in a list.
+const REASONS_MAX: usize = 20;
+/// Distance from a quantile's rank, in standard deviations, that holds 95 % of all samples' ranks.
+const Z95: f64 = 1.96;
+
+fn us(value: f64) -> String {
+    Nanos((value * 1000.0) as u64).to_string()
+}
+
+/// The trials that count, and those of them that were measured.
+struct Trials<'a> {
+    counted: Vec<&'a Trial>,
+    measured: Vec<&'a Trial>,
+}
+
+/// The whole report.
+pub(super) fn document(journal: &Journal, drill: &Drill) -> Document {
+    let counted: Vec<&Trial> = journal.trials.iter().filter(|trial| !trial.warmup).collect();
+    let measured = counted.iter().copied().filter(|t| t.outcome == Outcome::Measured).collect();
+    let trials = Trials { counted, measured };
+    let mut doc = Document::new(format!("Drill {}: {}", journal.drill, journal.verdict.name()));
+    doc.say(journal.title.clone());
+    doc.add(Part::Heading("Summary"));
+    summary(journal, &mut doc);
+    doc.add(Part::Heading("Impact"));
+    impact(journal, &trials, &mut doc);
+    doc.add(Part::Heading("Trigger"));
+    trigger(drill, &mut doc);
+    doc.add(Part::Heading("Detection and resolution"));
+    detection(journal, &mut doc);
+    doc.add(Part::Heading("How sure the figures are"));
+    sureness(journal, &trials, &mut doc);
+    doc.add(Part::Heading("Time line of the slowest failover"));
+    slowest(&trials, &mut doc);
+    doc.add(Part::Heading("Expected and found"));
+    expected(journal, &mut doc);
+    lessons(journal, &trials, &mut doc);
+    doc
+}
+
+fn summary(journal: &Journal, doc: &mut Document) {
+    let verdict = match journal.verdict {
+        Verdict::Passed => "Everything held.",
+        Verdict::Deviated => {
+            "The cluster recovered, but a figure missed its bound or a steady state did not hold."
+        }
+        Verdict::Failed => "The cluster did not recover as it must.",
+        Verdict::Aborted => "A guard or an abort condition ended the drill.",
+        Verdict::Interrupted => "It was ended early, and the figures are of what was done until then.",
+        Verdict::Void => "Nothing could be measured, so nothing is known.",
+    };
+    doc.say(format!("{} {verdict}", capital(journal.verdict.name())));
+    let fact = |what: &str, value: String| vec![words(what), words(value)];
+    let rows = vec![
+        fact("repetitions", format!("{}, of which {} void", journal.count, journal.void)),
+        fact("begun", date(journal.began)),
+        fact("cluster", format!("labelled {}, profile {}", journal.environment, journal.profile)),
+        fact("machine", format!("{} cores, Linux {}", journal.host.cores, journal.host.kernel)),
+    ];
+    doc.add(Part::Table { heads: vec!["what", "value"], rows });
+}
+
+fn capital(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or(String::new(), |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
+}
+
+fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
+    doc.say(match journal.figures_us.get(Metric::CueToActive.name()) {
+        Some(s) => format!(
+            "From the first blow until the last survivor could act again, the median was {}, and the worst of {} was {}. For \
+             that long, nobody could act for the dead.",
+            us(s.p50),
+            s.n,
+            us(s.max)
+        ),
+        None => "No failover was measured.".to_owned(),
+    });
+    let wait = trials.measured.iter().map(|t| t.lease_wait_ns).max().unwrap_or(0);
+    if wait > 0 {
+        doc.say(format!(
+            "The lease rule alone, without fences, would have made the survivors wait {}.",
+            Nanos(wait)
+        ));
+    }
+    let falsely: u64 = trials.counted.iter().map(|t| t.falsely_failed).sum();
+    let overlap = journal.trials.iter().map(|t| t.overlap_ns).max().unwrap_or(0);
+    doc.add(Part::List(vec![
+        format!("Members that were removed although nothing had hit them: {falsely}."),
+        format!(
+            "Longest time for which a victim could still act in the old view beside the new one, which must be none: {}.",
+            Nanos(overlap)
+        ),
+    ]));
+    if let Some((svg, shown)) = figures::repetitions(journal) {
+        let caption = format!(
+            "Each of the {shown} repetitions that were measured, in their order. A drift or a step in \
+                               here says that the machine changed meanwhile."
+        );
+        doc.add(Part::Figure { name: "repetitions", svg, caption });
+    }
+}
+
+fn trigger(drill: &Drill, doc: &mut Document) {
+    let mut lines = Vec::new();
+    for step in &drill.steps {
+        for fault in &step.faults {
+            let lasts = fault.lasts.map_or(String::new(), |span| format!(" for {span}"));
+            let whom =
+                if fault.targets.is_empty() { "the host".to_owned() } else { fault.targets.join(", ") };
+            lines.push(format!("Step {}: {} at {whom}{lasts}, on one cue.", step.name, fault.kind.name()));
+        }
+    }
+    doc.add(Part::List(lines));
+}
+
+/// Figures, what they are, and what mostly makes them long.
+const MEANINGS: [(Metric, &str, &str); 8] = [
+    (Metric::CueToActive, "first blow to the last survivor's lease in the new view", ""),
+    (
+        Metric::Notice,
+        "first blow to the notice at the coordinator that decided",
+        "the kernel's way of telling (obol status: deadbeat), for frozen processes heartbeat.period and \
+         heartbeat.confirm; a coordinator that got no core",
+    ),
+    (
+        Metric::Propose,
+        "notice to proposal; a change of leader is in here",
+        "a leader that died with the others, or a coordinator that got no core",
+    ),
+    (
+        Metric::Decide,
+        "proposal to decision",
+        "two round trips to a majority of acceptors; contending leaders (coordinator.backoff_max)",
+    ),
+    (
+        Metric::Fence,
+        "decision to the end of all older leases",
+        "a holder that can neither be fenced nor proved dead makes everybody wait for lease.duration; lease.fencing = \
+         false always does",
+    ),
+    (
+        Metric::Clear,
+        "that to CLEAR, the leader's word that nobody holds an older lease",
+        "a leader that got no core",
+    ),
+    (
+        Metric::Active,
+        "CLEAR to the last survivor's lease in the new view",
+        "waking every member: more processes than cores, wait.strategy, load beside the cluster",
+    ),
+    (
+        Metric::Skew,
+        "first to last blow of one cue",
+        "a helper that was interrupted between two blows: load beside the cluster",
+    ),
+];
+
+fn detection(journal: &Journal, doc: &mut Document) {
+    let mut rows = Vec::new();
+    for (metric, meaning, _) in MEANINGS {
+        let Some(s) = journal.figures_us.get(metric.name()) else { continue };
+        let p99 = s.p99.map_or("not claimed".to_owned(), us);
+        let mut row = vec![words(metric.name()), words(meaning)];
+        row.extend([us(s.p50), us(s.p90), p99, us(s.max)].map(number));
+        rows.push(row);
+    }
+    doc.add(Part::Table { heads: vec!["figure", "what it is", "p50", "p90", "p99", "max"], rows });
+    if let Some(svg) = figures::phases(journal) {
+        let caption =
+            "Where the time goes: the phases of the median and of the slowest failovers.".to_owned();
+        doc.add(Part::Figure { name: "phases", svg, caption });
+    }
+}
+
+/// Bounds that hold a quantile with 95 %, from the ranks of the samples alone (the binomial's normal approximation);
+/// `None` where so few samples give none. `sorted` is in rising order.
+fn interval(sorted: &[Nanos], q: f64) -> Option<(Nanos, Nanos)> {
+    let n = sorted.len() as f64;
+    let (middle, spread) = (n * q, Z95 * (n * q * (1.0 - q)).sqrt());
+    let (low, high) = ((middle - spread).floor(), (middle + spread).ceil());
+    if low < 1.0 || high > n {
+        return None;
+    }
+    Some((*sorted.get(low as usize - 1)?, *sorted.get(high as usize - 1)?))
+}
+
+fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
+    let needed = Percentile::P99.samples_min();
+    doc.say(format!(
+        "Every stamp is the process's own, from its flight recorder, or that of the helper that struck, and all are of one \
+         clock; nothing of the tool lies between a blow and a survivor. A percentile is told only where there are enough \
+         samples to be 95 % sure that one of them reached it: p99 needs {needed}, here are {}.",
+        trials.measured.len()
+    ));
+    let mut sorted: Vec<Nanos> = samples(&journal.trials, Metric::CueToActive).collect();
+    sorted.sort_unstable();
+    let within = |q: f64| match interval(&sorted, q) {
+        Some((low, high)) => format!("between {low} and {high}"),
+        None => "not known: too few repetitions".to_owned(),
+    };
+    if !sorted.is_empty() {
+        doc.add(Part::List(vec![
+            format!("With 95 %, the true median is {}.", within(0.5)),
+            format!("With 95 %, the true 90th percentile is {}.", within(0.9)),
+            format!(
+                "{} of {} repetitions were void, so nothing is concluded from them; the journal says of each why.",
+                journal.void,
+                trials.counted.len()
+            ),
+            "These are figures of this machine at that time. Another profile, kernel or load gives others.".to_owned(),
+        ]));
+    }
+    if let Some(svg) = figures::distribution(journal) {
+        let caption =
+            "How many of a hundred failovers took at most so long. Dashed: the bounds of the drill."
+                .to_owned();
+        doc.add(Part::Figure { name: "distribution", svg, caption });
+    }
+}
+
+fn slowest(trials: &Trials<'_>, doc: &mut Document) {
+    let Some(trial) = trials.measured.iter().max_by_key(|trial| trial.failover_ns) else {
+        doc.say("None was measured.");
+        return;
+    };
+    let victims: Vec<String> =
+        trial.victims.iter().map(|v| format!("{} (pid {})", v.process, v.pid)).collect();
+    doc.say(format!("Repetition {}, step {}: {}.", trial.number, trial.step, victims.join(", ")));
+    let mut rows = Vec::new();
+    let first = trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default();
+    for stamp in &trial.stamps {
+        let at = Nanos(stamp.at.saturating_sub(first));
+        rows.push(vec![number(format!("+{at}")), words(format!("{} is hit", stamp.name))]);
+    }
+    let mut at = 0;
+    for phase in Phases::NAMES {
+        let Some(span) = trial.phases_ns.get(phase) else { continue };
+        at += span;
+        let done = format!("{phase} done, after {}", Nanos(*span));
+        rows.push(vec![number(format!("+{}", Nanos(at))), words(done)]);
+    }
+    doc.add(Part::Table { heads: vec!["at", "what"], rows });
+}
+
+fn expected(journal: &Journal, doc: &mut Document) {
+    if journal.judged.is_empty() {
+        doc.say("The drill bounds no figure.");
+        return;
+    }
+    let row = |Judged { metric, of, bound, found, samples, holds }: &Judged| {
+        let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
+        let holds = match holds {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "too few samples",
+        };
+        vec![
+            words(format!("{metric} {of}")),
+            number(shown(*bound)),
+            number(found.map_or("not claimed".to_owned(), shown)),
+            number(samples.to_string()),
+            words(holds),
+        ]
+    };
+    let rows = journal.judged.iter().map(row).collect();
+    doc.add(Part::Table { heads: vec!["figure", "bound", "found", "samples", "holds"], rows });
+}
+
+fn lessons(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
+    let of = |outcome: Outcome| trials.counted.iter().filter(move |trial| trial.outcome == outcome);
+    let why = |trial: &&&Trial| trial.reason.clone().unwrap_or_else(|| "no reason was found".to_owned());
+    doc.add(Part::Heading("What went well"));
+    let mut well =
+        vec![format!("{} of {} trials were measured.", trials.measured.len(), trials.counted.len())];
+    let held = journal.judged.iter().filter(|one| one.holds == Some(true));
+    well.extend(held.map(|one| format!("{} {} held its bound.", one.metric, one.of)));
+    doc.add(Part::List(well));
+
+    doc.add(Part::Heading("What went wrong"));
+    let missed: Vec<&Judged> = journal.judged.iter().filter(|one| one.holds == Some(false)).collect();
+    let mut wrong: Vec<String> =
+        missed.iter().map(|one| format!("{} {} missed its bound.", one.metric, one.of)).collect();
+    wrong.extend(of(Outcome::Failed).map(|t| format!("Repetition {} failed: {}.", t.number, why(&t))));
+    let broken = journal.after.iter().filter(|one| !one.holds);
+    wrong.extend(broken.map(|one| format!("Afterwards {} did not hold: {}.", one.probe.name(), one.saw)));
+    wrong.extend(journal.remarks.iter().map(|remark| format!("{remark}.")));
+    if wrong.is_empty() {
+        wrong.push("Nothing.".to_owned());
+    }
+    doc.add(Part::List(wrong));
+
+    doc.add(Part::Heading("Where we got lucky"));
+    let void: Vec<&&Trial> = of(Outcome::Void).collect();
+    let mut lucky: Vec<String> = void
+        .iter()
+        .take(REASONS_MAX)
+        .map(|t| format!("Repetition {} says nothing: {}.", t.number, why(t)))
+        .collect();
+    if void.len() > REASONS_MAX {
+        lucky.push(format!("{} more say nothing; the journal has them.", void.len() - REASONS_MAX));
+    }
+    if void.is_empty() {
+        lucky.push("No repetition was void, so no luck is needed to explain these figures.".to_owned());
+    }
+    doc.add(Part::List(lucky));
+
+    doc.add(Part::Heading("Action items"));
+    doc.add(Part::List(actions(journal, &missed, of(Outcome::Failed).count())));
+}
+
+fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> {
+    let mut actions = Vec::new();
+    if !missed.is_empty()
+        && let Some((metric, meaning, cause)) = longest(journal)
+    {
+        actions.push(format!(
+            "The longest phase is {} ({meaning}). What mostly makes it long: {cause}. Look at the slowest repetitions in the \
+             trace (timeline.json, in Perfetto), change one thing, and run the drill again.",
+            metric.name()
+        ));
+    }
+    for one in journal.judged.iter().filter(|one| one.holds.is_none()) {
+        actions.push(format!(
+            "{} {}: repeat more often (--count); {} samples claim nothing.",
+            one.metric, one.of, one.samples
+        ));
+    }
+    if journal.void * 10 > journal.count {
+        actions.push(
+            "More than one in ten repetitions was void. Run the drill while the machine does nothing else, or widen \
+             max_cue_skew if the skew does not matter for what you ask."
+                .to_owned(),
+        );
+    }
+    if failed > 0 {
+        actions.push(
+            "Run the failed repetition again with obol events beside it, before anything else is changed."
+                .to_owned(),
+        );
+    }
+    if actions.is_empty() {
+        actions.push("None.".to_owned());
+    }
+    actions
+}
+
+/// The phase whose median is the longest.
+fn longest(journal: &Journal) -> Option<(Metric, &'static str, &'static str)> {
+    let median = |metric: Metric| journal.figures_us.get(metric.name()).map(|s| s.p50);
+    let phases =
+        MEANINGS.into_iter().filter(|(metric, ..)| !matches!(metric, Metric::CueToActive | Metric::Skew));
+    phases
+        .filter(|(metric, ..)| median(*metric).is_some())
+        .max_by(|a, b| median(a.0).unwrap_or(0.0).total_cmp(&median(b.0).unwrap_or(0.0)))
+}
+
+/// Seconds since 1970 as people write them, in UTC (H. Hinnant, "chrono-compatible low-level date algorithms").
+fn date(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(date(951_782_399), "2000-02-28 23:59:59 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00:00 UTC");
+        assert_eq!(date(4_107_542_399), "2100-02-28 23:59:59 UTC");
+        assert_eq!(date(4_107_542_400), "2100-03-01 00:00:00 UTC");
+    }
+
+    #[test]
+    fn an_interval_of_a_quantile_is_claimed_from_enough_samples_alone() {
+        let sorted: Vec<Nanos> = (1..=100).map(Nanos).collect();
+        // Ranks 40 and 60 hold the median with 95 %: the usual table of order statistics.
+        assert_eq!(interval(&sorted, 0.5), Some((Nanos(40), Nanos(60))));
+        assert_eq!(interval(&sorted, 0.99), None);
+        assert_eq!(interval(&sorted[..5], 0.5).map(|_| ()), None);
+        assert_eq!(interval(&[], 0.5), None);
+    }
+}
