@@ -24,6 +24,7 @@ mod status;
 mod table;
 mod table2;
 mod tui;
+mod tune;
 mod up;
 mod watch;
 
@@ -65,6 +66,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Kv(command) => kv::run(&root, cluster, command),
         Command::RunTied { parent, words } => run::become_program(*parent, words),
         Command::Drill(drill) => drill::run(&root, cluster, drill),
+        Command::Tune(tune) => tune::run(&root, tune),
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
         Command::Profile(command) => profile::run(command),

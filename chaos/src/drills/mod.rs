@@ -18,6 +18,7 @@ pub mod report;
 pub mod runner;
 pub mod select;
 pub mod table2;
+pub mod tune;
 pub mod undo;
 
 pub use guard::Answer;

@@ -1,6 +1,6 @@
 //! The files that a run leaves: for scripts, for trace viewers, for monitoring, and for a reader who was not there.
 
-mod document;
+pub(super) mod document;
 mod figures;
 mod histogram;
 mod metrics;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// A part of a report.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Part {
+pub(in crate::drills) enum Part {
     /// A heading.
     Heading(&'static str),
     /// A paragraph.
@@ -34,22 +34,22 @@ pub(super) enum Part {
 }
 
 /// Words in a cell.
-pub(super) fn words(text: impl Into<String>) -> Cell {
+pub(in crate::drills) fn words(text: impl Into<String>) -> Cell {
     Cell::Text(text.into())
 }
 
 /// A number in a cell.
-pub(super) fn number(text: impl Into<String>) -> Cell {
+pub(in crate::drills) fn number(text: impl Into<String>) -> Cell {
     Cell::Number(text.into())
 }
 
 /// A report.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Document {
+pub(in crate::drills) struct Document {
     /// Its title.
-    pub(super) title: String,
+    pub(in crate::drills) title: String,
     /// The rest.
-    pub(super) parts: Vec<Part>,
+    pub(in crate::drills) parts: Vec<Part>,
 }
 
 /// A text within a line of Markdown. What comes from a file can be no markup.
@@ -71,23 +71,23 @@ fn plain(text: &str) -> String {
 impl Document {
     /// Without any part yet.
     #[must_use]
-    pub(super) fn new(title: String) -> Self {
+    pub(in crate::drills) fn new(title: String) -> Self {
         Self { title, parts: Vec::new() }
     }
 
     /// Adds a part.
-    pub(super) fn add(&mut self, part: Part) {
+    pub(in crate::drills) fn add(&mut self, part: Part) {
         self.parts.push(part);
     }
 
     /// Adds a paragraph.
-    pub(super) fn say(&mut self, text: impl Into<String>) {
+    pub(in crate::drills) fn say(&mut self, text: impl Into<String>) {
         self.add(Part::Text(text.into()));
     }
 
     /// One HTML page.
     #[must_use]
-    pub(super) fn html(&self) -> String {
+    pub(in crate::drills) fn html(&self) -> String {
         let mut page = Page::new(&self.title);
         for part in &self.parts {
             match part {
@@ -103,7 +103,7 @@ impl Document {
 
     /// Markdown whose pictures are files that begin with `stem`.
     #[must_use]
-    pub(super) fn markdown(&self, stem: &str) -> String {
+    pub(in crate::drills) fn markdown(&self, stem: &str) -> String {
         let mut text = format!("# {}\n", plain(&self.title));
         for part in &self.parts {
             text.push('\n');
@@ -133,7 +133,7 @@ impl Document {
     }
 
     /// Writes the Markdown form and its pictures.
-    pub(super) fn write_markdown(&self, dir: &Path, name: &str) -> io::Result<()> {
+    pub(in crate::drills) fn write_markdown(&self, dir: &Path, name: &str) -> io::Result<()> {
         let stem = name.strip_suffix(".md").unwrap_or(name);
         for part in &self.parts {
             if let Part::Figure { name, svg, .. } = part {

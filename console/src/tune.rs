@@ -1,0 +1,222 @@
+//! `obol tune`: sweeps leases and heartbeats on clusters of its own, without and with load, and writes a profile.
+
+use crate::cli::Tune;
+use crate::output::{self, Failure};
+use crate::running::{Running, Shape};
+use obol_chaos::drills::Host;
+use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
+use obol_fabric::Nanos;
+use obol_profiles::Profile;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Nodes of each cluster.
+const APPS: u16 = 3;
+/// Before anything is counted, a new cluster comes to rest, and a load starts.
+const SETTLE: Duration = Duration::from_millis(500);
+/// MiB that a load writes.
+const MEBIBYTES: u32 = 128;
+/// A load that nobody ends does so by itself after its step and this.
+const LOAD_GRACE: Duration = Duration::from_secs(30);
+/// Nothing is shorter; while it waits, `tune` looks so often whether it shall end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Steps in a row that lose nothing; after them longer pauses teach nothing.
+const CLEAN_STEPS: usize = 2;
+
+/// What runs beside the cluster.
+#[derive(Clone, Copy)]
+enum Load {
+    None,
+    StressNg,
+    Own,
+}
+
+impl Load {
+    /// stress-ng where it is installed, else our own.
+    fn best() -> Self {
+        let there =
+            Command::new("stress-ng").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if there.is_ok_and(|status| status.success()) { Self::StressNg } else { Self::Own }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::StressNg => "stress-ng on all cores, and memory",
+            Self::Own => "all cores busy, and memory",
+        }
+    }
+
+    fn start(self, time: Duration) -> Result<Option<Busy>, Failure> {
+        let lasts = time + LOAD_GRACE;
+        let mut command = match self {
+            Self::None => return Ok(None),
+            Self::StressNg => {
+                let mut command = Command::new("stress-ng");
+                let bytes = format!("{MEBIBYTES}M");
+                let seconds = lasts.as_secs().to_string();
+                command.args([
+                    "--quiet",
+                    "--cpu",
+                    "0",
+                    "--vm",
+                    "1",
+                    "--vm-bytes",
+                    &bytes,
+                    "--timeout",
+                    &seconds,
+                ]);
+                command
+            }
+            Self::Own => {
+                let mut command = Command::new(std::env::current_exe().map_err(Failure::failed)?);
+                let threads = Host::this().cores.to_string();
+                let (mebibytes, nanoseconds) = (MEBIBYTES.to_string(), lasts.as_nanos().to_string());
+                command.args(["drill-load", "--threads", &threads, "--mebibytes", &mebibytes]);
+                command.args(["--nanoseconds", &nanoseconds]);
+                command
+            }
+        };
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        Ok(Some(Busy(child.map_err(|error| Failure::Failed(format!("the load does not start: {error}")))?)))
+    }
+}
+
+/// A load that runs. It ends with this.
+struct Busy(Child);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        // SIGTERM would let stress-ng end its workers; they end with their parent as well (PR_SET_PDEATHSIG).
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a step is measured with.
+struct Bench<'a> {
+    root: &'a Path,
+    time: Duration,
+    stop: Arc<AtomicBool>,
+}
+
+impl Bench<'_> {
+    /// Sleeps, unless somebody wants the end.
+    fn sleep(&self, time: Duration) -> Result<(), Failure> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Failure::Failed("interrupted: nothing is recommended".to_owned()));
+            }
+            thread::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now())));
+        }
+        Ok(())
+    }
+
+    /// Counts what a cluster of this profile does while the load runs.
+    fn measure(&self, profile: &Profile, pause: Nanos, load: Load) -> Result<Measured, Failure> {
+        let running = Running::start(self.root, &Shape { name: "tune", profile, apps: APPS, caches: 0 })?;
+        let mut observer = running.observer()?;
+        let busy = load.start(self.time)?;
+        self.sleep(SETTLE)?;
+        let before = Counted::of(&observer.snapshot());
+        self.sleep(self.time)?;
+        let counted = Counted::of(&observer.snapshot()).since(before);
+        drop(busy);
+        let measured = Measured::new(load.name(), pause, counted);
+        // Progress is a courtesy: tuning goes on without it.
+        let _ = output::remark(format_args!(
+            "tune: load {}, pause {pause}: {} renewals, {} late, {} false suspicions",
+            measured.load, measured.renewals, measured.late, measured.false_suspicions
+        ));
+        Ok(measured)
+    }
+}
+
+pub(crate) fn run(root: &Path, options: &Tune) -> Result<ExitCode, Failure> {
+    let base = Profile::load(&options.profile).map_err(Failure::refused)?;
+    for path in options.write.iter().chain(&options.html).filter(|path| path.exists()) {
+        return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
+    }
+    let bench = Bench { root, time: options.time, stop };
+    let loads = [Load::None, Load::best()];
+    let mut sweep = Vec::new();
+    for load in loads {
+        let mut clean = 0;
+        for pause in PAUSES {
+            let measured = bench.measure(&tune::step(&base, pause), pause, load)?;
+            let good = measured.claimed_percent >= options.share && measured.false_suspicions == 0;
+            clean = if good { clean + 1 } else { 0 };
+            sweep.push(measured);
+            if clean == CLEAN_STEPS {
+                break;
+            }
+        }
+    }
+    let mut tuned = Tuned {
+        base: base.name.to_string(),
+        host: Host::this(),
+        wanted_percent: options.share,
+        step_seconds: options.time.as_secs_f64(),
+        recommended: None,
+        sweep,
+    };
+    let mut profile = None;
+    if let Some((lease, silence)) = tune::choose(&tuned.sweep, options.share) {
+        let made = tune::for_pause(&base, lease, silence).map_err(Failure::failed)?;
+        let tried =
+            loads.map(|load| bench.measure(&made, lease, load)).into_iter().collect::<Result<_, _>>()?;
+        tuned.recommended = Some(Recommended::new(&made, lease, tried));
+        profile = Some(made);
+    }
+    let put = |path: &Path, text: &str| {
+        std::fs::write(path, text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+    };
+    if let (Some(path), Some(profile)) = (&options.write, profile.filter(|_| tuned.holds())) {
+        put(path, &profile.to_toml())?;
+        output::remark(format_args!("the profile is in {0}; try it: obol up --profile {0}", path.display()))?;
+    }
+    if let Some(path) = &options.html {
+        put(path, &tuned.html())?;
+        output::remark(format_args!("the evidence is in {}", path.display()))?;
+    }
+    if options.json {
+        output::json(&tuned)?;
+    } else {
+        print(&tuned)?;
+    }
+    Ok(if tuned.holds() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(tuned: &Tuned) -> std::io::Result<()> {
+    let heads = ["PAUSE", "RENEWALS", "LATE", "IN TIME", "CLAIMED", "SUSPICIONS"];
+    let [pause, renewals, late, timely, claimed, suspicions] = heads;
+    output::line(format_args!(
+        "{pause:>8} {renewals:>9} {late:>7} {timely:>11} {claimed:>11} {suspicions:>10}  LOAD"
+    ))?;
+    let tried = tuned.recommended.iter().flat_map(|found| &found.tried);
+    for (n, m) in tuned.sweep.iter().chain(tried).enumerate() {
+        if n == tuned.sweep.len() {
+            output::line("the recommended profile, tried:")?;
+        }
+        output::line(format_args!(
+            "{:>8} {:>9} {:>7} {:>9.4} % {:>9.4} % {:>10}  {}",
+            m.pause_us.to_string(),
+            m.renewals,
+            m.late,
+            m.timely_percent,
+            m.claimed_percent,
+            m.false_suspicions,
+            m.load
+        ))?;
+    }
+    output::line(tuned.advice())
+}
