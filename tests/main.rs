@@ -15,5 +15,6 @@ mod kv;
 mod leftovers;
 mod life;
 mod run;
+mod ssh;
 mod support;
 mod watch;

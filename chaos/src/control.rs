@@ -103,10 +103,11 @@ pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Op
 }
 
 /// Sends one line of JSON.
-pub fn write_line<T: Serialize>(mut stream: &UnixStream, value: &T) -> io::Result<()> {
+pub fn write_line<T: Serialize>(mut to: impl Write, value: &T) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
-    stream.write_all(&line)
+    to.write_all(&line)?;
+    to.flush()
 }
 
 /// Takes one line of JSON.

@@ -3,6 +3,7 @@
 use crate::tui::Theme;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use obol_chaos::drills::ssh::Ssh;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -220,7 +221,11 @@ pub(crate) enum Command {
     },
     /// What breaks things on a drill's cue (started by `drill run`)
     #[command(hide = true)]
-    DrillHelper,
+    DrillHelper {
+        /// Hear the runner on standard input, as under ssh, and not on a socket
+        #[arg(long)]
+        stdio: bool,
+    },
     /// A load on this host (started by a drill's helper)
     #[command(hide = true)]
     DrillLoad {
@@ -513,6 +518,15 @@ pub(crate) struct DrillRun {
     /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where the drill names files]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    /// Let the helper strike on this host, by your own ssh: your configuration, agent and known hosts; it never asks
+    #[arg(long, value_name = "[USER@]HOST")]
+    pub(crate) ssh: Option<Ssh>,
+    /// A configuration for ssh in place of your own
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    pub(crate) ssh_config: Option<PathBuf>,
+    /// The path of obol on that host [default: as here]
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    pub(crate) ssh_program: Option<PathBuf>,
     /// table2 only: measure each cell without fences as well, so that failovers wait for leases as in the paper
     #[arg(long)]
     pub(crate) no_fence: bool,

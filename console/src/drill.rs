@@ -30,7 +30,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let gap = Nanos(u64::try_from(options.gap.as_nanos()).unwrap_or(u64::MAX));
     let drill = victims.drill(site.deployment.environment, options.count, gap);
-    let report = Report::of(&drills::go(root, cluster, &drill, None, false)?);
+    let report = Report::of(&drills::go(root, cluster, &drill, drills::How::default())?);
     if options.json {
         output::json(&report)?;
     } else {

@@ -3,7 +3,9 @@
 use crate::cli::{DrillCommand, DrillFile, DrillRun};
 use crate::output::{self, Failure};
 use obol_chaos::drillfile::{self, Drill};
+use obol_chaos::drills::helper::Way;
 use obol_chaos::drills::journal::Judged;
+use obol_chaos::drills::ssh::Ssh;
 use obol_chaos::drills::table2;
 use obol_chaos::drills::{self, Journal, Options, Probed};
 use obol_chaos::observe::{Observer, Snapshot};
@@ -145,14 +147,15 @@ fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Fail
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-pub(crate) fn helper(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
+pub(crate) fn helper(root: &Path, cluster: Name, stdio: bool) -> Result<ExitCode, Failure> {
     // What ends the runner must not end its helper, which mends.
     let ignored = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&ignored)).map_err(Failure::failed)?;
     }
     let program = std::env::current_exe().map_err(Failure::failed)?;
-    drills::helper::run(root, cluster, &program).map_err(Failure::failed)?;
+    let way = if stdio { Way::Standard } else { Way::Socket };
+    drills::helper::run(root, cluster, &program, way).map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -192,7 +195,13 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
             drill.id, options.file.drill
         )));
     }
-    let journal = go(root, cluster, &drill, options.count, false)?;
+    let ssh = options.ssh.clone().map(|ssh| Ssh {
+        config: options.ssh_config.clone(),
+        program: options.ssh_program.clone(),
+        ..ssh
+    });
+    let how = How { count: options.count, undo_early: false, ssh };
+    let journal = go(root, cluster, &drill, how)?;
     if options.file.json {
         output::json(&journal)?;
     } else {
@@ -204,20 +213,23 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
     Ok(ExitCode::from(journal.verdict.code()))
 }
 
+/// What a run is given beside its drill; see [`Options`].
+#[derive(Default)]
+pub(crate) struct How {
+    pub(crate) count: Option<u32>,
+    pub(crate) undo_early: bool,
+    pub(crate) ssh: Option<Ssh>,
+}
+
 /// Runs a drill until its end, or a signal to end.
-pub(crate) fn go(
-    root: &Path,
-    cluster: Name,
-    drill: &Drill,
-    count: Option<u32>,
-    undo_early: bool,
-) -> Result<Journal, Failure> {
+pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
     }
-    let options =
-        Options { count, undo_early, ..Options::new(std::env::current_exe().map_err(Failure::failed)?) };
+    let How { count, undo_early, ssh } = how;
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let options = Options { count, undo_early, ssh, program };
     let count = count.unwrap_or(drill.repeat.count);
     let chatty = std::io::stderr().is_terminal();
     drills::run(root, cluster, drill, &options, |n| {

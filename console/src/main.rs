@@ -84,7 +84,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Agent { name } => daemons::agent(&root, cluster, *name),
         Command::LeaseCache { name } => daemons::lease_cache(&root, cluster, *name),
         Command::App { name, node } => daemons::app(&root, cluster, *name, *node),
-        Command::DrillHelper => drills::helper(&root, cluster),
+        Command::DrillHelper { stdio } => drills::helper(&root, cluster, *stdio),
         Command::DrillLoad { threads, mebibytes, nanoseconds } => {
             daemons::load(*threads, *mebibytes, *nanoseconds)
         }

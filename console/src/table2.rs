@@ -2,7 +2,7 @@
 
 use crate::bench;
 use crate::cli::DrillRun;
-use crate::drills::{go, write_into};
+use crate::drills::{How, go, write_into};
 use crate::output::{self, Failure};
 use crate::running::{Running, Shape};
 use obol_chaos::drillfile::{Drill, Metric, ReportFiles};
@@ -96,7 +96,8 @@ impl Setting<'_> {
             let how = if self.fencing { "fenced" } else { "without fences" };
             let _ =
                 output::remark(format_args!("table2: {} by {}, {how}", cell.failed, cell.detector.name()));
-            match go(&running.root, running.cluster, &drill, Some(count), true) {
+            let how_to_run = How { count: Some(count), undo_early: true, ssh: None };
+            match go(&running.root, running.cluster, &drill, how_to_run) {
                 Ok(journal) => {
                     self.keep(options, &drill, &journal)?;
                     last = Some(journal.verdict);

@@ -1,7 +1,8 @@
 //! The helper: the process that breaks things on the cue, so that the runner does not have to be awake, and that mends
 //! them when the runner is gone.
 //!
-//! It hears one runner, its parent, over a Unix socket. It is armed with a single-use token and a deadline; it holds its
+//! It hears one runner: its parent over a Unix socket, or, on another host, whoever the operator's ssh let in, over its own
+//! standard input and output. It is armed with a single-use token and a deadline; it holds its
 //! targets by pidfd from then on, and asks every guard again by what it sees itself. On the cue it strikes and stamps each
 //! blow. Before it answers that it is armed, its undo record is on disk.
 
@@ -19,7 +20,7 @@ use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nano
 use obol_profiles::SiteError;
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
@@ -197,28 +198,49 @@ fn load(program: &Path, threads: u32, mebibytes: u32, lasts: Nanos) -> io::Resul
         .spawn()
 }
 
+/// How a helper hears its runner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// A Unix socket in the cluster's directory, and only from the parent.
+    Socket,
+    /// Standard input and output, which ssh has connected: it has said who the operator is.
+    Standard,
+}
+
 /// Runs a helper until its runner is gone. `program` is this program, which a load is started from.
-pub fn run(root: &Path, cluster: Name, program: &Path) -> Result<(), HelperError> {
+pub fn run(root: &Path, cluster: Name, program: &Path, way: Way) -> Result<(), HelperError> {
     let mut observer = Observer::open(root, cluster).map_err(HelperError::Observe)?;
-    let path = observer.cluster().dir().join(socket_name(std::process::id()));
-    let failed = |error| HelperError::Channel(path.clone(), error);
-    let stream = accept(&path);
-    // Whether or not somebody came: nobody else shall.
-    let _ = fs::remove_file(&path);
-    let stream = stream.map_err(failed)?.ok_or(HelperError::NoRunner)?;
+    let (hearing, saying): (Box<dyn Read + Send>, Box<dyn Write>) = match way {
+        Way::Socket => {
+            let stream = parent(&observer)?;
+            let hearing =
+                stream.try_clone().map_err(|error| HelperError::Channel("the channel".into(), error))?;
+            (Box::new(hearing), Box::new(stream))
+        }
+        Way::Standard => (Box::new(io::stdin()), Box::new(io::stdout())),
+    };
     let state = Shared::default();
     let (tell, news) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
     let listener = listen(observer.cluster(), &state, &tell, &stop, program)?;
-    let hearing = stream.try_clone().map_err(failed)?;
-    thread::spawn(move || hear(&hearing, &tell));
-    let mut helper = Helper { observer: &mut observer, state: &state, stream, record: None };
+    thread::spawn(move || hear(hearing, &tell));
+    let mut helper = Helper { observer: &mut observer, state: &state, saying, record: None };
     helper.attend(&news);
     stop.store(true, Ordering::Relaxed);
     helper.mend();
     // It turns every so often by itself; there is nothing left that it could do.
     drop(listener);
     Ok(())
+}
+
+/// The connection to the parent.
+fn parent(observer: &Observer) -> Result<UnixStream, HelperError> {
+    let path = observer.cluster().dir().join(socket_name(std::process::id()));
+    let failed = |error| HelperError::Channel(path.clone(), error);
+    let stream = accept(&path);
+    // Whether or not somebody came: nobody else shall.
+    let _ = fs::remove_file(&path);
+    stream.map_err(failed)?.ok_or(HelperError::NoRunner)
 }
 
 /// Waits for the parent. Whoever else comes is turned away.
@@ -276,8 +298,8 @@ fn listen(
     }
 }
 
-fn hear(stream: &UnixStream, tell: &Sender<News>) {
-    let mut lines = Lines::new(stream);
+fn hear(from: impl Read, tell: &Sender<News>) {
+    let mut lines = Lines::new(from);
     // A line that is no order ends the conversation, as silence does: the runner is another program than ours.
     while let Ok(Some(order)) = lines.read::<Order>() {
         if tell.send(News::Order(order)).is_err() {
@@ -290,14 +312,14 @@ fn hear(stream: &UnixStream, tell: &Sender<News>) {
 struct Helper<'a> {
     observer: &'a mut Observer,
     state: &'a Mutex<State>,
-    stream: UnixStream,
+    saying: Box<dyn Write>,
     record: Option<Record>,
 }
 
 impl Helper<'_> {
     /// Tells the runner. If it is gone, the channel's other half says so.
-    fn tell(&self, told: &Told) {
-        let _ = write_line(&self.stream, told);
+    fn tell(&mut self, told: &Told) {
+        let _ = write_line(&mut self.saying, told);
     }
 
     /// Serves the runner until it is gone or silent for too long.

@@ -17,6 +17,7 @@ pub mod remote;
 pub mod report;
 pub mod runner;
 pub mod select;
+pub mod ssh;
 pub mod table2;
 pub mod tune;
 pub mod undo;

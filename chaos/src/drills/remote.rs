@@ -1,10 +1,12 @@
 //! The runner's side of a helper: starts it, connects, keeps telling it that somebody is there, and ends it.
 
 use super::channel::{Arm, Lines, Order, Told, socket_name};
+use super::ssh::Ssh;
 use crate::control::write_line;
 use obol_fabric::{Name, Nanos};
+use std::ffi::OsString;
 use std::fmt;
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -18,6 +20,8 @@ use std::time::{Duration, Instant};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks for its socket, or for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Bytes of complaints that are kept.
+const COMPLAINTS_BYTES_MAX: u64 = 4096;
 /// The helper hears from the runner so many times before it would take it for dead.
 const WORDS_PER_DEAD_MAN: u64 = 4;
 
@@ -34,6 +38,15 @@ pub enum RemoteError {
     Refused(String),
     /// It answered something else.
     Answer(Told),
+    /// There is no helper on that host.
+    Ssh {
+        /// The host.
+        host: String,
+        /// What went wrong.
+        error: Box<RemoteError>,
+        /// What ssh, or the other end, said.
+        said: String,
+    },
 }
 
 impl fmt::Display for RemoteError {
@@ -45,6 +58,12 @@ impl fmt::Display for RemoteError {
                 write!(f, "the helper does not {doing}; `obol drill recover` ends it and mends what it left")
             }
             Self::Refused(reason) => write!(f, "the helper refuses: {reason}"),
+            Self::Ssh { host, error, said } if said.is_empty() => {
+                write!(f, "no helper on {host}: {error}; try `ssh {host}`")
+            }
+            Self::Ssh { host, error, said } => {
+                write!(f, "no helper on {host}: {error} (ssh says: {said}); try `ssh {host}`")
+            }
             Self::Answer(told) => write!(f, "the helper answered something else than expected: {told:?}"),
         }
     }
@@ -55,41 +74,105 @@ impl std::error::Error for RemoteError {}
 /// A helper of this runner's.
 pub struct Remote {
     child: Child,
-    stream: UnixStream,
-    writing: Arc<Mutex<UnixStream>>,
+    writing: Writing,
     told: Receiver<Told>,
+    /// What ssh and the helper there complain about, for the reader of an error.
+    complaints: Option<Complaints>,
+}
+
+/// Where orders go. Without it the helper is alone, and mends.
+type Writing = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
+type Complaints = Arc<Mutex<String>>;
+
+/// Where a helper is to work.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The program there.
+    pub program: &'a Path,
+    /// The clusters' directory there.
+    pub root: &'a Path,
+    /// The cluster.
+    pub cluster: Name,
+}
+
+impl Place<'_> {
+    pub(super) fn arguments(&self) -> Vec<OsString> {
+        let words = ["drill-helper", "--cluster", self.cluster.as_str(), "--root"].map(OsString::from);
+        words.into_iter().chain([self.root.as_os_str().to_owned()]).collect()
+    }
 }
 
 impl Remote {
-    /// Starts a helper of this program and connects to it.
-    pub fn start(
-        program: &Path,
-        root: &Path,
-        dir: &Path,
-        cluster: Name,
-        dead_man: Nanos,
-    ) -> Result<Self, RemoteError> {
-        let mut child = Command::new(program)
-            .args(["drill-helper", "--cluster", cluster.as_str(), "--root"])
-            .arg(root)
+    /// Starts a helper on this host and connects to it. `dir` is the cluster's directory.
+    pub fn start(place: Place<'_>, dir: &Path, dead_man: Nanos) -> Result<Self, RemoteError> {
+        let mut child = Command::new(place.program)
+            .args(place.arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
             .map_err(|error| RemoteError::Io("start a helper", error))?;
         let connected = connect(&mut child, dir).and_then(|stream| {
-            let share = |error| RemoteError::Io("share the helper's socket", error);
-            let (reading, writing) = (stream.try_clone().map_err(share)?, stream.try_clone().map_err(share)?);
-            Ok((stream, reading, writing))
+            let reading =
+                stream.try_clone().map_err(|error| RemoteError::Io("share the helper's socket", error))?;
+            Ok((reading, stream))
         });
-        let (stream, reading, writing) = match connected {
-            Ok(connected) => connected,
+        match connected {
+            Ok((reading, stream)) => {
+                Ok(Self::over(child, reading, Box::new(Channel(stream)), dead_man, None))
+            }
             Err(error) => {
                 // It is of no use, and nothing has been injected.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(error);
+                Err(error)
             }
+        }
+    }
+
+    /// Starts a helper by the operator's own ssh: with their configuration, agent, jump hosts and known hosts.
+    pub fn by_ssh(ssh: &Ssh, place: Place<'_>, dead_man: Nanos) -> Result<Self, RemoteError> {
+        let mut child = ssh
+            .command(place)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| RemoteError::Io("start ssh", error))?;
+        let (Some(writing), Some(reading), Some(errors)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(RemoteError::Ended);
         };
+        let complaints = Complaints::default();
+        let kept = Arc::clone(&complaints);
+        thread::spawn(move || {
+            for line in io::BufRead::lines(io::BufReader::new(errors.take(COMPLAINTS_BYTES_MAX)))
+                .map_while(Result::ok)
+            {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                let between = if kept.is_empty() { "" } else { "; " };
+                kept.push_str(between);
+                kept.push_str(line.trim());
+            }
+        });
+        let remote = Self::over(child, reading, Box::new(writing), dead_man, Some(complaints));
+        // Whoever answers this has been let in, runs our program, and sees the cluster.
+        remote.order(&Order::Disarm).and_then(|()| remote.told(ANSWER_TIMEOUT, "answer")).map_err(
+            |error| {
+                let said = remote.said();
+                RemoteError::Ssh { host: ssh.host.clone(), error: Box::new(error), said }
+            },
+        )?;
+        Ok(remote)
+    }
+
+    fn over(
+        child: Child,
+        reading: impl Read + Send + 'static,
+        writing: Box<dyn Write + Send>,
+        dead_man: Nanos,
+        complaints: Option<Complaints>,
+    ) -> Self {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let mut lines = Lines::new(reading);
@@ -99,16 +182,24 @@ impl Remote {
                 }
             }
         });
-        let writing = Arc::new(Mutex::new(writing));
+        let writing: Writing = Arc::new(Mutex::new(Some(writing)));
         let voice = Arc::clone(&writing);
         let pause = Duration::from_nanos(dead_man.0 / WORDS_PER_DEAD_MAN);
         thread::spawn(move || {
-            // Ends when the socket is shut down, or the helper is gone.
+            // Ends when the channel is closed, or the helper is gone.
             while say(&voice, &Order::Alive).is_ok() {
                 thread::sleep(pause);
             }
         });
-        Ok(Self { child, stream, writing, told })
+        Self { child, writing, told, complaints }
+    }
+
+    /// What was complained about at the other end. ssh tells it before it ends; that may take a moment.
+    fn said(&self) -> String {
+        thread::sleep(LOOK_EVERY * 50);
+        let said =
+            self.complaints.as_ref().map(|said| said.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        said.unwrap_or_default()
     }
 
     /// Gives an order.
@@ -142,9 +233,32 @@ impl Remote {
     }
 }
 
-fn say(writing: &Mutex<UnixStream>, order: &Order) -> io::Result<()> {
-    let stream = writing.lock().unwrap_or_else(PoisonError::into_inner);
-    write_line(&stream, order)
+fn say(writing: &Mutex<Option<Box<dyn Write + Send>>>, order: &Order) -> io::Result<()> {
+    let mut writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
+    match writing.as_mut() {
+        Some(writing) => write_line(writing, order),
+        None => Err(io::ErrorKind::BrokenPipe.into()),
+    }
+}
+
+/// A socket whose end is heard at once by who reads from it.
+struct Channel(UnixStream);
+
+impl Write for Channel {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // It is closed in any case.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 fn connect(child: &mut Child, dir: &Path) -> Result<UnixStream, RemoteError> {
@@ -170,7 +284,7 @@ fn connect(child: &mut Child, dir: &Path) -> Result<UnixStream, RemoteError> {
 impl Drop for Remote {
     /// Ends the conversation, upon which the helper mends what is left and ends.
     fn drop(&mut self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
+        drop(self.writing.lock().unwrap_or_else(PoisonError::into_inner).take());
         let end = Instant::now() + ANSWER_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
             thread::sleep(LOOK_EVERY);

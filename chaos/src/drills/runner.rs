@@ -10,8 +10,9 @@ use super::guard::Answer;
 use super::journal::{self, Host, Journal, Judged, Outcome, Trial, Verdict, Victim, distribution};
 use super::plan::{plan, program};
 use super::probe::{Probed, probe};
-use super::remote::{Remote, RemoteError};
+use super::remote::{Place, Remote, RemoteError};
 use super::select::{Chosen, SelectError, choose};
+use super::ssh::Ssh;
 use super::undo::{self, Mended};
 use crate::control::{self, ControlError, Request};
 use crate::drillfile::{Abort, AbortMetric, Drill, FaultKind, Keep, Metric, Step, Strategy};
@@ -45,13 +46,15 @@ pub struct Options {
     pub program: PathBuf,
     /// Whether faults are undone as soon as the failover has been measured, instead of when their time is over.
     pub undo_early: bool,
+    /// The host of the helper, where it is not this one.
+    pub ssh: Option<Ssh>,
 }
 
 impl Options {
     /// The file's repetitions, with helpers of this program.
     #[must_use]
     pub const fn new(program: PathBuf) -> Self {
-        Self { count: None, program, undo_early: false }
+        Self { count: None, program, undo_early: false, ssh: None }
     }
 }
 
@@ -211,7 +214,11 @@ pub fn run(
         groups: 0,
     };
     let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block).map_err(RunError::Fabric)?;
-    let helper = Remote::start(&options.program, root, &dir, cluster, drill.guards.dead_man)?;
+    let place = Place { program: &options.program, root, cluster };
+    let helper = match &options.ssh {
+        Some(ssh) => Remote::by_ssh(ssh, place, drill.guards.dead_man)?,
+        None => Remote::start(place, &dir, drill.guards.dead_man)?,
+    };
     let began = unix_seconds();
     let held = vec![0; drill.guards.abort.len()];
     let (trials, remarks, undo_early) = (Vec::new(), mended.done, options.undo_early);
@@ -257,6 +264,11 @@ impl Runner<'_> {
                     }
                     Err(RunError::Helper(RemoteError::Refused(reason))) => {
                         self.remarks.push(format!("the helper refused repetition {number}: {reason}"));
+                        return Ok((Some(Verdict::Aborted), done));
+                    }
+                    // What was found until now is not thrown away; the helper mends by itself.
+                    Err(RunError::Helper(error)) => {
+                        self.remarks.push(format!("the helper was lost in repetition {number}: {error}"));
                         return Ok((Some(Verdict::Aborted), done));
                     }
                     Err(error) => return Err(error),
@@ -332,7 +344,12 @@ impl Runner<'_> {
             }
             self.undone(lasts, &mut trial)?;
         }
-        self.roll_back(step, &chosen, &trial)?;
+        if let Err(error) = self.roll_back(step, &chosen, &trial) {
+            // Whatever the cluster bore, it is not whole again.
+            trial.outcome = Outcome::Failed;
+            trial.reason = Some(format!("nobody was started again: {error}"));
+            return Ok(trial);
+        }
         self.helper.order(&Order::Mended)?;
         Ok(trial)
     }
@@ -435,7 +452,7 @@ impl Runner<'_> {
     }
 
     /// Starts again what was ended, as the drill says.
-    fn roll_back(&mut self, step: &Step, chosen: &[Chosen], trial: &Trial) -> Result<(), RunError> {
+    fn roll_back(&self, step: &Step, chosen: &[Chosen], trial: &Trial) -> Result<(), ControlError> {
         let wanted = match self.drill.rollback.strategy {
             Strategy::Always => true,
             Strategy::Deviated => trial.outcome == Outcome::Failed,

@@ -1,0 +1,122 @@
+//! The way to a helper on another host: the operator's own `ssh`, as they use it themselves. It brings their
+//! configuration, agent, jump hosts and known hosts; nothing is weakened, and nobody is asked for a password.
+
+use super::remote::Place;
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Beyond what the operator has set: never a question, never an unknown host, never another one's connection; a silent
+/// network is noticed within seconds.
+const OPTIONS: [&str; 7] = [
+    "BatchMode=yes",
+    "StrictHostKeyChecking=yes",
+    "ConnectTimeout=10",
+    "ServerAliveInterval=1",
+    "ServerAliveCountMax=3",
+    "ControlPath=none",
+    "ForwardAgent=no",
+];
+
+/// A host that `ssh` reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ssh {
+    /// As on ssh's command line: `host` or `user@host`, or a name of the configuration.
+    pub host: String,
+    /// A configuration in place of the operator's.
+    pub config: Option<PathBuf>,
+    /// The program there; without one, this program's own path.
+    pub program: Option<PathBuf>,
+}
+
+/// A name that ssh would take for something else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoHost(pub String);
+
+impl std::fmt::Display for NoHost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{:?} is no host: a name such as node-7 or me@node-7, without blanks and not beginning with '-'",
+            self.0
+        )
+    }
+}
+
+impl std::error::Error for NoHost {}
+
+impl std::str::FromStr for Ssh {
+    type Err = NoHost;
+
+    fn from_str(host: &str) -> Result<Self, NoHost> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "@.-_:[]%".contains(c);
+        if host.is_empty() || host.starts_with('-') || !host.chars().all(plain) {
+            return Err(NoHost(host.to_owned()));
+        }
+        Ok(Self { host: host.to_owned(), config: None, program: None })
+    }
+}
+
+/// A word of a POSIX shell that stands for this text: ssh hands its command to one.
+fn quoted(text: &OsStr) -> OsString {
+    let mut word = OsString::from("'");
+    for (n, part) in text.to_string_lossy().split('\'').enumerate() {
+        if n > 0 {
+            word.push("'\\''");
+        }
+        word.push(part);
+    }
+    word.push("'");
+    word
+}
+
+impl Ssh {
+    /// Starts a helper there. Faults and targets never come here: they follow as JSON on its standard input.
+    pub(super) fn command(&self, place: Place<'_>) -> Command {
+        let mut command = Command::new("ssh");
+        if let Some(config) = &self.config {
+            command.arg("-F").arg(config);
+        }
+        command.arg("-T");
+        for option in OPTIONS {
+            command.args(["-o", option]);
+        }
+        command.args(["--", &self.host]);
+        let program = self.program.as_deref().unwrap_or(place.program);
+        command.arg(quoted(program.as_os_str()));
+        command.args(place.arguments().iter().map(|argument| quoted(argument)));
+        command.arg("--stdio");
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_more_than_a_word_to_the_shell() {
+        for text in ["plain", "two words", "a'b", "$(reboot)", "`x`; y", "\\", ""] {
+            let shown = Command::new("sh")
+                .arg("-c")
+                .arg({
+                    let mut script = OsString::from("printf %s ");
+                    script.push(quoted(OsStr::new(text)));
+                    script
+                })
+                .output()
+                .expect("sh runs");
+            assert_eq!(String::from_utf8_lossy(&shown.stdout), text);
+        }
+    }
+
+    #[test]
+    fn an_option_is_no_host() {
+        for bad in ["", "-oProxyCommand=x", "a b", "a;b", "$(x)", "a\nb"] {
+            assert_eq!(bad.parse::<Ssh>(), Err(NoHost(bad.to_owned())));
+        }
+        for good in ["node-7", "me@10.0.0.1", "me@[fe80::1%eth0]"] {
+            assert_eq!(good.parse::<Ssh>().map(|ssh| ssh.host), Ok(good.to_owned()));
+        }
+    }
+}
