@@ -14,6 +14,7 @@ mod frozen;
 mod kv;
 mod leftovers;
 mod life;
+mod planted;
 mod run;
 mod ssh;
 mod support;

@@ -20,14 +20,21 @@ use std::time::Duration;
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A failover that takes longer has failed.
 const FAILOVER_TIMEOUT: Nanos = Nanos::from_secs(10);
+/// Who only hung, and goes on again, is missed by nobody after so much more time.
+const THAWED_TIMEOUT: Nanos = Nanos::from_secs(1);
 /// A cluster that is not healthy for so long can not be drilled.
-const HEALTH_TIMEOUT: Nanos = Nanos::from_secs(10);
+pub(super) const HEALTH_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// A process that was asked to leave has this long.
 const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
 
 /// Waits until the cluster is healthy.
 pub(super) fn healthy(observer: &mut Observer) -> Result<Snapshot, RunError> {
-    let deadline = clock::now() + HEALTH_TIMEOUT;
+    healthy_within(observer, HEALTH_TIMEOUT)
+}
+
+/// The same with a bound of the caller's.
+pub(super) fn healthy_within(observer: &mut Observer, within: Nanos) -> Result<Snapshot, RunError> {
+    let deadline = clock::now() + within;
     loop {
         let snapshot = observer.snapshot();
         if snapshot.health == Health::Healthy {
@@ -61,12 +68,22 @@ pub(super) fn follow(
         leave(observer, &leaving, old, trial);
     }
     if !silent.is_empty() {
-        failover(observer, &silent, old, before, trial);
+        let kills = step.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Kill { .. }));
+        let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
+        let patience = if kills { FAILOVER_TIMEOUT } else { lasts.saturating_add(THAWED_TIMEOUT) };
+        failover(observer, &silent, old, before, patience, trial);
     }
 }
 
 /// Watches until the cluster goes on without those that fell silent.
-fn failover(observer: &mut Observer, silent: &[Process], old: ViewId, before: &Snapshot, trial: &mut Trial) {
+fn failover(
+    observer: &mut Observer,
+    silent: &[Process],
+    old: ViewId,
+    before: &Snapshot,
+    patience: Nanos,
+    trial: &mut Trial,
+) {
     // An agent takes the programs in its seats out of the view with it, whether or not they live.
     let regions: Vec<u32> = silent.iter().filter(|p| p.kind == Kind::Agent).map(|p| p.region).collect();
     let gone = |p: &&Process| {
@@ -81,7 +98,7 @@ fn failover(observer: &mut Observer, silent: &[Process], old: ViewId, before: &S
         .map(|p| p.name)
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
-    let (outcome, strangers) = until_active(observer, old, &ids, first, &survivors);
+    let (outcome, strangers) = until_active(observer, old, &ids, first, &survivors, patience);
     trial.falsely_failed += strangers;
     let removed = if matches!(outcome, Failover::Failed(_)) { 0 } else { ids.len() as u64 };
     trial.failed += strangers + removed;
@@ -118,6 +135,7 @@ fn until_active(
     dead: &[Incarnation],
     struck: Instant,
     survivors: &[Name],
+    patience: Nanos,
 ) -> (Failover, u64) {
     let mut history = History::default();
     loop {
@@ -146,7 +164,7 @@ fn until_active(
             };
             return (outcome, strangers as u64);
         }
-        if clock::now().since(struck) > FAILOVER_TIMEOUT {
+        if clock::now().since(struck) > patience {
             let waiting: Vec<&str> = survivors
                 .iter()
                 .filter(|name| first.is_none_or(|id| history.active_from(id, **name).is_none()))
@@ -156,7 +174,7 @@ fn until_active(
                 None => "no view excludes the dead".to_owned(),
                 Some(id) => format!("not active in view {id}: {}", waiting.join(", ")),
             };
-            return (Failover::Failed(format!("{why}, {FAILOVER_TIMEOUT} after the blow")), strangers as u64);
+            return (Failover::Failed(format!("{why}, {patience} after the blow")), strangers as u64);
         }
     }
 }

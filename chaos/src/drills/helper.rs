@@ -15,7 +15,7 @@ use crate::control::write_line;
 use crate::drillfile::{Guards, Keep};
 use crate::observe::{Observer, Snapshot};
 use obol_fabric::shm::peer::{peer, user};
-use obol_fabric::shm::{Cluster, Endpoint, Held, Owner, Process, ShmError, Wait, clock};
+use obol_fabric::shm::{Cluster, Endpoint, Held, Owner, Process, ShmError, Wait, clock, sched};
 use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos};
 use obol_profiles::SiteError;
 use std::fmt;
@@ -39,6 +39,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const DEAD_MAN: Nanos = Nanos::from_secs(10);
 /// Blows of one cue.
 const BLOWS_MAX: usize = 64;
+/// The lowest real-time priority: above every ordinary program, below whatever has one for a reason.
+const PRIORITY: u32 = 1;
 /// How often the endpoint's loop turns by itself while nothing comes.
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
 
@@ -285,6 +287,8 @@ fn listen(
     let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
         Ok(mut endpoint) => {
             endpoint.beat_every(BEAT_EVERY);
+            // Nobody should come between two blows. Where the system does not allow that, the skew says what came of it.
+            let _ = sched::run_fifo_alone(PRIORITY);
             // The receiver waits for this word alone.
             let _ = ready.send(Ok(()));
             endpoint.run(&mut listener, &stop, |_, _| {});

@@ -5,7 +5,7 @@
 
 use super::channel::{Arm, Blow, Order, Stamp, Told, Whom};
 use super::cue::{REGION_KIND, Token};
-use super::follow::{follow, healthy};
+use super::follow::{HEALTH_TIMEOUT, follow, healthy, healthy_within};
 use super::guard::Answer;
 use super::journal::{self, Host, Journal, Judged, Outcome, Trial, Verdict, Victim, distribution};
 use super::plan::{plan, program};
@@ -493,7 +493,9 @@ impl Runner<'_> {
 
     /// The steady state after, and the verdict.
     fn finish(mut self, early: Option<Verdict>, count: u32, began: u64, before: Vec<Probed>) -> Journal {
-        let snapshot = match healthy(&mut self.observer) {
+        // What failed shall be told as it is.
+        let patience = if early == Some(Verdict::Failed) { Nanos::ZERO } else { HEALTH_TIMEOUT };
+        let snapshot = match healthy_within(&mut self.observer, patience) {
             Ok(snapshot) => snapshot,
             Err(error) => {
                 self.remarks.push(error.to_string());

@@ -27,9 +27,18 @@ pub fn adopt_orphans() -> io::Result<()> {
 
 /// Puts this thread under SCHED_FIFO. Needs CAP_SYS_NICE or an RLIMIT_RTPRIO.
 pub fn run_fifo(priority: u32) -> io::Result<()> {
+    schedule(libc::SCHED_FIFO, priority)
+}
+
+/// The same for this thread alone: what it starts is scheduled as any program.
+pub fn run_fifo_alone(priority: u32) -> io::Result<()> {
+    schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
+}
+
+fn schedule(policy: libc::c_int, priority: u32) -> io::Result<()> {
     let priority = libc::c_int::try_from(priority).map_err(io::Error::other)?;
     let param = libc::sched_param { sched_priority: priority };
     // SAFETY: `param` is a valid structure that the kernel only reads.
-    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const param) };
+    let done = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

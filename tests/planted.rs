@@ -1,0 +1,143 @@
+//! Drills that pass on a fresh cluster, and do not where their fault is a real one: nobody detects, the leader is stuck,
+//! what was undone comes back, nobody is started again, somebody does not leave as it should.
+
+use crate::support::{Ran, Root, signal, until};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// A profile whose heartbeats are read so seldom that no test lives to see it.
+fn deaf(root: &Root) -> PathBuf {
+    let profile = root.run(&["profile", "show", "laptop"]).ends(0).out;
+    let changed = |text: String, key: &str, value: &str| {
+        let (table, key) = key.split_once('.').expect("a table and a key");
+        let begin = text.find(&format!("[{table}]")).expect("the table");
+        let at = begin + text[begin..].find(&format!("\n{key} = ")).expect("the key") + 1;
+        let end = at + text[at..].find('\n').expect("a line");
+        format!("{}{key} = \"{value}\"{}", &text[..at], &text[end..])
+    };
+    let path = std::env::temp_dir().join(format!("obol-test-deaf-{}.toml", std::process::id()));
+    fs::write(&path, changed(profile, "heartbeat.period", "60s")).expect("written");
+    path
+}
+
+/// Runs a drill that ships, with changes to its text.
+fn own(root: &Root, name: &str, changes: &[(&str, &str)], arguments: &[&str]) -> Ran {
+    let text = root.run(&["drill", "show", name]).ends(0).out;
+    let text = changes.iter().fold(text, |text, (old, new)| {
+        assert!(text.contains(old), "{old} is not in {name}");
+        text.replacen(old, new, 1)
+    });
+    let path = root.cluster().join("mine.toml");
+    fs::write(&path, text).expect("written");
+    root.run(&[&["drill", "run", path.to_str().expect("text"), "--json"], arguments].concat())
+}
+
+/// What the trials that count say.
+fn reasons(journal: &Value) -> String {
+    let trials = journal["trials"].as_array().expect("trials");
+    trials.iter().filter(|t| t["warmup"] == false).map(|t| t["reason"].to_string()).collect()
+}
+
+#[test]
+fn drills_that_ship_pass_on_a_fresh_cluster() {
+    let root = Root::new();
+    let _up = root.up(&["--caches", "2"]);
+    for name in ["triple-loss", "freeze", "cache-storm", "coordinator-replace", "flap"] {
+        let ran = root.run(&["drill", "run", name, "--count", "1", "--json"]);
+        let journal = ran.json();
+        // A busy machine may strike late, or suspect somebody who only got no core; the journal then says so.
+        let trials = journal["trials"].as_array().expect("trials");
+        let falsely: u64 = trials.iter().filter_map(|t| t["falsely_failed"].as_u64()).sum();
+        let verdict = journal["verdict"].as_str().expect("text");
+        assert!(["passed", "void"].contains(&verdict) || falsely > 0, "{name}: {journal:#}");
+        root.healthy();
+    }
+}
+
+#[test]
+fn a_drill_fails_where_nobody_detects_and_deviates_where_the_leader_is_stuck() {
+    let root = Root::new();
+    let profile = deaf(&root);
+    let _up = root.up(&["--profile", profile.to_str().expect("text")]);
+    fs::remove_file(profile).expect("written");
+    for name in ["freeze", "app+coordinator-heartbeat"] {
+        let failed = root.run(&["drill", "run", name, "--count", "1", "--json"]).ends(1).json();
+        assert_eq!(failed["verdict"], "failed", "{name}: {failed:#}");
+        assert!(reasons(&failed).contains("no view excludes the dead"), "{name}: {failed:#}");
+        root.healthy();
+    }
+    // The leader hangs while the app dies, and goes on later: nobody decides before that.
+    let stuck = [
+        ("[targets]\n", "[targets]\nleader = { kind = \"coordinator\", select = \"leader\" }\n"),
+        ("max_targets = 1", "max_targets = 2"),
+        (
+            "fault = { kind = \"kill\", target = \"app\" }",
+            "fault = [{ kind = \"freeze\", for = \"1s\", target = \"leader\" }, { kind = \"kill\", target = \"app\" }]",
+        ),
+        ("p50 = \"5ms\"", "max = \"500ms\""),
+    ];
+    let journal = own(&root, "app", &stuck, &["--count", "1"]).json();
+    assert!(["deviated", "failed"].contains(&journal["verdict"].as_str().expect("text")), "{journal:#}");
+}
+
+#[test]
+fn a_drill_fails_where_what_it_killed_does_not_come_back() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    root.healthy();
+    fs::remove_file(root.cluster().join("up.sock")).expect("the supervisor listens");
+    let journal = root.run(&["drill", "run", "app", "--count", "3", "--json"]).ends(1).json();
+    assert_eq!(journal["verdict"], "failed", "{journal:#}");
+    assert!(journal["trials"].to_string().contains("nobody was started again"), "{journal:#}");
+}
+
+#[test]
+fn a_drill_deviates_where_an_undo_is_lost_and_where_a_restart_counts_as_a_failure() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let before = root.healthy();
+    let restart =
+        own(&root, "rolling-restart", &[("signal = \"TERM\"", "signal = \"KILL\"")], &["--count", "1"]);
+    let journal = restart.ends(3).json();
+    assert_eq!(journal["judged"][0]["holds"], false, "{journal:#}");
+    root.healthy();
+
+    // Whoever was frozen and goes on is frozen again at once, as if nobody had undone it.
+    let agents: Vec<i64> = ["node-1", "node-2", "node-3"].map(|name| before.pid(name)).into();
+    let state = |pid: i64| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
+    };
+    let stop = AtomicBool::new(false);
+    let ran = thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut frozen = None;
+            while !stop.load(Ordering::Relaxed) {
+                frozen = frozen.or_else(|| agents.iter().copied().find(|pid| state(*pid) == Some('T')));
+                if let Some(pid) = frozen.filter(|pid| state(*pid) != Some('T')) {
+                    signal("STOP", &[pid]);
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+            if let Some(pid) = frozen {
+                signal("CONT", &[pid]);
+            }
+        });
+        let ran = root.run(&["drill", "run", "freeze", "--count", "1", "--json"]);
+        stop.store(true, Ordering::Relaxed);
+        ran
+    });
+    let journal = ran.json();
+    let verdict = journal["verdict"].as_str().expect("text");
+    assert!(["deviated", "failed"].contains(&verdict), "{journal:#}");
+    assert!(
+        journal["after"].as_array().expect("probes").iter().any(|one| one["holds"] == false),
+        "{journal:#}"
+    );
+    until("it goes on", || agents.iter().all(|pid| state(*pid) != Some('T')));
+    root.healthy();
+}
