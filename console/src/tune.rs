@@ -139,7 +139,7 @@ impl Bench<'_> {
 
 pub(crate) fn run(root: &Path, options: &Tune) -> Result<ExitCode, Failure> {
     let base = Profile::load(&options.profile).map_err(Failure::refused)?;
-    for path in options.write.iter().chain(&options.html).filter(|path| path.exists()) {
+    if let Some(path) = options.write.iter().chain(&options.html).find(|path| path.exists()) {
         return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
     }
     let stop = Arc::new(AtomicBool::new(false));
