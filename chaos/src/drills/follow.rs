@@ -102,7 +102,10 @@ fn failover(
     trial.falsely_failed += strangers;
     let removed = if matches!(outcome, Failover::Failed(_)) { 0 } else { ids.len() as u64 };
     trial.failed += strangers + removed;
-    trial.overlap_ns = overlap(observer, &dead, old).0;
+    // Where no new view is active, nobody acts beside anybody.
+    if !matches!(outcome, Failover::Failed(_)) {
+        trial.overlap_ns = overlap(observer, &dead, old).0;
+    }
     match outcome {
         Failover::Measured(phases, wait) => {
             trial.failover_ns = Some(phases.total().0);
