@@ -4,7 +4,30 @@
 use crate::duration;
 use crate::error::{Fault, Problem};
 use obol_fabric::Nanos;
+use std::fs::File;
+use std::io::Read as _;
 use toml::de::DeValue;
+
+/// Bytes of a file; anything longer is none of ours.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// Whether a user's word for something that ships, or for a file of their own, is a path.
+#[must_use]
+pub fn is_path(name_or_path: &str) -> bool {
+    name_or_path.contains('/') || name_or_path.ends_with(".toml")
+}
+
+/// The text of a file that should be a `kind`, or why there is none.
+pub fn text(path: &str, kind: &str) -> Result<String, String> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
+        .map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > FILE_BYTES_MAX {
+        return Err(format!("is longer than {FILE_BYTES_MAX} bytes, so it is no {kind}"));
+    }
+    String::from_utf8(bytes).map_err(|error| format!("is not text: {error}"))
+}
 
 /// Faults of one text, each with the byte where it is.
 #[derive(Debug, Default)]

@@ -1,10 +1,8 @@
 //! Where profiles come from: built into the program, or a file.
 
-use crate::document::nearest;
+use crate::document::{self, is_path, nearest};
 use crate::error::ProfileError;
 use crate::{Profile, read, write};
-use std::fs::File;
-use std::io::Read as _;
 
 /// The built-in profiles: name and text.
 pub(crate) static FILES: [(&str, &str); 5] = [
@@ -26,24 +24,10 @@ pub static BUILTIN: [&str; FILES.len()] = {
     names
 };
 
-/// Bytes of a file; anything longer is no profile.
-const FILE_BYTES_MAX: u64 = 1 << 20;
-
-/// Whether a user's word for a profile or testbed is a path, not a name.
-pub(crate) fn is_path(name_or_path: &str) -> bool {
-    name_or_path.contains('/') || name_or_path.ends_with(".toml")
-}
-
 /// The text of a file.
 pub(crate) fn text(path: &str) -> Result<String, ProfileError> {
-    let unreadable = |reason: String| ProfileError::Unreadable { path: path.to_owned(), reason };
-    let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(unreadable(format!("is longer than {FILE_BYTES_MAX} bytes, so it is no profile")));
-    }
-    String::from_utf8(bytes).map_err(|error| unreadable(format!("is not text: {error}")))
+    document::text(path, "profile")
+        .map_err(|reason| ProfileError::Unreadable { path: path.to_owned(), reason })
 }
 
 impl Profile {

@@ -1,12 +1,7 @@
 //! The drills that ship with the program.
 
 use super::{Drill, DrillFileError, parse};
-use obol_profiles::document::nearest;
-use std::fs::File;
-use std::io::Read as _;
-
-/// Bytes of a file; anything longer is no drill.
-const FILE_BYTES_MAX: u64 = 1 << 20;
+use obol_profiles::document::{self, nearest};
 
 /// A drill that ships.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +44,7 @@ pub fn shipped() -> &'static [Shipped] {
 
 /// A drill that ships, or a file if `name_or_path` has a `/` or ends in `.toml`. Also gives the text.
 pub fn load(name_or_path: &str) -> Result<(Drill, String), DrillFileError> {
-    if !name_or_path.contains('/') && !name_or_path.ends_with(".toml") {
+    if !document::is_path(name_or_path) {
         let found = SHIPPED.iter().find(|drill| drill.name == name_or_path).ok_or_else(|| {
             DrillFileError::Unknown {
                 name: name_or_path.to_owned(),
@@ -58,13 +53,7 @@ pub fn load(name_or_path: &str) -> Result<(Drill, String), DrillFileError> {
         })?;
         return Ok((parse(found.text, &format!("drills/{name_or_path}.toml"))?, found.text.to_owned()));
     }
-    let unreadable = |reason: String| DrillFileError::Unreadable { path: name_or_path.to_owned(), reason };
-    let file = File::open(name_or_path).map_err(|error| unreadable(error.to_string()))?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unreadable(error.to_string()))?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(unreadable(format!("is longer than {FILE_BYTES_MAX} bytes, so it is no drill")));
-    }
-    let text = String::from_utf8(bytes).map_err(|error| unreadable(format!("is not text: {error}")))?;
+    let unreadable = |reason| DrillFileError::Unreadable { path: name_or_path.to_owned(), reason };
+    let text = document::text(name_or_path, "drill").map_err(unreadable)?;
     Ok((parse(&text, name_or_path)?, text))
 }

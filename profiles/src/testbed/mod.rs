@@ -6,7 +6,7 @@ mod read;
 
 pub use keys::Parameter;
 
-use crate::document::nearest;
+use crate::document::{self, nearest};
 use crate::error::ProfileError;
 use crate::load;
 use obol_fabric::sim::{Cost, Model, Quantiles};
@@ -87,7 +87,7 @@ impl Testbed {
 
     /// A built-in testbed, or a file if `name_or_path` has a `/` or ends in `.toml`.
     pub fn load(name_or_path: &str) -> Result<Self, ProfileError> {
-        if !load::is_path(name_or_path) {
+        if !document::is_path(name_or_path) {
             return Self::builtin(name_or_path);
         }
         Self::parse(&load::text(name_or_path)?, name_or_path)
