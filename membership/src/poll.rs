@@ -14,6 +14,10 @@ use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Completion, Fabric, Instant, LinkError, Remote, ViewId};
 use std::sync::Arc;
 
+/// A view may take so many times as long to be read as a word, and that doubles at most so often.
+const VIEW_PATIENCE: u64 = 8;
+const DOUBLINGS_MAX: u32 = 3;
+
 /// What a poll found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -70,6 +74,8 @@ pub struct Poll {
     view: Option<Arc<View>>,
     /// A slot of a later lap was seen: there is a later view, whoever knows it.
     behind: bool,
+    /// How often in a row a view could not be read in time.
+    expired: u32,
 }
 
 impl Default for Poll {
@@ -82,7 +88,7 @@ impl Poll {
     /// A reader with nothing out.
     #[must_use]
     pub const fn new() -> Self {
-        Self { stage: Stage::Idle, round: 0, posted: Instant::ZERO, view: None, behind: false }
+        Self { stage: Stage::Idle, round: 0, posted: Instant::ZERO, view: None, behind: false, expired: 0 }
     }
 
     /// Whether READs are out.
@@ -91,10 +97,17 @@ impl Poll {
         self.stage != Stage::Idle
     }
 
-    /// When the READs that are out were posted.
+    /// When to give up what is out. A view that thousands of members fetch at once takes long, and whoever gives up early
+    /// and asks again only lengthens the queue, so that nobody would ever get it: each failure in a row doubles the time.
     #[must_use]
-    pub const fn posted(&self) -> Instant {
-        self.posted
+    pub fn deadline(&self, config: &Config) -> Instant {
+        match self.stage {
+            Stage::Idle => Instant::NEVER,
+            Stage::Words(_) | Stage::Settled(..) => self.posted + config.timing.renew_timeout,
+            Stage::Value(..) | Stage::Views { .. } | Stage::Rings { .. } => {
+                self.posted + config.timing.renew_timeout.saturating_mul(VIEW_PATIENCE << self.expired)
+            }
+        }
     }
 
     /// Asks whether `view` is the newest. Drops whatever is out.
@@ -148,6 +161,9 @@ impl Poll {
     /// Gives up waiting for those who have not answered, and judges by the others: a majority that holds something under
     /// several numbers is not made to wait for an acceptor that is silent.
     pub fn expire(&mut self) -> Found {
+        if !matches!(self.stage, Stage::Idle | Stage::Words(_) | Stage::Settled(..)) {
+            self.expired = (self.expired + 1).min(DOUBLINGS_MAX);
+        }
         let found = match (&self.stage, &self.view) {
             (Stage::Words(words), Some(view)) => {
                 let slot = view.id.next();
@@ -238,6 +254,7 @@ impl Poll {
             _ => return None,
         };
         self.cancel();
+        self.expired = 0;
         Some(found)
     }
 
@@ -271,7 +288,9 @@ impl Poll {
             }
             return (answered == words.len()).then_some(Found::Failed);
         }
-        for &(at, state) in &accepted {
+        // Any acceptor that holds the value will do: readers share them out, so that no port carries it to all.
+        let turn = fabric.address().region as usize % accepted.len();
+        for &(at, state) in accepted[turn..].iter().chain(&accepted[..turn]) {
             let same = accepted.iter().filter(|(_, s)| {
                 (s.accepted_proposal, s.accepted_value) == (state.accepted_proposal, state.accepted_value)
             });

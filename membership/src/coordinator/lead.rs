@@ -162,10 +162,17 @@ impl Coordinator {
         let incompatible = view.base == view.id;
         let announcement = self.announcement(&view, sealed);
         self.install(&view, sealed, now, fabric);
+        // Whatever takes longest goes first: fences, unless members have to fetch the view after they have heard of it.
+        let fetched = announcement.len() < sealed.len();
+        if fetched {
+            fabric.multicast(Group::Everyone, &announcement);
+        }
         if incompatible {
             self.begin_clearing(now, fabric);
         }
-        fabric.multicast(Group::Everyone, &announcement);
+        if !fetched {
+            fabric.multicast(Group::Everyone, &announcement);
+        }
     }
 
     /// The datagram that announces a view: the view itself if it fits.

@@ -621,7 +621,7 @@ impl Machine for Coordinator {
         if self.unfollowed {
             self.follow(now, fabric);
         }
-        if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
+        if self.poll.deadline(&self.config) <= now {
             self.booted = true;
             let found = self.poll.expire();
             self.found(found, now, fabric);
@@ -669,7 +669,7 @@ impl Machine for Coordinator {
             return Instant::ZERO;
         }
         let poll = if self.poll.is_busy() {
-            self.poll_due.min(self.poll.posted() + self.config.timing.renew_timeout)
+            self.poll_due.min(self.poll.deadline(&self.config))
         } else {
             self.poll_due
         };

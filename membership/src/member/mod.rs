@@ -114,6 +114,16 @@ impl Member {
         &self.view
     }
 
+    /// Takes an equal copy of the newest known view for the own one, so that many machines in one process need one. False
+    /// if it is another view.
+    pub fn share_view(&mut self, same: &Arc<View>) -> bool {
+        let equal = self.view == *same;
+        if equal {
+            self.view = Arc::clone(same);
+        }
+        equal
+    }
+
     /// The own incarnation while this process is a member.
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
@@ -402,7 +412,7 @@ impl Machine for Member {
         if self.unfollowed {
             self.follow(now, fabric);
         }
-        if self.poll.is_busy() && self.poll.posted() + self.config.timing.renew_timeout <= now {
+        if self.poll.deadline(&self.config) <= now {
             let found = self.poll.expire();
             self.found(found, now, fabric);
             self.poll_due = now;
@@ -453,7 +463,7 @@ impl Machine for Member {
             return Instant::ZERO;
         }
         let poll = if self.poll.is_busy() {
-            self.poll.posted() + self.config.timing.renew_timeout
+            self.poll.deadline(&self.config)
         } else if self.source.is_asking() {
             Instant::NEVER
         } else {
