@@ -1,7 +1,7 @@
 //! Statements about the papers' experiments: their shape, that they repeat, and that they can not say what the model
 //! does not.
 
-use obol_chaos::papers::{Detector, Table2, leases, table2};
+use obol_chaos::papers::{Detector, Method, Table2, leases, report, scale, table2};
 use obol_fabric::Nanos;
 use obol_fabric::sim::Quantiles;
 use obol_profiles::Testbed;
@@ -84,4 +84,50 @@ fn longer_leases_and_less_load_are_never_less_timely() {
     assert!(timely(30, 0) >= timely(30, 100));
     assert!(timely(30, 0) > timely(80, 0));
     assert!(timely(80, 0) > timely(100, 0));
+}
+
+#[test]
+fn failovers_scale_by_every_method() {
+    // From about 60 members on, views fit no datagram and all members fetch them at once.
+    let once = scale(&testbed(), 256, 1, 1, 2).expect("every failover comes");
+    assert_eq!(once.sizes(), [8, 16, 32, 64, 128, 256]);
+    assert_eq!(once.points.len(), 6 * Method::ALL.len());
+    let again = scale(&testbed(), 16, 1, 1, 1).expect("every failover comes");
+    assert_eq!(once.points[..again.points.len()], again.points);
+    for point in &once.points {
+        assert!(point.first_us <= point.last_us && point.first_us > 0.0, "{point:?}");
+        assert!(point.active_percent > 50.0, "{point:?}");
+        assert_eq!(point.caches > 0, point.cache_datagrams > 0.0, "{point:?}");
+    }
+    let at = |members, method| {
+        *once.points.iter().find(|p| (p.members, p.method) == (members, method)).expect("it is there")
+    };
+    // What the methods are for: fences end leases sooner, caches take renewals off the coordinators.
+    assert!(at(8, Method::Fenced).first_us < at(8, Method::Waited).first_us);
+    assert!(
+        at(64, Method::WaitedCaches).coordinator_operations
+            < at(64, Method::Waited).coordinator_operations / 2.0
+    );
+    let grows = at(64, Method::Fenced).failover_operations / at(8, Method::Fenced).failover_operations;
+    assert!(grows > 2.0, "more members read more: {grows}");
+}
+
+#[test]
+fn a_report_draws_whatever_was_measured_and_needs_no_other_file() {
+    let testbed = testbed();
+    let table = table2(&testbed, 2, 1, 2).expect("every failover comes");
+    let leases = leases(&testbed, 1, 1).expect("all loads run");
+    let scaling = scale(&testbed, 16, 1, 1, 2).expect("every failover comes");
+    let report = report(&table, &leases, &scaling).expect("there are points to draw");
+    assert_eq!(report.plots.len(), 10);
+    assert_eq!(report.html.matches("<svg ").count(), report.plots.len());
+    for cell in &table.cells {
+        assert!(report.html.contains(&format!("{:.1}", cell.waited.p50)), "{cell:?}");
+    }
+    for parameter in &table.inputs {
+        assert!(report.html.contains(parameter.key), "{parameter:?}");
+    }
+    for outside in ["src=", "href=", "@import", "url("] {
+        assert!(!report.html.contains(outside), "{outside}");
+    }
 }

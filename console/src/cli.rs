@@ -671,6 +671,38 @@ pub(crate) enum Sim {
         #[command(flatten)]
         options: PapersOptions,
     },
+    /// How failovers and renewals scale on a simulated testbed, from 8 to 4096 members
+    ///
+    /// Each member has a lease page of its own. Methods: leases waited for or fenced, renewed at the acceptors or at lease
+    /// caches, fences raised by the leader or fanned out through the caches. Up to 32 members leases are as published;
+    /// beyond that they grow with the members, so that renewals cost a coordinator the same at any size.
+    Scale {
+        /// The largest size; sizes double from 8 on
+        #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..=4096))]
+        largest: u32,
+        /// Failovers behind each figure
+        #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        repetitions: u32,
+        #[command(flatten)]
+        options: PapersOptions,
+    },
+    /// Run table2, leases and scale, and draw them into one HTML page
+    ///
+    /// The page needs no other file. In a directory it is called report.html, and each plot lies beside it as SVG.
+    Report {
+        /// Where to write it: a file, or a directory that exists
+        #[arg(value_name = "FILE|DIR")]
+        to: PathBuf,
+        /// The largest size for `scale`
+        #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..=4096))]
+        largest: u32,
+        /// Testbed: infiniband, or a file
+        #[arg(long, value_name = "NAME|FILE", default_value = "infiniband")]
+        model: String,
+        /// The first seed; the same seed gives the same figures
+        #[arg(long, value_name = "S", default_value_t = 1)]
+        seed: u64,
+    },
 }
 
 /// What the papers' experiments have in common.

@@ -27,6 +27,8 @@ pub(crate) fn run(command: &cli::Sim) -> Result<ExitCode, Failure> {
         cli::Sim::Mutants { budget, json } => mutants(*budget, *json),
         cli::Sim::Table2 { repetitions, options } => papers::table2(*repetitions, options),
         cli::Sim::Leases { span_ms, options } => papers::leases(*span_ms, options),
+        cli::Sim::Scale { largest, repetitions, options } => papers::scale(*largest, *repetitions, options),
+        cli::Sim::Report { to, largest, model, seed } => papers::report(to, *largest, model, *seed),
     }
 }
 

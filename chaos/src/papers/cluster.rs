@@ -1,6 +1,7 @@
 //! A cluster of the machines that ship on a simulated testbed: built, brought to a steady state, and watched in true
 //! time.
 
+use super::shared::{Shared, Views};
 use crate::campaign::role::Role;
 use obol_fabric::page;
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
@@ -8,7 +9,8 @@ use obol_fabric::{Address, Group, Instant, Layout, Limits, Name, Nanos, ViewId};
 use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
 use obol_profiles::Testbed;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Coordinators of every experiment, as in uKharon, section 7.
 pub(super) const COORDINATORS: u32 = 3;
@@ -39,6 +41,16 @@ pub(super) struct Shape {
     pub(super) fencing: bool,
     /// See [`Timing::fan_out_from`].
     pub(super) fan_out_from: u32,
+    /// All periods and leases are so many times the published ones.
+    pub(super) stretch: u64,
+    /// The cluster is started on a fabric without limits, and put on the testbed once it is in a steady state.
+    pub(super) quick_start: bool,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { apps: 0, caches: 0, fencing: false, fan_out_from: u32::MAX, stretch: 1, quick_start: false }
+    }
 }
 
 impl Shape {
@@ -57,34 +69,40 @@ impl Shape {
 /// experiments while nothing is lost.
 pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
     let published = &testbed.deployment;
+    let stretched = |span: Nanos| span.saturating_mul(shape.stretch);
+    let lease = stretched(published.lease);
     Timing {
-        lease: published.lease,
-        renew_every: published.renew_every,
-        renew_timeout: published.lease,
-        cache_lease: published.cache_lease,
-        cache_timeout: Nanos(published.lease.0 / 2),
+        lease,
+        renew_every: stretched(published.renew_every),
+        renew_timeout: lease,
+        cache_lease: stretched(published.cache_lease),
+        cache_timeout: Nanos(lease.0 / 2),
         fan_out_from: shape.fan_out_from,
         drift_ppm: published.drift_ppm,
         fencing: shape.fencing,
-        heartbeat_every: published.heartbeat_every,
-        heartbeat_period: published.heartbeat_period,
+        heartbeat_every: stretched(published.heartbeat_every),
+        heartbeat_period: stretched(published.heartbeat_period),
         heartbeat_confirm: 2,
         notice_after: Nanos::ZERO,
         notice_every: Nanos::from_micros(50),
         join_every: Nanos::from_micros(200),
         standby: Nanos::from_millis(5),
-        poll_every: Nanos::from_micros(50),
+        poll_every: stretched(Nanos::from_micros(50)),
         backoff_max: Nanos::from_micros(10),
         resync_after: Nanos::from_secs(60),
     }
 }
 
-fn limits() -> Limits {
+/// What a member, and what a view without any, takes in a view at most.
+const MEMBER_BYTES: u32 = 64;
+const VIEW_BYTES: u32 = 8192;
+
+fn limits(shape: &Shape) -> Limits {
     Limits {
         seats: 1,
         slots: 8,
         proposers: COORDINATORS,
-        value_bytes: 8192,
+        value_bytes: (VIEW_BYTES + shape.nodes().saturating_sub(32) * MEMBER_BYTES).next_multiple_of(64),
         lanes: 4,
         lane_slots: 64,
         datagram_bytes: 4096,
@@ -93,19 +111,49 @@ fn limits() -> Limits {
 }
 
 /// Nothing is lost, and what a link that fails costs is its timeout.
-pub(super) fn network(testbed: &Testbed) -> Network {
+pub(super) fn network(testbed: &Testbed, shape: &Shape) -> Network {
+    let quick = Network { per_kib: Nanos::ZERO, step: Delay::fixed(1), ..Network::default() };
     Network {
         link_timeout: Delay::new(1_000_000, 0),
         heartbeat_every: testbed.deployment.heartbeat_every,
         rejoin: None,
         record: false,
-        ..Network::default()
+        ..if shape.quick_start { quick } else { Network::default() }
     }
+}
+
+/// Does something for all of `0..count` on so many threads; what comes out does not depend on how many.
+pub(super) fn in_parallel<T: Send>(
+    threads: usize,
+    count: usize,
+    work: impl Fn(usize) -> Result<T, Stuck> + Sync,
+) -> Result<Vec<T>, Stuck> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(usize, Result<T, Stuck>)>> = Mutex::new(Vec::with_capacity(count));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, count.max(1)) {
+            scope.spawn(|| {
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= count {
+                        return;
+                    }
+                    let result = work(at);
+                    if let Ok(mut done) = done.lock() {
+                        done.push((at, result));
+                    }
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_default();
+    done.sort_by_key(|(at, _)| *at);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// A running cluster.
 pub(super) struct Cluster {
-    pub(super) world: World<Role>,
+    pub(super) world: World<Shared>,
     pub(super) rng: Rng,
 }
 
@@ -116,15 +164,18 @@ fn name(what: &str, number: u32) -> Name {
 impl Cluster {
     /// A cluster that has just been started.
     pub(super) fn start(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, Stuck> {
-        let layout = Layout::new(limits()).map_err(|error| Stuck(error.to_string()))?;
+        let layout = Layout::new(limits(&shape)).map_err(|error| Stuck(error.to_string()))?;
         let timing = timing(testbed, &shape);
         let config = Config { timing, layout, plant: Plant::NONE };
         let seats: Vec<(Name, Address)> = (0..COORDINATORS)
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
         let genesis = Arc::new(View::genesis(&seats, timing.lease, timing.cache_lease));
-        let mut world = World::new(layout, network(testbed), seed);
-        world.calibrate(testbed.model.clone());
+        let mut world = World::new(layout, network(testbed, &shape), seed);
+        if !shape.quick_start {
+            world.calibrate(testbed.model.clone());
+        }
+        let views = Views::default();
         let mut rng = Rng::new(seed ^ 0x7ab1_e200_0000_0000);
         for node in 0..shape.nodes() {
             let (genesis, seed) = (Arc::clone(&genesis), rng.next_u64());
@@ -146,7 +197,11 @@ impl Cluster {
                 (member(Kind::LeaseCache, "cache"), Group::Everyone.bit())
             };
             let rate = rng.below(2 * RATE_PPB + 1) as i64 - RATE_PPB as i64;
-            world.add(role, Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate), groups);
+            world.add(
+                Shared::new(role, &views),
+                Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate),
+                groups,
+            );
         }
         Ok(Self { world, rng })
     }
@@ -156,15 +211,19 @@ impl Cluster {
         let mut cluster = Self::start(testbed, shape, seed)?;
         let members = shape.nodes() as usize;
         while cluster.world.now() < STEADY_WITHIN {
-            cluster.run_for(testbed.deployment.lease.0);
+            cluster.run_for(testbed.deployment.lease.0 * shape.stretch);
             let view = Arc::clone(cluster.world.machine(0).view());
             let settled = view.members.len() == members
                 && (0..shape.nodes()).all(|node| cluster.world.machine(node).view().id == view.id)
                 && shape.app_nodes().all(|node| cluster.is_active(node, view.id));
             if settled {
+                if shape.quick_start {
+                    cluster.world.calibrate(testbed.model.clone());
+                }
                 // A time in no relation to what the last join set off.
-                let more = cluster.rng.below(20 * testbed.deployment.lease.0);
-                cluster.run_for(10 * testbed.deployment.lease.0 + more);
+                let lease = shape.stretch * testbed.deployment.lease.0;
+                let more = cluster.rng.below(lease * if shape.quick_start { 1 } else { 20 });
+                cluster.run_for(lease * if shape.quick_start { 2 } else { 10 } + more);
                 return Ok(cluster);
             }
         }
@@ -193,16 +252,21 @@ impl Cluster {
         page::active(self.world.page(node), view, || self.world.local_now(node))
     }
 
-    /// The true time until the next event at which `active` of a view with base `base` or later becomes (or is) true at
-    /// a node, if it does. Between two events only time passes.
-    pub(super) fn active_before_next(&self, node: u32, base: ViewId) -> Option<u64> {
+    /// The true time at which `active` of a view with base `base` or later becomes (or is) true at a node, if its page
+    /// stays as it is.
+    pub(super) fn active_at(&self, node: u32, base: ViewId) -> Option<u64> {
         let words = self.world.page(node);
         let page = page::load(words)?;
         if page.base < base || page::fenced(words) > page.view || page.end == Instant::ZERO {
             return None;
         }
         let from = self.world.now().max(self.world.to_true(node, page.start));
-        let until = self.world.to_true(node, page.end).min(self.world.next_time()?);
-        (from < until).then_some(from)
+        (from < self.world.to_true(node, page.end)).then_some(from)
+    }
+
+    /// As [`Self::active_at`], if nothing happens before. Between two events only time passes.
+    pub(super) fn active_before_next(&self, node: u32, base: ViewId) -> Option<u64> {
+        let next = self.world.next_time()?;
+        self.active_at(node, base).filter(|from| *from < next)
     }
 }

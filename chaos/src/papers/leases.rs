@@ -112,7 +112,7 @@ pub fn leases(testbed: &Testbed, span_ms: u32, seed: u64) -> Result<Leases, Stuc
 
 /// From the post of each renewal to the completion of the next, at all members.
 fn gaps(testbed: &Testbed, span: Nanos, seed: u64) -> Result<Vec<u64>, Stuck> {
-    let shape = Shape { apps: RENEWERS, caches: 0, fencing: false, fan_out_from: u32::MAX };
+    let shape = Shape { apps: RENEWERS, ..Shape::default() };
     let mut cluster = Cluster::steady(testbed, shape, seed)?;
     let usable = shortened(testbed.deployment.lease, testbed.deployment.drift_ppm);
     let end = cluster.world.now() + span.0;

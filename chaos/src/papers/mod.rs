@@ -4,7 +4,13 @@
 
 mod cluster;
 mod leases;
+mod report;
+mod scale;
+mod shared;
 mod table2;
 
+pub use cluster::Stuck;
 pub use leases::{LENGTHS_US, Leases, Load, leases};
+pub use report::{Report, report};
+pub use scale::{MEMBERS, Method, Point, Scaling, scale};
 pub use table2::{Cell, Detector, Figure, Scenario, Table2, table2};

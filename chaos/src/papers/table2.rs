@@ -2,15 +2,14 @@
 //! app. The app dies alone or together with the leader, a lease cache, or both; it is noticed by its kernel (deadbeat) or
 //! by a counter that stands still (heartbeat).
 
-use super::cluster::{Cluster, Shape, Stuck};
+use super::cluster::{Cluster, Shape, Stuck, in_parallel};
 use crate::stats::Distribution;
 use obol_fabric::Nanos;
 use obol_membership::Kind;
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;
 use serde::Serialize;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Apps of the cluster: the one that dies, the one that is watched, and one more. With the coordinators and the caches
 /// they fill the paper's eight nodes.
@@ -145,25 +144,18 @@ impl Table2 {
 pub fn table2(testbed: &Testbed, repetitions: u32, seed: u64, threads: usize) -> Result<Table2, Stuck> {
     let early = testbed.clone().with_early_notice();
     let scenarios: Vec<Scenario> = Scenario::all().collect();
-    let next = AtomicUsize::new(0);
-    let cells: Mutex<Vec<Option<Result<Cell, Stuck>>>> = Mutex::new(vec![None; scenarios.len()]);
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, scenarios.len()) {
-            scope.spawn(|| {
-                loop {
-                    let at = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(scenario) = scenarios.get(at) else { return };
-                    let cell = cell(testbed, &early, scenario, repetitions, seed + ((at as u64) << 32));
-                    if let Ok(mut cells) = cells.lock() {
-                        cells[at] = Some(cell);
-                    }
-                }
-            });
-        }
-    });
-    let cells =
-        cells.into_inner().unwrap_or_default().into_iter().flatten().collect::<Result<Vec<_>, _>>()?;
+    let cells = in_parallel(threads, scenarios.len(), |at| {
+        cell(testbed, &early, &scenarios[at], repetitions, seed + ((at as u64) << 32))
+    })?;
     Ok(Table2 { testbed: testbed.name.to_string(), repetitions, seed, cells, inputs: testbed.parameters() })
+}
+
+/// In which setting a failover is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    Waited,
+    Fenced,
+    Early,
 }
 
 fn cell(
@@ -173,10 +165,10 @@ fn cell(
     repetitions: u32,
     seed: u64,
 ) -> Result<Cell, Stuck> {
-    let waited = figure(testbed, scenario, false, repetitions, seed)?;
-    let fenced = figure(testbed, scenario, true, repetitions, seed)?;
+    let waited = figure(testbed, scenario, Setting::Waited, repetitions, seed)?;
+    let fenced = figure(testbed, scenario, Setting::Fenced, repetitions, seed)?;
     let early = match scenario.detector {
-        Detector::Deadbeat => Some(figure(early, scenario, true, repetitions, seed)?),
+        Detector::Deadbeat => Some(figure(early, scenario, Setting::Early, repetitions, seed)?),
         Detector::Heartbeat => None,
     };
     let deviation_percent = (waited.p50 - scenario.published) / scenario.published * 100.0;
@@ -186,13 +178,13 @@ fn cell(
 fn figure(
     testbed: &Testbed,
     scenario: &Scenario,
-    fencing: bool,
+    setting: Setting,
     repetitions: u32,
     seed: u64,
 ) -> Result<Figure, Stuck> {
     let mut times = Distribution::new();
     for n in 0..u64::from(repetitions) {
-        times.add(failover(testbed, scenario, fencing, seed + n)?);
+        times.add(failover(testbed, scenario, setting, seed + n)?);
     }
     let summary = times.summary();
     Ok(Figure { p50: summary.p50, p99: summary.p99 })
@@ -202,14 +194,10 @@ fn figure(
 type Fault = (u64, u32);
 
 /// One failover, from the app's failure.
-pub(super) fn failover(
-    testbed: &Testbed,
-    scenario: &Scenario,
-    fencing: bool,
-    seed: u64,
-) -> Result<Nanos, Stuck> {
+fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64) -> Result<Nanos, Stuck> {
     let caches = if scenario.caches { CACHES } else { 0 };
-    let shape = Shape { apps: APPS, caches, fencing, fan_out_from: u32::MAX };
+    let fencing = setting != Setting::Waited;
+    let shape = Shape { apps: APPS, caches, fencing, ..Shape::default() };
     let mut cluster = Cluster::steady(testbed, shape, seed)?;
     // The oldest of their kinds: so the youngest member lives, who watches the leader's counter in the ring. Were the leader
     // and its only watcher stopped together, no counter would tell of the leader.
@@ -218,7 +206,12 @@ pub(super) fn failover(
     let (Some(app), Some(survivor)) = (of_kind(Kind::App, 0), of_kind(Kind::App, 1)) else {
         return Err(Stuck(format!("seed {seed}: view {} has too few apps", view.id)));
     };
-    let cache = of_kind(Kind::LeaseCache, 0).unwrap_or(app);
+    // For the same reason rather not the cache that watches the app's counter: its predecessor in the ring.
+    let ring: Vec<u32> = view.members.iter().filter(|m| m.has_core()).map(|m| m.address.region).collect();
+    let watcher = ring.windows(2).find(|pair| pair[1] == app).map(|pair| pair[0]);
+    let caches: Vec<u32> = view.of_kind(Kind::LeaseCache).map(|m| m.address.region).collect();
+    let spared = |cache: &&u32| Some(**cache) != watcher && ring.last() != Some(cache);
+    let cache = caches.iter().find(spared).or(caches.first()).copied().unwrap_or(app);
     let began = cluster.world.now();
     let mut faults: Vec<Fault> = vec![(began, app)];
     let mut at = began;
@@ -236,6 +229,8 @@ pub(super) fn failover(
         {
             cluster.world.run_until(at);
             match scenario.detector {
+                // Told of the signal, the leader acts while the process is still being taken apart.
+                Detector::Deadbeat if setting == Setting::Early => cluster.world.signal(node),
                 Detector::Deadbeat => cluster.world.kill(node),
                 Detector::Heartbeat => cluster.world.freeze(node),
             }

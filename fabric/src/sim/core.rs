@@ -1,6 +1,6 @@
 //! The state of a world except its machines, and what all its parts share: time, draws, the trace hash.
 
-use super::link::{Link, Op};
+use super::link::{Link, Links, Op};
 use super::messages::{Message, Payload};
 use super::model::{Cost, Model};
 use super::network::Network;
@@ -24,8 +24,7 @@ pub(super) struct Core {
     pub(super) queue: Queue,
     pub(super) hash: u64,
     pub(super) nodes: Vec<Node>,
-    /// `links[source][target]`.
-    pub(super) links: Vec<Vec<Link>>,
+    pub(super) links: Links,
     pub(super) ops: Slab<Op>,
     pub(super) messages: Slab<Message>,
     pub(super) payloads: Slab<Payload>,
@@ -44,7 +43,7 @@ impl Core {
             queue: Queue::default(),
             hash: seed,
             nodes: Vec::new(),
-            links: Vec::new(),
+            links: Links::default(),
             ops: Slab::default(),
             messages: Slab::default(),
             payloads: Slab::default(),
@@ -54,12 +53,8 @@ impl Core {
 
     pub(super) fn add(&mut self, node: Node) -> u32 {
         self.nodes.push(node);
-        let n = self.nodes.len();
-        for row in &mut self.links {
-            row.push(Link::default());
-        }
-        self.links.push((0..n).map(|_| Link::default()).collect());
-        n as u32 - 1
+        self.links.add();
+        self.nodes.len() as u32 - 1
     }
 
     /// Adds to the trace hash.
@@ -69,7 +64,7 @@ impl Core {
     }
 
     pub(super) fn link(&mut self, source: u32, target: u32) -> &mut Link {
-        &mut self.links[source as usize][target as usize]
+        self.links.at(source, target)
     }
 
     /// Draws the one-way time of so many bytes.

@@ -90,7 +90,7 @@ impl Core {
         let node = &self.nodes[watcher as usize];
         let Some(known) = node.watches.iter().find(|w| w.id == watch) else { return };
         let from = known.whom.region;
-        if self.links.get(from as usize).is_some_and(|row| row[watcher as usize].cut) {
+        if self.links.is_cut(from, watcher) {
             return;
         }
         self.nodes[watcher as usize].inbox.push_back(Input::Death { watch, evidence });
@@ -99,20 +99,57 @@ impl Core {
 
     /// Ends a process: its watches, its inbox and its posts go with it.
     pub(super) fn kill(&mut self, at: u32) {
+        let node = &self.nodes[at as usize];
+        if node.state != State::Dead {
+            let generation = node.generation;
+            self.end(at);
+            self.announce_death(at, 0, generation);
+        }
+    }
+
+    fn end(&mut self, at: u32) {
         self.beat(at);
         let node = &mut self.nodes[at as usize];
-        if node.state == State::Dead {
-            return;
-        }
         node.state = State::Dead;
         node.died_at = self.now;
         node.stepping = false;
         node.wake_at = u64::MAX;
         node.watches.clear();
-        let generation = node.generation;
         self.drop_posts(at);
         self.empty_inbox(at);
-        self.announce_death(at, 0, generation);
+    }
+
+    /// A fatal signal: the process runs no more, and those who watch it are told; but it is still being taken apart, and
+    /// its region answers until it has ended, one datagram before that proves its death.
+    pub(super) fn signal(&mut self, at: u32) {
+        self.beat(at);
+        let node = &mut self.nodes[at as usize];
+        if node.state == State::Dead {
+            return;
+        }
+        node.state = State::Frozen;
+        let generation = node.generation;
+        let (notice, proof) = self.draw_death().unwrap_or_else(|| self.draw_notices());
+        for (watcher, watch) in self.watchers(at, 0, generation) {
+            self.announce(watcher, watch, notice, proof);
+        }
+        let told = self.model.as_ref().map_or(self.network.one_way.min.0, |model| {
+            let cost = model.cost_of_datagram(0);
+            cost.overhead.0 + cost.latency.median().0
+        });
+        let ends = self.now + notice + proof.saturating_sub(told).max(1);
+        self.queue.push(ends, Pending::Exit { node: at, life: generation, told: self.watches });
+    }
+
+    /// A process that was signalled has ended. Who has begun to watch it since is told, too.
+    pub(super) fn exit(&mut self, at: u32, life: u32, told: u32) {
+        if self.nodes[at as usize].lives(life) {
+            self.end(at);
+            for (watcher, watch) in self.watchers(at, 0, life).into_iter().filter(|w| w.1 > told) {
+                let (notice, proof) = self.draw_death().unwrap_or_else(|| self.draw_notices());
+                self.announce(watcher, watch, notice, proof);
+            }
+        }
     }
 
     fn empty_inbox(&mut self, at: u32) {

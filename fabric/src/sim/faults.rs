@@ -20,6 +20,12 @@ impl<M: Machine> World<M> {
         self.core.kill(node);
     }
 
+    /// Sends a node's process a fatal signal, of which kernels tell at once: it runs no more, and its watchers are told as
+    /// after a kill, but its region answers until it has ended, just before its death is proved.
+    pub fn signal(&mut self, node: u32) {
+        self.core.signal(node);
+    }
+
     /// Starts a later process in a region, killing the one that is there. `keep_memory` keeps the words of the region,
     /// as acceptors need it; otherwise they are zero. Programs of the earlier process are attached to nobody.
     pub fn restart(&mut self, node: u32, machine: M, keep_memory: bool) {
@@ -136,7 +142,7 @@ impl<M: Machine> World<M> {
     /// Whether a direction is cut.
     #[must_use]
     pub fn is_cut(&self, from: u32, to: u32) -> bool {
-        self.core.links[from as usize][to as usize].cut
+        self.core.links.is_cut(from, to)
     }
 
     /// From now on everything takes what it takes on a modelled testbed; of the [`Network`], only what may go wrong,

@@ -118,3 +118,46 @@ impl Link {
         self.stop_timeout();
     }
 }
+
+/// All links, by source and target. One that was never used takes no memory: of thousands of nodes, most never talk to
+/// each other.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    /// `[source][target]`: one more than the place in `used`, 0 if it is not there. Rows end behind their last use.
+    places: Vec<Vec<u32>>,
+    used: Vec<Link>,
+}
+
+impl Links {
+    /// Makes room for one more source.
+    pub(super) fn add(&mut self) {
+        self.places.push(Vec::new());
+    }
+
+    /// A link, if it was ever used.
+    pub(super) fn get(&self, source: u32, target: u32) -> Option<&Link> {
+        let place = *self.places.get(source as usize)?.get(target as usize)?;
+        self.used.get((place as usize).wrapping_sub(1))
+    }
+
+    /// A link, which is used from now on.
+    #[inline]
+    pub(super) fn at(&mut self, source: u32, target: u32) -> &mut Link {
+        let row = &mut self.places[source as usize];
+        if row.len() <= target as usize {
+            row.resize(target as usize + 1, 0);
+        }
+        let place = &mut row[target as usize];
+        if *place == 0 {
+            self.used.push(Link::default());
+            *place = self.used.len() as u32;
+        }
+        &mut self.used[*place as usize - 1]
+    }
+
+    /// Whether nothing gets through in this direction.
+    #[inline]
+    pub(super) fn is_cut(&self, source: u32, target: u32) -> bool {
+        self.get(source, target).is_some_and(|link| link.cut)
+    }
+}

@@ -74,7 +74,7 @@ impl Core {
         departs: u64,
         grouped: bool,
     ) {
-        if self.link(source, target).cut || self.rng.permille(self.network.loss_permille) {
+        if self.links.is_cut(source, target) || self.rng.permille(self.network.loss_permille) {
             return;
         }
         let way = match source == target {

@@ -51,7 +51,7 @@ pub(super) struct Node {
     pub(super) clock: Clock,
     pub(super) groups: u32,
     /// Shared with the programs in its seats, which keep the region of a dead owner mapped.
-    pub(super) memory: Arc<[AtomicU64]>,
+    pub(super) memory: Arc<Box<[AtomicU64]>>,
     pub(super) inbox: VecDeque<Input>,
     /// True time at which the step under way ends.
     pub(super) busy_until: u64,
@@ -115,9 +115,9 @@ impl Node {
 }
 
 /// A fresh region. It ends where the lanes begin: the simulator carries datagrams by itself.
-pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32) -> Arc<[AtomicU64]> {
+pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32) -> Arc<Box<[AtomicU64]>> {
     let bytes = layout.lane(0);
-    let words: Arc<[AtomicU64]> = vec![0u64; bytes as usize / 8].into_iter().map(AtomicU64::new).collect();
+    let words = zeroed(bytes as usize / 8);
     let header = Header {
         magic: MAGIC,
         version: VERSION,
@@ -133,5 +133,18 @@ pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32) -> Arc<[A
         spare_line: [0; 7],
     };
     memory::copy_in(&words, header.as_bytes());
-    words
+    words.into()
+}
+
+/// Zeroed words whose pages the system provides when they are first touched: of the regions of thousands of nodes, most
+/// is never used.
+#[expect(
+    unsafe_code,
+    reason = "a boxed slice of words becomes one of atomic words without touching its pages"
+)]
+fn zeroed(words: usize) -> Box<[AtomicU64]> {
+    let raw = Box::into_raw(vec![0u64; words].into_boxed_slice());
+    // SAFETY: an `AtomicU64` has the size, alignment and bit validity of a `u64` on every 64-bit target, and the box that
+    // `raw` came from is not used any more.
+    unsafe { Box::from_raw(raw as *mut [AtomicU64]) }
 }

@@ -44,7 +44,7 @@ impl Core {
         let life = self.nodes[source as usize].generation;
         let present = self.nodes[target as usize].generation;
         let id = self.ops.take();
-        let link = &mut self.links[source as usize][target as usize];
+        let link = self.links.at(source, target);
         if link.connection == 0 || link.outstanding.is_empty() && !link.broken {
             link.connection = present;
         }
@@ -79,7 +79,7 @@ impl Core {
             self.ops[id].void = true;
             self.ops[id].outcome = Outcome::Failed(LinkError::PeerDead);
             self.complete_at(id, departs + 1);
-        } else if self.link(source, target).cut {
+        } else if self.links.is_cut(source, target) {
             self.ops[id].phase = Phase::Stuck;
             self.link(source, target).stuck.push(id);
             self.time_link(source, target);
@@ -103,7 +103,7 @@ impl Core {
                 self.transit(source, target, departs, there, carried)
             }
         };
-        let link = &mut self.links[source as usize][target as usize];
+        let link = self.links.at(source, target);
         let arrives = arrives.max(link.last_arrival);
         // What follows waits for the second half.
         link.last_arrival = if gap > 0 { arrives + gap + 1 } else { arrives };
@@ -230,7 +230,7 @@ impl Core {
                 self.transit(target, source, self.now, latency, carried)
             }
         };
-        if self.link(target, source).cut {
+        if self.links.is_cut(target, source) {
             self.ops[id].phase = Phase::AnswerStuck;
             self.link(source, target).answers_stuck.push(id);
             self.time_link(source, target);
@@ -244,7 +244,7 @@ impl Core {
         let op = &mut self.ops[id];
         op.phase = Phase::Answered;
         op.refs += 1;
-        let link = &mut self.links[op.source as usize][op.target as usize];
+        let link = self.links.at(op.source, op.target);
         link.last_completion = link.last_completion.max(time);
         self.queue.push(link.last_completion, Pending::Complete(id));
     }
@@ -348,6 +348,11 @@ impl Core {
     /// The poster died: what it had in flight is lost from a drawn point on.
     pub(super) fn drop_posts(&mut self, source: u32) {
         for target in 0..self.nodes.len() as u32 {
+            if self.links.get(source, target).is_none() {
+                // As many draws, whether a link was used or not.
+                self.rng.next_u64();
+                continue;
+            }
             let outstanding = core::mem::take(&mut self.link(source, target).outstanding);
             let unsent = self.rng.below(outstanding.len() as u64 + 1) as usize;
             for (n, &id) in outstanding.iter().enumerate() {

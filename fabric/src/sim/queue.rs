@@ -23,6 +23,8 @@ pub(super) enum Pending {
     Timeout { source: u32, target: u32, epoch: u32 },
     /// A death notice reaches a watcher.
     Notice { watcher: u32, watch: u32, evidence: Evidence },
+    /// A signalled process ends; watches up to this number know.
+    Exit { node: u32, life: u32, told: u32 },
     /// A program asks.
     Ask { node: u32, seat: u16, generation: u32 },
     /// A program is told.

@@ -17,7 +17,7 @@ pub struct Program {
     address: Address,
     name: Name,
     /// The region that it maps: its node's at the time of attaching.
-    pub(super) memory: Arc<[AtomicU64]>,
+    pub(super) memory: Arc<Box<[AtomicU64]>>,
     /// The generation of the owner that it is attached to.
     pub(super) home: u32,
     alive: bool,

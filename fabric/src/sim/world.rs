@@ -34,6 +34,8 @@ pub enum What {
     Program,
     /// Nothing: what was scheduled has lost its meaning.
     Idle,
+    /// A signalled process ended.
+    Exit,
 }
 
 /// One executed event. Nothing but clocks changed between `prev_time` and `time`.
@@ -153,6 +155,10 @@ impl<M: Machine> World<M> {
             Pending::Notice { watcher, watch, evidence } => {
                 core.notice(watcher, watch, evidence);
                 (watcher, What::Notice)
+            }
+            Pending::Exit { node, life, told } => {
+                core.exit(node, life, told);
+                (node, What::Exit)
             }
             Pending::Ask { node, seat, generation } => {
                 core.ask(node, seat, generation);

@@ -164,3 +164,25 @@ fn a_page_and_a_record_are_stamped_by_the_own_clock() {
     world.run_until(world.to_true(0, page.end));
     assert!(!page::active(world.page(0), ViewId(3), || world.local_now(0)));
 }
+
+#[test]
+fn a_signalled_process_runs_no_more_but_its_memory_answers_until_it_has_ended() {
+    let network = Network { notice: Delay::fixed(4_000), proof: Delay::fixed(12_000), ..Network::default() };
+    let mut world = world(3, network, 1);
+    let (who, word) = (world.address(1), world.layout().slot(0));
+    post(&mut world, 0, |port| port.watch(who));
+    pass(&mut world, MILLI);
+    world.signal(1);
+    let steps = world.machine(1).seen.len();
+    pass(&mut world, 6_000);
+    assert_eq!(world.machine(0).deaths(), [(who, Evidence::Suspicion)]);
+    post(&mut world, 0, |port| port.cas(at(1, word), 0, 9, Token(1)));
+    post(&mut world, 2, |port| port.watch(who));
+    pass(&mut world, 8_000);
+    assert_eq!((world.state(1), world.machine(0).ended()), (State::Frozen, vec![(1, Ended::Swapped(0))]));
+    pass(&mut world, MILLI);
+    assert_eq!((world.state(1), world.machine(1).seen.len()), (State::Dead, steps));
+    let both = [(who, Evidence::Suspicion), (who, Evidence::Proof)];
+    assert_eq!(world.machine(0).deaths(), both);
+    assert_eq!(world.machine(2).deaths(), both, "it began to watch in between");
+}

@@ -1,0 +1,203 @@
+//! The papers' experiments as one page with plots.
+
+use super::leases::Leases;
+use super::scale::{Method, Point, Scaling};
+use super::table2::{Cell as Failovers, Detector, Table2};
+use crate::plot::{Axis, Bars, Cell, Chart, Page, PlotError, Series};
+use obol_profiles::testbed::Parameter;
+
+/// A report: the page, and each of its plots for other uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// A whole HTML document that needs no other file.
+    pub html: String,
+    /// Names without an ending, and SVG documents.
+    pub plots: Vec<(&'static str, String)>,
+}
+
+/// A page under construction, with the plots that were put into it.
+struct Draft {
+    page: Page,
+    plots: Vec<(&'static str, String)>,
+}
+
+impl Draft {
+    fn plot(&mut self, name: &'static str, svg: String, caption: &str) {
+        self.page.figure(&svg, caption);
+        self.plots.push((name, svg));
+    }
+}
+
+fn text(text: impl std::fmt::Display) -> Cell {
+    Cell::Text(text.to_string())
+}
+
+fn number(text: impl std::fmt::Display) -> Cell {
+    Cell::Number(text.to_string())
+}
+
+/// Draws what came out of the three experiments.
+pub fn report(table: &Table2, leases: &Leases, scaling: &Scaling) -> Result<Report, PlotError> {
+    let mut draft = Draft { page: Page::new("uKharon's experiments, simulated"), plots: Vec::new() };
+    draft.page.paragraph(&format!(
+        "obol's own state machines ran in its simulator on the testbed \"{}\", whose parameters are published. Times come \
+         out; nothing was fitted to a figure of the paper (Guerraoui et al., uKharon, USENIX ATC 2022). The same seed \
+         gives the same report.",
+        table.testbed
+    ));
+    failovers(&mut draft, table)?;
+    renewals(&mut draft, leases)?;
+    sizes(&mut draft, scaling)?;
+    inputs(&mut draft.page, &table.inputs);
+    Ok(Report { html: draft.page.finish(), plots: draft.plots })
+}
+
+fn row_name(cell: &Failovers) -> String {
+    format!("{}{}", cell.failed, if cell.scenario.caches { ", caches" } else { "" })
+}
+
+fn failovers(draft: &mut Draft, table: &Table2) -> Result<(), PlotError> {
+    draft.page.heading("Table 2: failover times");
+    draft.page.paragraph(
+        "From the failure of an app (A), alone or with the leader (C) or a lease cache (L), to the first moment at which \
+         another app is active in a view without it. Waited: the paper's setting, old leases run out. Fenced: fences are \
+         raised instead. Early: kernels tell of the fatal signal, not of the exit.",
+    );
+    for (detector, name, caption) in [
+        (Detector::Deadbeat, "failovers-deadbeat", "Processes are killed and their kernels tell of it."),
+        (Detector::Heartbeat, "failovers-heartbeat", "Processes hang, and their counters stand still."),
+    ] {
+        let cells: Vec<&Failovers> =
+            table.cells.iter().filter(|cell| cell.scenario.detector == detector).collect();
+        let all =
+            |value: fn(&Failovers) -> Option<f64>| cells.iter().map(|cell| value(cell)).collect::<Vec<_>>();
+        let mut bars = Bars::grouped("median failover in us", cells.iter().map(|c| row_name(c)).collect())
+            .with("waited", all(|c| Some(c.waited.p50)))
+            .with("fenced", all(|c| Some(c.fenced.p50)));
+        if detector == Detector::Deadbeat {
+            bars = bars.with("fenced, early notice", all(|c| c.early.map(|early| early.p50)));
+        }
+        let bars = bars.with_mark("published", all(|c| Some(c.scenario.published)));
+        draft.plot(name, bars.svg()?, &format!("{caption} {} failovers behind each bar.", table.repetitions));
+    }
+    let rows: Vec<Vec<Cell>> = table
+        .cells
+        .iter()
+        .map(|cell| {
+            let p50 = |p50: f64| number(format!("{p50:.1}"));
+            vec![
+                text(row_name(cell)),
+                text(cell.scenario.detector.name()),
+                number(cell.scenario.published),
+                p50(cell.waited.p50),
+                number(format!("{:+.1} %", cell.deviation_percent)),
+                p50(cell.fenced.p50),
+                cell.early.map_or(number("-"), |early| p50(early.p50)),
+            ]
+        })
+        .collect();
+    draft.page.table(&["failed", "detector", "published", "waited", "deviation", "fenced", "early"], &rows);
+    Ok(())
+}
+
+fn renewals(draft: &mut Draft, leases: &Leases) -> Result<(), PlotError> {
+    draft.page.heading("Figure 3: how long leases must be");
+    draft.page.paragraph(&format!(
+        "{} members renew while other traffic loads the network and other programs load the memory. Which part of the \
+         renewals would have been timely with leases of that length?",
+        leases.renewers
+    ));
+    let mut memory: Vec<u32> = leases.loads.iter().map(|load| load.memory_percent).collect();
+    memory.sort_unstable();
+    memory.dedup();
+    let names = ["renewals-memory-low", "renewals-memory-mid", "renewals-memory-high"];
+    for (name, memory) in names.into_iter().zip(memory) {
+        let mut chart = Chart::new(Axis::linear("lease in us"), Axis::linear("timely renewals in percent"));
+        for load in leases.loads.iter().filter(|load| load.memory_percent == memory) {
+            let points =
+                leases.lengths_us.iter().map(|us| *us as f64).zip(load.timely_percent.iter().copied());
+            chart =
+                chart.with(Series::line(&format!("network at {} %", load.network_percent), points.collect()));
+        }
+        draft.plot(name, chart.svg()?, &format!("Memory load {memory} %."));
+    }
+    Ok(())
+}
+
+fn sizes(draft: &mut Draft, scaling: &Scaling) -> Result<(), PlotError> {
+    draft.page.heading("From 8 to thousands of members");
+    draft.page.paragraph(
+        "Each member has a lease page of its own. Up to 32 members leases last as published; beyond that they, and all other \
+         periods, grow with the members, so that renewals cost a coordinator the same at any size. Views of more than about 60 \
+         members fit no datagram: they are announced by number, and every member fetches them.",
+    );
+    let lines = |value: fn(&Point) -> f64, caches: bool| {
+        let of = |method: Method| {
+            let points = scaling.points.iter().filter(|p| p.method == method && (!caches || p.caches > 0));
+            Series::line(method.name(), points.map(|p| (f64::from(p.members), value(p))).collect())
+        };
+        let methods = Method::ALL.into_iter().map(of).filter(|series| !series.points.is_empty());
+        methods.collect::<Vec<_>>()
+    };
+    for (name, title, value, caches, caption) in [
+        (
+            "scale-first",
+            "failover in us",
+            (|p: &Point| p.first_us) as fn(&Point) -> f64,
+            false,
+            "From the kill of an app to the first survivor that is active without it.",
+        ),
+        ("scale-last", "failover in us", |p| p.last_us, false, "From the kill to the last survivor."),
+        (
+            "scale-coordinator",
+            "operations a second",
+            |p| p.coordinator_operations,
+            false,
+            "One-sided operations that reach each coordinator while nothing fails.",
+        ),
+        (
+            "scale-cache",
+            "datagrams a second",
+            |p| p.cache_datagrams,
+            true,
+            "Datagrams that reach each cache.",
+        ),
+        (
+            "scale-failover-load",
+            "operations",
+            |p| p.failover_operations,
+            false,
+            "Operations and datagrams that reach each coordinator from the kill until the last survivor is active.",
+        ),
+    ] {
+        let mut chart = Chart::new(Axis::log("members"), Axis::log(title));
+        chart.series = lines(value, caches);
+        draft.plot(name, chart.svg()?, caption);
+    }
+    let best: Vec<Vec<Cell>> = scaling
+        .sizes()
+        .into_iter()
+        .filter_map(|members| scaling.best(members))
+        .map(|p| {
+            vec![
+                number(p.members),
+                text(p.method.name()),
+                number(format!("{:.1}", p.first_us)),
+                number(format!("{:.1}", p.last_us)),
+                number(format!("{:.0}", p.lease_us)),
+            ]
+        })
+        .collect();
+    draft.page.paragraph("Which method wins at which size, by the first survivor:");
+    draft.page.table(&["members", "method", "first survivor, us", "last survivor, us", "lease, us"], &best);
+    Ok(())
+}
+
+fn inputs(page: &mut Page, inputs: &[Parameter]) {
+    page.heading("What went in");
+    page.folded(&format!("{} parameters of the testbed with their sources", inputs.len()), |page| {
+        let rows: Vec<Vec<Cell>> =
+            inputs.iter().map(|p| vec![text(p.key), text(&p.value), text(&p.source)]).collect();
+        page.table(&["parameter", "value", "source"], &rows);
+    });
+}

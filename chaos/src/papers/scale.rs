@@ -1,0 +1,314 @@
+//! How failovers and renewals scale with the number of members: with and without lease caches, leases waited for or
+//! fenced, fences raised by the leader or fanned out through caches (uKharon, section 6.3, and what obol adds).
+//!
+//! Leases are published for 32 members. Beyond that they, and all other periods, grow with the number of members, so that
+//! renewals cost every coordinator the same at any size, and what is compared is what a failover costs.
+
+use super::cluster::{COORDINATORS, Cluster, Shape, Stuck, in_parallel};
+use crate::stats::Distribution;
+use obol_fabric::sim::What;
+use obol_fabric::{Nanos, ViewId};
+use obol_membership::Kind;
+use obol_profiles::Testbed;
+use obol_profiles::testbed::Parameter;
+use serde::Serialize;
+use std::ops::RangeInclusive;
+
+/// The least and the greatest number of members.
+pub const MEMBERS: RangeInclusive<u32> = 8..=4096;
+/// Members that the published lease is made for (uKharon, section 7.1).
+const LEASE_MEMBERS: u32 = 32;
+/// There is one cache for so many members, but no fewer and no more caches than these.
+const MEMBERS_PER_CACHE: u32 = 8;
+const CACHES: RangeInclusive<u32> = 2..=16;
+/// Leases for which renewals are counted.
+const LEASES_COUNTED: u64 = 4;
+/// A failover that takes longer than this does not come any more.
+const PATIENCE: u64 = 400_000_000;
+
+/// How leases are renewed and ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Renewed at the acceptors; survivors wait until old leases have run out.
+    Waited,
+    /// Renewed at caches; survivors wait.
+    WaitedCaches,
+    /// Renewed at the acceptors; the leader raises all fences.
+    Fenced,
+    /// Renewed at caches; the leader raises all fences.
+    FencedCaches,
+    /// Renewed at caches, which also raise the fences.
+    FannedOut,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Waited, Self::WaitedCaches, Self::Fenced, Self::FencedCaches, Self::FannedOut];
+
+    /// Its name in tables and plots.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Waited => "waited",
+            Self::WaitedCaches => "waited, caches",
+            Self::Fenced => "fenced",
+            Self::FencedCaches => "fenced, caches",
+            Self::FannedOut => "fanned out",
+        }
+    }
+
+    const fn caches(self) -> bool {
+        !matches!(self, Self::Waited | Self::Fenced)
+    }
+
+    const fn fencing(self) -> bool {
+        !matches!(self, Self::Waited | Self::WaitedCaches)
+    }
+}
+
+/// One method at one size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Point {
+    /// Apps, each with a lease page of its own.
+    pub members: u32,
+    /// How leases are renewed and ended.
+    pub method: Method,
+    /// Lease caches.
+    pub caches: u32,
+    /// How long a lease lasts, in microseconds.
+    pub lease_us: f64,
+    /// Of the time and the members before the failure, how much was spent active, in percent.
+    pub active_percent: f64,
+    /// One-sided operations of renewals and heartbeats, a second, at each coordinator.
+    pub coordinator_operations: f64,
+    /// Datagrams a second at each cache; 0 without caches.
+    pub cache_datagrams: f64,
+    /// From the kill to the first survivor that is active: median, in microseconds.
+    pub first_us: f64,
+    /// From the kill to the last one.
+    pub last_us: f64,
+    /// Operations and datagrams that reached each coordinator from the kill until the last survivor was active.
+    pub failover_operations: f64,
+}
+
+/// The sweep.
+#[derive(Clone, Debug, Serialize)]
+pub struct Scaling {
+    /// The testbed.
+    pub testbed: String,
+    /// Failovers behind each point.
+    pub repetitions: u32,
+    /// The first seed.
+    pub seed: u64,
+    /// What came out, by size, then by method.
+    pub points: Vec<Point>,
+    /// What went in.
+    pub inputs: Vec<Parameter>,
+}
+
+impl Scaling {
+    /// The sizes, smallest first.
+    #[must_use]
+    pub fn sizes(&self) -> Vec<u32> {
+        let mut sizes: Vec<u32> = self.points.iter().map(|point| point.members).collect();
+        sizes.dedup();
+        sizes
+    }
+
+    /// The method by which the first survivor is active soonest at a size.
+    #[must_use]
+    pub fn best(&self, members: u32) -> Option<&Point> {
+        self.points.iter().filter(|p| p.members == members).min_by(|a, b| a.first_us.total_cmp(&b.first_us))
+    }
+}
+
+/// Measures all methods at 8, 16, 32, ... members up to `largest`.
+pub fn scale(
+    testbed: &Testbed,
+    largest: u32,
+    repetitions: u32,
+    seed: u64,
+    threads: usize,
+) -> Result<Scaling, Stuck> {
+    let sizes = (0..).map(|n| MEMBERS.start() << n).take_while(|members| *members <= largest);
+    let all: Vec<(u32, Method)> = sizes.flat_map(|m| Method::ALL.map(|method| (m, method))).collect();
+    let points = in_parallel(threads, all.len(), |at| {
+        let (members, method) = all[at];
+        point(testbed, members, method, repetitions, seed + ((at as u64) << 32))
+    })?;
+    Ok(Scaling { testbed: testbed.name.to_string(), repetitions, seed, points, inputs: testbed.parameters() })
+}
+
+fn shape(members: u32, method: Method) -> Shape {
+    let caches = (members / MEMBERS_PER_CACHE).clamp(*CACHES.start(), *CACHES.end());
+    Shape {
+        apps: members,
+        caches: if method.caches() { caches } else { 0 },
+        fencing: method.fencing(),
+        fan_out_from: if method == Method::FannedOut { 1 } else { u32::MAX },
+        stretch: u64::from((members / LEASE_MEMBERS).max(1)),
+        quick_start: true,
+    }
+}
+
+fn point(
+    testbed: &Testbed,
+    members: u32,
+    method: Method,
+    repetitions: u32,
+    seed: u64,
+) -> Result<Point, Stuck> {
+    let shape = shape(members, method);
+    let (mut first, mut last) = (Distribution::new(), Distribution::new());
+    let (mut steady, mut operations) = (Vec::new(), 0.0);
+    for n in 0..u64::from(repetitions) {
+        let mut cluster = Cluster::steady(testbed, shape, seed + n)?;
+        steady.push(renewals(&mut cluster, &shape, testbed));
+        let failover = failover(&mut cluster, &shape, seed + n)?;
+        first.add(failover.first);
+        last.add(failover.last);
+        operations += failover.operations as f64;
+    }
+    let mean = |part: fn(&Steady) -> f64| steady.iter().map(part).sum::<f64>() / steady.len().max(1) as f64;
+    Ok(Point {
+        members,
+        method,
+        caches: shape.caches,
+        lease_us: (testbed.deployment.lease.0 * shape.stretch) as f64 / 1000.0,
+        active_percent: mean(|s| s.active_percent),
+        coordinator_operations: mean(|s| s.coordinator),
+        cache_datagrams: mean(|s| s.cache),
+        first_us: first.summary().p50,
+        last_us: last.summary().p50,
+        failover_operations: operations / f64::from(repetitions.max(1)),
+    })
+}
+
+/// Of a cluster in which nothing goes wrong.
+struct Steady {
+    active_percent: f64,
+    coordinator: f64,
+    cache: f64,
+}
+
+fn renewals(cluster: &mut Cluster, shape: &Shape, testbed: &Testbed) -> Steady {
+    let lease = testbed.deployment.lease.0 * shape.stretch;
+    let (mut at_coordinators, mut at_caches) = (0u64, 0u64);
+    let (mut active, mut looks) = (0u64, 0u64);
+    let span = LEASES_COUNTED * lease;
+    let began = cluster.world.now();
+    for look in 1..=LEASES_COUNTED * 4 {
+        let until = began + look * lease / 4;
+        while cluster.world.next_time().is_some_and(|next| next <= until) {
+            let Some(step) = cluster.step() else { break };
+            match step.what {
+                What::Arrived if step.node < COORDINATORS => at_coordinators += 1,
+                What::Datagram if step.node >= COORDINATORS + shape.apps => at_caches += 1,
+                _ => {}
+            }
+        }
+        let view = cluster.world.machine(0).view().id;
+        active += shape.app_nodes().filter(|node| cluster.is_active(*node, view)).count() as u64;
+        looks += u64::from(shape.apps);
+    }
+    let a_second = |count: u64, among: u32| match among {
+        0 => 0.0,
+        n => count as f64 / f64::from(n) * 1e9 / span as f64,
+    };
+    Steady {
+        active_percent: 100.0 * active as f64 / looks as f64,
+        coordinator: a_second(at_coordinators, COORDINATORS),
+        cache: a_second(at_caches, shape.caches),
+    }
+}
+
+struct Failover {
+    first: Nanos,
+    last: Nanos,
+    /// That reached each coordinator.
+    operations: u64,
+}
+
+/// Kills an app and waits until every survivor is active without it.
+fn failover(cluster: &mut Cluster, shape: &Shape, seed: u64) -> Result<Failover, Stuck> {
+    let view = std::sync::Arc::clone(cluster.world.machine(0).view());
+    let apps: Vec<u32> = view.of_kind(Kind::App).map(|member| member.address.region).collect();
+    let at = cluster.rng.below(apps.len() as u64) as usize;
+    let victim = *apps.get(at).ok_or_else(|| Stuck(format!("seed {seed}: view {} has no app", view.id)))?;
+    let began = cluster.world.now();
+    cluster.world.kill(victim);
+    let mut survivors = Survivors::new(shape, victim, view.id.next());
+    let mut reached = 0u64;
+    while cluster.world.now() < began + PATIENCE {
+        let Some(step) = cluster.step() else { break };
+        if step.node < COORDINATORS && matches!(step.what, What::Arrived | What::Datagram) {
+            reached += 1;
+        }
+        survivors.look(cluster, step.node);
+        if let Some((first, last)) = survivors.all(cluster.world.now()) {
+            let operations = reached / u64::from(COORDINATORS);
+            return Ok(Failover { first: Nanos(first - began), last: Nanos(last - began), operations });
+        }
+    }
+    let (waiting, of) = (survivors.missing, survivors.active_at.len());
+    Err(Stuck(format!(
+        "seed {seed}: {waiting} of {of} members were not active within {} of a death among {}",
+        Nanos(PATIENCE),
+        shape.apps
+    )))
+}
+
+/// When each survivor is active in the new view, by what its page says.
+struct Survivors {
+    base: ViewId,
+    first: u32,
+    /// By node, from `first` on; [`u64::MAX`] where it is not known yet.
+    active_at: Vec<u64>,
+    missing: usize,
+    /// Nobody has to look before this time whether all are active.
+    look_at: u64,
+}
+
+impl Survivors {
+    fn new(shape: &Shape, victim: u32, base: ViewId) -> Self {
+        let first = shape.app_nodes().start;
+        let active_at: Vec<u64> =
+            shape.app_nodes().map(|node| if node == victim { 0 } else { u64::MAX }).collect();
+        let missing = active_at.len() - 1;
+        Self { base, first, active_at, missing, look_at: 0 }
+    }
+
+    /// A node's page may have changed.
+    fn look(&mut self, cluster: &Cluster, node: u32) {
+        let Some(known) = node.checked_sub(self.first).and_then(|at| self.active_at.get_mut(at as usize))
+        else {
+            return;
+        };
+        if *known <= cluster.world.now() {
+            return;
+        }
+        let new = cluster.active_at(node, self.base).unwrap_or(u64::MAX);
+        match (*known == u64::MAX, new == u64::MAX) {
+            (true, false) => self.missing -= 1,
+            (false, true) => self.missing += 1,
+            _ => {}
+        }
+        if new != *known {
+            *known = new;
+            self.look_at = 0;
+        }
+    }
+
+    /// When the first and the last of them were active, once all are.
+    fn all(&mut self, now: u64) -> Option<(u64, u64)> {
+        if self.missing > 0 || now < self.look_at {
+            return None;
+        }
+        let known = || self.active_at.iter().copied().filter(|at| *at > 0);
+        let (first, last) = (known().min()?, known().max()?);
+        self.look_at = last;
+        (last <= now).then_some((first, last))
+    }
+}
