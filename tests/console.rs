@@ -186,6 +186,43 @@ fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
 }
 
 #[test]
+fn a_note_divides_before_from_after_in_the_console_and_in_the_report() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let mut console = Pty::new(&root, "console");
+    console.until_line(&["OBOL", "healthy", "LIVE"]);
+    root.run(&["mark", "deploy 1.4"]).ends(0);
+    console.until_line(&["since \"deploy 1.4\"", "failed 0"]);
+    root.run(&["kill", "app-1"]).ends(0);
+    root.run(&["stop", "app-2"]).ends(0);
+    console.until_line(&["since \"deploy 1.4\"", "left 1", "failed 1"]);
+    console.press("nback to 1.3\r");
+    console.until_line(&["since \"back to 1.3\"", "left 0", "failed 0"]);
+    console.press("3");
+    console.until_line(&["app-1", "deadbeat"]);
+    console.press("x");
+    console.until_line(&["the report and the screen are in obol-default-1/"]);
+    let folder = console.folder.join("obol-default-1");
+    let of_console: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(folder.join("report.json")).expect("exported")).expect("JSON");
+    assert!(std::fs::read_to_string(folder.join("screen.svg")).expect("exported").contains("Failovers"));
+    let of_command = root.run(&["report", "--format", "json", "--for", "300ms"]).json();
+    // Coordinators may have come twice while the cluster started; the kill is told apart by its level.
+    let of_app = |report: &serde_json::Value| {
+        assert_eq!(report["marks"][1]["text"], "back to 1.3");
+        let all = report["failovers"].as_array().cloned().unwrap_or_default();
+        let found =
+            all.into_iter().find(|one| one["dead"][0]["level"] == "deadbeat").expect("the kill is in it");
+        // The time of day of a stamp is as good as the reader's look at two clocks.
+        ["view", "decider", "dead", "phases_ns", "total_ns"].map(|key| found[key].clone())
+    };
+    assert_eq!(of_app(&of_command), of_app(&of_console), "by the same stamps");
+    console.press("q");
+    assert_eq!(console.ends(), 0);
+    root.run(&["mark", " "]).refused(&["1 to 120 characters"]);
+}
+
+#[test]
 fn without_a_terminal_the_console_says_what_to_use() {
     let root = Root::new();
     root.run(&["console"]).refused(&["needs a terminal", "obol status"]);

@@ -88,6 +88,12 @@ pub(crate) enum Command {
         #[command(flatten)]
         look: Look,
     },
+    /// Report on a recording, or on a cluster that is looked at for a while
+    #[command(after_help = "Failovers with their phases, latencies, alerts, notes and processes.\n\
+        \nFormats: md for a postmortem, html for a page that needs no other file, json, csv (failovers), perfetto (a trace for \
+        ui.perfetto.dev), hdr (an HdrHistogram log), openmetrics.\n\
+        \nExample: obol report night.obolrec --format perfetto --output night.json")]
+    Report(Report),
     /// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable
     Status(Json),
     /// Print the flight recorders of all processes, merged by time
@@ -187,6 +193,15 @@ pub(crate) enum Command {
     /// Show who tells deaths on this host; load and unload the eBPF programs that do, where the kernel module may not
     #[command(subcommand)]
     Deaths(DeathsCommand),
+    /// Print the manual page of obol, or write those of all its commands
+    #[command(
+        after_help = "To read it: obol man | man -l -\n\nTo install all: obol man --dir /usr/local/share/man/man1"
+    )]
+    Man {
+        /// Write a page for obol and one for each command into this directory, which must exist
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
     /// Print a shell completion script
     Completions {
         /// Which shell
@@ -331,6 +346,53 @@ pub(crate) struct Up {
     /// Print events, and at the end a summary, as lines of JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What a report is on, and how it is written.
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// A recording [default: the cluster, looked at now]
+    pub(crate) file: Option<PathBuf>,
+    /// How it is written
+    #[arg(long, value_name = "FORMAT", default_value = "md")]
+    pub(crate) format: ReportFormat,
+    /// How long a cluster is looked at; flight recorders tell of earlier failovers, too
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "3s", conflicts_with = "file")]
+    pub(crate) time: Duration,
+    /// Write it to this file
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReportFormat {
+    Md,
+    Json,
+    Csv,
+    Perfetto,
+    Html,
+    Hdr,
+    Openmetrics,
+}
+
+impl ReportFormat {
+    /// All of them.
+    pub(crate) const ALL: [Self; 7] =
+        [Self::Md, Self::Json, Self::Csv, Self::Perfetto, Self::Html, Self::Hdr, Self::Openmetrics];
+
+    /// The usual name of its file.
+    pub(crate) const fn file(self) -> &'static str {
+        match self {
+            Self::Md => "report.md",
+            Self::Json => "report.json",
+            Self::Csv => "failovers.csv",
+            Self::Perfetto => "trace.json",
+            Self::Html => "report.html",
+            Self::Hdr => "latency.hlog",
+            Self::Openmetrics => "metrics.txt",
+        }
+    }
 }
 
 /// How the console looks.

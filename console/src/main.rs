@@ -14,6 +14,7 @@ mod host;
 mod kill;
 mod kv;
 mod live;
+mod man;
 mod names;
 mod output;
 mod profile;
@@ -54,6 +55,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Console { look, arm } => tui::run(tui::poll::Place { root, cluster }, *look, *arm),
         Command::Record { file, time } => tui::record(tui::poll::Place { root, cluster }, file, *time),
         Command::Replay { file, look } => tui::replay(file, *look),
+        Command::Report(options) => tui::report(&tui::poll::Place { root, cluster }, options),
         Command::Status(how) => status::run(&root, cluster, how.json),
         Command::Events { last, json } => events::run(&root, cluster, *last, *json),
         Command::Watch(watch) => watch::run(&root, cluster, watch),
@@ -73,6 +75,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Fabric(command) => fabric::run(command),
         Command::Host(command) => host::run(&root, command),
         Command::Deaths(command) => deaths::run(command),
+        Command::Man { dir } => man::run(dir.as_deref()),
         Command::Completions { shell } => {
             let mut command = <Cli as clap::CommandFactory>::command();
             let mut script = Vec::new();

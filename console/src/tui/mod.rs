@@ -7,6 +7,7 @@ mod chaos;
 mod input;
 pub(crate) mod poll;
 mod recording;
+mod report;
 #[cfg(test)]
 mod samples;
 mod state;
@@ -29,6 +30,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use recording::Tape;
 pub(crate) use recording::{record, replay};
+use report::Report;
+pub(crate) use report::run as report;
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use state::chaos::ChaosNews;
@@ -302,6 +305,10 @@ fn attend(
                     let how = place.map_or(Err("there is no cluster".to_owned()), |place| note(place, text));
                     model.reduce(Event::Noted(how), &mut Vec::new());
                 }
+                Effect::Export => {
+                    let how = export(&model).map_err(|failure| failure.to_string());
+                    model.reduce(Event::Exported(how), &mut Vec::new());
+                }
                 Effect::Bell => terminal.bell()?,
                 Effect::Preview(drill) => worker.iter().for_each(|worker| worker.preview(drill.clone())),
                 Effect::RunDrill(drill) => worker.iter().for_each(|worker| worker.run(drill.clone())),
@@ -338,15 +345,30 @@ fn tick(model: &Model) -> Duration {
     if model.replay.as_ref().is_some_and(|replay| replay.plays()) { PLAY } else { TICK }
 }
 
+/// Writes a report on the samples that are kept, in every format, and the screen; gives the folder.
+fn export(model: &Model) -> Result<String, Failure> {
+    let samples =
+        model.store.iter().filter(|sample| model.frozen.as_ref().is_none_or(|frozen| sample.at <= frozen.at));
+    let report = Report::new(model.cluster, samples.cloned().collect());
+    let report = report.ok_or_else(|| Failure::Refused("nothing has been read yet".to_owned()))?;
+    report.export(Some(&report::svg::text(&buffer(model))))
+}
+
 /// The screen as text, without what is behind the last character of a line.
 fn text(model: &Model) -> String {
     let (width, height) = model.size;
-    let area = Rect { x: 0, y: 0, width, height };
-    let mut buffer = Buffer::empty(area);
-    view::draw(model, &mut buffer);
+    let buffer = buffer(model);
     let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
     let lines: Vec<String> = (0..height).map(|y| line(y).trim_end().to_owned()).collect();
     lines.join("\n")
+}
+
+/// The screen cell by cell.
+fn buffer(model: &Model) -> Buffer {
+    let (width, height) = model.size;
+    let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
+    view::draw(model, &mut buffer);
+    buffer
 }
 
 /// `obol mark`: notes something.

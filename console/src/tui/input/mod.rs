@@ -36,6 +36,7 @@ pub(crate) enum Action {
     Faster,
     Slower,
     Record,
+    Export,
     Arm,
     RunDrill,
     AbortDrill,
@@ -317,6 +318,13 @@ pub(crate) const BINDINGS: &[Binding] = &[
         keys: &[press!('R')],
         group: Group::Time,
         help: "record; again to end it",
+    },
+    Binding {
+        action: Action::Export,
+        name: "export",
+        keys: &[press!('x')],
+        group: Group::Time,
+        help: "report in every format",
     },
     Binding {
         action: Action::ZoomIn,

@@ -159,7 +159,9 @@ fn read(observer: &mut Observer, spans: bool) -> Sample {
         bytes: load.bytes - before.bytes,
         torn: load.torn - before.torn,
     };
-    let mut sample = Sample::new(&snapshot, &events, unix_now(), cost);
+    // Two clocks at one moment: events and histograms were read since the snapshot.
+    let unix = unix_now().saturating_sub(clock::now().since(snapshot.at).0);
+    let mut sample = Sample::new(&snapshot, &events, unix, cost);
     sample.take_spans(&spans);
     sample
 }

@@ -201,6 +201,10 @@ impl Model {
                 self.mode = Mode::Typing { what: Prompt::Note, text: String::new() };
                 true
             }
+            Action::Export => {
+                effects.push(Effect::Export);
+                false
+            }
             Action::Record if self.replay.is_some() => {
                 self.note = Some("this is a recording already".to_owned());
                 true

@@ -116,6 +116,8 @@ pub(crate) enum Event {
     Tick(Instant),
     /// What the chaos screen's worker tells.
     Chaos(ChaosNews),
+    /// A report was written to this folder, or why not.
+    Exported(Result<String, String>),
     /// A note was written, or why not.
     Noted(Result<String, String>),
     /// A recording began (its file), or ended (why, or none if as asked).
@@ -133,6 +135,8 @@ pub(crate) enum Effect {
     Record,
     /// Write this note beside the cluster's memory.
     Note(String),
+    /// Write a report on what is kept, in every format.
+    Export,
     /// Sound the terminal's bell.
     Bell,
     /// Find out what this drill would do.
@@ -267,6 +271,13 @@ impl Model {
                 changed
             }
             Event::Chaos(news) => self.take_chaos(news),
+            Event::Exported(how) => {
+                self.note = Some(match how {
+                    Ok(folder) => format!("the report and the screen are in {folder}/"),
+                    Err(why) => format!("not exported: {why}"),
+                });
+                true
+            }
             Event::Noted(how) => {
                 self.note = Some(match how {
                     Ok(text) => format!("noted: {text}"),

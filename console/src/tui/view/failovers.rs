@@ -9,9 +9,10 @@
 //! │ us        0         20        40        60                                 │
 //! │ coord-1   N─P───D─F C                                                      │
 //! │ app-1                                 A S                                  │
-//! │ phase     propose 5.00us  decide 13.0us  fence 12.0us  clear 1.00us ...    │
-//! │ median    ...                                                              │
-//! │ stamps of one host: error 0ns. Last: app-1, 125us after CLEAR              │
+//! │ path      =propose=-- decide --===fence===-clear-==== active ====          │
+//! │ phases    propose 5.00us  decide 13.0us  fence 12.0us  clear 1.00us ...    │
+//! │ median 3  ...                                                              │
+//! │ critical path: coord-1 decides, app-1 is active last, 125us after CLEAR    │
 //! └────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
@@ -37,7 +38,7 @@ const COLUMNS: [Column; 7] = [
 ];
 
 /// The list leaves the time line at least this height, or there is none.
-const LINE_LEAST: u16 = 8;
+const LINE_LEAST: u16 = 9;
 /// The list is at most so high while there is a time line.
 const LIST_MOST: u16 = 10;
 /// Columns of the time line's names.
@@ -182,12 +183,13 @@ fn line(
 ) {
     let columns = area.width.saturating_sub(2 + NAMES_WIDE + 1);
     let unit = per_column(failover, columns, model.zoom);
-    let right = format!("{}/column  +/- zoom  h/l pan  m mark", Nanos(unit.round() as u64));
+    // All processes of a host stamp by one clock.
+    let right = format!("{}/column  clock error 0ns  +/- zoom  h/l pan", Nanos(unit.round() as u64));
     let title = Cell::new(format!("Time line of view {}", failover.view), Role::Title);
     let inside = canvas.frame(area, &[title], &[Cell::new(right, Role::Dim)]);
     let compared =
         model.marked.and_then(|view| all.iter().find(|f| f.view == view && f.view != failover.view));
-    let foot = 3 + u16::from(compared.is_some());
+    let foot = 4 + 2 * u16::from(compared.is_some());
     let lines = inside.height.saturating_sub(1 + foot);
     let left = inside.x + 1 + NAMES_WIDE;
     let from = f64::from(model.pan) * f64::from(MARK_EVERY) * unit;
@@ -219,27 +221,82 @@ fn line(
         canvas.put(inside, inside.x + 1, y, &more, Role::Dim);
     }
     let mut y = inside.bottom().saturating_sub(foot);
-    let mut row = |canvas: &mut Canvas<'_>, name: &str, values: [Option<Nanos>; 5], role| {
-        canvas.put(inside, inside.x + 1, y, name, Role::Dim);
+    path(canvas, inside, y, failover, column, left);
+    y += 1;
+    let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
+    let names = if wide < PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
+    let mut row = |canvas: &mut Canvas<'_>, name: &str, values: [(String, Role); 5], role| {
+        canvas.put(inside, inside.x + 1, y, name, role);
         let mut x = left;
-        let names = if columns < 5 * PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
-        for (phase, value) in names.iter().zip(values) {
-            canvas.put(inside, x, y, &format!("{phase} {}", span(value)), role);
-            x += if columns < 5 * PHASE_WIDE { PHASE_WIDE - 4 } else { PHASE_WIDE };
+        for (phase, (value, role)) in names.iter().zip(values) {
+            let cut = Rect { width: (x + wide).min(inside.right()).saturating_sub(inside.x), ..inside };
+            canvas.put(cut, x, y, &format!("{phase} {value}"), role);
+            x += wide;
         }
         y += 1;
     };
-    row(canvas, "phases", failover.phases(), Role::Text);
-    row(canvas, "median", medians, Role::Dim);
+    let mine = failover.phases();
+    row(canvas, "phases", mine.map(|value| (span(value), Role::Text)), Role::Dim);
+    row(canvas, &format!("median {}", all.len()), medians.map(|value| (span(value), Role::Dim)), Role::Dim);
     if let Some(other) = compared {
-        row(canvas, &format!("view {}", other.view), other.phases(), Role::Warn);
+        let theirs = other.phases();
+        row(
+            canvas,
+            &format!("view {}", other.view),
+            theirs.map(|value| (span(value), Role::Text)),
+            Role::Warn,
+        );
+        let changes = std::array::from_fn(|n| change(theirs[n], mine[n]));
+        row(canvas, "change", changes, Role::Warn);
     }
     let last = failover.last_active().map_or("nobody became active".to_owned(), |(name, _)| {
         let after = span(failover.phases()[4]);
         format!("critical path: {} decides, {name} is active last, {after} after CLEAR", failover.decider)
     });
-    let text = format!("{last}. Stamps of one clock: no error between them");
-    canvas.put(inside, inside.x + 1, y, &text, Role::Dim);
+    canvas.put(inside, inside.x + 1, y, &last, Role::Dim);
+}
+
+/// How much longer something took than before.
+fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Role) {
+    match (before, now) {
+        (Some(before), Some(now)) if now == before => ("same".to_owned(), Role::Dim),
+        (Some(before), Some(now)) if now > before => (format!("+{}", Nanos(now.0 - before.0)), Role::Warn),
+        (Some(before), Some(now)) => (format!("-{}", Nanos(before.0 - now.0)), Role::Good),
+        _ => ("--".to_owned(), Role::Dim),
+    }
+}
+
+/// The critical path on the scale of the time line: each phase from where it began to where it ended.
+fn path(
+    canvas: &mut Canvas<'_>,
+    inside: Rect,
+    y: u16,
+    failover: &Failover,
+    column: impl Fn(Instant) -> Option<u16>,
+    left: u16,
+) {
+    canvas.put(inside, inside.x + 1, y, "path", Role::Dim);
+    let mut begins = failover.began;
+    for (at, (name, span)) in PHASES.iter().zip(failover.phases()).enumerate() {
+        // Behind a phase that is not known, the next one's place is not known either.
+        let Some(span) = span else { return };
+        let ends = begins + span;
+        let from = column(begins).unwrap_or(left);
+        let to = column(ends).unwrap_or(if ends <= begins { from } else { inside.right() });
+        let seen = column(ends).is_some() || column(begins).is_some();
+        if let Some(wide) = to.checked_sub(from).filter(|wide| *wide > 0 && seen) {
+            let (fill, role) = if at % 2 == 0 { ("=", Role::Title) } else { ("-", Role::Good) };
+            let label = format!(" {name} ");
+            let lines = usize::from(wide).saturating_sub(label.len() + 2);
+            let text = if usize::from(wide) >= label.len() + 2 {
+                format!("{}{label}{}", fill.repeat(1 + lines / 2), fill.repeat(1 + lines - lines / 2))
+            } else {
+                fill.repeat(usize::from(wide))
+            };
+            canvas.put(inside, from, y, &text, role);
+        }
+        begins = ends;
+    }
 }
 
 /// The axis: a figure at every tenth column.

@@ -8,6 +8,8 @@ use ratatui::layout::Rect;
 
 /// The column of the explanations.
 const KEYS_WIDE: u16 = 12;
+/// What an explanation takes at most.
+const HELP_WIDE: usize = 25;
 /// A column of groups.
 const GROUP_WIDE: u16 = 38;
 
@@ -51,12 +53,34 @@ fn lines(room: Room) -> Vec<Line> {
     all
 }
 
+/// Two keys to a line, from the top, until there is room for all.
+fn paired(lines: Vec<Line>, room: usize) -> Vec<Line> {
+    let mut over = lines.len().saturating_sub(room);
+    let mut all: Vec<Line> = Vec::new();
+    for line in lines {
+        if let (true, Some(Line::Key(keys, help)), Line::Key(more_keys, more)) =
+            (over > 0, all.last_mut(), &line)
+        {
+            let first = |keys: &str| keys.split(' ').next().unwrap_or_default().to_owned();
+            let both = format!("{help}, {more}");
+            if both.chars().count() <= HELP_WIDE && !help.contains(',') {
+                (*keys, *help) = (format!("{} {}", first(keys), first(more_keys)), both);
+                over -= 1;
+                continue;
+            }
+        }
+        all.push(line);
+    }
+    all
+}
+
 /// Draws the help over an area.
 pub(crate) fn draw(canvas: &mut Canvas<'_>, area: Rect) {
     let two = area.width >= 2 * GROUP_WIDE + 4;
     let all = [Room::Gaps, Room::Titles].map(lines);
     let room = usize::from(area.height.saturating_sub(2)) * if two { 2 } else { 1 };
-    let lines = all.into_iter().find(|lines| lines.len() <= room).unwrap_or_else(|| lines(Room::Keys));
+    let fits = all.into_iter().find(|lines| lines.len() <= room);
+    let lines = fits.unwrap_or_else(|| paired(lines(Room::Keys), room));
     let wide = if two { 2 * GROUP_WIDE + 4 } else { GROUP_WIDE + 4 };
     let rows = if two { lines.len().div_ceil(2) } else { lines.len() };
     let width = wide.min(area.width);

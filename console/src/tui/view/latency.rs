@@ -16,7 +16,7 @@
 //! the margin, small is bad: its p99 is what 99 % of the renewals had left at least.
 
 use crate::tui::state::data::Data;
-use crate::tui::state::windows::{Before, Set};
+use crate::tui::state::windows::{Before, PERCENTILES, Set, percentile};
 use crate::tui::state::{Model, failovers};
 use crate::tui::theme::Role;
 use crate::tui::view::bars::{self, Side};
@@ -43,10 +43,6 @@ const COLUMNS: [Column; 10] = [
     column("BEFORE p99", 10, true, 7),
     column("p99 NOW", 7, true, 7),
 ];
-
-/// The percentiles, and from how many samples on each is claimed: with fewer, the worst sample may well be better than
-/// the percentile with more than 5 % probability.
-const PERCENTILES: [(f64, u64); 4] = [(0.5, 5), (0.9, 29), (0.99, 299), (0.999, 2995)];
 
 /// A change of a percentile by so many hundredths is worth a look; the buckets alone make 6.
 const CHANGE_WARNS: f64 = 20.0;
@@ -93,14 +89,8 @@ fn rows(data: &Data) -> (Before, Vec<What>) {
     (which, rows)
 }
 
-/// A percentile, if it can be claimed.
-fn percentile(counts: &Counts, (q, least): (f64, u64), small_is_bad: bool) -> Option<Nanos> {
-    let q = if small_is_bad { 1.0 - q } else { q };
-    (counts.len() >= least).then(|| counts.quantile(q))?
-}
-
 fn cells(what: &What) -> Vec<Cell> {
-    let of = |counts: &Counts, at: usize| percentile(counts, PERCENTILES[at], what.small_is_bad);
+    let of = |counts: &Counts, at: usize| percentile(counts, at, what.small_is_bad);
     let shown = |value: Option<Nanos>| Cell::maybe(value.map(|value| value.to_string()));
     let worst = if what.small_is_bad { what.after.least() } else { what.after.most() };
     let mut cells = vec![Cell::text(what.name)];

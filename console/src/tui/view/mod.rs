@@ -13,7 +13,7 @@
 //! What there is no room for goes in this order: footer, reasons but one, tabs, frames, reasons. The header stays.
 
 mod bars;
-mod canvas;
+pub(crate) mod canvas;
 pub(crate) mod chaos;
 pub(crate) mod counters;
 pub(crate) mod events;
@@ -153,7 +153,8 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
         let counted: Vec<String> = data.since.each().map(|(name, n)| format!("{name} {n}")).collect();
         let text =
             format!("{} since \"{}\": {}", age(sample.at.since(mark.at)), mark.text, counted.join("  "));
-        all.push(("*", text, Role::Dim));
+        // It keeps its line, however much is wrong.
+        all.insert(all.len().min(usize::from(REASONS_MAX) - 1), ("*", text, Role::Text));
     }
     all
 }

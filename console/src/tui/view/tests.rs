@@ -66,6 +66,20 @@ pub(crate) fn broken(width: u16, height: u16) -> Model {
     model
 }
 
+/// Two failovers, the second slower.
+fn twice(width: u16, height: u16) -> Model {
+    let mut model = broken(width, height);
+    let mut sample = samples::degraded(Instant(START.0 + 9_000_000_000));
+    for event in &mut sample.events {
+        let slower = if matches!(event.event.name(), "notice" | "propose") { 0 } else { 40_000 };
+        event.at.0 += slower;
+        // The other app died, in the view after.
+        event.a = if event.event.name() == "notice" { 9 } else { 8 };
+    }
+    model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    model
+}
+
 fn lost(width: u16, height: u16) -> Model {
     let mut model = broken(width, height);
     let why = "no cluster default in /dev/shm/obol; start it with `obol up`".to_owned();
@@ -218,6 +232,7 @@ fn failovers() {
     holds("failovers", &with(broken(120, 36), "3"));
     holds("failovers-zoomed", &with(broken(120, 36), "3++lm"));
     holds("failovers-80x24", &with(broken(80, 24), "3"));
+    holds("failovers-compared", &with(twice(120, 36), "3gmj"));
     holds("failovers-empty", &with(live(80, 24), "3"));
 }
 

@@ -1,0 +1,187 @@
+//! Every format by what reads it: parsers of the formats, not a look at the text.
+
+use super::*;
+use crate::tui::poll::sample::MarkRow;
+use crate::tui::samples;
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+fn report() -> Report {
+    let start = 3_600_000_000_000;
+    let mut all: Vec<Arc<Sample>> =
+        (0..8).map(|n| Arc::new(samples::healthy(Instant(start + n * 250_000_000)))).collect();
+    let mut last = samples::degraded(Instant(start + 2_000_000_000));
+    let text = "deploy \"1.4\" | <b>, *now*".to_owned();
+    last.marks.push(MarkRow { at: Instant(start), text, drill: None });
+    all.push(Arc::new(last));
+    Report::new(samples::name("default"), all).expect("there are samples")
+}
+
+fn text(format: ReportFormat) -> String {
+    report().text(format).expect("it is written")
+}
+
+#[test]
+fn json_and_csv_say_the_same_of_the_failover() {
+    let json: Value = serde_json::from_str(&text(ReportFormat::Json)).expect("JSON");
+    let one = &json["failovers"][0];
+    assert_eq!((json["health"].as_str(), one["view"].as_u64()), (Some("degraded"), Some(7)));
+    assert_eq!(json["marks"][0]["text"].as_str(), Some("deploy \"1.4\" | <b>, *now*"));
+    let margin = json["latencies"].as_array().and_then(|all| all.iter().find(|one| one["of"] == "margin"));
+    let counted: u64 = report().totals[Histogram::Margin as usize].len();
+    assert_eq!(margin.and_then(|one| one["n"].as_u64()), Some(counted));
+    let csv = text(ReportFormat::Csv);
+    let mut lines = csv.split("\r\n");
+    let fields = |line: Option<&str>| -> Vec<String> {
+        line.unwrap_or_default().split(',').map(str::to_owned).collect()
+    };
+    let (heads, values) = (fields(lines.next()), fields(lines.next()));
+    let row: BTreeMap<String, String> = heads.into_iter().zip(values).collect();
+    for phase in PHASES {
+        assert_eq!(row[&format!("{phase}_ns")], one["phases_ns"][phase].to_string(), "{phase}");
+    }
+    assert_eq!(row["total_ns"], one["total_ns"].to_string());
+    assert_eq!((row["dead"].as_str(), lines.next()), ("app-2 (7)", Some("")));
+}
+
+/// Trace Event Format: what each phase of event needs, and that spans begin before they end.
+#[test]
+fn the_trace_is_one_by_the_format() {
+    let trace: Value = serde_json::from_str(&text(ReportFormat::Perfetto)).expect("JSON");
+    assert_eq!(trace["displayTimeUnit"], "ns");
+    let mut open: BTreeMap<(String, String), Vec<(String, f64)>> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    let mut spans = 0;
+    for event in trace["traceEvents"].as_array().expect("a list") {
+        let ph = event["ph"].as_str().expect("a phase");
+        let name = event["name"].as_str().expect("a name");
+        let (pid, tid) = (event["pid"].as_u64().expect("a pid"), event["tid"].as_u64().expect("a tid"));
+        let ts = event["ts"].as_f64();
+        match ph {
+            "M" => drop(names.insert((pid, tid), event["args"]["name"].as_str().expect("named").to_owned())),
+            "i" => assert!(ts.is_some() && matches!(event["s"].as_str(), Some("t" | "p" | "g")), "{event}"),
+            "b" | "e" => {
+                let ts = ts.expect("a time");
+                let key = (
+                    event["cat"].as_str().expect("a category").to_owned(),
+                    event["id"].as_str().expect("an id").to_owned(),
+                );
+                let stack = open.entry(key).or_default();
+                if ph == "b" {
+                    stack.push((name.to_owned(), ts));
+                } else {
+                    let (began, from) = stack.pop().expect("it began");
+                    assert!(began == name && from <= ts, "{event}");
+                    spans += 1;
+                }
+            }
+            other => panic!("no phase {other}"),
+        }
+        assert!(tid == 0 || names.contains_key(&(pid, tid)), "a track has a name: {event}");
+    }
+    assert!(open.values().all(Vec::is_empty), "what began has ended");
+    assert_eq!(spans, 1 + PHASES.len());
+    let at = |name: &str| {
+        let events = trace["traceEvents"].as_array().expect("a list");
+        events
+            .iter()
+            .find(|event| event["name"] == name && event["ph"] == "i")
+            .and_then(|event| event["ts"].as_f64())
+    };
+    assert_eq!((at("notice"), at("decide")), (Some(0.0), Some(18.0)), "times count from the first notice");
+}
+
+#[test]
+fn the_log_is_read_by_the_reader_of_such_logs() {
+    let log = text(ReportFormat::Hdr);
+    let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+    for entry in IntervalLogIterator::new(log.as_bytes()) {
+        if let LogEntry::Interval(interval) = entry.expect("a line of a log") {
+            let raw = base64(interval.encoded_histogram());
+            let histogram: hdrhistogram::Histogram<u64> =
+                Deserializer::new().deserialize(&mut raw.as_slice()).expect("a histogram");
+            *counted.entry(interval.tag().expect("a tag").as_str().to_owned()).or_default() +=
+                histogram.len();
+        }
+    }
+    let report = report();
+    for which in [Histogram::Renewal, Histogram::Margin] {
+        assert_eq!(counted[which.name()], report.totals[which as usize].len(), "{}", which.name());
+    }
+}
+
+/// Base 64 with the usual alphabet (RFC 4648, section 4).
+fn base64(text: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let six = |byte: u8| ALPHABET.iter().position(|known| *known == byte).expect("of the alphabet") as u32;
+    let (mut bits, mut n, mut out) = (0u32, 0, Vec::new());
+    for byte in text.bytes().filter(|byte| *byte != b'=') {
+        bits = bits << 6 | six(byte);
+        n += 6;
+        if n >= 8 {
+            n -= 8;
+            out.push((bits >> n) as u8);
+            bits &= (1 << n) - 1;
+        }
+    }
+    out
+}
+
+#[test]
+fn markdown_and_html_hold_no_markup_of_others() {
+    let markdown = text(ReportFormat::Md);
+    assert!(markdown.contains("deploy \"1.4\" \\| \\<b>, \\*now\\*"), "{markdown}");
+    assert!(
+        markdown.contains(
+            "propose 5.00us, decide 13.0us, fence 12.0us, clear 1.00us, active 125us | 156us | app-1"
+        ),
+        "{markdown}"
+    );
+    for table in markdown.split("\n\n").filter(|part| part.starts_with('|')) {
+        let columns: Vec<usize> =
+            table.lines().map(|line| line.replace("\\|", "").matches('|').count()).collect();
+        assert!(columns.iter().all(|n| *n == columns[0]), "{table}");
+    }
+    let html = text(ReportFormat::Html);
+    assert!(
+        html.starts_with("<!DOCTYPE html>") && html.contains("<svg") && html.contains("&lt;b&gt;, *now*")
+    );
+    assert!(!html.contains("<b>") && !html.contains("http-equiv") && !html.contains("src="), "{html}");
+}
+
+#[test]
+fn moments_are_iso_8601() {
+    assert_eq!(iso(0), "1970-01-01T00:00:00.000000Z");
+    assert_eq!(iso(1_700_000_000_123_456_789), "2023-11-14T22:13:20.123456Z");
+    assert_eq!(iso(951_782_400_000_000_000), "2000-02-29T00:00:00.000000Z");
+    assert_eq!(iso(4_102_444_799_999_999_999), "2099-12-31T23:59:59.999999Z");
+}
+
+#[test]
+fn a_picture_of_the_screen_has_every_character_in_its_cell() {
+    let model = crate::tui::view::tests::broken(100, 30);
+    let svg = svg::text(&crate::tui::buffer(&model));
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    for line in svg.lines().filter(|line| line.starts_with("<text")) {
+        let wide: usize = line
+            .split("textLength=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next())
+            .and_then(|n| n.parse().ok())
+            .expect("a length");
+        let shown = line.split_once('>').and_then(|(_, rest)| rest.strip_suffix("</text>")).expect("text");
+        let shown = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+        assert_eq!(wide, shown.chars().count() * 9, "{line}");
+    }
+}
+
+#[test]
+fn openmetrics_is_read_by_a_parser_of_it() {
+    let text = text(ReportFormat::Openmetrics);
+    let set = openmetrics_parser::openmetrics::parse_openmetrics(&text).expect("OpenMetrics");
+    let family = &set.families["obol_renewals_on_time"];
+    assert_eq!(family.iter_samples().count(), 9);
+    assert!(set.families.contains_key("obol_span_seconds"));
+}
