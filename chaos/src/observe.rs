@@ -6,13 +6,13 @@ use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, Histogram};
 use obol_fabric::notice::Detection;
 use obol_fabric::recorder::Stamped;
-use obol_fabric::shm::{Cluster, Observed, RegionInfo, SeatInfo, clock};
+use obol_fabric::shm::{Cluster, Lives, Observed, RegionInfo, SeatInfo, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::view::{Member, coordinator_name};
 use obol_membership::{Kind, View};
 use obol_profiles::{Deployment, Site, SiteError};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -183,6 +183,9 @@ pub struct Observer {
     load: Load,
     /// Whether histograms were looked at.
     looked: bool,
+    lives: Lives,
+    /// How far each process's heartbeat was at the last look.
+    beats: BTreeMap<(u32, u16), (obol_fabric::shm::Process, u64)>,
 }
 
 /// Decoded views that are kept for regions that know them, too.
@@ -199,6 +202,8 @@ impl Observer {
             decoded: BTreeMap::new(),
             load: Load::default(),
             looked: false,
+            lives: Lives::default(),
+            beats: BTreeMap::new(),
         })
     }
 
@@ -216,7 +221,7 @@ impl Observer {
 
     /// Maps regions that have come, and lets go of those whose place was taken.
     fn refresh(&mut self) -> Vec<RegionInfo> {
-        let infos = self.cluster.regions();
+        let mut infos = self.cluster.regions_seen(&mut self.lives);
         self.watched.retain(|number, watched| {
             infos.iter().any(|info| info.number == *number && info.generation == watched.generation)
         });
@@ -232,6 +237,11 @@ impl Observer {
                 let (name, generation) = (info.name, info.generation);
                 let watched = Watched { name, generation, region, cursors, counted };
                 self.watched.insert(info.number, watched);
+            }
+        }
+        for info in &mut infos {
+            if let Some(watched) = self.watched.get(&info.number) {
+                info.incarnation = Incarnation(watched.region.reader().header().incarnation);
             }
         }
         infos
@@ -261,6 +271,13 @@ impl Observer {
         Some(view)
     }
 
+    /// Whether the heartbeat of a process has moved since the last look: then it is not stopped, and the kernel need not be
+    /// asked.
+    fn beats(&mut self, seat: (u32, u16), process: obol_fabric::shm::Process, beat: u64) -> bool {
+        let before = self.beats.insert(seat, (process, beat));
+        before.is_some_and(|(known, last)| known == process && last != beat)
+    }
+
     /// Reads everything once.
     pub fn snapshot(&mut self) -> Snapshot {
         let infos = self.refresh();
@@ -269,8 +286,11 @@ impl Observer {
         for info in &infos {
             let Some(kind) = Kind::from_number(info.kind) else { continue };
             let view = self.view(info.number);
-            let Some(watched) = self.watched.get(&info.number) else { continue };
-            let reader = watched.region.reader();
+            // A clone shares the mapping.
+            let Some(region) = self.watched.get(&info.number).map(|watched| watched.region.clone()) else {
+                continue;
+            };
+            let reader = region.reader();
             let lease = if kind == Kind::Coordinator {
                 None
             } else {
@@ -279,10 +299,8 @@ impl Observer {
             };
             self.load.read(size_of::<Seat>() * seats as usize);
             let owner = reader.seat(0);
-            let mut counters = |seat| {
-                self.load.read(COUNTER_WORDS * 8);
-                reader.counters(seat)
-            };
+            let beat = owner.map_or(0, |seat| seat.heartbeat);
+            self.load.read(COUNTER_WORDS * 8);
             processes.push(Process {
                 name: info.name,
                 kind,
@@ -290,16 +308,19 @@ impl Observer {
                 region: info.number,
                 seat: 0,
                 alive: info.alive,
-                frozen: info.alive && is_stopped(info.process.pid),
+                frozen: info.alive
+                    && !self.beats((info.number, 0), info.process, beat)
+                    && is_stopped(info.process.pid),
                 incarnation: info.incarnation,
                 view: view.clone(),
                 lease,
                 detection: owner.map_or(Detection::default(), |seat| seat.detection),
-                heartbeat: owner.map_or(0, |seat| seat.heartbeat),
-                counters: counters(0),
+                heartbeat: beat,
+                counters: reader.counters(0),
             });
             for seat in occupied(&reader, seats) {
-                let alive = !seat.dead && seat.process.is_alive();
+                let alive = !seat.dead && !self.lives.is_dead(seat.process);
+                self.load.read(COUNTER_WORDS * 8);
                 processes.push(Process {
                     name: seat.name,
                     kind: Kind::App,
@@ -307,16 +328,22 @@ impl Observer {
                     region: info.number,
                     seat: seat.seat,
                     alive,
-                    frozen: alive && is_stopped(seat.process.pid),
+                    frozen: alive
+                        && !self.beats((info.number, seat.seat), seat.process, seat.heartbeat)
+                        && is_stopped(seat.process.pid),
                     incarnation: seat.incarnation,
                     view: view.clone(),
                     lease,
                     detection: seat.detection,
                     heartbeat: seat.heartbeat,
-                    counters: counters(seat.seat),
+                    counters: reader.counters(seat.seat),
                 });
             }
         }
+        // Who is not there any more need not be held.
+        let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
+        self.lives.keep(|process| known.contains(&process));
+        self.beats.retain(|(region, _), _| self.watched.contains_key(region));
         forget_predecessors(&mut processes);
         processes.sort_by_key(|p| (p.kind, p.name));
         let view = processes.iter().filter_map(|p| p.view.clone()).max_by_key(|view| view.id);

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the cluster. Stamps come from the processes; this only bounds how late they are shown.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The same while the console shows the cluster, and only the summary and the dead children are to be cared for.
+const LOOK_BESIDE: Duration = Duration::from_secs(1);
 /// A cluster that is not healthy after this long is shown as it is.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 /// A caller that does not read its answer is given up after this long.
@@ -296,7 +298,8 @@ fn attend(
         if Instant::now() < next_look || stop.load(Ordering::Relaxed) || asked_to_stop.is_some() {
             continue;
         }
-        next_look = Instant::now() + LOOK_EVERY;
+        // The console looks by itself.
+        next_look = Instant::now() + if up && shown.is_some() { LOOK_BESIDE } else { LOOK_EVERY };
         if !directory.is_there() {
             // Nothing is printed over the console.
             drop(shown.take());

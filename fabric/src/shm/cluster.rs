@@ -8,7 +8,7 @@ use crate::layout::{Header, Layout, Limits};
 use crate::shm::clock;
 use crate::shm::error::ShmError;
 use crate::shm::occupancy::Phase;
-use crate::shm::process::Process;
+use crate::shm::process::{Lives, Process};
 use crate::shm::table::{HOST_MAX, Origin, REGIONS, Table};
 use crate::types::{Incarnation, Name};
 use core::mem::offset_of;
@@ -195,6 +195,27 @@ impl Cluster {
     #[must_use]
     pub fn regions(&self) -> Vec<RegionInfo> {
         (1..REGIONS).filter_map(|n| self.region_info(n)).collect()
+    }
+
+    /// As [`Cluster::regions`], for an observer that looks again and again: it holds on to the living, and reads the
+    /// incarnations itself from what it has mapped, so they are all [`Incarnation::NONE`] here.
+    #[must_use]
+    pub fn regions_seen(&self, lives: &mut Lives) -> Vec<RegionInfo> {
+        let mut each = |number| {
+            let entry = self.table.get(number)?;
+            let process = entry.occupancy.process;
+            Some(RegionInfo {
+                number,
+                kind: entry.role.kind,
+                groups: entry.role.groups,
+                name: entry.role.name,
+                generation: entry.generation,
+                process,
+                alive: entry.occupancy.phase == Phase::Live && !lives.is_dead(process),
+                incarnation: Incarnation::NONE,
+            })
+        };
+        (1..REGIONS).filter_map(&mut each).collect()
     }
 
     /// One region, `None` if it never had an owner.

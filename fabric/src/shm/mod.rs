@@ -34,7 +34,7 @@ pub use attach::{Attachment, Presence};
 pub use cluster::{Cluster, RegionInfo, default_root};
 pub use error::ShmError;
 pub use memory::Memory;
-pub use process::{Held, Process, children, reap};
+pub use process::{Held, Lives, Process, children, reap};
 pub use reader::{Reader, SeatInfo};
 pub use region::{Observed, Region};
 pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS};

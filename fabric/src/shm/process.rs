@@ -3,6 +3,7 @@
 
 use crate::shm::clock;
 use crate::types::Nanos;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -140,6 +141,42 @@ impl Held {
     }
 }
 
+/// Processes that are looked at again and again. One that lives is held by a descriptor, so that the next look at it costs
+/// one system call and no file of `/proc`.
+#[derive(Debug, Default)]
+pub struct Lives(HashMap<Process, OwnedFd>);
+
+/// So many are held at once, well below the usual limit of descriptors; others are looked up each time.
+const HELD_MAX: usize = 400;
+
+impl Lives {
+    /// Whether no thread of it runs any more. In doubt it does.
+    pub fn is_dead(&mut self, process: Process) -> bool {
+        if let Some(held) = self.0.get(&process) {
+            let dead = ended(held);
+            if dead {
+                self.0.remove(&process);
+            }
+            return dead;
+        }
+        match process.look() {
+            Life::Alive(held) => {
+                if self.0.len() < HELD_MAX {
+                    self.0.insert(process, held);
+                }
+                false
+            }
+            Life::Dead => true,
+            Life::Unknown => false,
+        }
+    }
+
+    /// Lets go of all others.
+    pub fn keep(&mut self, wanted: impl Fn(Process) -> bool) {
+        self.0.retain(|process, _| wanted(*process));
+    }
+}
+
 impl AsFd for Held {
     /// The pidfd.
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -225,5 +262,24 @@ mod tests {
         }
         child.wait().expect("reaped");
         assert!(process.is_dead());
+    }
+
+    #[test]
+    fn one_that_is_held_is_seen_to_end() {
+        let mut child = std::process::Command::new("/bin/cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("/bin/cat runs");
+        let process = Process::of(child.id()).expect("a child");
+        let mut lives = Lives::default();
+        assert!(!lives.is_dead(process) && !lives.is_dead(process));
+        assert!(
+            lives.is_dead(Process { started: process.started + 1, ..process }),
+            "another life of the number"
+        );
+        drop(child.stdin.take());
+        child.wait().expect("reaped");
+        assert!(lives.is_dead(process) && lives.is_dead(process));
+        assert!(lives.0.is_empty());
     }
 }
