@@ -78,6 +78,8 @@ enum Answer {
     Mismatch,
     /// The link failed: nobody knows.
     Lost,
+    /// It was not asked: its proposal numbers are used up.
+    UsedUp,
 }
 
 /// What the proposer thinks of one acceptor.
@@ -202,21 +204,37 @@ impl Engine {
         fabric.cas(slot, row.expected.0, desired.0, token);
     }
 
+    /// Whether this proposer can still outbid what the acceptor in this row has promised.
+    fn has_room(&self, row: usize) -> bool {
+        self.plant.has(Mutant::WrapProposal)
+            || self.state(row).min_proposal <= PROPOSAL_MAX - self.layout.limits().proposers as u16
+    }
+
     /// Asks for promises. Algorithm 5, lines 14 to 27.
+    ///
+    /// An acceptor whose numbers are used up is passed over like one that can not be reached: it need not be part of the
+    /// majority.
     pub fn prepare<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
         if (0..self.rows.len()).any(|at| self.rows[at].predicted.state(self.slot).is_none()) {
             return Some(self.abort(Abort::Behind));
         }
-        let highest = (0..self.rows.len()).map(|at| self.state(at).min_proposal).max().unwrap_or(0);
+        let with_room: Vec<usize> = (0..self.rows.len()).filter(|at| self.has_room(*at)).collect();
+        if with_room.len() < self.majority() {
+            return Some(self.abort(Abort::Exhausted));
+        }
+        let highest = with_room.iter().map(|at| self.state(*at).min_proposal).max().unwrap_or(0);
         let stride = self.layout.limits().proposers as u16;
-        while self.proposal <= highest {
-            if self.proposal > PROPOSAL_MAX - stride {
-                return Some(self.abort(Abort::Exhausted));
-            }
+        let wraps = self.plant.has(Mutant::WrapProposal) && highest > PROPOSAL_MAX - stride;
+        while self.proposal <= highest && !wraps {
             self.proposal += stride;
         }
+        assert!(self.proposal <= PROPOSAL_MAX, "whoever has room promised less than a stride below the end");
         self.phase = Phase::Preparing;
         for at in 0..self.rows.len() {
+            if !with_room.contains(&at) {
+                self.rows[at].answer = Answer::UsedUp;
+                continue;
+            }
             let promised = State { min_proposal: self.proposal, ..self.state(at) };
             self.post_cas(at, Word::new(self.slot, promised), fabric);
         }
@@ -236,6 +254,9 @@ impl Engine {
             State { min_proposal: self.proposal, accepted_proposal: self.proposal, accepted_value: self.me };
         self.phase = Phase::Accepting;
         for at in 0..self.rows.len() {
+            if self.rows[at].answer == Answer::UsedUp {
+                continue;
+            }
             if self.rows[at].predicted.state(self.slot).is_none_or(|s| s.min_proposal > self.proposal) {
                 self.rows[at].answer = Answer::Mismatch;
                 continue;
@@ -306,8 +327,8 @@ impl Engine {
             return None;
         }
         let count = |answer| self.rows.iter().filter(|row| row.answer == answer).count();
-        let (swapped, mismatch, lost) =
-            (count(Answer::Swapped), count(Answer::Mismatch), count(Answer::Lost));
+        let (swapped, mismatch) = (count(Answer::Swapped), count(Answer::Mismatch));
+        let lost = count(Answer::Lost) + count(Answer::UsedUp);
         if swapped >= self.majority() {
             return if self.phase == Phase::Preparing { self.adopt(fabric) } else { Some(self.decided()) };
         }
@@ -316,7 +337,8 @@ impl Engine {
         }
         let of_later = |row: &Row| row.predicted.state(self.slot).is_none();
         let outbid = |row: &Row| {
-            row.predicted.state(self.slot).is_some_and(|state| state.min_proposal > self.proposal)
+            row.answer != Answer::UsedUp
+                && row.predicted.state(self.slot).is_some_and(|state| state.min_proposal > self.proposal)
         };
         let reason = if self.rows.iter().any(of_later) {
             Abort::Behind
@@ -364,7 +386,9 @@ impl Engine {
     fn abort(&mut self, reason: Abort) -> Outcome {
         // Acceptors mostly hold the same word. One that has not answered yet will have been mispredicted like the
         // one that has; learning that from its own answer would cost another attempt.
-        let wrong = self.rows.iter().find(|row| row.answer == Answer::Mismatch);
+        // (But that one has used up its numbers is said of itself alone: whoever is thought to have is not asked.)
+        let mut with_room = (0..self.rows.len()).filter(|at| self.has_room(*at)).map(|at| &self.rows[at]);
+        let wrong = with_room.find(|row| row.answer == Answer::Mismatch);
         if let Some((expected, found)) = wrong.map(|row| (row.expected, row.predicted)) {
             for row in &mut self.rows {
                 if row.answer == Answer::Pending && row.expected == expected {

@@ -135,6 +135,10 @@ mutants! {
         /// An incarnation is given out twice.
         ReuseIncarnation = "reuse-incarnation",
     }
+    13 {
+        /// A proposer that has used up its numbers begins again with small ones.
+        WrapProposal = "wrap-proposal",
+    }
     14 {
         /// Slots of two laps are told apart by plain numbers, which wrap.
         WrapIndex = "wrap-index",

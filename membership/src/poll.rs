@@ -307,7 +307,8 @@ impl Poll {
                 return None;
             }
         }
-        (answered == words.len()).then_some(Found::Undecided(slot))
+        let found = if good.len() >= view.majority() { Found::Undecided(slot) } else { Found::Failed };
+        (answered == words.len()).then_some(found)
     }
 
     fn read_rings<F: Fabric>(&mut self, cleared: ViewId, config: &Config, fabric: &mut F) {

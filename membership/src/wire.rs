@@ -207,6 +207,21 @@ pub fn encode_view(view: &View) -> Vec<u8> {
     w.0
 }
 
+/// Bytes by which a view can grow, beside the members that go, when some of its members are removed, the lease changes or
+/// nothing does.
+#[must_use]
+pub fn removal_reserve(view: &View) -> usize {
+    /// An entry among the departed, and a [`Change::Failed`].
+    const REMOVED_BYTES: usize = 25 + 18;
+    let short = |m: &Member| {
+        let mut w = Writer(Vec::with_capacity(64));
+        write_member(&mut w, m);
+        REMOVED_BYTES.saturating_sub(w.0.len())
+    };
+    // [`Change::Lease`] or [`Change::Settled`].
+    view.members.iter().map(short).sum::<usize>() + 1
+}
+
 /// The reverse of [`encode_view`].
 pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
     let mut r = Reader(bytes);

@@ -3,7 +3,8 @@
 mod common;
 mod slots;
 
-use obol_membership::engine::Phase;
+use obol_fabric::ViewId;
+use obol_membership::engine::{PROPOSAL_MAX, Phase};
 use obol_membership::mutants::Plant;
 use slots::{Broken, Slots, State, Step};
 use stateright::{Model, Property};
@@ -166,6 +167,49 @@ fn a_recycled_slot_turns_the_second_proposer_away() {
     common::holds("two laps of one slot, the first proposer goes ahead", model, 1_600_000);
 }
 
+/// The acceptor in the first row has promised the last number that there is.
+fn used_up(plant: Plant) -> Slots {
+    Slots { attempts: [1, 2], promised: [PROPOSAL_MAX, 0, 0], ..Slots::new(&[1], plant) }
+}
+
+#[test]
+fn an_acceptor_whose_numbers_are_used_up_is_passed_over() {
+    common::holds("one slot, one acceptor without numbers", used_up(Plant::NONE), 70_000);
+}
+
+#[test]
+fn numbers_never_wrap_where_a_majority_has_none_left() {
+    let last = PROPOSAL_MAX - common::LIMITS.proposers as u16;
+    let model = Slots { attempts: [3, 0], promised: [last, last + 1, 0], ..slots(&[1]) };
+    let mut state = model.init().remove(0);
+    let mut steps = Vec::new();
+    loop {
+        steps.clear();
+        model.steps(&state, &mut steps);
+        let Some(step) = steps.first() else { break };
+        model.step(&mut state, *step);
+    }
+    // It got a majority once, with the last number that there is, or gave up.
+    assert!(state.broken.is_none());
+    let (engine, words) = (&state.proposers[0].engine, state.words);
+    assert!(matches!(engine.phase(), Phase::Decided | Phase::Idle));
+    assert!(
+        words.iter().flatten().all(|w| w.state(ViewId(1)).is_some_and(|s| s.min_proposal <= PROPOSAL_MAX))
+    );
+
+    let model = Slots { attempts: [3, 0], promised: [last + 1, last + 1, 0], ..slots(&[1]) };
+    let mut state = model.init().remove(0);
+    assert!(!model.decides_alone(&state, 0, [0, 1, 2], None, 3), "two of three have no number left");
+    let before = state.words;
+    for _ in 0..3 {
+        model.step(&mut state, Step::Prepare(0));
+        for a in [0, 1, 2] {
+            model.run_link(&mut state, 0, a);
+        }
+    }
+    assert_eq!(before[..2], state.words[..2], "they are left alone");
+}
+
 #[cfg(feature = "mutants")]
 mod mutants {
     use super::*;
@@ -178,6 +222,11 @@ mod mutants {
 
     fn caught(model: Slots, mutant: Mutant) {
         common::breaks(mutant.name(), model);
+    }
+
+    #[test]
+    fn wrap_proposal_is_caught() {
+        caught(used_up(Plant::new(Mutant::WrapProposal)), Mutant::WrapProposal);
     }
 
     #[test]

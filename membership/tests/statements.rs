@@ -4,9 +4,11 @@ mod instant;
 
 use instant::{Cluster, TIMING};
 use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::{Kind as RecordKind, Record};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
 use obol_membership::view::Newcomer;
 use obol_membership::wire::Message;
+use obol_membership::word::Word;
 use obol_membership::{Kind, Plant};
 use std::sync::atomic::Ordering;
 
@@ -287,6 +289,40 @@ fn what_a_dead_leader_decided_is_found_by_those_who_slept_through_it() {
     let after = newest(&cluster);
     assert!(after > decided, "view {after} came after {decided}");
     assert!(cluster.is_active(3, after));
+}
+
+#[test]
+fn a_laggard_that_fell_out_of_the_ring_jumps_and_says_so() {
+    let mut cluster = cluster(1);
+    cluster.nodes[2].frozen = true;
+    let slots = cluster.config.layout.limits().slots;
+    churn(&mut cluster, u64::from(slots));
+    let before = cluster.view(2).id;
+    assert!(newest(&cluster).0 > before.0 + u64::from(slots));
+    cluster.nodes[2].inbox.clear();
+    cluster.nodes[2].frozen = false;
+    cluster.run(Nanos::from_millis(10));
+    let after = newest(&cluster);
+    let jumps = |r: &&Record| r.kind == RecordKind::ViewReceived && r.b == 1;
+    assert_eq!(cluster.nodes[2].records.iter().filter(jumps).count(), 1);
+    assert_eq!((cluster.view(2).id, cluster.counted(2, Counter::ViewJumps)), (after, 1));
+    assert!(cluster.is_active(3, after));
+}
+
+#[test]
+fn a_leader_without_a_majority_uses_up_no_proposal_numbers() {
+    let mut cluster = cluster(1);
+    let slot = newest(&cluster).next();
+    cluster.kill(1);
+    cluster.kill(2);
+    cluster.run(Nanos::from_millis(400));
+    let offset = cluster.config.layout.slot(slot.0);
+    let word = memory::span(&cluster.nodes[0].memory, offset, 8).expect("a word")[0].load(Ordering::Relaxed);
+    let promised = Word(word).state(slot).expect("of this lap").min_proposal;
+    assert!(promised <= 12, "{promised} after {} attempts", cluster.counted(0, Counter::Aborts));
+    cluster.restart_coordinator(1);
+    cluster.run(Nanos::from_millis(30));
+    assert!(newest(&cluster) >= slot && cluster.is_active(3, newest(&cluster)));
 }
 
 #[test]

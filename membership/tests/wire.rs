@@ -1,11 +1,12 @@
 //! Bytes from peers: what was encoded comes back, and nothing that arrives makes a decoder panic.
 
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::view::{Acceptor, Departed, Member, Newcomer};
+use obol_membership::view::{Acceptor, Departed, Edit, Member, Newcomer};
 use obol_membership::wire::{
     ADDRESS_BYTES_MAX, Addresses, Message, Refusal, decode_view, encode_addresses, encode_view,
+    removal_reserve,
 };
-use obol_membership::{Change, Kind, Level, View};
+use obol_membership::{Change, Kind, Level, Plant, View};
 use proptest::prelude::*;
 
 fn name() -> impl Strategy<Value = Name> {
@@ -183,5 +184,40 @@ fn every_other_message_comes_back_as_it_was() {
         let mut longer = message.encode();
         longer.push(0);
         assert!(Message::decode(&longer).is_err(), "{message:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn whoever_is_admitted_can_be_removed_in_any_steps(
+        names in proptest::collection::vec("[a-z]{1,5}", 1..20),
+        steps in proptest::collection::vec(proptest::collection::vec(0usize..20, 0..8), 1..6),
+    ) {
+        let coordinator = Name::new("c").expect("a name");
+        let genesis = View::genesis(&[(coordinator, Address::region(1))], Nanos(10), Nanos(10));
+        let newcomer = |(at, name): (usize, &String)| Newcomer {
+            kind: Kind::Agent,
+            name: Name::new(name).expect("a name"),
+            address: Address::region(2 + at as u32),
+            host: Incarnation::NONE,
+            token: 100 + at as u64,
+            proposer: 0,
+        };
+        let admit = names.iter().enumerate().map(newcomer).collect();
+        let full = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, Plant::NONE);
+        let room = full.seal().len() + removal_reserve(&full);
+        let (mut view, accuser) = (full, Incarnation(1));
+        for (number, step) in steps.iter().enumerate() {
+            let failed = |at: &usize| Change::Failed {
+                accused: Incarnation(2 + *at as u64), accuser, level: Level::Heartbeat
+            };
+            let edit = Edit {
+                remove: step.iter().map(failed).collect(),
+                lease: Some(Nanos(11 + number as u64)),
+                ..Edit::default()
+            };
+            view = view.successor(&edit, view.cleared, Plant::NONE);
+            prop_assert!(view.seal().len() <= room.next_multiple_of(8), "{view:?}");
+        }
     }
 }

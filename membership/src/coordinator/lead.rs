@@ -26,7 +26,7 @@ impl Coordinator {
     }
 
     pub(super) fn retry_deadline(&self) -> Instant {
-        let idle = self.leading && self.engine.phase() == Phase::Idle;
+        let idle = self.leading && self.engine.phase() == Phase::Idle && !self.stranded;
         if idle { self.retry } else { Instant::NEVER }
     }
 
@@ -43,7 +43,7 @@ impl Coordinator {
             self.clearing = None;
             return;
         }
-        if self.engine.phase() == Phase::Idle && self.retry <= now {
+        if self.engine.phase() == Phase::Idle && self.retry <= now && !self.stranded {
             let outcome = self.engine.prepare(fabric);
             self.outcome(outcome, now, fabric);
         }
@@ -61,6 +61,7 @@ impl Coordinator {
         let predecessor = view.leader(|m| m.proposer != self.me).map(|m| m.proposer);
         self.engine.open(view.id.next(), &view.acceptors, predecessor);
         self.aborts = 0;
+        self.stranded = false;
         self.retry = now;
         self.admit_itself(fabric);
         // Everything since the last CLEAR that was heard is outstanding. (Protocol, section 5.)
@@ -213,6 +214,7 @@ impl Coordinator {
         if self.config.plant.has(Mutant::NoRetry) {
             self.retry = Instant::NEVER;
         }
+        self.stranded = reason == Abort::NoMajority;
         if reason == Abort::NoMajority || reason == Abort::Contended {
             // Whoever decided meanwhile should be heard before the next attempt.
             self.poll_due = self.poll_due.min(now + pause);

@@ -71,6 +71,9 @@ pub struct Coordinator {
     /// When an aborted attempt is tried again.
     retry: Instant,
     aborts: u32,
+    /// Too few acceptors could be reached, and none of them has answered a READ since. An attempt uses up a proposal
+    /// number at those that can, so it waits for the others.
+    stranded: bool,
     proposed: Instant,
     /// What was proposed last.
     proposal: Option<Arc<View>>,
@@ -113,6 +116,7 @@ impl Coordinator {
             leading: false,
             retry: Instant::ZERO,
             aborts: 0,
+            stranded: false,
             proposed: Instant::ZERO,
             proposal: None,
             poll: Poll::new(),
@@ -272,6 +276,7 @@ impl Coordinator {
             let acceptors = if stale { view.deciders() } else { view.acceptors.clone() };
             self.engine.open(view.id.next(), &acceptors, None);
             self.aborts = 0;
+            self.stranded = false;
             self.retry = now;
         }
     }
@@ -508,6 +513,11 @@ impl Coordinator {
     }
 
     fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
+        if self.stranded && found == Found::Failed {
+            self.poll_due = self.poll_due.min(now + self.config.timing.backoff_max);
+        } else {
+            self.stranded = false;
+        }
         match found {
             Found::Empty { .. } => self.contact = now,
             Found::NothingNewer(cleared) => {

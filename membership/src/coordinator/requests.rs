@@ -5,7 +5,7 @@ use crate::Config;
 use crate::log::{Entry, Log};
 use crate::mutants::Mutant;
 use crate::view::{Acceptor, Change, Edit, JOIN_WINDOW, Kind, Member, Newcomer, View};
-use crate::wire::{Message, Refusal};
+use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, ViewId};
 
 /// Joins that wait at once; more are dropped and come again by their retry.
@@ -27,9 +27,11 @@ struct Wish {
     until: Instant,
 }
 
-/// Whether the view after this one fits into a slot.
+/// Whether the view after this one fits into a slot, and so will every view that removes some of its members: nobody has
+/// to stay because there is no room to write that it went.
 fn fits(view: &View, edit: &Edit, config: &Config) -> bool {
-    let bytes = view.successor(edit, view.cleared, config.plant).seal().len();
+    let next = view.successor(edit, view.cleared, config.plant);
+    let bytes = next.seal().len() + wire::removal_reserve(&next);
     bytes <= config.layout.limits().value_bytes as usize || config.plant.has(Mutant::IgnoreFull)
 }
 
@@ -176,6 +178,9 @@ impl Requests {
         let left = self.leaves.iter().map(|&who| Change::Left(who));
         let remove = left.chain(failed).collect();
         let mut edit = Edit { remove, admit: Vec::new(), lease: self.lease, acceptor };
+        if acceptor.is_some() && !fits(view, &edit, config) {
+            edit.acceptor = None;
+        }
         for join in &self.joins {
             edit.admit.push(join.newcomer);
             if !fits(view, &edit, config) {

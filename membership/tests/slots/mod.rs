@@ -49,6 +49,8 @@ pub(crate) struct Slots {
     /// `values[i]` is value `i + 1`.
     pub(crate) values: Vec<Arc<[u8]>>,
     pub(crate) acceptors: Vec<Acceptor>,
+    /// What each acceptor has promised from the first in the first slot; 0 for nothing.
+    pub(crate) promised: [u16; ACCEPTORS],
 }
 
 /// A value area: whose head and whose body it holds; 0 for nothing. Whole if both are the same.
@@ -162,7 +164,7 @@ pub(crate) enum Broken {
 pub(crate) struct State {
     pub(crate) proposers: [Proposer; PROPOSERS],
     /// The slots of a model share one word or have one each.
-    words: [[Word; LIMITS.slots as usize]; ACCEPTORS],
+    pub(crate) words: [[Word; LIMITS.slots as usize]; ACCEPTORS],
     areas: [[Area; AREAS]; ACCEPTORS],
     reopens: [u8; PROPOSERS],
     failures: u8,
@@ -203,7 +205,19 @@ impl Slots {
             guesses: vec![[false, false]],
             values,
             acceptors: acceptors.collect(),
+            promised: [0; ACCEPTORS],
         }
+    }
+
+    fn words(&self) -> [[Word; LIMITS.slots as usize]; ACCEPTORS] {
+        self.promised.map(|min_proposal| {
+            let mut words = [Word::default(); LIMITS.slots as usize];
+            if min_proposal != 0 {
+                let promised = SlotState { min_proposal, ..SlotState::default() };
+                words[self.ring(0)] = Word::new(self.slots[0], promised);
+            }
+            words
+        })
     }
 
     /// The number of a value by its bytes; a number beyond all values if nobody proposed it.
@@ -260,7 +274,7 @@ impl Slots {
                         links: core::array::from_fn(|_| Link::default()),
                     }
                 }),
-                words: [[Word::default(); LIMITS.slots as usize]; ACCEPTORS],
+                words: self.words(),
                 areas: [[Area::default(); AREAS]; ACCEPTORS],
                 reopens: self.reopens,
                 failures: self.failures,
