@@ -182,6 +182,10 @@ impl<W: Wire> Drive for Endpoint<W> {
     #[inline]
     fn flush(&mut self) {
         self.wire.flush();
+        let lost = self.wire.lost();
+        if lost != 0 {
+            self.count(Counter::DatagramsLost, lost);
+        }
     }
 
     fn run<M: crate::Machine>(

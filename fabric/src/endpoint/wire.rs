@@ -58,6 +58,10 @@ pub trait Wire {
     fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64;
     /// Lets go of what was held back so that it goes together. Called after each event.
     fn flush(&mut self);
+    /// Datagrams that were lost since the last call, besides those of which it was told at once.
+    fn lost(&mut self) -> u64 {
+        0
+    }
 
     /// The next completion; `None` once all have been taken.
     fn complete(&mut self) -> Option<(Token, Done)>;

@@ -212,6 +212,8 @@ impl Table {
             .compare_exchange(found, claimed, Ordering::AcqRel, Ordering::Acquire)
             .map_err(|word| Occupancy::of(word).process.pid)?;
         let next = match entry[GENERATION].load(Ordering::Relaxed) as u32 {
+            // The first view names coordinators by their first life. One that has lost its memory has no later one.
+            0 if region < FIRST_FREE => 1,
             0 => self.map[HEADER_FIRST].load(Ordering::Relaxed) as u32,
             last => last.checked_add(1).unwrap_or(1),
         };
@@ -233,7 +235,7 @@ impl Table {
     }
 }
 
-/// The generation of a region's first owner. A host that has lost its table, by a reboot, must not give out again what
+/// The generation of a region's first owner, but for coordinators. A host that has lost its table, by a reboot, must not give out again what
 /// other hosts still know, so it starts from the time in seconds: no region changes hands once a second for long.
 fn first_generation(host: u8) -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -334,7 +336,9 @@ mod tests {
         }
         let full = table.claim(None, me).map(|c| c.region).expect_err("full");
         assert!(matches!(full, ShmError::TableFull { regions: 32, .. }), "{full}");
-        assert_eq!(table.claim(Some(2), me).map(|c| c.region).expect("a coordinator's"), 2);
+        let coordinator = table.claim(Some(2), me).map(|c| (c.region, c.generation));
+        assert_eq!(coordinator.expect("a coordinator's"), (2, 1), "the first view names this life");
+        assert!(table.generation(first) > 1, "what other hosts know is not given out again");
     }
 
     #[test]

@@ -14,11 +14,13 @@ use super::nic::Nic;
 use super::pair::{AddressHandle, Kind, QueuePair, Retry, Size};
 use super::queue::CompletionQueue;
 use super::registration::Rights;
+use super::relation::ClockRelation;
 use super::wake::Wake;
 use crate::deadbeat::VerbsGroup;
 use crate::layout::PROPOSERS_MAX;
+use crate::shm::clock;
 use crate::shm::region::Region;
-use crate::types::{Address, Nanos};
+use crate::types::{Address, Instant, Nanos};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender};
@@ -63,7 +65,15 @@ pub(crate) enum Cause {
 #[derive(Debug)]
 pub(crate) enum News {
     /// A connection stands.
-    Up { attempt: u64, region: u32, pair: QueuePair, welcome: Welcome, handle: AddressHandle },
+    Up {
+        attempt: u64,
+        region: u32,
+        pair: QueuePair,
+        welcome: Welcome,
+        handle: AddressHandle,
+        /// How the peer's clock relates to this host's.
+        clock: ClockRelation,
+    },
     /// An attempt has failed, or a connection has ended.
     Down { attempt: u64, region: u32, cause: Cause },
     /// A connection was let go of: the device has forgotten all that was posted on it.
@@ -99,6 +109,8 @@ struct Attempt {
     generation: u32,
     /// `None` before the route is known, and after the endpoint has it.
     pair: Option<QueuePair>,
+    /// When the peer was asked.
+    asked: Instant,
     until: Option<Time>,
 }
 
@@ -307,7 +319,10 @@ impl Connector {
         id.set_traffic_class(self.traffic_class)?;
         id.resolve_address(Some(self.own_ip), to, self.patience)?;
         let until = Some(Time::now() + self.patience);
-        self.attempts.insert(id.key(), Attempt { id, attempt, region, generation, pair: None, until });
+        self.attempts.insert(
+            id.key(),
+            Attempt { id, attempt, region, generation, pair: None, asked: Instant::ZERO, until },
+        );
         Ok(())
     }
 
@@ -392,12 +407,14 @@ impl Connector {
             role: self.role,
         };
         let data = hello.encode();
+        attempt.asked = clock::now();
         attempt.id.connect(&pair, &Offer { reads: self.reads, retries: self.retry.count, data: &data })?;
         attempt.pair = Some(pair);
         Ok(())
     }
 
     fn establish(&mut self, key: Key, peer: &Peer) -> Result<(), VerbsError> {
+        let answered = clock::now();
         let Some(attempt) = self.attempts.get_mut(&key) else { return Ok(()) };
         let Some(pair) = attempt.pair.take() else { return Ok(()) };
         let Some(welcome) = Welcome::decode(&peer.data) else {
@@ -408,8 +425,9 @@ impl Connector {
         attempt.id.establish()?;
         attempt.until = None;
         let handle = AddressHandle::new(self.nic.domain(), &self.nic.path(welcome.gid, welcome.lid))?;
+        let clock = ClockRelation::measured(attempt.asked, welcome.clock, answered);
         let (attempt, region) = (attempt.attempt, attempt.region);
-        self.tell(News::Up { attempt, region, pair, welcome, handle });
+        self.tell(News::Up { attempt, region, pair, welcome, handle, clock });
         Ok(())
     }
 
@@ -479,6 +497,7 @@ impl Connector {
             queue_pair: own.datagrams.number(),
             qkey: own.qkey,
             tokens: own.tokens,
+            clock: clock::now(),
         };
         let data = welcome.encode();
         id.accept(&pair, &Offer { reads: self.reads, retries: self.retry.count, data: &data })?;

@@ -100,6 +100,8 @@ pub(crate) struct Datagrams {
     outgoing: Buffers,
     /// Taken from the completion queue, not yet handed out: block and length, routing header included.
     waiting: std::collections::VecDeque<(u32, u32)>,
+    /// What the last look at a queue has taken.
+    batch: Box<[WorkCompletion]>,
     nonce: u64,
     own: Address,
     frame: Vec<u8>,
@@ -143,6 +145,7 @@ impl Datagrams {
             blocks,
             outgoing,
             waiting: std::collections::VecDeque::with_capacity(RECEIVES as usize),
+            batch: vec![WorkCompletion::default(); BATCH].into(),
             nonce,
             own: Address::default(),
             frame: Vec::with_capacity(HEAD_BYTES + payload_bytes),
@@ -203,9 +206,8 @@ impl Datagrams {
 
     /// Takes back the blocks of datagrams that were sent.
     fn reclaim(&mut self) {
-        let mut done = [WorkCompletion::default(); BATCH];
-        while let Ok(n @ 1..) = self.sent.poll(&mut done) {
-            for completion in &done[..n] {
+        while let Ok(n @ 1..) = self.sent.poll(&mut self.batch) {
+            for completion in &self.batch[..n] {
                 self.outgoing.give(Block::of(completion.id() as u32));
             }
             if n < BATCH {
@@ -219,9 +221,8 @@ impl Datagrams {
         if !self.waiting.is_empty() {
             return true;
         }
-        let mut done = [WorkCompletion::default(); BATCH];
-        let Ok(n) = self.heard.poll(&mut done) else { return false };
-        for completion in &done[..n] {
+        let Ok(n) = self.heard.poll(&mut self.batch) else { return false };
+        for completion in &self.batch[..n] {
             let index = completion.id() as u32;
             if completion.status() == Status::SUCCESS {
                 self.waiting.push_back((index, completion.bytes()));

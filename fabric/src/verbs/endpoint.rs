@@ -13,14 +13,15 @@ use super::handshake::Identity;
 use super::link::{DEPTH, INLINE_BYTES};
 use super::nic::Nic;
 use super::ops::{OPS_MAX, Ops};
+use super::outbox::Outbox;
 use super::pair::Size;
-use super::queue::{CompletionChannel, CompletionQueue};
+use super::queue::{CompletionChannel, CompletionQueue, WorkCompletion};
 use super::registration::{Memory, Rights};
 use super::sys::RDMA_UDP_QKEY;
 use super::threads::Threads;
 use super::wake::Wake;
 use super::watch::Watches;
-use super::wire::{Groups, LinkStatus, Rdma, host_of, ip_of};
+use super::wire::{BATCH, Groups, LinkStatus, Rdma, host_of, ip_of};
 use crate::endpoint::{Endpoint, Owner, Taken, Wait};
 use crate::layout::PROPOSERS_MAX;
 use crate::shm::link::Links;
@@ -225,7 +226,7 @@ impl Rdma {
             config,
             cluster: identity,
             sends: &completions,
-            size: Size { sends: DEPTH, receives: 1, inline_bytes: INLINE_BYTES as u32 },
+            size: Size { sends: DEPTH, receives: 1, inline_bytes: INLINE_BYTES },
             commands: obeyed,
             news: tell,
             told: Arc::clone(&told),
@@ -279,7 +280,10 @@ impl Rdma {
             links: (0..REGIONS).map(|_| None).collect(),
             ops,
             completions,
+            batch: vec![WorkCompletion::default(); BATCH].into(),
             datagrams,
+            outbox: Outbox::new(limits.datagram_bytes as usize),
+            lost: 0,
             groups: Groups::default(),
             watches: Watches::default(),
             broken: Vec::with_capacity(REGIONS as usize),

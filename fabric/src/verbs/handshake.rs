@@ -5,7 +5,7 @@ use super::cm::{ACCEPT_BYTES_MAX, REJECT_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::context::Gid;
 use super::exposed::{Keys, Role};
 use crate::layout::{self, Layout};
-use crate::types::Address;
+use crate::types::{Address, Instant};
 use core::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -91,6 +91,8 @@ pub(crate) struct Welcome {
     pub(crate) qkey: u32,
     /// By which a notice of its death is believed, see [`crate::notice`]: of dying, and of being dead; 0 for none.
     pub(crate) tokens: [u64; 2],
+    /// What its clock showed when it said this.
+    pub(crate) clock: Instant,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -108,6 +110,7 @@ struct RawWelcome {
     queue_pair: u32,
     qkey: u32,
     tokens: [u64; 2],
+    clock: u64,
 }
 
 /// Why a process does not let another one in.
@@ -233,6 +236,7 @@ impl Welcome {
             queue_pair: self.queue_pair,
             qkey: self.qkey,
             tokens: self.tokens,
+            clock: self.clock.0,
         };
         raw.as_bytes().to_vec()
     }
@@ -249,6 +253,7 @@ impl Welcome {
             queue_pair: raw.queue_pair,
             qkey: raw.qkey,
             tokens: raw.tokens,
+            clock: Instant(raw.clock),
         })
     }
 }
@@ -304,7 +309,8 @@ mod tests {
         assert_eq!(Hello::decode(&padded(hello.encode(), REQUEST_BYTES_MAX)), Some(Ok(hello)));
         let gid = Gid([3; 16]);
         let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
-        let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7, tokens: [8, 9] };
+        let (tokens, clock) = ([8, 9], Instant(10));
+        let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7, tokens, clock };
         assert_eq!(Welcome::decode(&padded(welcome.encode(), ACCEPT_BYTES_MAX)), Some(welcome));
         let all = [
             Refusal::Version { theirs: VERSION },

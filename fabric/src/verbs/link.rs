@@ -5,6 +5,7 @@ use super::datagrams::{Datagrams, To};
 use super::handshake::{Refusal, Welcome};
 use super::ops::{Ops, Slot, What};
 use super::pair::{AddressHandle, QueuePair};
+use super::post::{Verb, Work};
 use super::queue::{PostError, Status};
 use super::registration::Target;
 use crate::contract::{LinkError, Token};
@@ -20,7 +21,7 @@ const WAITING_MAX: usize = 4096;
 /// Datagrams among them; more are lost.
 const WAITING_DATAGRAMS_MAX: usize = 32;
 /// Bytes of a WRITE that are copied at the post, where the device can.
-pub(crate) const INLINE_BYTES: usize = 256;
+pub(crate) const INLINE_BYTES: u32 = 256;
 /// How soon a link that could not be made is tried again, and how rarely at last.
 const BACK_OFF_MIN: Nanos = Nanos::from_millis(2);
 const BACK_OFF_MAX: Nanos = Nanos::from_millis(500);
@@ -189,16 +190,9 @@ impl Link {
         }
     }
 
-    /// Takes a datagram.
-    pub(crate) fn send(&mut self, bytes: &[u8], datagrams: &mut Datagrams, now: Instant) -> Handed {
+    /// Takes a datagram that has to wait for a connection.
+    pub(crate) fn keep(&mut self, bytes: &[u8], now: Instant) -> Handed {
         match &self.state {
-            State::Up(connection) => {
-                if datagrams.send(&connection.to(), bytes) {
-                    Handed::Taken
-                } else {
-                    Handed::Refused
-                }
-            }
             State::Down(from) if *from > now => Handed::Refused,
             _ if self.waiting.len() >= WAITING_DATAGRAMS_MAX => Handed::Refused,
             state => {
@@ -209,17 +203,23 @@ impl Link {
         }
     }
 
+    /// Sends a datagram. `false` if it is lost.
+    pub(crate) fn send(&self, bytes: &[u8], datagrams: &mut Datagrams) -> bool {
+        self.connection().is_ok_and(|connection| datagrams.send(&connection.to(), bytes))
+    }
+
     fn submit(&mut self, slot: Slot, ops: &Ops) -> Result<(), PostError> {
         self.under_way.push_back(Entry::Op(slot));
         self.posted += 1;
-        if let Some(write) = self.held.take() {
-            self.post(write, false, ops)?;
-        }
+        let write = self.held.take();
         if matches!(ops.what(slot), What::Write(_)) {
             self.held = Some(slot);
-            return Ok(());
+            return write.map_or(Ok(()), |write| self.post(write, false, ops));
         }
-        self.post(slot, true, ops)
+        match write {
+            Some(write) => self.post_both(write, slot, ops),
+            None => self.post(slot, true, ops),
+        }
     }
 
     /// Posts what was held back. Tells whether anything was.
@@ -235,20 +235,22 @@ impl Link {
     }
 
     fn post(&self, slot: Slot, signal: bool, ops: &Ops) -> Result<(), PostError> {
-        let State::Up(connection) = &self.state else { return Err(PostError(libc::ENOTCONN)) };
-        let (pair, offset) = (&connection.pair, ops.offset(slot));
-        let there = connection.target(&self.layout, ops.what(slot), offset).ok_or(PostError(libc::EACCES))?;
-        let (id, here) = (ops.id(slot), ops.local(slot));
-        match ops.what(slot) {
-            What::Read(_) => pair.read(id, here, there, signal),
-            What::Cas(expected, desired) => pair.cas(id, here, there, expected, desired, signal),
-            What::Write(bytes) if bytes as usize <= INLINE_BYTES && bytes <= pair.inline_bytes() => {
-                let mut raw = [0; INLINE_BYTES];
-                let raw = &mut raw[..bytes as usize];
-                ops.payload(slot, raw);
-                pair.write_inline(id, raw, there, signal)
-            }
-            What::Write(_) => pair.write(id, here, there, signal),
+        let connection = self.connection()?;
+        connection.pair.post(&connection.work(slot, signal, &self.layout, ops)?)
+    }
+
+    /// Posts a WRITE and what comes behind it, whose completion tells of both.
+    fn post_both(&self, write: Slot, behind: Slot, ops: &Ops) -> Result<(), PostError> {
+        let connection = self.connection()?;
+        let first = connection.work(write, false, &self.layout, ops)?;
+        let second = connection.work(behind, true, &self.layout, ops)?;
+        connection.pair.post_both(&first, &second)
+    }
+
+    const fn connection(&self) -> Result<&Connection, PostError> {
+        match &self.state {
+            State::Up(connection) => Ok(connection),
+            State::Down(_) | State::Connecting(_) => Err(PostError(libc::ENOTCONN)),
         }
     }
 
@@ -378,6 +380,23 @@ impl Connection {
             What::Write(bytes) => keys.write(layout, offset, bytes),
             What::Cas(..) => keys.cas(layout, offset),
         }
+    }
+
+    /// An operation as the device is told it.
+    fn work(&self, slot: Slot, signal: bool, layout: &Layout, ops: &Ops) -> Result<Work<'static>, PostError> {
+        let what = ops.what(slot);
+        let there = self.target(layout, what, ops.offset(slot)).ok_or(PostError(libc::EACCES))?;
+        let here = ops.local(slot);
+        let verb = match what {
+            What::Read(_) => Verb::Read(here),
+            What::Cas(expected, desired) => Verb::Cas { found: here, expected, desired },
+            // Copied at the post, the device need not fetch it.
+            What::Write(bytes) if bytes <= INLINE_BYTES.min(self.pair.inline_bytes()) => {
+                Verb::WriteCopied(here)
+            }
+            What::Write(_) => Verb::Write(here),
+        };
+        Ok(Work { id: ops.id(slot), verb, there, signal })
     }
 
     fn to(&self) -> To<'_> {

@@ -2,7 +2,7 @@
 //!
 //! Both libraries are loaded when they are first wanted; a host without them gets a [`VerbsError`] that says how to
 //! get them. What is here, from the bottom up: `sys` (the libraries as C has them), objects that free themselves
-//! ([`context`], [`registration`], [`queue`], [`pair`],
+//! ([`context`], [`registration`], [`queue`], [`pair`] and [`post`],
 //! [`cm`], [`arena`]), the choice of a device ([`device`], [`nic`]), a region as peers may reach it ([`exposed`]), a
 //! process's [`Endpoint`], and an [`Observer`].
 
@@ -23,9 +23,12 @@ mod link;
 pub mod nic;
 mod observer;
 mod ops;
+mod outbox;
 pub mod pair;
+pub mod post;
 pub mod queue;
 pub mod registration;
+mod relation;
 mod sys;
 mod threads;
 mod wake;
@@ -37,6 +40,7 @@ pub use endpoint::OpenError;
 pub use error::{Library, VerbsError};
 pub use handshake::Refusal;
 pub use observer::{Copy, Observer};
+pub use relation::ClockRelation;
 pub use wire::{LinkStatus, Rdma};
 
 /// A process's access to a cluster over RDMA.

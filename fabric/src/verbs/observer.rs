@@ -14,14 +14,15 @@ use super::link::{error_of, error_of_cause};
 use super::nic::Nic;
 use super::pair::{QueuePair, Size};
 use super::queue::{CompletionChannel, CompletionQueue, Status, WorkCompletion};
+use super::relation::ClockRelation;
 use super::threads::Threads;
 use super::wake::Wake;
 use crate::contract::LinkError;
 use crate::layout::Layout;
 use crate::memory;
 use crate::page;
-use crate::shm::{Reader, ShmError};
-use crate::types::Address;
+use crate::shm::{Reader, ShmError, clock};
+use crate::types::{Address, Instant, Nanos};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,6 +36,9 @@ const READS: u32 = 2;
 const COMPLETIONS: u32 = 4 * READS;
 /// A page that is being published is read so often before it counts as torn.
 const TORN_READS_MAX: u32 = 16;
+/// A connection is made anew after so long, because that measures the clocks: two that are 500 ppm off have gone 10 ms
+/// apart by then.
+const RELATE_EVERY: Nanos = Nanos::from_secs(10);
 /// How much longer than the bound of detection a device may take to say so, before it counts as silent.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -64,6 +68,7 @@ struct Peer {
     keys: Keys,
     /// Which owner it is.
     generation: u32,
+    clock: ClockRelation,
 }
 
 /// A region at about one moment: header, lease page, seats, histograms, view and slots.
@@ -72,6 +77,8 @@ pub struct Copy {
     words: Box<[AtomicU64]>,
     layout: Layout,
     generation: u32,
+    clock: ClockRelation,
+    read_at: Instant,
 }
 
 impl Copy {
@@ -85,6 +92,18 @@ impl Copy {
     #[must_use]
     pub const fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// How the owner's clock relates to this host's. Stamps in the copy are the owner's.
+    #[must_use]
+    pub const fn clock(&self) -> ClockRelation {
+        self.clock
+    }
+
+    /// When it was begun to be READ, by the own clock.
+    #[must_use]
+    pub const fn read_at(&self) -> Instant {
+        self.read_at
     }
 }
 
@@ -139,6 +158,10 @@ impl Observer {
     /// Reads a region once; connects first if need be. Blocks until its owner's device has answered, or has not within
     /// the bound of detection.
     pub fn look(&mut self, at: Address) -> Result<Copy, LinkError> {
+        let stale = |peer: &Peer| clock::now().since(peer.clock.measured_at()) >= RELATE_EVERY;
+        if self.peers.get(&at.region).is_some_and(stale) {
+            self.forget(at.region);
+        }
         let owner = self.peers.get(&at.region).map(|peer| peer.generation);
         if owner.is_some_and(|owner| at.seat == 0 && at.generation != 0 && at.generation != owner) {
             self.forget(at.region);
@@ -164,9 +187,9 @@ impl Observer {
         loop {
             // The connector gives up by itself. What it says of other peers, their next READ says, too.
             match self.news.recv().map_err(|_| LinkError::PeerDead)? {
-                News::Up { attempt: one, region, pair, welcome, .. } if one == attempt => {
+                News::Up { attempt: one, region, pair, welcome, clock, .. } if one == attempt => {
                     let (keys, generation) = (welcome.keys, welcome.generation);
-                    self.peers.insert(region, Peer { attempt, pair, keys, generation });
+                    self.peers.insert(region, Peer { attempt, pair, keys, generation, clock });
                     return Ok(());
                 }
                 News::Down { attempt: one, cause, .. } if one == attempt => {
@@ -198,7 +221,7 @@ impl Observer {
         loop {
             tries += 1;
             let peer = self.peers.get(&region).ok_or(LinkError::PeerDead)?;
-            let generation = peer.generation;
+            let (generation, clock, read_at) = (peer.generation, peer.clock, clock::now());
             for (offset, bytes, block) in [(0, self.bytes, self.copy), (page_at, page_bytes, self.page)] {
                 let from = peer.keys.read(&self.layout, offset, bytes).ok_or(LinkError::Denied)?;
                 self.posts += 1;
@@ -220,7 +243,7 @@ impl Observer {
                     // As one whose holder stopped while it published.
                     sequence.fetch_or(1, Ordering::Relaxed);
                 }
-                return Ok(Copy { words, layout: self.layout, generation });
+                return Ok(Copy { words, layout: self.layout, generation, clock, read_at });
             }
         }
     }

@@ -159,13 +159,6 @@ impl Ops {
         buffers.local(op.block, bytes as u32)
     }
 
-    /// Copies what a WRITE writes, for posting it inline.
-    pub(crate) fn payload(&self, slot: Slot, out: &mut [u8]) {
-        let op = self.op(slot);
-        let buffers = if Self::bytes(op.what) <= WORD_BYTES { &self.words } else { &self.long };
-        buffers.copy(op.block, 0, out);
-    }
-
     /// It ended well: its result is delivered, its memory free again.
     pub(crate) fn finish(&mut self, slot: Slot) {
         let Op { token, what, block, .. } = *self.op(slot);

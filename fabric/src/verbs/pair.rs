@@ -1,21 +1,16 @@
-//! Queue pairs: reliable connections (RC) and datagrams (UD), their states, and posting on them.
-//!
-//! Posting allocates nothing and makes no system call of its own. Most providers ring a doorbell that is mapped; that of
-//! soft-RoCE makes one call for each post.
+//! Queue pairs: reliable connections (RC) and datagrams (UD), and their states. What is posted on them: [`super::post`].
 #![allow(unsafe_code)]
 
 use super::context::{Gid, ProtectionDomain};
 use super::error::VerbsError;
-use super::queue::{CompletionQueue, PostError};
-use super::registration::{Local, Rights, Target};
+use super::queue::CompletionQueue;
+use super::registration::Rights;
 use super::sys::{
     IBV_QP_ACCESS_FLAGS, IBV_QP_AV, IBV_QP_DEST_QPN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC,
     IBV_QP_MIN_RNR_TIMER, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY, IBV_QP_RETRY_CNT,
     IBV_QP_RNR_RETRY, IBV_QP_RQ_PSN, IBV_QP_SQ_PSN, IBV_QP_STATE, IBV_QP_TIMEOUT, IBV_QPS_ERR, IBV_QPS_INIT,
-    IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, IBV_SEND_INLINE, IBV_SEND_SIGNALED,
-    IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE, IBV_WR_SEND, ibv_ah, ibv_ah_attr, ibv_qp,
-    ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_recv_wr, ibv_send_wr, ibv_send_wr_atomic,
-    ibv_send_wr_rdma, ibv_send_wr_ud, ibv_send_wr_wr, ibv_sge,
+    IBV_QPS_RESET, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPT_RC, IBV_QPT_UD, ibv_ah, ibv_ah_attr, ibv_qp,
+    ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr,
 };
 use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
@@ -293,169 +288,16 @@ impl QueuePair {
         }
     }
 
-    /// READs into own memory.
-    #[inline]
-    pub fn read(&self, id: u64, into: Local, from: Target, signal: bool) -> Result<(), PostError> {
-        let wr = ibv_send_wr_wr { rdma: rdma(from) };
-        self.post_send(Kind::Reliable, id, IBV_WR_RDMA_READ, signalled(signal), into.raw(), wr)
+    pub(super) const fn raw(&self) -> NonNull<ibv_qp> {
+        self.raw
     }
 
-    /// WRITEs from own memory, which must not change before the completion.
-    #[inline]
-    pub fn write(&self, id: u64, from: Local, to: Target, signal: bool) -> Result<(), PostError> {
-        let wr = ibv_send_wr_wr { rdma: rdma(to) };
-        self.post_send(Kind::Reliable, id, IBV_WR_RDMA_WRITE, signalled(signal), from.raw(), wr)
+    pub(super) const fn kind(&self) -> Kind {
+        self.kind
     }
 
-    /// WRITEs at most [`QueuePair::inline_bytes`] bytes, which are copied at once.
-    #[inline]
-    pub fn write_inline(&self, id: u64, bytes: &[u8], to: Target, signal: bool) -> Result<(), PostError> {
-        let wr = ibv_send_wr_wr { rdma: rdma(to) };
-        self.post_send(
-            Kind::Reliable,
-            id,
-            IBV_WR_RDMA_WRITE,
-            signalled(signal) | IBV_SEND_INLINE,
-            self.inline(bytes)?,
-            wr,
-        )
-    }
-
-    /// CASes a word; what it found goes into 8 bytes of own memory.
-    #[inline]
-    pub fn cas(
-        &self,
-        id: u64,
-        found: Local,
-        at: Target,
-        expected: u64,
-        desired: u64,
-        signal: bool,
-    ) -> Result<(), PostError> {
-        let wr = ibv_send_wr_wr {
-            atomic: ibv_send_wr_atomic {
-                remote_addr: at.address,
-                compare_add: expected,
-                swap: desired,
-                rkey: at.rkey,
-            },
-        };
-        self.post_send(Kind::Reliable, id, IBV_WR_ATOMIC_CMP_AND_SWP, signalled(signal), found.raw(), wr)
-    }
-
-    /// Sends a datagram from own memory, which must not change before the completion.
-    #[inline]
-    pub fn send(
-        &self,
-        id: u64,
-        from: Local,
-        to: &AddressHandle,
-        number: u32,
-        qkey: u32,
-        signal: bool,
-    ) -> Result<(), PostError> {
-        self.post_send(
-            Kind::Datagram,
-            id,
-            IBV_WR_SEND,
-            signalled(signal),
-            from.raw(),
-            self.ud(to, number, qkey)?,
-        )
-    }
-
-    /// Sends a datagram of at most [`QueuePair::inline_bytes`] bytes, which are copied at once.
-    #[inline]
-    pub fn send_inline(
-        &self,
-        id: u64,
-        bytes: &[u8],
-        to: &AddressHandle,
-        number: u32,
-        qkey: u32,
-        signal: bool,
-    ) -> Result<(), PostError> {
-        let flags = signalled(signal) | IBV_SEND_INLINE;
-        self.post_send(
-            Kind::Datagram,
-            id,
-            IBV_WR_SEND,
-            flags,
-            self.inline(bytes)?,
-            self.ud(to, number, qkey)?,
-        )
-    }
-
-    /// Receives one datagram, behind 40 bytes of its global routing header.
-    #[inline]
-    pub fn receive(&self, id: u64, into: Local) -> Result<(), PostError> {
-        let mut sge = into.raw();
-        let mut wr = ibv_recv_wr { wr_id: id, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
-        let mut refused = null_mut();
-        // SAFETY: the pair lives, and the request and its entry are valid during the call, which copies them. The device
-        // checks the memory against the key, and registered memory is atomics.
-        let errno = unsafe {
-            match self.raw.as_ref().context.as_ref().and_then(|context| context.ops.post_recv) {
-                Some(post) => post(self.raw.as_ptr(), &raw mut wr, &raw mut refused),
-                None => libc::ENOSYS,
-            }
-        };
-        PostError::check(errno)
-    }
-
-    fn ud(&self, to: &AddressHandle, remote_qpn: u32, remote_qkey: u32) -> Result<ibv_send_wr_wr, PostError> {
-        // Providers believe that a handle is of their making.
-        if !Arc::ptr_eq(&self.domain, &to.domain) {
-            return Err(PostError(libc::EINVAL));
-        }
-        Ok(ibv_send_wr_wr { ud: ibv_send_wr_ud { ah: to.raw.as_ptr(), remote_qpn, remote_qkey } })
-    }
-
-    fn inline(&self, bytes: &[u8]) -> Result<ibv_sge, PostError> {
-        match u32::try_from(bytes.len()) {
-            Ok(length) if length <= self.inline_bytes => {
-                Ok(ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 })
-            }
-            _ => Err(PostError(libc::EMSGSIZE)),
-        }
-    }
-
-    #[inline]
-    fn post_send(
-        &self,
-        kind: Kind,
-        id: u64,
-        opcode: u32,
-        send_flags: u32,
-        mut sge: ibv_sge,
-        wr: ibv_send_wr_wr,
-    ) -> Result<(), PostError> {
-        // Providers believe that the request is of the pair's kind, and read it so.
-        if kind != self.kind {
-            return Err(PostError(libc::EINVAL));
-        }
-        let mut request = ibv_send_wr {
-            wr_id: id,
-            next: null_mut(),
-            sg_list: &raw mut sge,
-            num_sge: 1,
-            opcode,
-            send_flags,
-            imm_data: 0,
-            wr,
-            xrc_remote_srqn: 0,
-            bind_mw: NO_WINDOW,
-        };
-        let mut refused = null_mut();
-        // SAFETY: the pair lives, and the request, its entry and inline bytes are valid during the call, which copies
-        // them. The device checks other memory against the keys, and registered memory is atomics.
-        let errno = unsafe {
-            match self.raw.as_ref().context.as_ref().and_then(|context| context.ops.post_send) {
-                Some(post) => post(self.raw.as_ptr(), &raw mut request, &raw mut refused),
-                None => libc::ENOSYS,
-            }
-        };
-        PostError::check(errno)
+    pub(super) const fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
     }
 }
 
@@ -468,26 +310,6 @@ impl Drop for QueuePair {
 
 /// `min_rnr_timer`: 0.01 ms. Nothing that is posted here needs a receive at the peer of an RC pair.
 const RNR_TIMER: u8 = 1;
-
-const NO_WINDOW: super::sys::ibv_send_wr_bind_mw = super::sys::ibv_send_wr_bind_mw {
-    mw: null_mut(),
-    rkey: 0,
-    bind_info: super::sys::ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
-};
-
-const fn signalled(signal: bool) -> u32 {
-    if signal { IBV_SEND_SIGNALED } else { 0 }
-}
-
-const fn rdma(target: Target) -> ibv_send_wr_rdma {
-    ibv_send_wr_rdma { remote_addr: target.address, rkey: target.rkey }
-}
-
-impl Local {
-    const fn raw(self) -> ibv_sge {
-        ibv_sge { addr: self.address, length: self.bytes, lkey: self.lkey }
-    }
-}
 
 /// A prepared way to a peer, for datagrams.
 #[derive(Debug)]
@@ -517,6 +339,14 @@ impl AddressHandle {
         let raw = NonNull::new(raw)
             .ok_or_else(|| VerbsError::last("ibv_create_ah", Gid(attr.grh.dgid.raw).to_string()))?;
         Ok(Self { raw, domain: Arc::clone(domain) })
+    }
+
+    pub(super) const fn raw(&self) -> NonNull<ibv_ah> {
+        self.raw
+    }
+
+    pub(super) const fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
     }
 }
 

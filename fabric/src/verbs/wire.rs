@@ -14,6 +14,7 @@ use super::error::VerbsError;
 use super::handshake::Refusal;
 use super::link::{Handed, Link, error_of, error_of_cause};
 use super::ops::{Ops, Slot, What};
+use super::outbox::{Outbox, Whither};
 use super::pair::{AddressHandle, QueuePair};
 use super::queue::{CompletionQueue, Status, WorkCompletion};
 use super::registration::Rights;
@@ -35,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 
 /// Completions that one look takes.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 
 /// A group that datagrams can be sent to.
 #[derive(Debug)]
@@ -64,7 +65,12 @@ pub struct Rdma {
     pub(super) links: Vec<Option<Box<Link>>>,
     pub(super) ops: Ops,
     pub(super) completions: Arc<CompletionQueue>,
+    /// What the last look has taken.
+    pub(super) batch: Box<[WorkCompletion]>,
     pub(super) datagrams: Datagrams,
+    pub(super) outbox: Outbox,
+    /// Datagrams that were lost when they left the outbox.
+    pub(super) lost: u64,
     pub(super) groups: Groups,
     pub(super) watches: Watches,
     /// Regions whose failures were not all taken yet.
@@ -299,7 +305,7 @@ impl Rdma {
         }
         while let Ok(news) = self.news.try_recv() {
             match news {
-                News::Up { attempt, region, pair, welcome, handle } => {
+                News::Up { attempt, region, pair, welcome, handle, .. } => {
                     self.welcome(attempt, region, pair, welcome, handle);
                 }
                 News::Down { attempt, region, cause } => {
@@ -378,12 +384,50 @@ impl Rdma {
         }
     }
 
+    /// Posts WRITEs that no CAS came behind.
+    fn flush_writes(&mut self) {
+        while let Some(region) = self.held.pop() {
+            let Some(Some(link)) = self.links.get_mut(region as usize) else { continue };
+            if let Err(error) = link.flush(&self.ops) {
+                self.lose(region, Cause::Silent(error.to_string()), None, LinkError::PeerDead);
+            }
+        }
+    }
+
+    /// Holds a datagram back until the end of the event.
+    fn put(&mut self, whither: Whither, bytes: &[u8]) {
+        if self.outbox.is_full() {
+            self.flush_datagrams();
+        }
+        self.outbox.put(whither, bytes);
+    }
+
+    fn flush_datagrams(&mut self) {
+        while let Some((whither, bytes)) = self.outbox.take() {
+            let sent = match whither {
+                Whither::Region(region) => match self.links.get(region as usize) {
+                    Some(Some(link)) => link.send(&bytes, &mut self.datagrams),
+                    _ => false,
+                },
+                Whither::Group(index) => match self.groups.0.get(index) {
+                    Some(Some(group)) => {
+                        let to = To { handle: &group.handle, number: group.number, qkey: group.qkey };
+                        self.datagrams.send(&to, &bytes)
+                    }
+                    _ => false,
+                },
+            };
+            self.lost += u64::from(!sent);
+            self.outbox.recycle(bytes);
+        }
+    }
+
     /// Takes completions from the device. Tells whether there were any.
     fn poll(&mut self) -> bool {
-        self.flush();
-        let mut batch = [WorkCompletion::default(); BATCH];
-        let Ok(n) = self.completions.poll(&mut batch) else { return false };
-        for completion in &batch[..n] {
+        self.flush_writes();
+        let Ok(n) = self.completions.poll(&mut self.batch) else { return false };
+        for at in 0..n {
+            let Some(completion) = self.batch.get(at).copied() else { break };
             // One that is not found is of an operation that was given up with its link.
             let Some((slot, region)) = self.ops.find(completion.id()) else { continue };
             if completion.status() == Status::SUCCESS {
@@ -424,7 +468,11 @@ impl Wire for Rdma {
             return false;
         }
         let Some(Some(link)) = self.links.get_mut(to.region as usize) else { return false };
-        match link.send(bytes, &mut self.datagrams, clock::now()) {
+        if link.is_up() {
+            self.put(Whither::Region(to.region), bytes);
+            return true;
+        }
+        match link.keep(bytes, clock::now()) {
             Handed::Taken => true,
             Handed::Connect => {
                 self.connect(to);
@@ -436,19 +484,21 @@ impl Wire for Rdma {
 
     fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
         let index = bit.trailing_zeros() as usize;
-        let Some(Some(group)) = self.groups.0.get(index) else { return 1 };
-        let to = To { handle: &group.handle, number: group.number, qkey: group.qkey };
-        u64::from(!self.datagrams.send(&to, bytes))
+        if !matches!(self.groups.0.get(index), Some(Some(_))) {
+            return 1;
+        }
+        self.put(Whither::Group(index), bytes);
+        0
     }
 
     /// Posts what was held back.
     fn flush(&mut self) {
-        while let Some(region) = self.held.pop() {
-            let Some(Some(link)) = self.links.get_mut(region as usize) else { continue };
-            if let Err(error) = link.flush(&self.ops) {
-                self.lose(region, Cause::Silent(error.to_string()), None, LinkError::PeerDead);
-            }
-        }
+        self.flush_writes();
+        self.flush_datagrams();
+    }
+
+    fn lost(&mut self) -> u64 {
+        core::mem::take(&mut self.lost)
     }
 
     fn complete(&mut self) -> Option<(Token, Done)> {

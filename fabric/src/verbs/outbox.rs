@@ -1,0 +1,81 @@
+//! Datagrams that leave with the end of the event that sent them. What a datagram wakes takes the processor from the
+//! sender where they share one, and the sender's own operations must not wait for that: a leader announces a view and
+//! raises fences in one event.
+
+use std::collections::VecDeque;
+
+/// Datagrams that wait. A full outbox is emptied at once.
+const WAITING_MAX: usize = 64;
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whither {
+    /// To the owner of a region.
+    Region(u32),
+    /// To a group, by its index.
+    Group(usize),
+}
+
+/// Datagrams in the order in which they were sent.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    waiting: VecDeque<(Whither, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+}
+
+impl Outbox {
+    /// For datagrams of at most `bytes` bytes; longer ones cost an allocation.
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self {
+            waiting: VecDeque::with_capacity(WAITING_MAX),
+            spare: (0..WAITING_MAX).map(|_| Vec::with_capacity(bytes)).collect(),
+        }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.waiting.len() >= WAITING_MAX
+    }
+
+    pub(crate) fn put(&mut self, whither: Whither, payload: &[u8]) {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.extend_from_slice(payload);
+        self.waiting.push_back((whither, bytes));
+    }
+
+    pub(crate) fn take(&mut self) -> Option<(Whither, Vec<u8>)> {
+        self.waiting.pop_front()
+    }
+
+    /// Takes back what [`Outbox::take`] gave.
+    pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if self.spare.len() < WAITING_MAX {
+            bytes.clear();
+            self.spare.push(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn datagrams_leave_in_order_and_their_memory_is_used_again() {
+        let mut outbox = Outbox::new(16);
+        for round in 0..3 {
+            outbox.put(Whither::Region(7), &[round; 16]);
+            outbox.put(Whither::Group(1), &[round]);
+            assert!(!outbox.is_full());
+            let (whither, first) = outbox.take().expect("two wait");
+            assert_eq!((whither, &first[..]), (Whither::Region(7), &[round; 16][..]));
+            outbox.recycle(first);
+            let (whither, second) = outbox.take().expect("one waits");
+            assert_eq!((whither, &second[..]), (Whither::Group(1), &[round][..]));
+            outbox.recycle(second);
+            assert_eq!(outbox.take(), None);
+            assert_eq!(outbox.spare.len(), WAITING_MAX);
+        }
+        (0..WAITING_MAX).for_each(|_| outbox.put(Whither::Group(0), b"x"));
+        assert!(outbox.is_full());
+    }
+}

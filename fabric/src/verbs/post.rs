@@ -1,0 +1,253 @@
+//! Posting on a queue pair. It allocates nothing and makes no system call of its own: most providers ring a doorbell that
+//! is mapped. That of soft-RoCE makes one call for each time it is given something, so what goes together is given
+//! together.
+#![allow(unsafe_code)]
+
+use super::pair::{AddressHandle, Kind, QueuePair};
+use super::queue::PostError;
+use super::registration::{Local, Target};
+use super::sys::{
+    IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE,
+    IBV_WR_SEND, ibv_mw_bind_info, ibv_recv_wr, ibv_send_wr, ibv_send_wr_atomic, ibv_send_wr_bind_mw,
+    ibv_send_wr_rdma, ibv_send_wr_ud, ibv_send_wr_wr, ibv_sge,
+};
+use core::ptr::null_mut;
+use std::sync::Arc;
+
+/// What a one-sided operation does.
+#[derive(Clone, Copy, Debug)]
+pub enum Verb<'a> {
+    /// READs into own memory.
+    Read(Local),
+    /// WRITEs from own memory, which must not change before the completion.
+    Write(Local),
+    /// WRITEs at most [`QueuePair::inline_bytes`] bytes from own memory, which are copied at once.
+    WriteCopied(Local),
+    /// As above, from any memory.
+    WriteInline(&'a [u8]),
+    /// CASes a word.
+    Cas {
+        /// 8 bytes of own memory for what it found.
+        found: Local,
+        /// Swaps if it finds this,
+        expected: u64,
+        /// for this.
+        desired: u64,
+    },
+}
+
+/// A one-sided operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    /// The number that its completion tells.
+    pub id: u64,
+    /// What it does.
+    pub verb: Verb<'a>,
+    /// What it touches at the peer.
+    pub there: Target,
+    /// Whether it makes a completion when it ends well. A failure always makes one.
+    pub signal: bool,
+}
+
+impl QueuePair {
+    /// Posts an operation.
+    #[inline]
+    pub fn post(&self, work: &Work<'_>) -> Result<(), PostError> {
+        let (mut sge, mut request) = self.one_sided(work)?;
+        request.sg_list = &raw mut sge;
+        self.post_send(Kind::Reliable, &mut request)
+    }
+
+    /// Posts two operations with one ring of the doorbell, in this order. If the second is refused, the first is posted.
+    #[inline]
+    pub fn post_both(&self, first: &Work<'_>, second: &Work<'_>) -> Result<(), PostError> {
+        let ((mut sge, mut request), (mut sge_behind, mut behind)) =
+            (self.one_sided(first)?, self.one_sided(second)?);
+        behind.sg_list = &raw mut sge_behind;
+        request.sg_list = &raw mut sge;
+        request.next = &raw mut behind;
+        self.post_send(Kind::Reliable, &mut request)
+    }
+
+    /// The request for an operation, to which its entry is to be tied.
+    #[inline]
+    fn one_sided(&self, work: &Work<'_>) -> Result<(ibv_sge, ibv_send_wr), PostError> {
+        let there = work.there;
+        let plain = ibv_send_wr_wr { rdma: rdma(there) };
+        let (opcode, flags, sge, wr) = match work.verb {
+            Verb::Read(into) => (IBV_WR_RDMA_READ, 0, into.raw(), plain),
+            Verb::Write(from) => (IBV_WR_RDMA_WRITE, 0, from.raw(), plain),
+            Verb::WriteCopied(from) if from.bytes > self.inline_bytes() => {
+                return Err(PostError(libc::EMSGSIZE));
+            }
+            Verb::WriteCopied(from) => (IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, from.raw(), plain),
+            Verb::WriteInline(bytes) => (IBV_WR_RDMA_WRITE, IBV_SEND_INLINE, self.inline(bytes)?, plain),
+            Verb::Cas { found, expected, desired } => {
+                let atomic = ibv_send_wr_atomic {
+                    remote_addr: there.address,
+                    compare_add: expected,
+                    swap: desired,
+                    rkey: there.rkey,
+                };
+                (IBV_WR_ATOMIC_CMP_AND_SWP, 0, found.raw(), ibv_send_wr_wr { atomic })
+            }
+        };
+        Ok((sge, request(work.id, opcode, flags | signalled(work.signal), wr)))
+    }
+
+    /// READs into own memory.
+    #[inline]
+    pub fn read(&self, id: u64, into: Local, there: Target, signal: bool) -> Result<(), PostError> {
+        self.post(&Work { id, verb: Verb::Read(into), there, signal })
+    }
+
+    /// WRITEs from own memory, which must not change before the completion.
+    #[inline]
+    pub fn write(&self, id: u64, from: Local, there: Target, signal: bool) -> Result<(), PostError> {
+        self.post(&Work { id, verb: Verb::Write(from), there, signal })
+    }
+
+    /// WRITEs at most [`QueuePair::inline_bytes`] bytes, which are copied at once.
+    #[inline]
+    pub fn write_inline(&self, id: u64, bytes: &[u8], there: Target, signal: bool) -> Result<(), PostError> {
+        self.post(&Work { id, verb: Verb::WriteInline(bytes), there, signal })
+    }
+
+    /// CASes a word; what it found goes into 8 bytes of own memory.
+    #[inline]
+    pub fn cas(
+        &self,
+        id: u64,
+        found: Local,
+        there: Target,
+        expected: u64,
+        desired: u64,
+        signal: bool,
+    ) -> Result<(), PostError> {
+        self.post(&Work { id, verb: Verb::Cas { found, expected, desired }, there, signal })
+    }
+
+    /// Sends a datagram from own memory, which must not change before the completion.
+    #[inline]
+    pub fn send(
+        &self,
+        id: u64,
+        from: Local,
+        to: &AddressHandle,
+        number: u32,
+        qkey: u32,
+        signal: bool,
+    ) -> Result<(), PostError> {
+        let mut sge = from.raw();
+        let mut request = request(id, IBV_WR_SEND, signalled(signal), self.ud(to, number, qkey)?);
+        request.sg_list = &raw mut sge;
+        self.post_send(Kind::Datagram, &mut request)
+    }
+
+    /// Sends a datagram of at most [`QueuePair::inline_bytes`] bytes, which are copied at once.
+    #[inline]
+    pub fn send_inline(
+        &self,
+        id: u64,
+        bytes: &[u8],
+        to: &AddressHandle,
+        number: u32,
+        qkey: u32,
+        signal: bool,
+    ) -> Result<(), PostError> {
+        let mut sge = self.inline(bytes)?;
+        let flags = signalled(signal) | IBV_SEND_INLINE;
+        let mut request = request(id, IBV_WR_SEND, flags, self.ud(to, number, qkey)?);
+        request.sg_list = &raw mut sge;
+        self.post_send(Kind::Datagram, &mut request)
+    }
+
+    /// Receives one datagram, behind 40 bytes of its global routing header.
+    #[inline]
+    pub fn receive(&self, id: u64, into: Local) -> Result<(), PostError> {
+        let mut sge = into.raw();
+        let mut wr = ibv_recv_wr { wr_id: id, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
+        let mut refused = null_mut();
+        // SAFETY: the pair lives, and the request and its entry are valid during the call, which copies them. The device
+        // checks the memory against the key, and registered memory is atomics.
+        let errno = unsafe {
+            match self.raw().as_ref().context.as_ref().and_then(|context| context.ops.post_recv) {
+                Some(post) => post(self.raw().as_ptr(), &raw mut wr, &raw mut refused),
+                None => libc::ENOSYS,
+            }
+        };
+        PostError::check(errno)
+    }
+
+    fn ud(&self, to: &AddressHandle, remote_qpn: u32, remote_qkey: u32) -> Result<ibv_send_wr_wr, PostError> {
+        // Providers believe that a handle is of their making.
+        if !Arc::ptr_eq(self.domain(), to.domain()) {
+            return Err(PostError(libc::EINVAL));
+        }
+        Ok(ibv_send_wr_wr { ud: ibv_send_wr_ud { ah: to.raw().as_ptr(), remote_qpn, remote_qkey } })
+    }
+
+    fn inline(&self, bytes: &[u8]) -> Result<ibv_sge, PostError> {
+        match u32::try_from(bytes.len()) {
+            Ok(length) if length <= self.inline_bytes() => {
+                Ok(ibv_sge { addr: bytes.as_ptr().expose_provenance() as u64, length, lkey: 0 })
+            }
+            _ => Err(PostError(libc::EMSGSIZE)),
+        }
+    }
+
+    /// Posts a chain of requests, each tied to its entry.
+    #[inline]
+    fn post_send(&self, kind: Kind, chain: &mut ibv_send_wr) -> Result<(), PostError> {
+        // Providers believe that the request is of the pair's kind, and read it so.
+        if kind != self.kind() {
+            return Err(PostError(libc::EINVAL));
+        }
+        let mut refused = null_mut();
+        // SAFETY: the pair lives, and the requests, their entries and inline bytes, all the caller's, are valid during the
+        // call, which copies them. The device checks other memory against the keys, and registered memory is atomics.
+        let errno = unsafe {
+            match self.raw().as_ref().context.as_ref().and_then(|context| context.ops.post_send) {
+                Some(post) => post(self.raw().as_ptr(), chain, &raw mut refused),
+                None => libc::ENOSYS,
+            }
+        };
+        PostError::check(errno)
+    }
+}
+
+const NO_WINDOW: ibv_send_wr_bind_mw = ibv_send_wr_bind_mw {
+    mw: null_mut(),
+    rkey: 0,
+    bind_info: ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
+};
+
+/// A request with one entry, which is to be tied to it.
+const fn request(id: u64, opcode: u32, send_flags: u32, wr: ibv_send_wr_wr) -> ibv_send_wr {
+    ibv_send_wr {
+        wr_id: id,
+        next: null_mut(),
+        sg_list: null_mut(),
+        num_sge: 1,
+        opcode,
+        send_flags,
+        imm_data: 0,
+        wr,
+        xrc_remote_srqn: 0,
+        bind_mw: NO_WINDOW,
+    }
+}
+
+const fn signalled(signal: bool) -> u32 {
+    if signal { IBV_SEND_SIGNALED } else { 0 }
+}
+
+const fn rdma(target: Target) -> ibv_send_wr_rdma {
+    ibv_send_wr_rdma { remote_addr: target.address, rkey: target.rkey }
+}
+
+impl Local {
+    const fn raw(self) -> ibv_sge {
+        ibv_sge { addr: self.address, length: self.bytes, lkey: self.lkey }
+    }
+}
