@@ -3,6 +3,7 @@
 
 pub mod campaign;
 pub mod control;
+mod distant;
 pub mod drillfile;
 pub mod drills;
 pub mod marks;

@@ -1,13 +1,15 @@
 //! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process of the cluster is
 //! asked, so a frozen or dying one is seen as well as any other.
 
+use crate::distant::{Distant, Sight};
 use crate::spans::{Counts, Spans};
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, Histogram};
 use obol_fabric::notice::Detection;
 use obol_fabric::recorder::Stamped;
-use obol_fabric::shm::{Cluster, Lives, Observed, RegionInfo, SeatInfo, clock};
-use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId, page};
+use obol_fabric::shm::{Cluster, Lives, Observed, Reader, RegionInfo, SeatInfo, clock};
+use obol_fabric::verbs::ClockRelation;
+use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::view::{Member, coordinator_name};
 use obol_membership::{Kind, View};
 use obol_profiles::{Deployment, Site, SiteError};
@@ -101,8 +103,10 @@ pub struct Snapshot {
     pub at: Instant,
     /// The newest view that any process knows.
     pub view: Option<Arc<View>>,
-    /// Every process that is there, coordinators first.
+    /// Every process of this host that is there, coordinators first.
     pub processes: Vec<Process>,
+    /// Those of other hosts that the newest view names, as READ over RDMA. Their numbers name other processes here.
+    pub distant: Vec<Process>,
     /// How it is.
     pub health: Health,
     /// Why it is not healthy.
@@ -110,13 +114,23 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The live coordinator with the lowest number that the newest view names.
+    /// The live coordinator with the lowest number that the newest view names, if it runs on this host.
     #[must_use]
     pub fn leader(&self) -> Option<&Process> {
+        let leads = self.leads()?.incarnation;
+        self.processes.iter().find(|p| p.incarnation == leads && p.alive && !p.frozen)
+    }
+
+    /// The name of that coordinator, whatever its host.
+    #[must_use]
+    pub fn leader_name(&self) -> Option<Name> {
+        self.leads().map(|leader| leader.name)
+    }
+
+    fn leads(&self) -> Option<&Process> {
         let view = self.view.as_ref()?;
-        let of = |m: &Member| {
-            self.processes.iter().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen)
-        };
+        let of =
+            |m: &Member| self.everybody().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen);
         view.leader(|m| of(m).is_some()).and_then(of)
     }
 
@@ -126,10 +140,15 @@ impl Snapshot {
         self.processes.iter().filter(|p| p.alive).map(|p| p.detection).min()
     }
 
-    /// The live process with this name.
+    /// The live process of this host with this name.
     #[must_use]
     pub fn process(&self, name: &str) -> Option<&Process> {
         self.processes.iter().find(|p| p.alive && p.name.as_str() == name)
+    }
+
+    /// Every process, of this host and of others.
+    pub fn everybody(&self) -> impl Iterator<Item = &Process> {
+        self.processes.iter().chain(&self.distant)
     }
 }
 
@@ -140,19 +159,30 @@ pub struct Seen {
     pub process: Name,
     /// What it is.
     pub kind: Kind,
-    /// The event.
+    /// The event. Its time is of this host's clock, as that of all others.
     pub event: Stamped,
+    /// By how much the time may be off: zero on this host.
+    pub doubt: Nanos,
 }
+
+/// Per seat: generation of the occupant, and the number of its next unread event.
+type Cursors = BTreeMap<u16, (u32, u64)>;
 
 struct Watched {
     /// The owner's name.
     name: Name,
     generation: u32,
     region: Observed,
-    /// Per seat: generation of the occupant, and the number of its next unread event.
-    cursors: BTreeMap<u16, (u32, u64)>,
+    cursors: Cursors,
     /// The owner's histograms at the last look at them, in the order of [`Histogram::ALL`]; none before the first.
     counted: Option<Vec<Vec<u64>>>,
+}
+
+/// The regions of other hosts.
+struct Elsewhere {
+    distant: Distant,
+    /// By region, with the generation of its owner.
+    cursors: BTreeMap<u32, (u32, Cursors)>,
 }
 
 /// What an observer has read: the load that observing puts on the fabric.
@@ -186,6 +216,10 @@ pub struct Observer {
     lives: Lives,
     /// How far each process's heartbeat was at the last look.
     beats: BTreeMap<(u32, u16), (obol_fabric::shm::Process, u64)>,
+    /// `None` where the cluster has no network, or before anybody of another host was seen.
+    elsewhere: Option<Elsewhere>,
+    /// Why other hosts can not be looked at.
+    trouble: Option<String>,
 }
 
 /// Decoded views that are kept for regions that know them, too.
@@ -204,6 +238,8 @@ impl Observer {
             looked: false,
             lives: Lives::default(),
             beats: BTreeMap::new(),
+            elsewhere: None,
+            trouble: None,
         })
     }
 
@@ -253,9 +289,8 @@ impl Observer {
         self.load
     }
 
-    /// The newest view that a region's owner knows.
-    fn view(&mut self, number: u32) -> Option<Arc<View>> {
-        let reader = self.watched.get(&number)?.region.reader();
+    /// The newest view in a region.
+    fn view(&mut self, reader: Reader<'_>) -> Option<Arc<View>> {
         self.load.read(size_of::<ViewHead>());
         if let Some(known) = reader.view_id().and_then(|id| self.decoded.get(&id)) {
             return Some(Arc::clone(known));
@@ -271,92 +306,182 @@ impl Observer {
         Some(view)
     }
 
-    /// Whether the heartbeat of a process has moved since the last look: then it is not stopped, and the kernel need not be
-    /// asked.
-    fn beats(&mut self, seat: (u32, u16), process: obol_fabric::shm::Process, beat: u64) -> bool {
+    /// The newest view in the regions of this host.
+    fn newest_here(&mut self) -> Option<Arc<View>> {
+        let regions: Vec<Observed> = self.watched.values().map(|watched| watched.region.clone()).collect();
+        regions.iter().filter_map(|region| self.view(region.reader())).max_by_key(|view| view.id)
+    }
+
+    /// Whether a process of this host is stopped. One whose heartbeat has moved since the last look is not, and the kernel
+    /// need not be asked.
+    fn is_frozen(&mut self, seat: (u32, u16), process: obol_fabric::shm::Process, beat: u64) -> bool {
         let before = self.beats.insert(seat, (process, beat));
-        before.is_some_and(|(known, last)| known == process && last != beat)
+        let beats = before.is_some_and(|(known, last)| known == process && last != beat);
+        !beats && is_stopped(process.pid)
+    }
+
+    /// The owner of a region, and the programs in its seats.
+    fn occupants(&mut self, reader: Reader<'_>, owner: Owner, out: &mut Vec<Process>) {
+        let seats = self.cluster.layout().limits().seats;
+        let view = self.view(reader);
+        let lease = if owner.kind == Kind::Coordinator {
+            None
+        } else {
+            self.load.read(page::WORDS * 8);
+            let page = reader.page_counted(&mut self.load.torn);
+            page.map(|page| (owner.time.page(page), reader.fence()))
+        };
+        self.load.read(size_of::<Seat>() * seats as usize);
+        let seat = reader.seat(0);
+        let beat = seat.map_or(0, |seat| seat.heartbeat);
+        let is_here = owner.time.is_here();
+        self.load.read(COUNTER_WORDS * 8);
+        out.push(Process {
+            name: owner.name,
+            kind: owner.kind,
+            process: owner.process,
+            region: owner.region,
+            seat: 0,
+            alive: owner.alive,
+            frozen: owner.alive && is_here && self.is_frozen((owner.region, 0), owner.process, beat),
+            incarnation: owner.incarnation,
+            view: view.clone(),
+            lease,
+            detection: seat.map_or(Detection::default(), |seat| seat.detection),
+            heartbeat: beat,
+            counters: reader.counters(0),
+        });
+        for seat in occupied(&reader, seats) {
+            let alive = !seat.dead && (!is_here || !self.lives.is_dead(seat.process));
+            let at = (owner.region, seat.seat);
+            self.load.read(COUNTER_WORDS * 8);
+            out.push(Process {
+                name: seat.name,
+                kind: Kind::App,
+                process: seat.process,
+                region: owner.region,
+                seat: seat.seat,
+                alive,
+                frozen: alive && is_here && self.is_frozen(at, seat.process, seat.heartbeat),
+                incarnation: seat.incarnation,
+                view: view.clone(),
+                lease,
+                detection: seat.detection,
+                heartbeat: seat.heartbeat,
+                counters: reader.counters(seat.seat),
+            });
+        }
     }
 
     /// Reads everything once.
     pub fn snapshot(&mut self) -> Snapshot {
         let infos = self.refresh();
-        let seats = self.cluster.layout().limits().seats;
+        // First those that may have to be waited for, so that what is near is not old when it is judged.
+        let mut distant = self.distant();
         let mut processes = Vec::new();
         for info in &infos {
             let Some(kind) = Kind::from_number(info.kind) else { continue };
-            let view = self.view(info.number);
-            // A clone shares the mapping.
             let Some(region) = self.watched.get(&info.number).map(|watched| watched.region.clone()) else {
                 continue;
             };
-            let reader = region.reader();
-            let lease = if kind == Kind::Coordinator {
-                None
-            } else {
-                self.load.read(page::WORDS * 8);
-                reader.page_counted(&mut self.load.torn).map(|page| (page, reader.fence()))
-            };
-            self.load.read(size_of::<Seat>() * seats as usize);
-            let owner = reader.seat(0);
-            let beat = owner.map_or(0, |seat| seat.heartbeat);
-            self.load.read(COUNTER_WORDS * 8);
-            processes.push(Process {
+            let owner = Owner {
                 name: info.name,
                 kind,
                 process: info.process,
                 region: info.number,
-                seat: 0,
                 alive: info.alive,
-                frozen: info.alive
-                    && !self.beats((info.number, 0), info.process, beat)
-                    && is_stopped(info.process.pid),
                 incarnation: info.incarnation,
-                view: view.clone(),
-                lease,
-                detection: owner.map_or(Detection::default(), |seat| seat.detection),
-                heartbeat: beat,
-                counters: reader.counters(0),
-            });
-            for seat in occupied(&reader, seats) {
-                let alive = !seat.dead && !self.lives.is_dead(seat.process);
-                self.load.read(COUNTER_WORDS * 8);
-                processes.push(Process {
-                    name: seat.name,
-                    kind: Kind::App,
-                    process: seat.process,
-                    region: info.number,
-                    seat: seat.seat,
-                    alive,
-                    frozen: alive
-                        && !self.beats((info.number, seat.seat), seat.process, seat.heartbeat)
-                        && is_stopped(seat.process.pid),
-                    incarnation: seat.incarnation,
-                    view: view.clone(),
-                    lease,
-                    detection: seat.detection,
-                    heartbeat: seat.heartbeat,
-                    counters: reader.counters(seat.seat),
-                });
-            }
+                time: Time::Here,
+            };
+            self.occupants(region.reader(), owner, &mut processes);
         }
         // Who is not there any more need not be held.
         let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
         self.lives.keep(|process| known.contains(&process));
         self.beats.retain(|(region, _), _| self.watched.contains_key(region));
-        forget_predecessors(&mut processes);
-        processes.sort_by_key(|p| (p.kind, p.name));
-        let view = processes.iter().filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
-        let mut snapshot =
-            Snapshot { at: clock::now(), view, processes, health: Health::Unreachable, reasons: Vec::new() };
+        for all in [&mut processes, &mut distant] {
+            forget_predecessors(all);
+            all.sort_by_key(|p| (p.kind, p.name));
+        }
+        let view = processes.iter().chain(&distant).filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
+        let (health, reasons) = (Health::Unreachable, Vec::new());
+        let mut snapshot = Snapshot { at: clock::now(), view, processes, distant, health, reasons };
         self.judge(&mut snapshot);
         snapshot
+    }
+
+    /// The owners of regions on other hosts, by the newest view that is known here, or by what the cluster was made with.
+    fn owners_elsewhere(&self, view: Option<&Arc<View>>) -> Vec<Member> {
+        let Some(network) = &self.deployment.network else { return Vec::new() };
+        let genesis;
+        let view = match view {
+            Some(view) => view.as_ref(),
+            None => {
+                genesis = self.deployment.genesis();
+                &genesis
+            }
+        };
+        view.members.iter().filter(|m| m.address.seat == 0 && !network.is_here(m.address)).copied().collect()
+    }
+
+    /// What was READ last in regions of other hosts.
+    fn sights(&mut self, owners: &[Member]) -> BTreeMap<u32, Arc<Sight>> {
+        if owners.is_empty() {
+            return BTreeMap::new();
+        }
+        if self.elsewhere.is_none() && self.trouble.is_none() {
+            let reader = self.deployment.reader(&self.cluster).map_err(|error| error.to_string());
+            let started = reader
+                .and_then(|reader| reader.map(Distant::start).transpose().map_err(|error| error.to_string()));
+            match started {
+                Ok(distant) => {
+                    self.elsewhere = distant.map(|distant| Elsewhere { distant, cursors: BTreeMap::new() });
+                }
+                Err(error) => self.trouble = Some(error),
+            }
+        }
+        let wanted: Vec<Address> = owners.iter().map(|m| m.address).collect();
+        self.elsewhere.as_ref().map_or_else(BTreeMap::new, |elsewhere| elsewhere.distant.look(&wanted))
+    }
+
+    /// The processes of other hosts. One whose region can not be READ counts as dead.
+    fn distant(&mut self) -> Vec<Process> {
+        if self.deployment.network.is_none() {
+            return Vec::new();
+        }
+        let newest = self.newest_here();
+        let owners = self.owners_elsewhere(newest.as_ref());
+        let sights = self.sights(&owners);
+        let drift = self.deployment.profile.timing.drift_ppm;
+        let mut processes = Vec::new();
+        for member in owners {
+            let Some(sight) = sights.get(&member.address.region) else { continue };
+            let Ok(copy) = &sight.copy else { continue };
+            let reader = copy.reader();
+            let Some(seat) = reader.seat(0) else { continue };
+            let owner = Owner {
+                name: member.name,
+                kind: member.kind,
+                process: seat.process,
+                region: member.address.region,
+                alive: !seat.dead,
+                incarnation: seat.incarnation,
+                time: Time::Elsewhere {
+                    clock: copy.clock(),
+                    doubt: copy.clock().doubt(copy.read_at(), drift),
+                    read: copy.read_at(),
+                    now: clock::now(),
+                },
+            };
+            self.occupants(reader, owner, &mut processes);
+        }
+        processes
     }
 
     /// What keeps a cluster from being healthy.
     fn judge(&self, snapshot: &mut Snapshot) {
         let mut reasons = Vec::new();
-        let live = |name: &str| snapshot.process(name);
+        let live = |name: &str| snapshot.everybody().find(|p| p.alive && p.name.as_str() == name);
         // Who decides may have changed since the cluster was made.
         let numbers: Vec<u16> = match &snapshot.view {
             Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
@@ -374,14 +499,18 @@ impl Observer {
         } else if !down.is_empty() {
             reasons.push(format!("{} down", down.join(", ")));
         }
-        let caches = (1..=self.deployment.caches).map(|n| format!("cache-{n}"));
-        let apps = (1..=self.deployment.apps).flat_map(|n| [format!("node-{n}"), format!("app-{n}")]);
-        let down: Vec<String> = caches.chain(apps).filter(|name| live(name).is_none()).collect();
+        let names = self.deployment.names();
+        // The coordinators are those that decide now.
+        let others = names.iter().skip(usize::from(self.deployment.coordinators));
+        let down: Vec<&str> = others.map(String::as_str).filter(|name| live(name).is_none()).collect();
         if !down.is_empty() {
             reasons.push(format!("{} down", down.join(", ")));
         }
+        if let Some(trouble) = &self.trouble {
+            reasons.push(format!("processes of other hosts can not be seen: {trouble}"));
+        }
         let newest = snapshot.view.as_ref().map(|view| view.id);
-        for process in snapshot.processes.iter().filter(|p| p.alive) {
+        for process in snapshot.everybody().filter(|p| p.alive) {
             let name = process.name;
             let at = process.view.as_ref().map(|view| view.id);
             if process.frozen {
@@ -395,7 +524,8 @@ impl Observer {
                 reasons.push(format!("{name} has no active lease"));
             }
         }
-        snapshot.health = match (snapshot.processes.iter().any(|p| p.alive), reasons.is_empty()) {
+        let any_lives = snapshot.everybody().any(|p| p.alive);
+        snapshot.health = match (any_lives, reasons.is_empty()) {
             (false, _) => Health::Unreachable,
             (true, true) => Health::Healthy,
             (true, false) => Health::Degraded,
@@ -411,20 +541,11 @@ impl Observer {
         for info in infos {
             let Some(watched) = self.watched.get_mut(&info.number) else { continue };
             let Some(kind) = Kind::from_number(info.kind) else { continue };
-            let reader = watched.region.reader();
-            let owner = reader.seat(0).map(|seat| (0, seat.generation, info.name, kind));
-            let programs = occupied(&reader, seats).map(|s| (s.seat, s.generation, s.name, Kind::App));
-            for (seat, generation, process, kind) in owner.into_iter().chain(programs) {
-                let cursor = watched.cursors.entry(seat).or_insert((generation, 0));
-                if cursor.0 != generation {
-                    *cursor = (generation, 0);
-                }
-                for event in reader.events(seat, cursor.1) {
-                    cursor.1 = event.number + 1;
-                    events.push(Seen { process, kind, event });
-                }
-            }
+            unread(watched.region.reader(), seats, (info.name, kind), &mut watched.cursors, &mut |seen| {
+                events.push(seen);
+            });
         }
+        self.events_elsewhere(seats, &mut events);
         events.sort_by_key(|seen| seen.event.at);
         events
     }
@@ -445,6 +566,33 @@ impl Observer {
             }
         }
         all
+    }
+
+    fn events_elsewhere(&mut self, seats: u32, events: &mut Vec<Seen>) {
+        if self.deployment.network.is_none() {
+            return;
+        }
+        let newest = self.newest_here();
+        let owners = self.owners_elsewhere(newest.as_ref());
+        let sights = self.sights(&owners);
+        let Some(elsewhere) = &mut self.elsewhere else { return };
+        let drift = self.deployment.profile.timing.drift_ppm;
+        for member in owners {
+            let region = member.address.region;
+            let Some(sight) = sights.get(&region) else { continue };
+            let Ok(copy) = &sight.copy else { continue };
+            let (generation, cursors) =
+                elsewhere.cursors.entry(region).or_insert_with(|| (copy.generation(), Cursors::new()));
+            if *generation != copy.generation() {
+                (*generation, *cursors) = (copy.generation(), Cursors::new());
+            }
+            let clock = copy.clock();
+            unread(copy.reader(), seats, (member.name, member.kind), cursors, &mut |mut seen| {
+                seen.event.at = clock.here(seen.event.at);
+                seen.doubt = clock.doubt(seen.event.at, drift);
+                events.push(seen);
+            });
+        }
     }
 
     /// A histogram of a region's owner, by the owner's name: the count of each bucket.
@@ -468,6 +616,70 @@ pub fn quantile(buckets: &[u64], q: f64) -> Option<Nanos> {
         }
     }
     None
+}
+
+/// The owner of a region, as the table of its host or the newest view has it.
+#[derive(Clone, Copy)]
+struct Owner {
+    name: Name,
+    kind: Kind,
+    process: obol_fabric::shm::Process,
+    region: u32,
+    alive: bool,
+    incarnation: Incarnation,
+    time: Time,
+}
+
+/// Whose clock the stamps of a region are of.
+#[derive(Clone, Copy)]
+enum Time {
+    Here,
+    /// Of another host's, as it was when the region was READ.
+    Elsewhere {
+        clock: ClockRelation,
+        doubt: Nanos,
+        read: Instant,
+        now: Instant,
+    },
+}
+
+impl Time {
+    const fn is_here(self) -> bool {
+        matches!(self, Self::Here)
+    }
+
+    /// A lease page on the own clock, as if it had been READ just now: what was left of the lease when it was READ. A lease
+    /// that may have run within the doubt about the clocks counts as running.
+    fn page(self, page: Page) -> Page {
+        let Self::Elsewhere { clock, doubt, read, now } = self else { return page };
+        let here = |at: Instant| match at {
+            Instant::ZERO | Instant::NEVER => at,
+            at => clock.here(at) + now.since(read),
+        };
+        Page { start: here(page.start) - doubt, end: here(page.end) + doubt, ..page }
+    }
+}
+
+/// Gives on the events of a region's seats that were not given before.
+fn unread(
+    reader: Reader<'_>,
+    seats: u32,
+    owner: (Name, Kind),
+    cursors: &mut Cursors,
+    give: &mut dyn FnMut(Seen),
+) {
+    let of_owner = reader.seat(0).map(|seat| (0, seat.generation, owner.0, owner.1));
+    let programs = occupied(&reader, seats).map(|s| (s.seat, s.generation, s.name, Kind::App));
+    for (seat, generation, process, kind) in of_owner.into_iter().chain(programs) {
+        let cursor = cursors.entry(seat).or_insert((generation, 0));
+        if cursor.0 != generation {
+            *cursor = (generation, 0);
+        }
+        for event in reader.events(seat, cursor.1) {
+            cursor.1 = event.number + 1;
+            give(Seen { process, kind, event, doubt: Nanos::ZERO });
+        }
+    }
 }
 
 fn occupied<'a>(

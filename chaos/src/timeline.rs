@@ -30,6 +30,8 @@ pub struct Timeline {
     pub active: BTreeMap<Name, Instant>,
     /// Each application's first success in it.
     pub service: BTreeMap<Name, Instant>,
+    /// By how much a time of another host may be off: zero if all are of this one.
+    pub doubt: Nanos,
 }
 
 /// A death notice at one coordinator.
@@ -76,6 +78,10 @@ impl History {
     fn one(&mut self, seen: &Seen) {
         let (record, at, who) = (&seen.event.record, seen.event.at, seen.process);
         let views = &mut self.views;
+        if of_a_view(record.kind) {
+            let line = views.entry(ViewId(record.a)).or_default();
+            line.doubt = line.doubt.max(seen.doubt);
+        }
         match record.kind {
             What::Propose => views.entry(ViewId(record.a)).or_default().propose = Some(at),
             What::Decide => {
@@ -125,6 +131,20 @@ impl History {
     pub fn notice(&self, at: Name, accused: Incarnation) -> Option<&Notice> {
         self.notices.iter().find(|n| n.at == at && n.accused == accused)
     }
+}
+
+/// Whether an event stands in a view's time line.
+const fn of_a_view(kind: What) -> bool {
+    matches!(
+        kind,
+        What::Propose
+            | What::Decide
+            | What::Fenced
+            | What::Clear
+            | What::ViewReceived
+            | What::Active
+            | What::Service
+    )
 }
 
 /// The phases of one failover; they add up to the time from the kill to the last survivor's `active`.
@@ -201,7 +221,7 @@ mod tests {
     fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> Seen {
         let record = Record { kind: what, level: 1, a, b };
         let event = Stamped { number: 0, at: Instant(at), record };
-        Seen { process: Name::new(process).expect("a name"), kind, event }
+        Seen { process: Name::new(process).expect("a name"), kind, event, doubt: Nanos::ZERO }
     }
 
     fn failover() -> History {
@@ -217,6 +237,16 @@ mod tests {
             seen("app-3", a, What::Active, 150, 5, 0),
         ]);
         history
+    }
+
+    #[test]
+    fn a_time_line_carries_the_largest_doubt_about_its_times() {
+        let mut history = failover();
+        assert_eq!(history.view(ViewId(5)).expect("a time line").doubt, Nanos::ZERO);
+        let of_another_host = |doubt| Seen { doubt, ..seen("app-2", Kind::App, What::Active, 160, 5, 0) };
+        history.take(&[of_another_host(Nanos(40)), of_another_host(Nanos(30))]);
+        assert_eq!(history.view(ViewId(5)).expect("a time line").doubt, Nanos(40));
+        assert_eq!(history.view(ViewId(6)), None);
     }
 
     fn names(names: &[&str]) -> Vec<Name> {

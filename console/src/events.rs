@@ -3,16 +3,17 @@
 use crate::output::{self, Failure};
 use obol_chaos::observe::{Observer, Seen};
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::{Instant, Name};
+use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::Level;
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// An event in JSON; `us` on the host's monotonic clock.
+/// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is another host's event.
 #[derive(Serialize)]
 struct EventJson<'a> {
     us: f64,
+    doubt_us: f64,
     process: &'a str,
     event: &'static str,
     level: Option<&'static str>,
@@ -55,22 +56,24 @@ pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result
         ))?;
     }
     let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
-    for Seen { process, event, .. } in shown {
+    for Seen { process, event, doubt, .. } in shown {
         let record = &event.record;
         let level = Level::from_number(record.level).filter(|_| record.level != 0).map(Level::name);
         if json {
             let us = event.at.0 as f64 / 1e3;
             let (process, name) = (process.as_str(), record.kind.name());
-            output::json(&EventJson { us, process, event: name, level, a: record.a, b: record.b })?;
+            let doubt_us = doubt.as_micros_f64();
+            output::json(&EventJson { us, doubt_us, process, event: name, level, a: record.a, b: record.b })?;
             continue;
         }
         output::line(format_args!(
-            "{:>14.3}us {:>12} {process:<10} {:<14} {:<10} {}",
+            "{:>14.3}us {:>12} {process:<10} {:<14} {:<10} {}{}",
             event.at.0 as f64 / 1e3,
             format_args!("+{}", event.at.since(before)).to_string(),
             record.kind.name(),
             level.unwrap_or(""),
-            what(record)
+            what(record),
+            if *doubt == Nanos::ZERO { String::new() } else { format!("  (another host, +-{doubt})") }
         ))?;
         before = event.at;
     }

@@ -214,12 +214,13 @@ impl Live {
                 of.iter().map(|(process, us)| StampJson { process, us: *us }).collect()
             }
             let decider = line.decider.map(|name| name.to_string());
+            let leader = snapshot.leader_name().map(|name| name.to_string());
             return output::json(&ViewJson {
                 event: "view",
                 view: view.id.0,
                 base: view.base.0,
                 members: view.members.len(),
-                leader: snapshot.leader().map(|leader| leader.name.as_str()),
+                leader: leader.as_deref(),
                 causes: self.names.causes(view),
                 decided_by: decider.as_deref(),
                 stamps: stamps.iter().map(|(what, at)| (*what, us(*at))).collect(),

@@ -33,6 +33,8 @@ struct RenewalsJson {
 struct ProcessJson<'a> {
     name: &'a str,
     kind: &'static str,
+    /// Whether it runs on another host, where `pid` counts.
+    distant: bool,
     pid: u32,
     alive: bool,
     frozen: bool,
@@ -53,21 +55,22 @@ pub(crate) struct StatusJson<'a> {
     reasons: &'a [String],
     view: Option<u64>,
     base: Option<u64>,
-    leader: Option<&'a str>,
+    leader: Option<String>,
     profile: &'a str,
     /// Who tells first that a process died, whichever it is: `module`, `ebpf`, or `futex+pidfd`.
     deadbeat: Option<&'static str>,
     processes: Vec<ProcessJson<'a>>,
 }
 
-fn process<'a>(p: &'a Process, snapshot: &'a Snapshot) -> ProcessJson<'a> {
+fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> ProcessJson<'a> {
     let host = (p.seat != 0).then(|| {
-        let agent = snapshot.processes.iter().find(|o| o.region == p.region && o.seat == 0);
+        let agent = snapshot.everybody().find(|o| o.region == p.region && o.seat == 0);
         agent.map_or(String::new(), |agent| agent.name.to_string())
     });
     ProcessJson {
         name: p.name.as_str(),
         kind: p.kind.name(),
+        distant,
         pid: p.process.pid,
         alive: p.alive,
         frozen: p.frozen,
@@ -98,10 +101,13 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         reasons: &snapshot.reasons,
         view: snapshot.view.as_ref().map(|view| view.id.0),
         base: snapshot.view.as_ref().map(|view| view.base.0),
-        leader: snapshot.leader().map(|leader| leader.name.as_str()),
+        leader: snapshot.leader_name().map(|name| name.to_string()),
         profile,
         deadbeat: snapshot.detection().map(Detection::name),
-        processes: snapshot.processes.iter().map(|p| process(p, snapshot)).collect(),
+        processes: [(&snapshot.processes, false), (&snapshot.distant, true)]
+            .into_iter()
+            .flat_map(|(all, distant)| all.iter().map(move |p| process(p, distant, snapshot)))
+            .collect(),
     }
 }
 

@@ -46,7 +46,10 @@ fn state(process: &Process) -> &'static str {
 
 fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [String; 10] {
     let before = previous.and_then(|p| {
-        let old = p.processes.iter().find(|o| o.process == process.process && o.seat == process.seat)?;
+        let same = |o: &&Process| {
+            o.process == process.process && (o.region, o.seat) == (process.region, process.seat)
+        };
+        let old = p.everybody().find(same)?;
         Some((old, snapshot.at.since(p.at)))
     });
     let rate = |counter: Counter| {
@@ -89,7 +92,7 @@ pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<Str
             head.push_str("/s");
         }
     }
-    rows.extend(snapshot.processes.iter().map(|p| row(p, snapshot, previous)));
+    rows.extend(snapshot.everybody().map(|p| row(p, snapshot, previous)));
     let widths: [usize; 10] =
         core::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
     rows.iter()
@@ -119,7 +122,7 @@ pub(crate) fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> Strin
         "cluster {cluster}  {}  view {}  members {members}  leader {}  deadbeat {}",
         snapshot.health.name(),
         view.map_or(NONE.to_owned(), |view| view.id.to_string()),
-        snapshot.leader().map_or(NONE, |leader| leader.name.as_str()),
+        snapshot.leader_name().map_or(NONE.to_owned(), |name| name.to_string()),
         snapshot.detection().map_or(NONE, Detection::name),
     )
 }

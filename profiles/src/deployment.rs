@@ -155,13 +155,20 @@ impl Deployment {
         Self { environment, ..self }
     }
 
-    /// The names of all processes that `up` starts.
+    /// The names of all processes that belong to the cluster from its start: the coordinators first.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let coordinators = (1..=self.coordinators).map(|n| format!("coord-{n}"));
-        let caches = (1..=self.caches).map(|n| format!("cache-{n}"));
-        let nodes = (1..=self.apps).flat_map(|n| [format!("node-{n}"), format!("app-{n}")]);
-        coordinators.chain(caches).chain(nodes).collect()
+        let members = match &self.network {
+            Some(network) if !network.members.is_empty() => network.members.clone(),
+            _ => {
+                let caches = (1..=self.caches).map(|n| format!("cache-{n}"));
+                caches
+                    .chain((1..=self.apps).flat_map(|n| [format!("node-{n}"), format!("app-{n}")]))
+                    .collect()
+            }
+        };
+        coordinators.chain(members).collect()
     }
 
     /// Whether a view of so many app nodes and caches fits a slot's value, together with the members that may have gone

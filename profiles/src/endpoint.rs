@@ -5,7 +5,7 @@ use crate::{Deployment, Rdma, Site};
 use core::fmt;
 use obol_fabric::deadbeat::DeadbeatError;
 use obol_fabric::notice::Detection;
-use obol_fabric::shm::{self, Owner, ShmError, clock};
+use obol_fabric::shm::{self, Cluster, Owner, ShmError, clock};
 use obol_fabric::verbs::arena::pin_to_core;
 use obol_fabric::verbs::device::Wish;
 use obol_fabric::verbs::{self, OpenError};
@@ -109,6 +109,16 @@ impl Site {
         };
         endpoint.each(BeatEvery(profile.timing.heartbeat_every));
         Ok(endpoint)
+    }
+}
+
+impl Deployment {
+    /// Opens the network for reading regions of other hosts; `None` if the cluster has none.
+    pub fn reader(&self, cluster: &Cluster) -> Result<Option<verbs::Observer>, OpenError> {
+        let Some(network) = &self.network else { return Ok(None) };
+        let nobody = Owner { kind: Kind::App as u32, name: Name::default(), region: None, groups: 0 };
+        let config = config(network, &self.profile.rdma, &nobody);
+        verbs::Observer::open(&config, cluster.nonce(), cluster.layout()).map(Some)
     }
 }
 

@@ -169,6 +169,12 @@ impl Hosts {
             coordinators: coordinators.iter().map(listen).collect(),
             groups: self.groups,
             memory_lost: false,
+            members: self
+                .hosts
+                .iter()
+                .flat_map(|host| host.caches.iter().chain(&host.agents))
+                .map(Name::to_string)
+                .collect(),
         };
         let count = |of: fn(&Host) -> usize| u16::try_from(self.hosts.iter().map(of).sum::<usize>());
         let (agents, caches) = (count(|host| host.agents.len()), count(|host| host.caches.len()));

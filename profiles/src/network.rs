@@ -1,8 +1,9 @@
 //! How the processes of a cluster reach each other where an RDMA network joins them.
 
+use obol_fabric::Address;
 use obol_fabric::types::NameError;
 use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Where coordinator 1 listens, if nobody says otherwise; coordinator n listens n - 1 above.
 pub const PORT: u16 = 7471;
@@ -41,6 +42,10 @@ pub struct Network {
     /// first voted. It must not vote again.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub memory_lost: bool,
+    /// The agents and lease caches of all hosts, by name; empty if one supervisor has started the whole cluster and named
+    /// them by number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<String>,
 }
 
 impl Network {
@@ -55,7 +60,19 @@ impl Network {
             coordinators: coordinators.collect(),
             groups: GROUPS,
             memory_lost: false,
+            members: Vec::new(),
         }
+    }
+
+    /// Whether a process that a view names at this address runs on this host.
+    #[must_use]
+    pub fn is_here(&self, at: Address) -> bool {
+        let place = match at.host {
+            // A coordinator's number says where it is.
+            0 => self.coordinators.get((at.region as usize).wrapping_sub(1)).map(SocketAddr::ip),
+            host => Some(Ipv6Addr::from(host).to_canonical()),
+        };
+        place == Some(self.address)
     }
 }
 

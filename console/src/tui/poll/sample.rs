@@ -335,7 +335,7 @@ impl EventRow {
         let level = self.level.map_or(0, |level| level as u8);
         let record = Record { kind: self.event, level, a: self.a, b: self.b };
         let event = Stamped { number: self.number, at: self.at, record };
-        Seen { process: self.process, kind: self.kind, event }
+        Seen { process: self.process, kind: self.kind, event, doubt: Nanos::ZERO }
     }
 }
 
@@ -349,7 +349,7 @@ impl Sample {
             processes: snapshot.processes.iter().map(|p| ProcessRow::of(p, snapshot.at)).collect(),
             health: snapshot.health,
             reasons: snapshot.reasons.clone(),
-            leader: snapshot.leader().map(|leader| leader.name),
+            leader: snapshot.leader_name(),
             events: events.iter().map(EventRow::of).collect(),
             spans: Vec::new(),
             marks: Vec::new(),

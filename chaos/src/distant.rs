@@ -1,0 +1,122 @@
+//! Regions of other hosts, READ over RDMA by a thread of their own: a host that is silent would hold up whoever looks.
+
+use obol_fabric::shm::clock;
+use obol_fabric::verbs::{self, Copy};
+use obol_fabric::{Address, Instant, LinkError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Pause between two rounds of READs.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// After a round in which somebody was silent: asking costs the bound of detection.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Regions that nobody has asked for in so long are not READ any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(2);
+/// So long a look waits for the first READ of regions that are asked for for the first time.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a READ of a region found.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    /// Whose region was wanted.
+    pub(crate) whom: Address,
+    /// The region, or why it can not be READ.
+    pub(crate) copy: Result<Copy, LinkError>,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: Vec<Address>,
+    wanted_at: Instant,
+    sights: BTreeMap<u32, Arc<Sight>>,
+    stop: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is whole between any two statements: a thread that panicked has left nothing half done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn has_all(&self) -> bool {
+        self.wanted.iter().all(|whom| self.sights.get(&whom.region).is_some_and(|sight| sight.whom == *whom))
+    }
+}
+
+/// Reads regions of other hosts.
+pub(crate) struct Distant {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Distant {
+    pub(crate) fn start(reader: verbs::Observer) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let of_thread = Arc::clone(&shared);
+        let thread =
+            thread::Builder::new().name("obol-look".to_owned()).spawn(move || read(reader, &of_thread))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// What was found last in these regions, by number. Those that are wanted for the first time are waited for.
+    pub(crate) fn look(&self, wanted: &[Address]) -> BTreeMap<u32, Arc<Sight>> {
+        let mut state = self.shared.lock();
+        state.wanted_at = clock::now();
+        if state.wanted != wanted {
+            wanted.clone_into(&mut state.wanted);
+            let State { wanted, sights, .. } = &mut *state;
+            sights.retain(|_, sight| wanted.contains(&sight.whom));
+            self.shared.changed.notify_all();
+        }
+        let waited = self.shared.changed.wait_timeout_while(state, PATIENCE, |state| !state.has_all());
+        waited.unwrap_or_else(PoisonError::into_inner).0.sights.clone()
+    }
+}
+
+impl Drop for Distant {
+    fn drop(&mut self) {
+        self.shared.lock().stop = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // One that panicked has told so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread: READs what is wanted, again and again.
+fn read(mut reader: verbs::Observer, shared: &Shared) {
+    let mut state = shared.lock();
+    while !state.stop {
+        let is_idle = clock::now().since(state.wanted_at).to_std() >= FORGOTTEN_AFTER;
+        let round = if is_idle && state.has_all() { Vec::new() } else { state.wanted.clone() };
+        drop(state);
+        let mut all_answer = true;
+        for whom in round {
+            let copy = reader.look(whom);
+            all_answer &= copy.is_ok();
+            let mut state = shared.lock();
+            if state.wanted.contains(&whom) {
+                state.sights.insert(whom.region, Arc::new(Sight { whom, copy }));
+                shared.changed.notify_all();
+            }
+            if state.stop {
+                return;
+            }
+        }
+        state = shared.lock();
+        let pause = if all_answer { LOOK_EVERY } else { LOOK_AGAIN };
+        let waited = shared.changed.wait_timeout_while(state, pause, |state| !state.stop && state.has_all());
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
