@@ -12,11 +12,10 @@ fail() {
 
 # until_true WHAT COMMAND...: waits until the command succeeds. The bound is against hangs only.
 until_true() {
-  local what=$1 tries=0 output
+  local what=$1 end=$((SECONDS + 60)) output
   shift
   until output=$("$@" 2>&1); do
-    tries=$((tries + 1))
-    [ "$tries" -lt 3000 ] || fail "$what did not come within 60 s: $output"
+    [ "$SECONDS" -lt "$end" ] || fail "$what did not come within 60 s: $output"
     sleep 0.02
   done
 }

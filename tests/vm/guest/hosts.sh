@@ -1,0 +1,115 @@
+#!/bin/bash
+# hosts.sh OBOL - the hosts of one cluster in two VMs, by the commands of docs/deploy.md. The first VM is three hosts with
+# a coordinator each, because a VM has room for several addresses and a test has little room for VMs. The second loses
+# its power.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$VM_GUEST/lib.sh"
+cd /tmp
+cp "/host$1" obol
+export OBOL_CLUSTER=prod
+
+# on HOST COMMAND...: a command of one of the hosts, each of which has memory of its own.
+on() {
+  local host=$1
+  shift
+  OBOL_ROOT=/dev/shm/host-$host ./obol "$@"
+}
+
+# unit HOST UNIT NAME: starts what a unit for systemd starts, as one of the hosts.
+unit() {
+  local host=$1 file=$VM_GUEST/../../../packaging/systemd/$2@.service command
+  command=$(sed -n 's:^ExecStart=/usr/bin/obol ::p' "$file")
+  read -ra command <<<"${command//%i/$3}"
+  on "$host" "${command[@]}" 2>"$2-$3.log" &
+}
+
+# says HOST TEXT: whether the status on a host has a text in it.
+says() {
+  { on "$1" status --json 2>&1 || true; } | grep -q "$2"
+}
+
+# gids_of COUNT: whether so many IPv4 addresses have a GID, which the kernel adds some time after the address.
+gids_of() {
+  [ "$(grep -h 0000:0000:0000:0000:0000:ffff: /sys/class/infiniband/rxe0/ports/1/gids/* 2>/dev/null | sort -u | wc -l)" -ge "$1" ]
+}
+
+if [ "$VM_INDEX" = 1 ]; then
+  ip addr add 10.88.0.3/24 dev eth0
+  ip addr add 10.88.0.4/24 dev eth0
+fi
+soft_roce rxe0 eth0
+hosts=2
+if [ "$VM_INDEX" = 1 ]; then
+  hosts="1 3 4"
+  until_true "a GID for each address" gids_of 3
+  ./obol host example | sed -e '/^\[\[hosts\]\]/,$d' -e 's/"roce"/"soft-roce"/' >cluster.toml
+  for host in "1 1 node-1" "2 - node-2" "3 2 -" "4 3 -"; do
+    read -r number coordinator agent <<<"$host"
+    printf '[[hosts]]\naddress = "10.88.0.%s"\n' "$number"
+    [ "$coordinator" = - ] || echo "coordinator = $coordinator"
+    [ "$agent" = - ] || echo "agents = [\"$agent\"]"
+  done >>cluster.toml
+  cp cluster.toml /mnt/cluster.part
+  mv /mnt/cluster.part /mnt/cluster.toml
+fi
+until_true "the cluster's file" test -e /mnt/cluster.toml
+cp /mnt/cluster.toml .
+./obol host check cluster.toml
+for host in $hosts; do
+  on "$host" host prepare cluster.toml --address "10.88.0.$host" --state "/tmp/state-$host"
+done
+if [ "$VM_INDEX" = 1 ]; then
+  unit 1 obol-coordinator 1
+  unit 3 obol-coordinator 2
+  unit 4 obol-coordinator 3
+fi
+unit "$VM_INDEX" obol-agent "node-$VM_INDEX"
+on "$VM_INDEX" app --name "app-$VM_INDEX" --node "node-$VM_INDEX" 2>app.log &
+[ "$VM_INDEX" = 2 ] || trap 'cat ./*.log' EXIT
+
+# Both see the same cluster, whole: processes of the own host and of others.
+until_true "a healthy cluster as VM $VM_INDEX sees it" on "$VM_INDEX" status
+for name in coord-1 coord-2 coord-3 node-1 node-2 app-1 app-2; do
+  until_true "$name in the status of VM $VM_INDEX" says "$VM_INDEX" "\"name\":\"$name\""
+done
+on "$VM_INDEX" status
+step "the cluster is whole as VM $VM_INDEX sees it"
+
+if [ "$VM_INDEX" = 2 ]; then
+  touch /mnt/two-is-up
+  until_true "the end" test -e /mnt/two-may-go
+  step "the power goes"
+  dmesg >/mnt/vm2.dmesg
+  echo 0 >/mnt/vm2.status
+  sync
+  echo b >/proc/sysrq-trigger
+  sleep 60
+fi
+
+until_true "the second VM" test -e /mnt/two-is-up
+# Events of the other host stand in the time line, with what the relation of the two clocks leaves open.
+on 1 events --last 1000 --json >events.json
+grep -q '"process":"node-2"' events.json || fail "no event of the other host is seen"
+awk -F'[:,]' '/"process":"node-2"/ { if ($4 > worst) worst = $4; n++ } END {
+  printf "%d events of node-2, times off by at most %.1f ms\n", n, worst / 1000
+  exit !(worst > 0 && worst < 1e6) }' events.json || fail "no relation of the clocks: $(grep -m 1 node-2 events.json)"
+
+# number FIELD: the first of this name in the status.
+number() {
+  { on 1 status --json || true; } | grep -o "\"$1\":[0-9]*" | head -n 1 | cut -d: -f2
+}
+before=$(number view)
+touch /mnt/two-may-go
+gone() {
+  [ "$(number view)" -gt "$before" ] && ! says 1 '"name":"app-2"'
+}
+until_true "a view without the second host" gone
+on 1 status >status.txt && fail "a cluster that lacks a host is called healthy"
+cat status.txt
+grep -q "node-2 down" status.txt || fail "the status does not say who is missing"
+grep -q "coord-. down" status.txt && fail "the status takes living coordinators of other hosts for dead"
+on 1 watch --from "$before" --once | tee views.txt
+grep -q "failed: .*; .* failed: " views.txt || fail "no view says that the agent and the app of the second host have failed"
+step "the survivor has a view without it"
+trap - EXIT
