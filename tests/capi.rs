@@ -44,14 +44,17 @@ fn a_program_in_c_joins_serves_sees_a_death_and_leaves() {
     let run = |program: &Path, victim: &str| {
         let mut command = Command::new(program);
         command.args(["node-1", "guest"]).arg(root.path()).env("LD_LIBRARY_PATH", prefix.join("lib"));
-        let guest = std::thread::spawn(move || Ran::of(&mut command));
-        until("the guest serves", || root.status().is_active("guest"));
+        let path = prefix.join("said");
+        command.stdout(std::fs::File::create(&path).expect("a file"));
+        let said = || std::fs::read_to_string(&path).expect("text");
+        let mut guest = command.spawn().expect("it starts");
+        // It says so once it counts failures: one before that would not be told.
+        until("the guest serves", || said().contains("\nview "));
+        until("its status says so", || root.status().is_active("guest"));
         root.run(&["kill", victim]).ends(0);
-        let said = guest.join().expect("it ends").ends(0).out;
-        assert!(
-            said.starts_with("member ") && said.contains("\nview ") && said.contains(" failed\n"),
-            "{said}"
-        );
+        until("the guest ends", || guest.try_wait().expect("its status").is_some());
+        assert!(guest.wait().expect("its status").success(), "{}", said());
+        assert!(said().starts_with("member ") && said().contains(" failed\n"), "{}", said());
         root.run(&["start", victim]).ends(0);
         root.healthy();
     };
