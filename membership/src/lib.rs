@@ -9,6 +9,7 @@
 //! Bring a fabric, a [`Config`], and for each coordinator its number. What this crate does not care about: where the
 //! processes run, how they are started, and who looks at them.
 
+pub mod adapt;
 pub mod cache;
 pub mod clearing;
 pub mod coordinator;

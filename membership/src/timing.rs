@@ -7,6 +7,10 @@ use obol_fabric::Nanos;
 pub struct Timing {
     /// How long a lease lasts from the post of its READs. (uKharon 6.2, delta.)
     pub lease: Nanos,
+    /// Leases become longer, up to this, while renewals come too late; not longer than `lease`: they never do. (uKharon 6.3.)
+    pub lease_max: Nanos,
+    /// Two late renewals within this time are a complaint; without any for so long, leases become shorter again.
+    pub lease_calm: Nanos,
     /// Pause between a renewal and the next.
     pub renew_every: Nanos,
     /// A renewal without a majority of answers for so long has failed and is posted again.

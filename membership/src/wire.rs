@@ -373,6 +373,8 @@ pub enum Message<'a> {
     Nudge(ViewId),
     /// An operator's wish: another lease duration.
     SetLease(Nanos),
+    /// Leases of this duration run out before they are renewed.
+    Strained(Nanos),
     /// An operator's wish: the coordinator with this number shall decide from now on, or no more. It is repeated as long
     /// as the operator waits for it, and forgotten soon after.
     SetAcceptor {
@@ -520,6 +522,10 @@ impl<'a> Message<'a> {
                 w.u8(9);
                 w.u64(lease.0);
             }
+            Self::Strained(lease) => {
+                w.u8(19);
+                w.u64(lease.0);
+            }
             Self::Vouch { nonce, view } => {
                 w.u8(10);
                 w.u64(nonce);
@@ -622,6 +628,7 @@ impl<'a> Message<'a> {
                 return Ok(Self::Deciders { id, acceptors: Addresses::new(r.rest())? });
             }
             17 => Self::Clock { nonce: r.u64()? },
+            19 => Self::Strained(Nanos(r.u64()?)),
             18 => Self::ClockIs { nonce: r.u64()?, clock: Instant(r.u64()?) },
             other => return Err(DecodeError::Unknown(other)),
         };

@@ -349,3 +349,67 @@ fn a_long_life_wraps_the_ring_many_times() {
     assert!(newest(&cluster).0 > 80);
     assert_eq!(cluster.view(0).members.len(), 4);
 }
+
+/// Leases of 1 ms that may grow to 6 ms and shrink after 10 ms of calm.
+fn stretchable() -> Cluster {
+    let mut cluster = Cluster::new(3, Plant::NONE);
+    cluster.config.timing.lease_max = Nanos(6 * TIMING.lease.0);
+    cluster.config.timing.heartbeat_confirm = 20;
+    for at in 0..3 {
+        cluster.nodes[at].alive = false;
+        cluster.restart_coordinator(at);
+    }
+    for name in ["node-1", "node-2"] {
+        cluster.add_member(Kind::Agent, name);
+    }
+    cluster.run(Nanos::from_millis(30));
+    cluster
+}
+
+/// The agent sleeps through its lease, too short a time to be suspected.
+fn oversleep(cluster: &mut Cluster, agent: usize) {
+    cluster.nodes[agent].frozen = true;
+    cluster.run(Nanos(TIMING.lease.0 * 11 / 10));
+    cluster.nodes[agent].frozen = false;
+    cluster.run(Nanos::from_micros(50));
+}
+
+#[test]
+fn a_holder_that_is_late_again_gets_longer_leases_and_calm_shortens_them() {
+    let mut cluster = stretchable();
+    let (usual, base) = (TIMING.lease, cluster.view(0).base);
+    oversleep(&mut cluster, 3);
+    assert_eq!(cluster.view(0).lease, usual, "once is a pause of that process");
+    oversleep(&mut cluster, 3);
+    assert!(cluster.counted(3, Counter::RenewalsLate) >= 2);
+    assert_eq!(cluster.view(0).lease, Nanos(2 * usual.0));
+    cluster.run(Nanos::from_millis(1));
+    let longer = newest(&cluster);
+    assert_eq!(cluster.view(4).base, base, "no lease was disturbed");
+    assert!(cluster.is_active(3, longer) && cluster.is_active(4, longer));
+    oversleep(&mut cluster, 3);
+    assert!(cluster.is_active(3, longer), "now it may sleep as long");
+    cluster.run(TIMING.lease_calm.saturating_add(Nanos::from_millis(1)));
+    assert_eq!((cluster.view(0).lease, cluster.view(0).base), (usual, base));
+}
+
+#[test]
+fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
+    let mut cluster = stretchable();
+    let strained = |cluster: &mut Cluster, lease: u64| {
+        cluster.tell_coordinators(&Message::Strained(Nanos(lease)).encode());
+        cluster.run(Nanos::from_micros(10));
+        cluster.view(0).lease.0 / TIMING.lease.0
+    };
+    let usual = TIMING.lease.0;
+    assert_eq!(strained(&mut cluster, usual), 2);
+    assert_eq!(strained(&mut cluster, usual), 2, "a copy that comes late");
+    assert_eq!(strained(&mut cluster, 2 * usual), 4);
+    assert_eq!(strained(&mut cluster, 4 * usual), 6, "the most");
+    assert_eq!(strained(&mut cluster, 6 * usual), 6);
+    cluster.kill(0);
+    cluster.run(TIMING.lease_calm.saturating_add(Nanos::from_millis(1)));
+    assert_eq!(cluster.view(1).lease.0, 3 * usual, "a new leader shortens it just the same");
+    cluster.run(Nanos(2 * TIMING.lease_calm.0 + 1_000_000));
+    assert_eq!(cluster.view(1).lease.0, usual);
+}

@@ -173,6 +173,7 @@ fn every_other_message_comes_back_as_it_was() {
         Message::Leave(accused),
         Message::Nudge(ViewId(7)),
         Message::SetLease(Nanos(20_000)),
+        Message::Strained(Nanos(20_000)),
         Message::SetAcceptor { number: 4, decides: true, as_of: ViewId(7) },
         Message::SetAcceptor { number: 1, decides: false, as_of: ViewId(8) },
         Message::Lost(ViewId(7)),

@@ -30,6 +30,11 @@ pub(crate) static RULES: &[Rule] = &[
         broken: renewals_too_slow,
     },
     Rule {
+        keys: &["lease.max", "lease.duration"],
+        must: "lease.max must be at least lease.duration, or no lease could have it",
+        broken: max_too_short,
+    },
+    Rule {
         keys: &["cache.lease", "lease.renew_every", "lease.renew_timeout", "lease.drift_ppm"],
         must: "cache.lease less drift must be more than lease.renew_every + lease.renew_timeout, or one lost renewal \
                keeps a lease cache from vouching",
@@ -64,6 +69,11 @@ fn renewals_too_slow(profile: &Profile) -> Option<String> {
     let renewal =
         timing.renew_every.saturating_add(timing.cache_timeout).saturating_add(timing.renew_timeout);
     (renewal >= usable).then(|| format!("{} is not more than {}", print(usable), print(renewal)))
+}
+
+fn max_too_short(profile: &Profile) -> Option<String> {
+    let (max, usual) = (profile.timing.lease_max, profile.timing.lease);
+    (max < usual).then(|| format!("{} is less than {}", print(max), print(usual)))
 }
 
 fn cache_renewals_too_slow(profile: &Profile) -> Option<String> {

@@ -98,6 +98,18 @@ pub(crate) static KEYS: &[Key] = &[
         "A renewal without a majority of answers for so long has failed and is posted again.",
     ),
     key(
+        "lease.max",
+        span(US, MINUTE, |t| &mut t.lease_max),
+        "Leases become longer, up to this, while holders find that renewals come too late (uKharon 6.3), and shorter again \
+         later. As long as lease.duration: they never do.",
+    ),
+    key(
+        "lease.calm",
+        span(US, MINUTE, |t| &mut t.lease_calm),
+        "Two late renewals of a holder within this time make leases twice as long; none for so long, half as long again, down \
+         to lease.duration.",
+    ),
+    key(
         "lease.drift_ppm",
         Kind::Number { unit: "ppm", low: 1, high: 10_000, at: |p| Some(&mut p.timing.drift_ppm) },
         "How far any clock's rate may be off. Leases are shortened and waits lengthened by it; a clock that is worse \
@@ -428,6 +440,8 @@ mod tests {
         // Exhaustive on purpose: a new field stops this from compiling until it is looked at.
         let Timing {
             lease,
+            lease_max,
+            lease_calm,
             renew_every,
             renew_timeout,
             cache_lease,
@@ -448,6 +462,8 @@ mod tests {
         } = other.timing;
         let spans = [
             lease,
+            lease_max,
+            lease_calm,
             renew_every,
             renew_timeout,
             cache_lease,
@@ -462,7 +478,7 @@ mod tests {
             backoff_max,
             resync_after,
         ];
-        assert_eq!(spans, [Nanos::MAX; 14]);
+        assert_eq!(spans, [Nanos::MAX; 16]);
         assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from], [u32::MAX; 3]);
         assert!(fencing);
         let Rdma { device, port, gid_index, traffic_class, detection, pages, core } = other.rdma;

@@ -82,6 +82,8 @@ impl Profile {
             description: String::new(),
             timing: Timing {
                 lease: Nanos::ZERO,
+                lease_max: Nanos::ZERO,
+                lease_calm: Nanos::ZERO,
                 renew_every: Nanos::ZERO,
                 renew_timeout: Nanos::ZERO,
                 cache_lease: Nanos::ZERO,

@@ -152,6 +152,11 @@ impl Scenario {
         // A question and its answer.
         timing.cache_timeout = Nanos(least / 4 + more.below(lease / 4));
         timing.fan_out_from = if more.permille(500) { 1 + more.below(4) as u32 } else { u32::MAX };
+        let mut stretch = Rng::new(seed ^ 0x57e7_c400_0000_0000);
+        if stretch.permille(500) {
+            timing.lease_max = Nanos(lease + stretch.below(4 * lease));
+            timing.lease_calm = Nanos(lease + stretch.below(12 * lease));
+        }
         let slots = if rng.permille(700) { 4 } else { 8 };
         let first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
         // Room for the coordinators and a few more; then the table is full.
@@ -249,6 +254,8 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         |rng: &mut Rng, least: u64, most: u64| Nanos(lease * (least + rng.below(most - least + 1)) / 100);
     Timing {
         lease: Nanos(lease),
+        lease_max: Nanos(lease),
+        lease_calm: Nanos(8 * lease),
         renew_every: Nanos(lease / 3),
         renew_timeout: part(rng, 25, 60),
         cache_lease: Nanos(lease),

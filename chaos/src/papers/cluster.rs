@@ -73,6 +73,8 @@ pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
     let lease = stretched(published.lease);
     Timing {
         lease,
+        lease_max: lease,
+        lease_calm: Nanos::from_secs(1),
         renew_every: stretched(published.renew_every),
         renew_timeout: lease,
         cache_lease: stretched(published.cache_lease),

@@ -115,6 +115,8 @@ fn name(what: &str, number: u32) -> Name {
 fn timing(fencing: bool) -> Timing {
     Timing {
         lease: LEASE,
+        lease_max: LEASE,
+        lease_calm: Nanos::from_secs(1),
         renew_every: Nanos::from_micros(30),
         renew_timeout: Nanos::from_micros(60),
         cache_lease: LEASE,

@@ -8,6 +8,7 @@ mod lead;
 mod requests;
 
 use crate::Config;
+use crate::adapt::Stretch;
 use crate::clearing::Clearing;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
@@ -62,6 +63,7 @@ pub struct Coordinator {
     /// Members that are proved dead, as long as some view that may hold a lease names them.
     proofs: BTreeSet<Incarnation>,
     requests: Requests,
+    stretch: Stretch,
     /// The latest base whose CLEAR was sent or heard.
     cleared: ViewId,
     clearing: Option<Clearing>,
@@ -110,6 +112,7 @@ impl Coordinator {
             suspects: BTreeMap::new(),
             proofs: BTreeSet::new(),
             requests: Requests::default(),
+            stretch: Stretch::default(),
             clearing: None,
             clearing_round: 0,
             engine: Engine::new(me, config.layout, config.plant),
@@ -412,7 +415,16 @@ impl Coordinator {
             }
             Ok(Message::Leave(who)) => self.requests.leave(who, &self.log.newest().view),
             Ok(Message::Nudge(slot)) => self.nudged(slot, from, fabric),
-            Ok(Message::SetLease(lease)) => self.requests.set_lease(lease),
+            Ok(Message::SetLease(lease)) => {
+                self.stretch.overruled();
+                self.requests.set_lease(lease);
+            }
+            Ok(Message::Strained(lease)) => {
+                let newest = Arc::clone(self.view());
+                if let Some(lease) = self.stretch.strained(lease, &newest, &self.config.timing, now) {
+                    self.requests.set_lease(lease);
+                }
+            }
             Ok(Message::SetAcceptor { number, decides, as_of }) => {
                 let until = now + self.config.timing.join_every.saturating_mul(WISH_JOINS);
                 self.requests.set_acceptor((number, decides), as_of, &self.log, until);
@@ -664,6 +676,9 @@ impl Machine for Coordinator {
             self.drift.tick(&view, me, (&mut self.rng, &self.config), now, fabric);
         }
         if self.leading {
+            if let Some(lease) = self.stretch.calm(&view, &self.config.timing, now) {
+                self.requests.set_lease(lease);
+            }
             // Nobody has to be told: the next view will.
             self.notices.clear();
         }
@@ -692,7 +707,9 @@ impl Machine for Coordinator {
         };
         let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
         let drift = if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER };
+        let stretch = if self.leading { self.stretch.due(&self.config.timing) } else { Instant::NEVER };
         poll.min(standing)
+            .min(stretch)
             .min(clearing)
             .min(drift)
             .min(self.retry_deadline())

@@ -6,6 +6,7 @@
 mod renewal;
 
 use crate::Config;
+use crate::adapt::Strain;
 use crate::cache::FanOut;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
@@ -59,6 +60,7 @@ pub struct Member {
     /// When it may be asked again who decides.
     lost_due: Instant,
     source: Source,
+    strain: Strain,
     /// As a lease cache: the fences that leaders asked for.
     fan_out: FanOut,
     /// When a majority last confirmed what is known.
@@ -96,6 +98,7 @@ impl Member {
             poll_due: Instant::ZERO,
             lost_due: Instant::ZERO,
             source: Source::default(),
+            strain: Strain::default(),
             fan_out: FanOut::default(),
             contact: Instant::ZERO,
             detector: Detector::default(),
@@ -331,6 +334,7 @@ impl Member {
                 | Message::Leave(_)
                 | Message::Nudge(_)
                 | Message::SetLease(_)
+                | Message::Strained(_)
                 | Message::SetAcceptor { .. }
                 | Message::Lost(_)
                 | Message::Deciders { .. }

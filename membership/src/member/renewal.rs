@@ -159,7 +159,10 @@ impl Member {
                 fabric.count(Counter::RenewalsOnTime, 1);
                 fabric.observe(Histogram::Margin, before.since(now));
             }
-            Renewed::Late => fabric.count(Counter::RenewalsLate, 1),
+            Renewed::Late => {
+                fabric.count(Counter::RenewalsLate, 1);
+                self.complain(now, fabric);
+            }
         }
         fabric.observe(Histogram::Renewal, now.since(posted));
         fabric.publish_page(self.lease.page());
@@ -172,6 +175,16 @@ impl Member {
             fabric.write(fence, &[0; 8], obol_fabric::Token(0));
         }
         self.note_active(now, fabric);
+    }
+
+    /// Asks for longer leases if one lasts too short a time again. A cache's own serves others, who complain themselves.
+    fn complain<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if self.kind.acts() && self.strain.late(&self.view, &self.config.timing, now) {
+            let strained = Message::Strained(self.view.lease).encode();
+            for acceptor in &self.view.acceptors {
+                fabric.send(acceptor.address, &strained);
+            }
+        }
     }
 
     /// Notes in the flight recorder when the page becomes active, and when its lease runs out.

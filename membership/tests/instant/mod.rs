@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub const TIMING: Timing = Timing {
     lease: Nanos(1_000_000),
+    lease_max: Nanos(1_000_000),
+    lease_calm: Nanos(10_000_000),
     renew_every: Nanos(300_000),
     renew_timeout: Nanos(300_000),
     cache_lease: Nanos(1_200_000),

@@ -222,6 +222,8 @@ impl Leases {
         let none = Nanos(u64::MAX);
         let timing = Timing {
             lease: Nanos(lease),
+            lease_max: Nanos(lease),
+            lease_calm: none,
             renew_every: none,
             renew_timeout: none,
             cache_lease: Nanos(lease),
