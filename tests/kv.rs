@@ -1,6 +1,6 @@
 //! The cache with real processes: kills of the primary that no client's answer shows.
 
-use crate::support::{Root, until};
+use crate::support::{Root, until, until_or};
 use std::fs::File;
 use std::process::Stdio;
 
@@ -9,8 +9,9 @@ fn no_answer_is_wrong_while_primaries_are_killed_and_the_cache_is_redundant_agai
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
     let check = ["kv", "check", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
-    let ran = root.run(&check);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // A host that is overloaded may have others fail beside those that are killed; then the run is void.
+    let not_void = || Some(root.run(&check)).filter(|ran| ran.json()["lost"] == false);
+    let ran = until_or("a run that proves something", not_void, String::new).ends(0);
     let said = ran.json();
     assert_eq!(said["wrong"], 0);
     assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");

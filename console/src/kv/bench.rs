@@ -5,7 +5,6 @@ use super::check::Server;
 use crate::cli::duration;
 use crate::output::{self, Failure};
 use clap::Args;
-use hdrhistogram::Histogram;
 use obol_fabric::shm::clock;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Done, Node, Operation, Status};
@@ -17,6 +16,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The value of every key: as long as uKharon's and HERD's.
@@ -64,12 +64,12 @@ fn median(mut of: Vec<u64>) -> u64 {
 }
 
 /// The median time of an operation that is repeated for so long.
-fn p50(span: Duration, mut operation: impl FnMut() -> io::Result<()>) -> io::Result<u64> {
-    let mut times = Histogram::<u64>::new(3).map_err(io::Error::other)?;
+fn p50(span: Duration, mut operation: impl FnMut() -> io::Result<()>) -> Result<u64, Failure> {
+    let mut times = super::latencies()?;
     let end = Instant::now() + span;
     while Instant::now() < end {
         let begun = clock::now();
-        operation()?;
+        operation().map_err(|error| Failure::Failed(format!("a server did not answer: {error}")))?;
         times.saturating_record(clock::now().since(begun).0);
     }
     Ok(times.value_at_quantile(0.5))
@@ -278,7 +278,8 @@ struct Row<'a> {
 
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     let cluster = site.cluster.name();
-    let begin = |number, every| Server::start(root, cluster, number, every).map_err(Failure::failed);
+    let fate = Arc::default();
+    let begin = |number, every| Server::start(root, cluster, number, every, &fate).map_err(Failure::failed);
     // The primary keeps a core busy, as HERD's do; its backup only has to keep up.
     let primary = begin(1, "0")?;
     primary.until("primary", false)?;
@@ -292,10 +293,8 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     let mut figures: Vec<Figures> = peers.iter().map(|_| Figures::default()).collect();
     for _ in 0..options.rounds {
         for (peer, figures) in peers.iter_mut().zip(&mut figures) {
-            let failed = |error| Failure::Failed(format!("a server did not answer: {error}"));
-            peer.put().map_err(failed)?;
-            figures.put.push(p50(options.turn / 2, || peer.put()).map_err(failed)?);
-            figures.get.push(p50(options.turn / 2, || peer.get()).map_err(failed)?);
+            figures.put.push(p50(options.turn / 2, || peer.put())?);
+            figures.get.push(p50(options.turn / 2, || peer.get())?);
         }
     }
     let medians: Vec<(u64, u64)> = figures.into_iter().map(|f| (median(f.get), median(f.put))).collect();

@@ -31,8 +31,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How often servers look into their memory.
 const POLL_EVERY: &str = "20us";
-/// Durations are kept with three figures.
-const FIGURES: u8 = 3;
 
 /// What is checked.
 #[derive(Debug, Args)]
@@ -41,7 +39,7 @@ pub(crate) struct Options {
     #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "10s")]
     time: Duration,
     /// Servers; one that is killed is started again
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=8))]
     servers: u32,
     /// Clients, each a thread and a member
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
@@ -77,7 +75,6 @@ enum Asked {
 }
 
 /// What a client has seen.
-#[derive(Default)]
 struct Tally {
     gets: u64,
     puts: u64,
@@ -87,7 +84,7 @@ struct Tally {
     /// From the last answer of one primary to the first one of the next, in nanoseconds.
     failovers: Vec<u64>,
     /// GET and PUT, in nanoseconds.
-    latencies: [Option<Histogram<u64>>; 2],
+    latencies: [Histogram<u64>; 2],
 }
 
 /// Wrong answers that are told; the others are counted.
@@ -126,9 +123,7 @@ impl Checker<'_> {
             self.last = Some((now, primary));
         }
         let which = usize::from(matches!(asked, Asked::Put { .. }));
-        if let Some(latencies) = &mut self.tally.latencies[which] {
-            latencies.saturating_record(now.since(begun_at).0);
-        }
+        self.tally.latencies[which].saturating_record(now.since(begun_at).0);
         let wrong = match asked {
             Asked::Put { key, value } => {
                 self.tally.puts += 1;
@@ -190,6 +185,25 @@ impl Work for Checker<'_> {
     }
 }
 
+/// Set when servers tell that the state is gone: more of them failed at once than the cache bears.
+#[derive(Default)]
+pub(super) struct Fate {
+    /// The cache was redundant once: from then on nobody may begin with nothing.
+    begun: AtomicBool,
+    lost: AtomicBool,
+}
+
+impl Fate {
+    /// Takes note of a server's step from one standing to another.
+    fn note(&self, before: &str, now: &str) {
+        // A backup that takes over was one before.
+        let begins_anew = now == "primary" && matches!(before, "" | "out");
+        if now == "lost" || begins_anew && self.begun.load(Ordering::SeqCst) {
+            self.lost.store(true, Ordering::SeqCst);
+        }
+    }
+}
+
 /// A server that runs, and where it says that it stands.
 pub(super) struct Server {
     child: Child,
@@ -197,7 +211,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) fn start(root: &Path, cluster: Name, number: u32, every: &str) -> std::io::Result<Self> {
+    pub(super) fn start(
+        root: &Path,
+        cluster: Name,
+        number: u32,
+        every: &str,
+        fate: &Arc<Fate>,
+    ) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("--root").arg(root).args([
             "--cluster",
@@ -210,14 +230,16 @@ impl Server {
         command.args(["--name", &format!("{}{number}", obol_kv::SERVER_PREFIX), "--poll-every", every]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let standing = Arc::<Mutex<(String, bool)>>::default();
-        let told = Arc::clone(&standing);
+        let (told, fate) = (Arc::clone(&standing), Arc::clone(fate));
         let Some(out) = child.stdout.take() else { return Err(std::io::Error::other("no pipe")) };
         std::thread::Builder::new().name("obol-told".to_owned()).spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) else { continue };
                 let standing = line["standing"].as_str().unwrap_or_default().to_owned();
                 let redundant = line["redundant"] == true;
-                *told.lock().unwrap_or_else(PoisonError::into_inner) = (standing, redundant);
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                fate.note(&told.0, &standing);
+                *told = (standing, redundant);
             }
         })?;
         Ok(Self { child, standing })
@@ -258,6 +280,7 @@ struct Servers<'a> {
     root: &'a Path,
     cluster: Name,
     running: Vec<Server>,
+    fate: Arc<Fate>,
 }
 
 impl Servers<'_> {
@@ -267,8 +290,9 @@ impl Servers<'_> {
         loop {
             for (place, server) in self.running.iter_mut().enumerate() {
                 if server.child.try_wait().map_err(Failure::failed)?.is_some() {
-                    *server = Server::start(self.root, self.cluster, place as u32 + 1, POLL_EVERY)
-                        .map_err(Failure::failed)?;
+                    *server =
+                        Server::start(self.root, self.cluster, place as u32 + 1, POLL_EVERY, &self.fate)
+                            .map_err(Failure::failed)?;
                 }
             }
             let stands: Vec<(String, bool)> = self.running.iter().map(Server::stands).collect();
@@ -288,12 +312,13 @@ impl Servers<'_> {
         }
     }
 
+    /// Kills a server and starts it again. What the killed one still has in its pipe is told to nobody.
     fn kill(&mut self, place: usize) -> Result<(), Failure> {
         let server = &mut self.running[place];
         server.child.kill().map_err(Failure::failed)?;
         server.child.wait().map_err(Failure::failed)?;
-        // What it said last is no longer so.
-        *server.standing.lock().unwrap_or_else(PoisonError::into_inner) = Default::default();
+        *server = Server::start(self.root, self.cluster, place as u32 + 1, POLL_EVERY, &self.fate)
+            .map_err(Failure::failed)?;
         Ok(())
     }
 }
@@ -303,6 +328,8 @@ struct Summary {
     gets: u64,
     puts: u64,
     wrong: u64,
+    /// More servers failed at once than the cache bears, as on a host that is overloaded: the run proves nothing.
+    lost: bool,
     kills: u64,
     failovers: usize,
     failover_p50_us: f64,
@@ -317,14 +344,14 @@ fn us(nanos: u64) -> f64 {
     Nanos(nanos).as_micros_f64()
 }
 
-fn summary(tallies: &[Tally], kills: u64) -> Summary {
+fn summary(tallies: &[Tally], kills: u64, lost: bool) -> Summary {
     let mut failovers: Vec<u64> = tallies.iter().flat_map(|tally| tally.failovers.iter().copied()).collect();
     failovers.sort_unstable();
     let latency = |which: usize, quantile: f64| {
         let mut all: Option<Histogram<u64>> = None;
-        for one in tallies.iter().filter_map(|tally| tally.latencies[which].as_ref()) {
+        for one in tallies.iter().map(|tally| &tally.latencies[which]) {
             match &mut all {
-                // All are made with the same bounds.
+                // All have the same bounds, so none is refused.
                 Some(all) => drop(all.add(one)),
                 None => all = Some(one.clone()),
             }
@@ -335,6 +362,7 @@ fn summary(tallies: &[Tally], kills: u64) -> Summary {
         gets: tallies.iter().map(|tally| tally.gets).sum(),
         puts: tallies.iter().map(|tally| tally.puts).sum(),
         wrong: tallies.iter().map(|tally| tally.wrong).sum(),
+        lost,
         kills,
         failovers: failovers.len(),
         failover_p50_us: us(failovers.get(failovers.len() / 2).copied().unwrap_or(0)),
@@ -360,14 +388,21 @@ fn work(
     let run = move || {
         let (mut endpoint, mut node) = super::join(&site, name, super::client(&site)?)?;
         let begin = place as usize * KEYS_EACH as usize;
-        let latencies = [(); 2].map(|()| Histogram::new(FIGURES).ok());
+        let latencies = [super::latencies()?, super::latencies()?];
         let mut checker = Checker {
             keys: &keys,
             own: begin..begin + KEYS_EACH as usize,
             rng: Rng::new(obol_agent::seed()),
             asked: BTreeMap::new(),
             last: None,
-            tally: Tally { latencies, ..Tally::default() },
+            tally: Tally {
+                gets: 0,
+                puts: 0,
+                wrong: 0,
+                wrong_told: Vec::new(),
+                failovers: Vec::new(),
+                latencies,
+            },
         };
         endpoint.each(Session { node: &mut node, work: &mut checker, stop: &stop });
         let tally = checker.tally;
@@ -398,11 +433,14 @@ fn strike(servers: &mut Servers<'_>, options: &Options) -> Result<u64, Failure> 
 pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
     super::area(site)?;
     let cluster = site.cluster.name();
-    let mut servers = Servers { root, cluster, running: Vec::new() };
+    let mut servers = Servers { root, cluster, running: Vec::new(), fate: Arc::default() };
     for number in 1..=options.servers {
-        servers.running.push(Server::start(root, cluster, number, POLL_EVERY).map_err(Failure::failed)?);
+        servers
+            .running
+            .push(Server::start(root, cluster, number, POLL_EVERY, &servers.fate).map_err(Failure::failed)?);
     }
     servers.redundant()?;
+    servers.fate.begun.store(true, Ordering::SeqCst);
     let keys: Arc<Vec<Known>> =
         Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
     let stop = Arc::new(AtomicBool::new(false));
@@ -415,11 +453,11 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
         let ended = worker.join().map_err(|_| Failure::Failed("a client panicked".to_owned()))?;
         tallies.push(ended?);
     }
-    tell(&tallies, kills?, options.json)
+    tell(&tallies, kills?, servers.fate.lost.load(Ordering::SeqCst), options.json)
 }
 
-fn tell(tallies: &[Tally], kills: u64, json: bool) -> Result<ExitCode, Failure> {
-    let summary = summary(tallies, kills);
+fn tell(tallies: &[Tally], kills: u64, lost: bool, json: bool) -> Result<ExitCode, Failure> {
+    let summary = summary(tallies, kills, lost);
     if json {
         output::json(&summary)?;
     } else {
@@ -436,6 +474,12 @@ fn tell(tallies: &[Tally], kills: u64, json: bool) -> Result<ExitCode, Failure> 
     }
     for wrong in tallies.iter().flat_map(|tally| &tally.wrong_told).take(WRONG_TOLD) {
         output::remark(format_args!("obol: {wrong}"))?;
+    }
+    if lost {
+        return Err(Failure::Failed(
+            "void: servers failed beside those that were killed, and the state with them; see `obol events`"
+                .to_owned(),
+        ));
     }
     let is_good = summary.wrong == 0 && summary.gets > 0 && summary.puts > 0;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

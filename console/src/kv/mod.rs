@@ -7,6 +7,7 @@ mod session;
 use crate::cli::duration;
 use crate::output::{self, Failure};
 use clap::{Args, Subcommand};
+use hdrhistogram::Histogram;
 use obol_fabric::shm::sched;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, Server, Service, Standing, Status};
@@ -23,6 +24,16 @@ use std::time::Duration;
 
 /// How long a client waits for an answer before it asks again.
 const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
+
+/// The longest latency that is kept as it is; longer ones count as this.
+const LATENCY_MAX: Nanos = Nanos::from_secs(100);
+/// Latencies are kept with so many figures.
+const FIGURES: u8 = 3;
+
+/// Counts latencies in nanoseconds.
+fn latencies() -> Result<Histogram<u64>, Failure> {
+    Histogram::new_with_bounds(1, LATENCY_MAX.0, FIGURES).map_err(Failure::failed)
+}
 
 /// What is done with the cache.
 #[derive(Debug, Subcommand)]
