@@ -45,7 +45,7 @@ struct receiver {
 };
 
 extern struct receiver by_udp, by_verbs;
-extern bool with_verbs;
+extern bool with_verbs, without_udp;
 extern const char *interface, *device;
 extern int gid_index;
 

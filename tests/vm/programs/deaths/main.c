@@ -2,6 +2,7 @@
 // Kills processes in every way and checks the notices that deadbeat.ko sends, or what eBPF programs tell.
 //
 //   deaths ways INTERFACE [DEVICE GID_INDEX]   every way to die, and every way not to
+//   deaths times INTERFACE [DEVICE GID_INDEX]  the first way only, for the module's own figures
 //   deaths ebpf GROUP                          the same of the eBPF programs, which were loaded for this group's number
 //   deaths storm INTERFACE STOP_FILE           kills until STOP_FILE exists, with the module coming and going
 //   deaths lost INTERFACE DEVICE GID_INDEX     what holds after the RDMA device has been deleted (by `rdma link delete`)
@@ -321,6 +322,22 @@ static int run_ways(void)
 	return 0;
 }
 
+static int run_times(void)
+{
+	int fd;
+
+	udp_open();
+	if (with_verbs)
+		verbs_open();
+	// One of them at a time.
+	without_udp = with_verbs;
+	fd = deadbeat_open(!without_udp, with_verbs);
+	CHECK(fd >= 0, "/dev/deadbeat");
+	run_way(fd, &ways[0]);
+	close(fd);
+	return 0;
+}
+
 static int run_ebpf(gid_t group)
 {
 	ebpf_open();
@@ -411,7 +428,9 @@ int main(int count, char **words)
 	}
 	if (!strcmp(words[1], "lost") && device)
 		return run_lost();
-	CHECK(!strcmp(words[1], "ways"), "unknown command %s", words[1]);
 	with_verbs = device != NULL;
+	if (!strcmp(words[1], "times"))
+		return run_times();
+	CHECK(!strcmp(words[1], "ways"), "unknown command %s", words[1]);
 	return run_ways();
 }
