@@ -200,6 +200,8 @@ pub(crate) struct Data {
     pub(crate) windows: Windows,
     /// What operators noted, oldest first.
     pub(crate) marks: VecDeque<MarkRow>,
+    /// When the first sample was read.
+    pub(crate) began: Option<Instant>,
     /// What happened since the newest note of a person.
     pub(crate) since: Since,
     /// What an operator is alerted of: the alert's name, and the clause.
@@ -264,6 +266,7 @@ impl Data {
         while self.changes.len() > VIEWS_MAX {
             self.changes.pop_first();
         }
+        self.began.get_or_insert(sample.at);
         self.sample = Some(sample);
         self.alerts = alerts::all(self);
     }
@@ -279,6 +282,11 @@ impl Data {
     /// The newest note of a person.
     pub(crate) fn note(&self) -> Option<&MarkRow> {
         self.marks.iter().rev().find(|mark| mark.drill.is_none())
+    }
+
+    /// Since when is counted what came after the newest note: later than the note, if nothing was read at the time.
+    pub(crate) fn counted_since(&self) -> Option<Instant> {
+        Some(self.note()?.at.max(self.began?))
     }
 
     /// How long leases are, by the newest view.

@@ -97,6 +97,14 @@ struct Pending {
     notices: Vec<Moment>,
 }
 
+impl Pending {
+    /// Leaves out whom a view has removed.
+    fn forget(&mut self, gone: &BTreeSet<Incarnation>) {
+        let kept = self.dead.iter().zip(&self.notices).filter(|(dead, _)| !gone.contains(&dead.who));
+        (self.dead, self.notices) = kept.map(|(dead, notice)| (*dead, *notice)).unzip();
+    }
+}
+
 /// Whether a moment is one of those that may come more than once: several deaths may make one view.
 fn is_cause(moment: &Moment) -> bool {
     moment.event == Event::Notice
@@ -106,6 +114,7 @@ fn is_cause(moment: &Moment) -> bool {
 pub(crate) fn all(data: &Data) -> Vec<Failover> {
     let mut pending: BTreeMap<Name, Pending> = BTreeMap::new();
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
+    let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
     let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
     for row in &data.events {
         let EventRow { at, process, event, level, a, b, .. } = *row;
@@ -113,6 +122,10 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
         let view = ViewId(a);
         match event {
             Event::Notice => {
+                // Followers hear of a death, too, and some only after it was decided.
+                if gone.contains(&Incarnation(a)) {
+                    continue;
+                }
                 let here = pending.entry(process).or_default();
                 let dead = Dead { who: Incarnation(a), accuser: Incarnation(b), level };
                 if !here.dead.iter().any(|known| known.who == dead.who) {
@@ -124,6 +137,10 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
             Event::Decide => {
                 // What only a coordinator that does not decide has noticed is not this view's cause.
                 let here = pending.remove(&process).unwrap_or_default();
+                gone.extend(here.dead.iter().map(|dead| dead.who));
+                for other in pending.values_mut() {
+                    other.forget(&gone);
+                }
                 let Some(first) = here.notices.first() else { continue };
                 let mut moments = here.notices.clone();
                 moments.extend(proposed.remove(&(process, view)));
@@ -211,6 +228,34 @@ mod tests {
         sample.events.remove(0);
         data.take(Arc::new(sample));
         assert_eq!(all(&data), []);
+    }
+
+    #[test]
+    fn what_one_coordinator_decided_is_no_cause_of_what_another_decides_later() {
+        let mut data = Data::default();
+        let mut first = samples::degraded(Instant(1_000_000_000));
+        let heard = |at: Instant, number| EventRow {
+            process: samples::name("coord-2"),
+            at,
+            number,
+            ..first.events[0]
+        };
+        let (early, late) =
+            (heard(first.events[0].at + Nanos(1), 1), heard(first.events[3].at + Nanos(1), 2));
+        first.events.insert(1, early);
+        first.events.insert(5, late);
+        let mut second = samples::degraded(Instant(9_000_000_000));
+        for event in &mut second.events {
+            event.process = samples::name("coord-2");
+            event.a = if event.event == Event::Notice { 1 } else { 8 };
+        }
+        data.take(Arc::new(first));
+        data.take(Arc::new(second));
+        let found = all(&data);
+        let dead: Vec<Vec<u64>> =
+            found.iter().map(|f| f.dead.iter().map(|dead| dead.who.0).collect()).collect();
+        assert_eq!(dead, [vec![7], vec![1]]);
+        assert!(found[1].total().is_some_and(|total| total < Nanos::from_millis(1)), "{:?}", found[1]);
     }
 
     #[test]

@@ -164,6 +164,20 @@ const fn sign(event: Event) -> &'static str {
     }
 }
 
+/// How much a moment says, beside others.
+const fn weight(event: Event) -> u8 {
+    match event {
+        Event::ViewReceived => 0,
+        Event::Service => 1,
+        Event::Propose => 2,
+        Event::Fenced => 3,
+        Event::Notice => 4,
+        Event::Clear => 5,
+        Event::Active => 6,
+        _ => 7,
+    }
+}
+
 /// How much time a column stands for: the whole failover fits, times the zoom.
 fn per_column(failover: &Failover, columns: u16, zoom: i8) -> f64 {
     let end = failover.moments.last().map_or(failover.began, |moment| moment.at);
@@ -201,12 +215,14 @@ fn line(
     let names = failover.processes();
     for (y, name) in (inside.y + 1..).zip(names.iter().take(usize::from(lines))) {
         canvas.put(inside, inside.x + 1, y, name.as_str(), Role::Text);
-        let mine: Vec<_> = failover.moments.iter().filter(|m| m.process == *name).collect();
+        let mut mine: Vec<_> = failover.moments.iter().filter(|m| m.process == *name).collect();
         let ends = (mine.first().and_then(|m| column(m.at)), mine.last().and_then(|m| column(m.at)));
         if let (Some(first), Some(last)) = ends {
             let across = canvas.glyphs.across.repeat(usize::from(last - first));
             canvas.put(inside, first, y, &across, Role::Dim);
         }
+        // Where several fall into one column, the one that says most is seen.
+        mine.sort_by_key(|moment| weight(moment.event));
         for moment in mine {
             if let Some(x) = column(moment.at) {
                 let role = if moment.event == Event::Active { Role::Good } else { Role::Title };

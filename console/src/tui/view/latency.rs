@@ -20,7 +20,7 @@ use crate::tui::state::windows::{Before, PERCENTILES, Set, percentile};
 use crate::tui::state::{Model, failovers};
 use crate::tui::theme::Role;
 use crate::tui::view::bars::{self, Side};
-use crate::tui::view::canvas::{Canvas, Cell, NONE, age, count};
+use crate::tui::view::canvas::{Canvas, Cell, age, count};
 use crate::tui::view::grid::{Column, Grid};
 use obol_chaos::spans::Counts;
 use obol_fabric::metrics::{Histogram, bucket};
@@ -115,9 +115,11 @@ fn sides(data: &Data, which: Before) -> (String, String) {
     match (which, data.note()) {
         (Before::Mark, Some(mark)) => {
             let now = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
+            let from = data.counted_since().unwrap_or(mark.at);
+            let seen = if from > mark.at { " seen" } else { "" };
             (
                 format!("the minute before \"{}\"", mark.text),
-                format!("{} since \"{}\"", age(now.since(mark.at)), mark.text),
+                format!("{}{seen} since \"{}\"", age(now.since(from)), mark.text),
             )
         }
         _ => ("the minute before that".to_owned(), "last 60s".to_owned()),
@@ -154,16 +156,10 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
     let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };
     let note = if what.small_is_bad { "small is bad" } else { "j/k another" };
-    let title = Cell::new(format!("{}: before and after", what.name), Role::Title);
+    let sides = if what.before.is_empty() { "" } else { ": before and after" };
+    let title = Cell::new(format!("{}{sides}", what.name), Role::Title);
     let inside = canvas.frame(below, &[title], &[Cell::new(note, Role::Dim)]);
     let side = |head, counts, role| Side { head, counts, role };
-    bars::draw(
-        canvas,
-        inside,
-        &[side("before", &what.before, Role::Dim), side("after", &what.after, Role::Good)],
-    );
-    if what.before.is_empty() && !what.after.is_empty() && inside.height > 1 {
-        let x = inside.x + 20;
-        canvas.put(inside, x, inside.y, &format!("({NONE})"), Role::Dim);
-    }
+    let both = [side("before", &what.before, Role::Dim), side("after", &what.after, Role::Good)];
+    bars::draw(canvas, inside, if what.before.is_empty() { &both[1..] } else { &both });
 }

@@ -53,8 +53,6 @@ pub(crate) const COLUMNS: [Column; 14] = [
 const BARS_LEAST: u16 = 6;
 /// From this width on there are two sets of bars side by side.
 const TWO_FROM: u16 = 90;
-/// Less than this part of the lease is worth a look.
-const THIN: u64 = 5;
 
 /// The rows that are shown, in their order.
 pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
@@ -100,11 +98,12 @@ fn cells(row: &ProcessRow, data: &Data, canvas: &Canvas<'_>) -> Vec<Cell> {
     let (sign, word) = status.words();
     let track = data.tracks.get(&row.name).filter(|_| row.life != Life::Down);
     let (held, held_role) = lease(row, at);
-    let length = data.lease();
-    let left = |value: Option<Nanos>| match (value, length) {
-        (Some(value), Some(length)) if value.0 < length.0 / THIN => {
-            Cell::new(format!("{value}!"), Role::Warn)
-        }
+    // What alerts is marked here as well.
+    let percent =
+        data.sample.as_ref().and_then(|sample| sample.thresholds).map(|t| u64::from(t.margin_percent));
+    let limit = data.lease().zip(percent).map(|(lease, percent)| lease.0.saturating_mul(percent) / 100);
+    let left = |value: Option<Nanos>| match (value, limit) {
+        (Some(value), Some(limit)) if value.0 < limit => Cell::new(format!("{value}!"), Role::Warn),
         (value, _) => Cell::maybe(value.map(|value| value.to_string())),
     };
     let per_second = |counter, warns: bool| {

@@ -150,9 +150,15 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
     let data = model.data();
     all.extend(data.alerts.iter().map(|(name, clause)| ("!", format!("{name}: {clause}"), Role::Warn)));
     if let (Some(mark), Some(sample)) = (data.note(), &data.sample) {
-        let counted: Vec<String> = data.since.each().map(|(name, n)| format!("{name} {n}")).collect();
-        let text =
-            format!("{} since \"{}\": {}", age(sample.at.since(mark.at)), mark.text, counted.join("  "));
+        // What is zero is told of members alone.
+        let told = data.since.each().enumerate().filter(|(at, (_, n))| *at < 3 || *n > 0);
+        let counted: Vec<String> = told.map(|(_, (name, n))| format!("{name} {n}")).collect();
+        let since = age(sample.at.since(mark.at));
+        let seen = data
+            .counted_since()
+            .filter(|from| *from > mark.at)
+            .map_or(String::new(), |from| format!(", of which {} were seen", age(sample.at.since(from))));
+        let text = format!("{since} since \"{}\"{seen}: {}", mark.text, counted.join("  "));
         // It keeps its line, however much is wrong.
         all.insert(all.len().min(usize::from(REASONS_MAX) - 1), ("*", text, Role::Text));
     }
@@ -221,7 +227,9 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let hints_wide: u16 = hints.iter().map(Cell::width).sum();
     let names: u16 = Screen::ALL.iter().map(|screen| width(screen.name()) + 4).sum();
     // Without room for all names, only the shown screen has its own.
-    let short = names + hints_wide + 2 > area.width;
+    let banner = model.chaos.banner().map(|banner| format!(" {banner} "));
+    let beside = banner.as_deref().map_or(hints_wide, width);
+    let short = names + beside + 2 > area.width;
     let mut x = area.x + 1;
     for screen in Screen::ALL {
         let shown = screen == model.screen;
@@ -238,8 +246,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         x += if short { 1 } else { 2 };
     }
     // What can hit the cluster is told on every screen, before any hint.
-    if let Some(banner) = model.chaos.banner() {
-        let banner = format!(" {banner} ");
+    if let Some(banner) = banner {
         let from = x.min(area.right().saturating_sub(width(&banner)).max(area.x));
         canvas.put(
             area,
