@@ -103,8 +103,9 @@ impl Poll {
     pub fn deadline(&self, config: &Config) -> Instant {
         match self.stage {
             Stage::Idle => Instant::NEVER,
-            Stage::Words(_) | Stage::Settled(..) => self.posted + config.timing.renew_timeout,
-            Stage::Value(..) | Stage::Views { .. } | Stage::Rings { .. } => {
+            Stage::Words(_) => self.posted + config.timing.renew_timeout,
+            // The last of these comes after views and rings, and its time counts from the same start.
+            Stage::Value(..) | Stage::Views { .. } | Stage::Rings { .. } | Stage::Settled(..) => {
                 self.posted + config.timing.renew_timeout.saturating_mul(VIEW_PATIENCE << self.expired)
             }
         }
