@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The cluster must be up by then.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// A cluster that should come up has so long.
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Which cluster to start.
 pub(crate) struct Shape<'a> {
@@ -23,6 +23,8 @@ pub(crate) struct Shape<'a> {
     pub(crate) apps: u16,
     /// Lease caches.
     pub(crate) caches: u16,
+    /// It must be healthy within this time.
+    pub(crate) patience: Duration,
 }
 
 /// A cluster that a child process supervises. It ends with this.
@@ -52,12 +54,13 @@ impl Running {
             .arg(root)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(if shape.patience < START_TIMEOUT { Stdio::null() } else { Stdio::inherit() })
             // Ctrl-C is for this process, which then ends the cluster; otherwise everybody would seem to fail.
             .process_group(0)
             .spawn()
             .map_err(Failure::failed)?;
         let running = Self { child, profile, root: root.to_owned(), cluster };
-        let end = Instant::now() + START_TIMEOUT;
+        let end = Instant::now() + shape.patience;
         loop {
             let snapshot = running.observer().map(|mut observer| observer.snapshot());
             match snapshot {

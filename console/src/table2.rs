@@ -4,7 +4,7 @@ use crate::bench;
 use crate::cli::DrillRun;
 use crate::drills::{How, go, write_into};
 use crate::output::{self, Failure};
-use crate::running::{Running, Shape};
+use crate::running::{Running, START_TIMEOUT, Shape};
 use obol_chaos::drillfile::{Drill, Metric, ReportFiles};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Journal, Verdict};
@@ -117,7 +117,10 @@ impl Setting<'_> {
 
     fn start(&self, root: &Path) -> Result<Running, Failure> {
         let caches = if self.caches { CACHES } else { 0 };
-        Running::start(root, &Shape { name: table2::NAME, profile: self.profile, apps: APPS, caches })
+        Running::start(
+            root,
+            &Shape { name: table2::NAME, profile: self.profile, apps: APPS, caches, patience: START_TIMEOUT },
+        )
     }
 
     /// The drill as it runs here.

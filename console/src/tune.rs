@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 
 /// Nodes of each cluster.
 const APPS: u16 = 3;
+/// A cluster that is not healthy by then has leases that are too short for this machine.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// From this pause on a cluster that does not come up has another reason than its leases.
+const TRUSTED: Nanos = Nanos::from_millis(100);
 /// Before anything is counted, a new cluster comes to rest, and a load starts.
 const SETTLE: Duration = Duration::from_millis(500);
 /// MiB that a load writes.
@@ -119,7 +123,16 @@ impl Bench<'_> {
 
     /// Counts what a cluster of this profile does while the load runs.
     fn measure(&self, profile: &Profile, pause: Nanos, load: Load) -> Result<Measured, Failure> {
-        let running = Running::start(self.root, &Shape { name: "tune", profile, apps: APPS, caches: 0 })?;
+        let shape = Shape { name: "tune", profile, apps: APPS, caches: 0, patience: START_TIMEOUT };
+        let running = match Running::start(self.root, &shape) {
+            Ok(running) => running,
+            // Its leases are so short that it does not even begin: that is what the step had to tell.
+            Err(error) if pause < TRUSTED => {
+                let _ = output::remark(format_args!("tune: load {}, pause {pause}: {error}", load.name()));
+                return Ok(Measured::new(load.name(), pause, Counted::default()));
+            }
+            Err(error) => return Err(error),
+        };
         let mut observer = running.observer()?;
         let busy = load.start(self.time)?;
         self.sleep(SETTLE)?;

@@ -3,7 +3,7 @@
 
 use super::{Figure, PROFILE, floor, idle};
 use crate::output::Failure;
-use crate::running::{Running, Shape};
+use crate::running::{Running, START_TIMEOUT, Shape};
 use obol_agent::{Attached, Embedded};
 use obol_chaos::drills::journal::{Outcome, Trial};
 use obol_chaos::drills::quick::Report;
@@ -16,8 +16,6 @@ use std::time::{Duration, Instant};
 
 /// Floor and product take turns so often, so that a drift of the machine meets both.
 const TURNS: u32 = 4;
-/// The benchmark's own programs must be active by then.
-const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn us(span: Nanos) -> f64 {
     span.as_micros_f64()
@@ -53,7 +51,7 @@ fn phase(trial: &Trial, name: &str) -> Nanos {
 
 pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
     let profile = Profile::builtin(PROFILE).map_err(Failure::failed)?;
-    let shape = Shape { name: "bench", profile: &profile, apps: 3, caches: 0 };
+    let shape = Shape { name: "bench", profile: &profile, apps: 3, caches: 0, patience: START_TIMEOUT };
     let running = Running::start(&obol_fabric::shm::default_root(), &shape)?;
     let mut figures = idle::run(&running)?;
     figures.extend(checks(&running)?);
