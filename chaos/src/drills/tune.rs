@@ -60,6 +60,7 @@ pub fn step(base: &Profile, pause: Nanos) -> Profile {
     timing.renew_timeout = part(pause, 0.5);
     timing.cache_timeout = part(pause, 0.125);
     timing.lease = timing.renew_every.saturating_add(pause);
+    timing.lease_max = timing.lease;
     timing.cache_lease = timing.lease;
     heartbeat(&mut profile, pause);
     profile
@@ -73,6 +74,8 @@ pub fn for_pause(base: &Profile, lease: Nanos, silence: Nanos) -> Result<Profile
     profile.description = format!("Made by obol tune from {}: outlasts pauses of {lease}", base.name);
     let timing = &mut profile.timing;
     timing.lease = part(lease, LEASE_PER_PAUSE);
+    // What is measured is one length; leases that grew would be another.
+    timing.lease_max = timing.lease;
     timing.renew_every = part(timing.lease, 0.3);
     timing.renew_timeout = part(timing.lease, 0.5);
     timing.cache_timeout = part(timing.lease, 0.15);
