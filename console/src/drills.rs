@@ -8,8 +8,10 @@ use obol_chaos::drills::journal::Judged;
 use obol_chaos::drills::ssh::Ssh;
 use obol_chaos::drills::table2;
 use obol_chaos::drills::{self, Journal, Options, Probed};
+use obol_chaos::marks::Mark;
 use obol_chaos::observe::{Observer, Snapshot};
 use obol_chaos::stats::Summary;
+use obol_fabric::shm::clock;
 use obol_fabric::{Name, Nanos};
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -232,14 +234,21 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     let options = Options { count, undo_early, ssh, program };
     let count = count.unwrap_or(drill.repeat.count);
     let chatty = std::io::stderr().is_terminal();
-    drills::run(root, cluster, drill, &options, |n| {
+    // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's own report still does.
+    let note = |verdict| {
+        let _ = Mark::drill(clock::now(), &drill.id, verdict).write(&root.join(cluster.as_str()));
+    };
+    note(None);
+    let found = drills::run(root, cluster, drill, &options, |n| {
         if chatty && n > 0 && (n % 10 == 0 || n == count) {
             // Progress is a courtesy: a drill goes on without it.
             let _ = output::remark(format_args!("drill {}: {n} of {count}", drill.id));
         }
         !stop.load(Ordering::Relaxed)
     })
-    .map_err(Failure::refused)
+    .map_err(Failure::refused);
+    note(Some(found.as_ref().map_or("refused", |journal| journal.verdict.name())));
+    found
 }
 
 /// Writes the files that the drill names, or all where only a directory is named.

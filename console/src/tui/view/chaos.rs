@@ -21,6 +21,7 @@ use crate::tui::state::{Model, failovers};
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, age, width};
 use crate::tui::view::grid::{Column, Grid};
+use obol_chaos::drillfile::Metric;
 use obol_fabric::Nanos;
 use ratatui::layout::Rect;
 
@@ -174,7 +175,7 @@ fn role(verdict: &str) -> Role {
 /// The figure that matters most, in words.
 fn figures(journal: &Journal) -> String {
     let us = |value: f64| Nanos((value.max(0.0) * 1000.0) as u64).to_string();
-    let Some(figure) = journal.figures_us.get("cue_to_active").or(journal.figures_us.values().next()) else {
+    let Some(figure) = journal.figures_us.get(Metric::CueToActive.name()) else {
         return String::new();
     };
     let p99 = figure.p99.map_or("--".to_owned(), us);

@@ -166,8 +166,8 @@ fn previewed(mut model: Model, drill: &str, allowed: bool) -> Model {
 
 fn ended(mut model: Model) -> Model {
     let text = r#"{"verdict": "deviated", "count": 20, "void": 1, "figures_us":
-        {"cue_to_active": {"n": 19, "p50": 156.0, "p99": null, "max": 214.0}},
-        "judged": [{"metric": "cue_to_active", "of": "p50", "holds": false}], "remarks": ["one was slow"]}"#;
+        {"failover.cue_to_active": {"n": 19, "p50": 156.0, "p99": null, "max": 214.0}},
+        "judged": [{"metric": "failover.cue_to_active", "of": "p50", "holds": false}], "remarks": ["one was slow"]}"#;
     let found = serde_json::from_str(text).map_err(|error| error.to_string());
     model.reduce(Event::Chaos(ChaosNews::Ended { found }), &mut Vec::new());
     model
