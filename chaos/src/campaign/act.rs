@@ -44,6 +44,8 @@ pub enum Act {
     Work(u32, u16, u64),
     /// Whoever leads then ends.
     KillLeader,
+    /// An operator asks that a coordinator decides, or does not decide any more.
+    SetAcceptor(u32, bool),
 }
 
 impl Act {
@@ -64,6 +66,7 @@ impl Act {
             | Self::UnhangProgram(n, _)
             | Self::LeaveProgram(n, _)
             | Self::Suspect(n, _)
+            | Self::SetAcceptor(n, _)
             | Self::Work(n, ..) => n == node,
             Self::Cut(from, to) | Self::Heal(from, to) => from == node || to == node,
             Self::SetLease(..) | Self::KillLeader => false,
@@ -111,6 +114,7 @@ impl Driver {
             Act::Leave(n) => self.leave(n)?,
             Act::SetLease(lease, to) => self.set_lease(lease, to),
             Act::Suspect(n, s) => self.suspect(n, s),
+            Act::SetAcceptor(n, decides) => self.set_acceptor(n, decides),
             Act::Work(n, s, span) => self.begin_work(n, s, span),
             Act::KillLeader => {
                 if let Some(leader) = self.leader() {

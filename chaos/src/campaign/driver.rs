@@ -4,6 +4,7 @@ use super::act::Timed;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
 use super::role::{Role, Tapped};
 use super::scenario::Scenario;
+use super::watcher::{Watcher, watchers};
 use super::work::Work;
 use obol_fabric::page;
 use obol_fabric::recorder::{self, Record};
@@ -37,6 +38,8 @@ pub(super) struct Driver {
     steps: (u64, u32),
     /// What programs are about.
     pub(super) works: Vec<Work>,
+    /// Who follows the views without being a member.
+    pub(super) watchers: Vec<Watcher>,
     /// What the adversary did.
     pub(super) record: Vec<Timed>,
     /// What happened, if somebody wants to read it.
@@ -50,13 +53,14 @@ fn name(what: &str, number: u32) -> Name {
 impl Driver {
     /// Nodes that are absent never run.
     pub(super) fn new(scenario: Scenario, absent: &[u32], story: bool) -> Self {
-        let seats: Vec<(Name, Address)> = (0..scenario.coordinators)
+        let seats: Vec<(Name, Address)> = (0..scenario.deciders())
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
         let first = scenario.first_view;
         let timing = scenario.config.timing;
         let genesis = View::genesis(&seats, timing.lease, timing.cache_lease);
         let genesis = Arc::new(View { id: first, base: first, cleared: first, ..genesis });
+        let watchers = watchers(&scenario, &genesis);
         let mut driver = Self {
             world: World::new(scenario.config.layout, scenario.rough, scenario.seed),
             oracle: Oracle::new(&scenario, &genesis),
@@ -69,6 +73,7 @@ impl Driver {
             absent: absent.to_vec(),
             steps: (0, 0),
             works: Vec::new(),
+            watchers,
             record: Vec::new(),
             story: story.then(Vec::new),
             scenario,
@@ -102,6 +107,11 @@ impl Driver {
         } else {
             Role::Member(Box::new(Member::new(config, Kind::App, name("app", node), genesis, seed)))
         })
+    }
+
+    /// The first view.
+    pub(super) const fn genesis(&self) -> &Arc<View> {
+        &self.genesis
     }
 
     /// Adds a line to the story.
@@ -300,6 +310,27 @@ impl Driver {
                 port.send(Address::region(target), &bytes);
             }
         });
+    }
+
+    /// An operator asks all coordinators that a coordinator decides, or does not decide any more.
+    pub(super) fn set_acceptor(&mut self, node: u32, decides: bool) {
+        use obol_fabric::Fabric;
+        let as_of = self.oracle.newest().id;
+        self.tell(format_args!("coordinator {node} is asked to decide: {decides}, as of view {as_of}"));
+        let number = node as u16 + 1;
+        let bytes = obol_membership::wire::Message::SetAcceptor { number, decides, as_of }.encode();
+        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
+        let targets = 0..self.scenario.coordinators;
+        self.world.with_machine(from, |_, _, port| {
+            for target in targets {
+                port.send(Address::region(target), &bytes);
+            }
+        });
+    }
+
+    /// The coordinators that decide after the newest view.
+    pub(super) fn acceptors(&self) -> Vec<u32> {
+        self.oracle.newest().acceptors.iter().map(|a| a.address.region).collect()
     }
 
     pub(super) fn suspect(&mut self, node: u32, seat: u16) {

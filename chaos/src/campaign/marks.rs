@@ -113,6 +113,16 @@ marks! {
     NoMulticast = "no_multicast",
     /// A cluster became well again in a minimal majority of coordinators.
     BareMajority = "bare_majority",
+    /// A program that is no member was given a view.
+    Streamed = "streamed",
+    /// A program that is no member was told of views that it can not have any more.
+    StreamGap = "stream_gap",
+    /// A coordinator came to those that decide.
+    AcceptorAdded = "acceptor_added",
+    /// A coordinator decides no more.
+    AcceptorRemoved = "acceptor_removed",
+    /// A cluster became well again with other acceptors than it began with.
+    AcceptorsChanged = "acceptors_changed",
     /// Clocks beyond the drift bound let two incompatible views overlap, and nothing else broke.
     OverlapPastBound = "overlap_past_bound",
 }

@@ -13,6 +13,7 @@ mod scenario;
 mod script;
 mod shrink;
 mod storms;
+mod watcher;
 mod work;
 
 pub use act::{Act, Timed};

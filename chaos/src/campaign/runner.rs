@@ -127,7 +127,7 @@ fn torment(driver: &mut Driver) -> Verdict {
     let unit = lease(driver);
     let warm = driver.rng.below(8 * unit);
     until(driver, &mut storms, warm)?;
-    for _ in 0..driver.scenario.storms {
+    for storm in 1..=driver.scenario.storms {
         storms.storm(driver);
         let gap = match driver.rng.below(10) {
             0..=2 => driver.rng.below(unit / 4),
@@ -136,6 +136,7 @@ fn torment(driver: &mut Driver) -> Verdict {
         };
         let end = driver.world.now() + gap;
         until(driver, &mut storms, end)?;
+        driver.watch(storm)?;
         mark(driver);
     }
     storms.stop();
@@ -144,8 +145,8 @@ fn torment(driver: &mut Driver) -> Verdict {
 
 /// Marks that only the driver can see.
 fn mark(driver: &mut Driver) {
-    let dead = (0..driver.scenario.coordinators).filter(|n| driver.is_dead(*n)).count() as u32;
-    if dead > driver.scenario.coordinators / 2 {
+    let acceptors = driver.acceptors();
+    if acceptors.iter().filter(|n| driver.is_dead(**n)).count() > acceptors.len() / 2 {
         driver.oracle.marks.hit(Mark::MajorityLost);
     }
     for node in driver.scenario.coordinators..driver.scenario.nodes() {
@@ -170,9 +171,13 @@ fn exclusions(driver: &Driver, node: u32) -> u64 {
     driver.world.memory(node)[word as usize / 8].load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// Draws who is left of the coordinators: a majority, or more.
+/// Draws who is left of the coordinators: a majority, or more. All of them where there are spares: a change of acceptors
+/// that is still under way may need any.
 fn draw_survivors(driver: &mut Driver) -> Vec<u32> {
     let all = driver.scenario.coordinators;
+    if driver.scenario.spares > 0 {
+        return (0..all).collect();
+    }
     let majority = all / 2 + 1;
     let keep = majority + driver.rng.below(u64::from(all - majority + 1)) as u32;
     let first = driver.rng.below(u64::from(all)) as u32;
@@ -243,6 +248,10 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     if survivors.len() as u32 == all / 2 + 1 {
         driver.oracle.marks.hit(Mark::BareMajority);
     }
+    if !driver.acceptors().into_iter().eq(0..driver.scenario.deciders()) {
+        driver.oracle.marks.hit(Mark::AcceptorsChanged);
+    }
+    driver.watched_all()?;
     let newest = driver.oracle.newest().id;
     driver.tell(format_args!("all that live are active in view {newest}"));
     Ok((driver.world.now() - began) * 1000 / driver.scenario.patience)

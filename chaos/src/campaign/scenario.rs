@@ -74,6 +74,8 @@ pub struct Scenario {
     pub trial: Trial,
     /// Coordinators: nodes `0..coordinators`.
     pub coordinators: u32,
+    /// The last so many of them decide nothing until an operator asks for it.
+    pub spares: u32,
     /// Agents: the nodes after them.
     pub agents: u32,
     /// Embedded apps: the nodes after those.
@@ -101,6 +103,12 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Coordinators that decide from the beginning: nodes `0..deciders()`.
+    #[must_use]
+    pub const fn deciders(&self) -> u32 {
+        self.coordinators - self.spares
+    }
+
     /// Nodes with a machine.
     #[must_use]
     pub const fn nodes(&self) -> u32 {
@@ -132,7 +140,10 @@ impl Scenario {
                 return Self::skewed(seed, trial, SWEEP_LEASE, SWEEP_DRIFT_PPM, rate, plant);
             }
         }
-        let coordinators = if rng.permille(650) { 3 } else { 5 };
+        let deciders = if rng.permille(650) { 3 } else { 5 };
+        let mut change = Rng::new(seed ^ 0xacce_9702_0000_0000);
+        let spares = if change.permille(250) { 1 + change.below(2) as u32 } else { 0 };
+        let coordinators = deciders + spares;
         let agents = 1 + rng.below(6) as u32;
         let embedded = rng.below(5) as u32;
         let lease = if rng.permille(150) { 400_000 } else { 24_000 + rng.below(176_000) };
@@ -162,7 +173,8 @@ impl Scenario {
         // Room for the coordinators and a few more; then the table is full.
         let least = TIGHT_VALUE_BYTES * coordinators;
         let tight = (least + limits.below(u64::from(least)) as u32).next_multiple_of(VALUE_ALIGN);
-        let value_bytes = if limits.permille(100) { tight } else { VALUE_BYTES };
+        // An operator is not told that a change of acceptors does not fit.
+        let value_bytes = if limits.permille(100) && spares == 0 { tight } else { VALUE_BYTES };
         let config = config(timing, coordinators, slots, value_bytes, plant);
         let bound = i64::from(drift_ppm) * 999;
         let clocks = (0..coordinators + agents + embedded + caches)
@@ -179,6 +191,7 @@ impl Scenario {
             seed,
             trial,
             coordinators,
+            spares,
             agents,
             embedded,
             caches,
@@ -190,17 +203,31 @@ impl Scenario {
             clocks,
             promise: Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 }),
             storms: 12 + rng.below(20) as u32,
-            patience: patience(&timing, &calm),
+            // Spares have to join, and what an operator wished last is done or runs out first.
+            patience: patience(&timing, &calm) * if spares > 0 { 2 } else { 1 },
         }
     }
 
     /// Tells whether two builds draw the same cluster from a seed.
     #[must_use]
     pub fn fingerprint(&self) -> String {
-        let Self { coordinators, agents, embedded, caches, early, config, rough, calm, clocks, .. } = self;
+        let Self {
+            coordinators, spares, agents, embedded, caches, early, config, rough, calm, clocks, ..
+        } = self;
         let limits = (self.first_view, config.layout.limits());
-        let drawn =
-            (coordinators, agents, embedded, caches, early, limits, config.timing, rough, calm, clocks);
+        let drawn = (
+            coordinators,
+            spares,
+            agents,
+            embedded,
+            caches,
+            early,
+            limits,
+            config.timing,
+            rough,
+            calm,
+            clocks,
+        );
         format!("{:08x}", crc32fast::hash(format!("{drawn:?}").as_bytes()))
     }
 
@@ -218,6 +245,7 @@ impl Scenario {
             seed,
             trial,
             coordinators: 3,
+            spares: 0,
             agents: 3,
             embedded: 0,
             caches: 0,

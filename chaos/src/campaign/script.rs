@@ -108,8 +108,9 @@ impl Script {
             return wrong(format!("`survivors`: seed {} draws no coordinator {node}", self.seed));
         }
         let kept = self.survivors.len() as u32;
-        if kept > 0 && kept <= coordinators / 2 {
-            return wrong(format!("`survivors`: {kept} of {coordinators} coordinators are no majority"));
+        let deciders = scenario.deciders();
+        if kept > 0 && kept <= deciders / 2 {
+            return wrong(format!("`survivors`: {kept} of {deciders} coordinators are no majority"));
         }
         for (number, pair) in self.acts.windows(2).enumerate() {
             if (pair[0].at, pair[0].after) > (pair[1].at, pair[1].after) {
@@ -124,6 +125,14 @@ impl Script {
             let (node, other, seat) = match timed.act {
                 Act::Kill(n) | Act::Start(n) | Act::Freeze(n) | Act::Thaw(n) | Act::Leave(n) => (n, 0, 0),
                 Act::Cut(a, b) | Act::Heal(a, b) => (a, b, 0),
+                Act::SetAcceptor(n, _) if n >= coordinators => {
+                    return wrong(format!(
+                        "act {}: node {n} is no coordinator; those are 0 to {}",
+                        number + 1,
+                        coordinators - 1
+                    ));
+                }
+                Act::SetAcceptor(n, _) => (n, 0, 0),
                 Act::Suspect(n, s) | Act::Work(n, s, _) => (n, 0, s),
                 Act::Attach(n, s)
                 | Act::KillProgram(n, s)

@@ -55,6 +55,9 @@ impl Storms {
         if driver.scenario.caches > 0 && driver.rng.permille(150) {
             return self.strike_caches(driver);
         }
+        if driver.scenario.spares > 0 && driver.rng.permille(250) {
+            return self.change_acceptors(driver);
+        }
         match driver.rng.below(100) {
             0..=9 => {
                 let node = driver.rng.below(u64::from(driver.scenario.nodes())) as u32;
@@ -207,6 +210,40 @@ impl Storms {
         };
         acts.extend(self.provocations(driver, Some(cache)));
         self.trap(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
+    }
+
+    /// An operator changes who decides, insisting as operators do, while somebody whom that concerns is struck.
+    fn change_acceptors(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        let present = driver.acceptors();
+        let all = 0..driver.scenario.coordinators;
+        let absent: Vec<u32> = all.filter(|n| !present.contains(n)).collect();
+        let least = driver.scenario.deciders() as usize;
+        let add = !absent.is_empty() && (present.len() < least || driver.rng.coin());
+        let from = if add { &absent } else { &present };
+        if !add && present.len() < least {
+            return;
+        }
+        let Some(&node) = from.get(driver.rng.below(from.len() as u64) as usize) else { return };
+        let mut time = 0;
+        for _ in 0..1 + driver.rng.below(4) {
+            self.after(driver, time, Act::SetAcceptor(node, add));
+            time += 1 + driver.rng.below(unit);
+        }
+        let lag = if driver.rng.coin() { 0 } else { driver.rng.below(3_000) };
+        let back = unit / 2 + driver.rng.below(3 * unit);
+        let (down, up) = if driver.rng.coin() {
+            (Act::Kill(node), Act::Start(node))
+        } else {
+            (Act::Freeze(node), Act::Thaw(node))
+        };
+        let strike = match driver.rng.below(4) {
+            0 => return,
+            1 => vec![(lag, down), (lag + back, up)],
+            _ => vec![(lag, Act::KillLeader)],
+        };
+        let cue = [Cue::Accepted, Cue::Chosen, Cue::ClearSent, Cue::Takeover][driver.rng.below(4) as usize];
+        self.trap(cue, driver.world.now() + 3 * unit, strike);
     }
 
     /// Cuts a node off, in both directions or in one, from all coordinators or some, for a time.

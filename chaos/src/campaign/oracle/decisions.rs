@@ -51,7 +51,6 @@ pub(crate) struct Decisions {
     views: Vec<Decided>,
     tokens: HashMap<u64, Incarnation>,
     used: HashSet<Incarnation>,
-    majority: u32,
     first: ViewId,
     pub(crate) failovers: u64,
     /// Whether a lease became longer, and shorter.
@@ -78,7 +77,6 @@ impl Decisions {
             views: vec![first],
             tokens: genesis.members.iter().map(|m| (m.token, m.incarnation)).collect(),
             used: genesis.members.iter().map(|m| m.incarnation).collect(),
-            majority: scenario.coordinators / 2 + 1,
             first: genesis.id,
             failovers: 0,
             lease_changes: (false, false),
@@ -223,7 +221,12 @@ impl Decisions {
             }
             return Ok(false);
         }
-        if acceptors.count_ones() < self.majority {
+        // Row 16: only those decide whom the view before names.
+        let Some(before) = slot.checked_sub(1).and_then(|slot| self.get(ViewId(slot))) else {
+            return Ok(false);
+        };
+        let deciders = before.view.acceptors.iter().fold(0u32, |set, a| set | 1 << a.address.region);
+        if ((acceptors & deciders).count_ones() as usize) < before.view.majority() {
             return Ok(false);
         }
         self.tallies[at].chosen = true;
@@ -270,6 +273,7 @@ impl Decisions {
         let time = world.now();
         let before = &self.views[self.views.len() - 1];
         let old = Arc::clone(&before.view);
+        acceptors_follow(&old, &view, time)?;
         let compatible = old.is_compatible(&view);
         let cached = view.members.iter().any(|m| m.kind == Kind::LeaseCache);
         let reach = Nanos(view.lease.0 + if cached { view.cache_lease.0 } else { 0 });
@@ -326,11 +330,9 @@ impl Decisions {
                     marks.hit(if coordinator { Mark::CoordinatorLeft } else { Mark::Left });
                 }
                 Change::Settled => marks.hit(Mark::Settled),
-                Change::Joined(_)
-                | Change::Lease
-                | Change::Recovered(_)
-                | Change::AcceptorAdded(_)
-                | Change::AcceptorRemoved(_) => {}
+                Change::AcceptorAdded(_) => marks.hit(Mark::AcceptorAdded),
+                Change::AcceptorRemoved(_) => marks.hit(Mark::AcceptorRemoved),
+                Change::Joined(_) | Change::Lease | Change::Recovered(_) => {}
             }
         }
         if view.id.0 >> 16 != old.id.0 >> 16 {
@@ -373,5 +375,33 @@ impl Decisions {
             && self
                 .get(ViewId(base.0 - 1))
                 .is_some_and(|d| d.view.members.iter().any(obol_membership::view::Member::is_holder))
+    }
+}
+
+/// Row 16: one acceptor comes or goes at a time, so that a majority before and one after always meet; and a newcomer is a
+/// member, which has read the newest view from a majority.
+fn acceptors_follow(old: &View, view: &View, time: u64) -> Verdict {
+    let change = |from: &View, to: &View| {
+        from.acceptors
+            .iter()
+            .filter(|a| to.acceptor(a.proposer).is_none())
+            .map(|a| a.proposer)
+            .collect::<Vec<_>>()
+    };
+    let (gone, come) = (change(old, view), change(view, old));
+    if gone.len() + come.len() > 1 {
+        broken(16, time, format_args!("view {}: acceptors {gone:?} go and {come:?} come at once", view.id))?;
+    }
+    let member = |number: &u16| old.of_kind(Kind::Coordinator).any(|m| m.proposer == *number);
+    match come.iter().find(|number| !member(number)) {
+        Some(number) => broken(
+            16,
+            time,
+            format_args!(
+                "view {}: acceptor {number} decides though view {} does not name it",
+                view.id, old.id
+            ),
+        ),
+        None => Ok(()),
     }
 }
