@@ -28,6 +28,17 @@ fn a_script_survives_being_written_and_read() {
 }
 
 #[test]
+fn contending_leaders_whose_pauses_are_short_settle() {
+    let script = Script::parse(include_str!("scripts/contending-leaders.toml")).expect("a script");
+    assert!(
+        script.is_current(),
+        "its seed draws another cluster now, so it shows nothing: record another one"
+    );
+    let run = replay(&script, Plant::NONE, false);
+    assert_eq!(run.violation, None);
+}
+
+#[test]
 fn what_a_violation_does_not_need_is_dropped() {
     let mut script = canary();
     let idle = |n: u32| Timed { at: 1_000 * u64::from(n), after: 0, act: Act::Thaw(n % 6) };

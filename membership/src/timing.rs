@@ -41,7 +41,7 @@ pub struct Timing {
     pub standby: Nanos,
     /// Coordinators look so often for decided views that they missed.
     pub poll_every: Nanos,
-    /// Contending leaders pause at random, up to this.
+    /// Contending leaders pause at random, up to this at first, and longer if that does not help.
     pub backoff_max: Nanos,
     /// After so long without news from a majority, a process first fetches the newest view before it trusts a slot.
     pub resync_after: Nanos,

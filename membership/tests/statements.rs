@@ -8,7 +8,7 @@ use obol_fabric::recorder::{Kind as RecordKind, Record};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
 use obol_membership::view::Newcomer;
 use obol_membership::wire::Message;
-use obol_membership::word::Word;
+use obol_membership::word::{State, Word};
 use obol_membership::{Kind, Plant};
 use std::sync::atomic::Ordering;
 
@@ -323,6 +323,39 @@ fn a_leader_without_a_majority_uses_up_no_proposal_numbers() {
     cluster.restart_coordinator(1);
     cluster.run(Nanos::from_millis(30));
     assert!(newest(&cluster) >= slot && cluster.is_active(3, newest(&cluster)));
+}
+
+#[test]
+fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
+    let mut cluster = cluster(2);
+    let slot = newest(&cluster).next();
+    let at = cluster.config.layout.slot(slot.0);
+    let mut bid = 0;
+    // A rival that is always faster: whatever is promised to the leader, more is promised to this one right behind it.
+    let mut rival = |cluster: &Cluster| {
+        let words =
+            [0, 1, 2].map(|n| &memory::span(&cluster.nodes[n].memory, at, 8).expect("a word of the ring")[0]);
+        let promised =
+            words.map(|w| Word(w.load(Ordering::Relaxed)).state(slot).expect("this lap").min_proposal);
+        let highest = promised.into_iter().max().expect("three");
+        if highest > bid {
+            bid = highest + 1;
+            let outbid = Word::new(slot, State { min_proposal: bid, ..State::default() });
+            for word in words {
+                word.store(outbid.0, Ordering::Relaxed);
+            }
+        }
+    };
+    rival(&cluster);
+    cluster.kill(3);
+    let before = cluster.counted(0, Counter::Aborts);
+    let pauses = 50;
+    cluster.run_beside(TIMING.backoff_max.saturating_mul(pauses), rival);
+    let aborts = cluster.counted(0, Counter::Aborts) - before;
+    // Pauses of the same length for ever are half of the limit on average: a hundred of them.
+    assert!((6..pauses).contains(&aborts), "{aborts} attempts");
+    cluster.run(TIMING.backoff_max.saturating_mul(64));
+    assert_eq!(newest(&cluster), slot, "it is decided as soon as the rival is gone");
 }
 
 #[test]

@@ -175,7 +175,7 @@ pub(crate) static KEYS: &[Key] = &[
     key(
         "coordinator.backoff_max",
         span(US, SECOND, |t| &mut t.backoff_max),
-        "Contending leaders pause at random, up to this, so that one of them gets through.",
+        "Contending leaders pause at random, up to this at first, so that one of them gets through.",
     ),
     key(
         "coordinator.resync_after",

@@ -11,6 +11,9 @@ use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Fabric, Group, Instant, ViewId};
 use std::sync::Arc;
 
+/// A contending leader's pause doubles at most so often.
+const BACKOFF_DOUBLINGS_MAX: usize = 5;
+
 impl Coordinator {
     fn should_lead(&self, now: Instant) -> bool {
         match self.standing {
@@ -205,8 +208,7 @@ impl Coordinator {
                 self.config.timing.backoff_max
             }
             _ => {
-                let limit = self.config.timing.backoff_max;
-                let half = obol_fabric::Nanos(limit.0 / 2);
+                let half = obol_fabric::Nanos(self.backoff(reason).0 / 2);
                 obol_fabric::Nanos(half.0 / 2 + self.rng.below(half).0)
             }
         };
@@ -219,6 +221,19 @@ impl Coordinator {
             // Whoever decided meanwhile should be heard before the next attempt.
             self.poll_due = self.poll_due.min(now + pause);
         }
+    }
+
+    /// The longest pause before the next attempt. Two leaders that both attempt more often than one attempt takes stop each
+    /// other for ever, and how long it takes is the fabric's to say: so who is outbid again and again pauses longer.
+    fn backoff(&self, reason: Abort) -> obol_fabric::Nanos {
+        let doublings = match reason {
+            Abort::Mispredicted | Abort::Contended => {
+                let rounds = self.aborts as usize / self.view().acceptors.len().max(1);
+                rounds.saturating_sub(1).min(BACKOFF_DOUBLINGS_MAX)
+            }
+            _ => 0,
+        };
+        self.config.timing.backoff_max.saturating_mul(1 << doublings)
     }
 
     fn begin_clearing<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {

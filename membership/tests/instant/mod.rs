@@ -351,10 +351,15 @@ impl Cluster {
 
     /// Runs until nothing more happens at this instant.
     pub fn settle(&mut self) {
+        self.settle_beside(&mut |_| {});
+    }
+
+    fn settle_beside(&mut self, beside: &mut impl FnMut(&Self)) {
         for _ in 0..100_000 {
             if !self.deliver() {
                 return;
             }
+            beside(self);
         }
         panic!("the cluster does not come to rest");
     }
@@ -396,9 +401,14 @@ impl Cluster {
 
     /// Lets time pass, from deadline to deadline.
     pub fn run(&mut self, span: Nanos) {
+        self.run_beside(span, |_| {});
+    }
+
+    /// As [`Cluster::run`], with somebody beside the cluster who acts behind every event.
+    pub fn run_beside(&mut self, span: Nanos, mut beside: impl FnMut(&Self)) {
         let end = self.now + span;
         for _ in 0..1_000_000 {
-            self.settle();
+            self.settle_beside(&mut beside);
             for node in self.nodes.iter().filter(|n| n.alive && !n.frozen) {
                 let beat =
                     &memory::span(&node.memory, self.config.layout.heartbeat(0), 8).expect("a word")[0];
@@ -422,6 +432,7 @@ impl Cluster {
                 Role::Coordinator(c) => c.tick(now, fabric),
                 Role::Member(m) => m.tick(now, fabric),
             });
+            beside(self);
         }
         panic!("time does not pass: some deadline stays in the past");
     }
