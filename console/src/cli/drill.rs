@@ -1,0 +1,111 @@
+//! The arguments of `obol drill`.
+
+use super::{Json, duration};
+use clap::{Args, Subcommand, ValueEnum};
+use obol_chaos::drills::ssh::Ssh;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Which processes a drill kills on one cue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DrillKind {
+    App,
+    Leader,
+    Cache,
+    #[value(name = "app+leader")]
+    AppLeader,
+    #[value(name = "app+cache")]
+    AppCache,
+    #[value(name = "app+leader+cache")]
+    AppLeaderCache,
+}
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Drill {
+    #[command(subcommand)]
+    pub(crate) command: Option<DrillCommand>,
+    /// Who dies: an app, the leading coordinator, a lease cache, or several at once
+    #[arg(required = true)]
+    pub(crate) kind: Option<DrillKind>,
+    /// Repetitions; a p99 is claimed from 299 on
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: u32,
+    /// Pause between repetitions
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
+    pub(crate) gap: Duration,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Drills from files.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DrillCommand {
+    /// List the drills that ship
+    List(Json),
+    /// Print a drill that ships, as a start for one's own
+    Show {
+        /// Its name
+        drill: String,
+    },
+    /// Print the JSON Schema of drill files
+    Schema,
+    /// Tell what a drill would hit, and what each guard says; touches nothing
+    #[command(after_help = "Exit codes: 0 it may run, 2 a guard or the file refuses it.")]
+    Plan(DrillFile),
+    /// Look whether the steady state of a drill holds
+    #[command(
+        after_help = "Exit codes: 0 it holds, 1 it does not, 2 the file or the cluster can not be had."
+    )]
+    Probes(DrillFile),
+    /// Run a drill: steady state, cue, failover, mend, and again; then the verdict
+    #[command(
+        after_help = "Exit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
+        A helper process strikes on the cue, and mends by itself if this one dies.\n\
+        \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
+    )]
+    Run(DrillRun),
+    /// Mend what a drill left behind when its processes were killed; twice gives the same
+    Recover(Json),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillRun {
+    #[command(flatten)]
+    pub(crate) file: DrillFile,
+    /// Repetitions, in place of the file's
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) count: Option<u32>,
+    /// Say yes to a drill that requires it
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where the drill names files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Let the helper strike on this host, by your own ssh: your configuration, agent and known hosts; it never asks
+    #[arg(long, value_name = "[USER@]HOST")]
+    pub(crate) ssh: Option<Ssh>,
+    /// A configuration for ssh in place of your own
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    pub(crate) ssh_config: Option<PathBuf>,
+    /// The path of obol on that host [default: as here]
+    #[arg(long, value_name = "FILE", requires = "ssh")]
+    pub(crate) ssh_program: Option<PathBuf>,
+    /// table2 only: measure each cell without fences as well, so that failovers wait for leases as in the paper
+    #[arg(long)]
+    pub(crate) no_fence: bool,
+    /// table2 only: the profile of its clusters, a name or a file
+    #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
+    pub(crate) profile: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillFile {
+    /// A drill that ships (`obol drill list`), or a file if it has a '/' or ends in .toml
+    #[arg(value_name = "FILE|NAME")]
+    pub(crate) drill: String,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
