@@ -10,7 +10,7 @@ fn ran(arguments: &[&str]) -> Ran {
 }
 
 /// Every command that operators see, with its options.
-const COMMANDS: [(&[&str], &[&str]); 21] = [
+const COMMANDS: [(&[&str], &[&str]); 24] = [
     (&["up"], &["--coordinators", "--apps", "--profile", "--headless", "--for", "--json", "obol status"]),
     (&["status"], &["--json", "exit code 0 healthy, 1 degraded, 2 unreachable"]),
     (&["events"], &["--last", "--json"]),
@@ -31,6 +31,9 @@ const COMMANDS: [(&[&str], &[&str]); 21] = [
     (&["profile", "list"], &[]),
     (&["profile", "show"], &["<PROFILE>"]),
     (&["profile", "check"], &["<FILE>"]),
+    (&["config", "check"], &["[FILE]"]),
+    (&["config", "print"], &["[FILE]"]),
+    (&["config", "schema"], &[]),
     (&["completions"], &["<SHELL>", "bash", "zsh", "fish"]),
 ];
 

@@ -1,11 +1,13 @@
 //! The command line: one place that knows every command, option, default and help text.
 
+mod config;
 mod drill;
 mod sim;
 
 use crate::tui::Theme;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+pub(crate) use config::ConfigCommand;
 pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillRun};
 pub(crate) use sim::{PapersOptions, Sim};
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +21,7 @@ use std::time::Duration;
     after_help = "`obol up` starts a whole cluster of real processes on this host and shows it live. The other \
     commands work on a cluster that runs; they read its memory without asking its processes.\n\
     \nExit codes: 0 done or healthy, 1 degraded or failed, 2 unreachable or refused.\
-    \nEnvironment: OBOL_CLUSTER and OBOL_ROOT set the defaults of --cluster and --root; NO_COLOR turns colours off."
+    \nEnvironment: OBOL_CLUSTER and OBOL_ROOT set the defaults of --cluster and --root, OBOL_CONFIG that of the console's --config; NO_COLOR turns colours off."
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -188,6 +190,10 @@ pub(crate) enum Command {
     /// Show and check profiles: every constant of a deployment
     #[command(subcommand)]
     Profile(ProfileCommand),
+    /// Check and print how the console is configured: theme, keys, columns
+    #[command(subcommand)]
+    #[command(after_help = config::HELP)]
+    Config(ConfigCommand),
     /// Show this host's RDMA devices, and what is missing to use them
     #[command(subcommand)]
     Fabric(FabricCommand),
@@ -400,8 +406,11 @@ impl ReportFormat {
 }
 
 /// How the console looks.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Look {
+    /// Theme, keys and columns [default: console.toml in ~/.config/obol]; see `obol config`
+    #[arg(long, value_name = "FILE", env = "OBOL_CONFIG", hide_env = true)]
+    pub(crate) config: Option<PathBuf>,
     /// Colours: dark, light, safe (for all kinds of colour vision), 16 or mono [default: by TERM and NO_COLOR]
     #[arg(long, value_name = "NAME", value_parser = theme)]
     pub(crate) theme: Option<Theme>,

@@ -52,9 +52,9 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
     let cluster = cli.place.cluster;
     match &cli.command {
         Command::Up(up) => up::run(&root, cluster, up),
-        Command::Console { look, arm } => tui::run(tui::poll::Place { root, cluster }, *look, *arm),
+        Command::Console { look, arm } => tui::run(tui::poll::Place { root, cluster }, look.clone(), *arm),
         Command::Record { file, time } => tui::record(tui::poll::Place { root, cluster }, file, *time),
-        Command::Replay { file, look } => tui::replay(file, *look),
+        Command::Replay { file, look } => tui::replay(file, look),
         Command::Report(options) => tui::report(&tui::poll::Place { root, cluster }, options),
         Command::Status(how) => status::run(&root, cluster, how.json),
         Command::Events { last, json } => events::run(&root, cluster, *last, *json),
@@ -72,6 +72,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Bench(bench) => bench::run(bench),
         Command::Sim(sim) => sim::run(sim),
         Command::Profile(command) => profile::run(command),
+        Command::Config(command) => tui::config(command),
         Command::Fabric(command) => fabric::run(command),
         Command::Host(command) => host::run(&root, command),
         Command::Deaths(command) => deaths::run(command),

@@ -214,6 +214,10 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         deployment =
             deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), options.coordinators));
     }
+    let console = !options.json && !options.headless && !options.plain && tui::is_possible();
+    // Before anything is started.
+    let config =
+        if console { tui::Config::load(options.look.config.as_deref())? } else { tui::Config::default() };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
@@ -236,7 +240,6 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
                 .to_owned(),
         ));
     }
-    let console = !options.json && !options.headless && !options.plain && tui::is_possible();
     if !options.json && !console {
         output::line(format_args!(
             "obol: cluster {cluster}, profile {profile_name}, coordinators {}, caches {}, apps {}. Ctrl-C ends it",
@@ -252,7 +255,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let shown = if console {
         let place = Place { root: root.to_owned(), cluster };
         Some(Background::start(
-            Console::new(place, options.look, true).record(options.record.clone()).arm(options.arm),
+            Console::new(place, options.look.clone(), config, true)
+                .record(options.record.clone())
+                .arm(options.arm),
             Arc::clone(&stop),
         )?)
     } else {

@@ -4,6 +4,7 @@
 //! what keys do, `theme` how things look. `state` and `view` know no clock, no terminal and no cluster.
 
 mod chaos;
+mod config;
 mod input;
 pub(crate) mod poll;
 mod recording;
@@ -18,6 +19,8 @@ mod view;
 use crate::cli::Look;
 use crate::output::{self, Failure};
 use chaos::Worker;
+pub(crate) use config::Config;
+pub(crate) use config::run as config;
 use crossterm::event::{self, Event as Input};
 use input::Press;
 use obol_chaos::marks::Mark;
@@ -121,6 +124,7 @@ pub(crate) fn is_possible() -> bool {
 pub(crate) struct Console {
     place: Place,
     look: Look,
+    config: Config,
     owner: bool,
     record: Option<PathBuf>,
     arm: bool,
@@ -130,9 +134,9 @@ pub(crate) struct Console {
 
 impl Console {
     /// `owner` says whether quitting ends the cluster.
-    pub(crate) fn new(place: Place, look: Look, owner: bool) -> Self {
+    pub(crate) fn new(place: Place, look: Look, config: Config, owner: bool) -> Self {
         let (tell, told) = mpsc::channel();
-        Self { place, look, owner, record: None, arm: false, told, tell }
+        Self { place, look, config, owner, record: None, arm: false, told, tell }
     }
 
     /// Records from the first sample on.
@@ -149,8 +153,8 @@ impl Console {
 
     /// Shows it until the user quits.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Self { place, look, owner, record, arm, told, tell } = self;
-        let mut model = model(place.cluster, look, owner);
+        let Self { place, look, config, owner, record, arm, told, tell } = self;
+        let mut model = model(place.cluster, &look, &config, owner);
         model.chaos.drills = chaos::choices();
         model.chaos.may_arm = arm;
         let rate = Rate::new(POLL_EVERY);
@@ -187,10 +191,12 @@ impl Listener for Tee {
 }
 
 /// A console that looks as asked.
-fn model(cluster: Name, look: Look, owner: bool) -> Model {
-    let theme = look.theme.unwrap_or_else(Theme::detect);
+fn model(cluster: Name, look: &Look, config: &Config, owner: bool) -> Model {
+    let theme = look.theme.or(config.theme).unwrap_or_else(Theme::detect);
     let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
-    Model { bell: look.bell, ..Model::new(cluster, theme, glyphs, owner) }
+    let mut model = Model { bell: look.bell, ..Model::new(cluster, theme, glyphs, owner) };
+    config.apply(&mut model);
+    model
 }
 
 /// Takes the terminal, and gives it back at the end.
@@ -386,6 +392,7 @@ pub(crate) fn run(place: Place, look: Look, arm: bool) -> Result<ExitCode, Failu
             "the console needs a terminal; `obol status` and `obol events` print without one".to_owned(),
         ));
     }
-    Console::new(place, look, false).arm(arm).run()?;
+    let config = Config::load(look.config.as_deref())?;
+    Console::new(place, look, config, false).arm(arm).run()?;
     Ok(ExitCode::SUCCESS)
 }

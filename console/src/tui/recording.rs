@@ -3,6 +3,7 @@
 
 use crate::cli::Look;
 use crate::output::{self, Failure};
+use crate::tui::Config;
 use crate::tui::poll::live::{Live, POLL_EVERY, Rate};
 use crate::tui::poll::record::{Header, Recorder, Recording, RecordingError};
 use crate::tui::poll::sample::Sample;
@@ -132,14 +133,15 @@ pub(crate) fn record(place: Place, file: &Path, time: Option<Duration>) -> Resul
 }
 
 /// `obol replay`: shows a recording.
-pub(crate) fn replay(file: &Path, look: Look) -> Result<ExitCode, Failure> {
+pub(crate) fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
     let recording = Recording::open(file).map_err(Failure::refused)?;
     let cluster = Name::new(&recording.header.cluster)
         .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
     if !is_possible() {
         return Err(Failure::Refused("a replay needs a terminal".to_owned()));
     }
-    let mut model = model(cluster, look, false);
+    let config = Config::load(look.config.as_deref())?;
+    let mut model = model(cluster, look, &config, false);
     let torn = recording.torn;
     model.replay(recording.samples);
     if torn > 0 {

@@ -1,6 +1,9 @@
 //! Which key does what. One table makes the keys, the help overlay and the palette, so that they can not differ.
 
+mod keymap;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+pub(crate) use keymap::Keymap;
 
 /// What a user can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -92,21 +95,60 @@ impl Press {
         self.code
     }
 
-    /// As the help writes it.
+    /// As the help and configurations write it.
     pub(crate) fn name(self) -> String {
         let name = match self.code {
-            KeyCode::Char(' ') => "Space".to_owned(),
             KeyCode::Char(letter) if self.control => letter.to_ascii_uppercase().to_string(),
-            KeyCode::Char(letter) => letter.to_string(),
-            KeyCode::PageUp => "PgUp".to_owned(),
-            KeyCode::PageDown => "PgDn".to_owned(),
-            KeyCode::BackTab => "S-Tab".to_owned(),
             KeyCode::F(n) => format!("F{n}"),
-            other => format!("{other:?}"),
+            code => match (NAMED.iter().find(|(_, named)| *named == code), code) {
+                (Some((name, _)), _) => (*name).to_owned(),
+                (None, KeyCode::Char(letter)) => letter.to_string(),
+                (None, other) => format!("{other:?}"),
+            },
         };
         if self.control { format!("Ctrl-{name}") } else { name }
     }
+
+    /// The key of this name; none if there is no such key, or a terminal can not tell it from another.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let mut letters = name.chars();
+        if let (Some(letter), None) = (letters.next(), letters.next()) {
+            let printed = !letter.is_control() && !letter.is_whitespace() && !letter.is_ascii_digit();
+            return printed.then_some(Self { code: KeyCode::Char(letter), control: false });
+        }
+        if let Some(letter) = name.strip_prefix("Ctrl-") {
+            let letter: char = letter.parse().ok()?;
+            // They are Tab, Enter and, in some terminals, Backspace.
+            let own = letter.is_ascii_uppercase() && !['H', 'I', 'J', 'M'].contains(&letter);
+            return own.then(|| Self { code: KeyCode::Char(letter.to_ascii_lowercase()), control: true });
+        }
+        let function = name.strip_prefix('F').and_then(|n| n.parse().ok()).filter(|n| (1..=12).contains(n));
+        let named = || NAMED.iter().find(|(known, _)| *known == name).map(|(_, code)| *code);
+        let code = function.map(KeyCode::F).or_else(named)?;
+        // Not F01.
+        Some(Self { code, control: false }).filter(|press| press.name() == name)
+    }
 }
+
+/// Keys that have names of their own.
+pub(crate) const NAMED: [(&str, KeyCode); 16] = [
+    ("Space", KeyCode::Char(' ')),
+    ("Enter", KeyCode::Enter),
+    ("Esc", KeyCode::Esc),
+    ("Tab", KeyCode::Tab),
+    ("S-Tab", KeyCode::BackTab),
+    ("Backspace", KeyCode::Backspace),
+    ("Insert", KeyCode::Insert),
+    ("Delete", KeyCode::Delete),
+    ("Home", KeyCode::Home),
+    ("End", KeyCode::End),
+    ("PgUp", KeyCode::PageUp),
+    ("PgDn", KeyCode::PageDown),
+    ("Up", KeyCode::Up),
+    ("Down", KeyCode::Down),
+    ("Left", KeyCode::Left),
+    ("Right", KeyCode::Right),
+];
 
 /// What groups the help has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +177,7 @@ impl Group {
 }
 
 /// A row of the table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     /// What it does.
     pub(crate) action: Action,
@@ -433,21 +475,6 @@ pub(crate) const BINDINGS: &[Binding] = &[
     },
 ];
 
-/// What a key does where nothing is being typed.
-pub(crate) fn action(press: Press) -> Option<Action> {
-    if let Some(digit) = press.typed().and_then(|letter| letter.to_digit(10)) {
-        let number = u8::try_from(digit).unwrap_or(0);
-        return (number > 0).then_some(Action::Screen(number));
-    }
-    BINDINGS.iter().find(|binding| binding.keys.contains(&press)).map(|binding| binding.action)
-}
-
-/// The first key of an action, as hints write it.
-pub(crate) fn hint(action: Action) -> String {
-    let found = BINDINGS.iter().find(|binding| binding.action == action);
-    found.and_then(|binding| binding.keys.first()).map_or(String::new(), |press| press.name())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -462,15 +489,38 @@ mod tests {
             assert!(!binding.keys.is_empty() && (1..=25).contains(&binding.help.len()), "{}", binding.name);
             for press in binding.keys {
                 assert!(keys.insert(*press), "{} twice", press.name());
-                assert!(press.typed().is_none_or(|letter| !letter.is_ascii_digit()), "digits are screens");
+                assert_eq!(Press::named(&press.name()), Some(*press), "{}", press.name());
             }
         }
     }
 
     #[test]
     fn digits_are_screens() {
-        assert_eq!(action(press!('2')), Some(Action::Screen(2)));
-        assert_eq!(action(press!('0')), None);
-        assert_eq!(hint(Action::Suspend), "Ctrl-Z");
+        let keymap = Keymap::default();
+        assert_eq!(keymap.action(press!('2')), Some(Action::Screen(2)));
+        assert_eq!(keymap.action(press!('0')), None);
+        assert_eq!(keymap.hint(Action::Suspend), "Ctrl-Z");
+        assert_eq!(Press::named("2"), None);
+    }
+
+    #[test]
+    fn hints_name_the_keys_that_are_bound() {
+        let mut keymap = Keymap::default();
+        keymap.bind(Action::Freeze, vec![press!('f')]);
+        keymap.bind(Action::Mark, Vec::new());
+        assert_eq!(keymap.fill("{freeze} goes on  {event-back} {mark}"), "f goes on  { :mark");
+        assert_eq!(keymap.action(press!(' ')), None);
+    }
+
+    #[test]
+    fn keys_that_a_terminal_can_not_tell_apart_have_no_names() {
+        for name in [
+            "", "Ctrl-", "Ctrl-I", "Ctrl-M", "Ctrl-c", "Ctrl-1", "F0", "F01", "F13", "space", "ab", " ", "\t",
+        ] {
+            assert_eq!(Press::named(name), None, "{name}");
+        }
+        for (name, _) in NAMED {
+            assert_eq!(Press::named(name).map(Press::name).as_deref(), Some(name));
+        }
     }
 }

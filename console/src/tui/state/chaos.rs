@@ -2,6 +2,7 @@
 //! anything takes `--arm`, a preview that every guard allows, the cluster's name typed, and then a key; each run is armed
 //! anew.
 
+use crate::tui::input::Keymap;
 use crate::tui::state::table::List;
 use crate::tui::state::{Effect, Mode, Model, Prompt, Screen};
 use obol_fabric::Instant;
@@ -102,11 +103,15 @@ impl Chaos {
     }
 
     /// What can hit the cluster, in a few words for every screen.
-    pub(crate) fn banner(&self) -> Option<String> {
+    pub(crate) fn banner(&self, keymap: &Keymap) -> Option<String> {
         match (&self.running, &self.armed) {
-            (Some((drill, _, false)), _) => Some(format!("DRILL {drill} RUNS  Ctrl-X aborts")),
+            (Some((drill, _, false)), _) => {
+                Some(keymap.fill(&format!("DRILL {drill} RUNS  {{abort-drill}} aborts")))
+            }
             (Some((drill, _, true)), _) => Some(format!("DRILL {drill} is being ended")),
-            (None, Some(drill)) => Some(format!("ARMED {drill}  Ctrl-R runs it  A disarms")),
+            (None, Some(drill)) => {
+                Some(keymap.fill(&format!("ARMED {drill}  {{run-drill}} runs it  {{arm}} disarms")))
+            }
             (None, None) => None,
         }
     }
@@ -114,7 +119,7 @@ impl Chaos {
 
 impl Model {
     fn refuse(&mut self, why: &str) -> bool {
-        self.note = Some(why.to_owned());
+        self.note = Some(self.keymap.fill(why));
         true
     }
 
@@ -151,7 +156,7 @@ impl Model {
             }
             _ => {
                 effects.push(Effect::Preview(name));
-                self.refuse("this is what it would hit; A once more arms it")
+                self.refuse("this is what it would hit; {arm} once more arms it")
             }
         }
     }
@@ -169,10 +174,10 @@ impl Model {
     /// Runs what is armed.
     pub(super) fn run_armed(&mut self, effects: &mut Vec<Effect>) -> bool {
         if self.chaos.running.is_some() {
-            return self.refuse("a drill runs already; Ctrl-X aborts it");
+            return self.refuse("a drill runs already; {abort-drill} aborts it");
         }
         let Some(drill) = self.chaos.armed.take() else {
-            return self.refuse("nothing is armed: A on screen 6 arms a drill");
+            return self.refuse("nothing is armed: {arm} on screen 6 arms a drill");
         };
         self.chaos.running = Some((drill.clone(), self.now, false));
         effects.push(Effect::RunDrill(drill));

@@ -1,10 +1,10 @@
 //! What each action does to the console.
 
-use crate::tui::input::{self, Action, BINDINGS, Press};
+use crate::tui::input::{Action, BINDINGS, Press};
 use crate::tui::poll::sample::{Life, ProcessRow};
 use crate::tui::state::data::Status;
 use crate::tui::state::filter::Filter;
-use crate::tui::state::table::{List, Move};
+use crate::tui::state::table::Move;
 use crate::tui::state::{Effect, Frozen, Mode, Model, Prompt, Screen};
 use crate::tui::view;
 use crossterm::event::KeyCode;
@@ -22,7 +22,7 @@ impl Model {
     pub(super) fn press(&mut self, press: Press, effects: &mut Vec<Effect>) -> bool {
         match self.mode {
             Mode::Typing { .. } => self.type_key(press, effects),
-            Mode::Help => match input::action(press) {
+            Mode::Help => match self.keymap.action(press) {
                 Some(action @ (Action::Quit | Action::QuitKeep | Action::Suspend | Action::Redraw)) => {
                     self.mode = Mode::Normal;
                     // Closing the help is what `q` means here.
@@ -42,7 +42,7 @@ impl Model {
             }
             Mode::Normal => {
                 let said = self.note.take().is_some();
-                input::action(press).is_some_and(|action| self.act(action, effects)) || said
+                self.keymap.action(press).is_some_and(|action| self.act(action, effects)) || said
             }
         }
     }
@@ -98,7 +98,8 @@ impl Model {
             Screen::Members => self.members.filter = filter,
             Screen::Leases => self.leases.filter = filter,
             Screen::Failovers => self.failovers.filter = filter,
-            Screen::Coordinators | Screen::Detectors => self.counters.filter = filter,
+            Screen::Coordinators => self.coordinators.filter = filter,
+            Screen::Detectors => self.detectors.filter = filter,
             Screen::Chaos | Screen::Latency => {}
             Screen::Events => self.events.filter = filter,
         }
@@ -110,7 +111,8 @@ impl Model {
             Screen::Members => &self.members.filter,
             Screen::Leases => &self.leases.filter,
             Screen::Failovers => &self.failovers.filter,
-            Screen::Coordinators | Screen::Detectors => &self.counters.filter,
+            Screen::Coordinators => &self.coordinators.filter,
+            Screen::Detectors => &self.detectors.filter,
             Screen::Chaos => &self.chaos.list.filter,
             Screen::Latency => &self.latency.filter,
             Screen::Events => &self.events.filter,
@@ -133,7 +135,8 @@ impl Model {
             None => {
                 let known: Vec<&str> =
                     all.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains(text)).collect();
-                let names = if known.is_empty() { "? lists them".to_owned() } else { known.join(", ") };
+                let names =
+                    if known.is_empty() { self.keymap.fill("{help} lists them") } else { known.join(", ") };
                 self.note = Some(format!("no command {text:?}: {names}"));
             }
         }
@@ -171,8 +174,12 @@ impl Model {
                     self.leases.reverse ^= true;
                     true
                 }
-                Screen::Coordinators | Screen::Detectors => {
-                    self.counters.reverse ^= true;
+                Screen::Coordinators => {
+                    self.coordinators.reverse ^= true;
+                    true
+                }
+                Screen::Detectors => {
+                    self.detectors.reverse ^= true;
                     true
                 }
                 Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => false,
@@ -271,7 +278,11 @@ impl Model {
             Screen::Coordinators | Screen::Detectors => {
                 let rows = view::counters::rows(self, self.screen);
                 let shown: Vec<Name> = rows.iter().map(|row| row.name).collect();
-                self.counters.go(to, &shown)
+                let list = match self.screen {
+                    Screen::Coordinators => &mut self.coordinators,
+                    _ => &mut self.detectors,
+                };
+                list.go(to, &shown)
             }
             Screen::Failovers => {
                 let shown: Vec<ViewId> = view::failovers::rows(self).iter().map(|f| f.view).collect();
@@ -327,7 +338,8 @@ impl Model {
     fn open(&mut self) -> bool {
         if self.screen == Screen::Failovers {
             self.screen = Screen::Events;
-            self.events = List::default();
+            self.events.filter = Filter::default();
+            self.events.selected = None;
             let views = view::failovers::rows(self);
             let selected = views.iter().find(|f| Some(f.view) == self.failovers.selected).or(views.last());
             if let Some(first) = selected.and_then(|failover| failover.moments.first()) {
@@ -361,9 +373,10 @@ impl Model {
         match self.screen {
             Screen::Members => self.members.sort_next(view::members::COLUMNS.len()),
             Screen::Leases => self.leases.sort_next(view::leases::COLUMNS.len()),
-            Screen::Coordinators | Screen::Detectors => {
-                self.counters.sort_next(view::counters::columns(self.screen).len());
+            Screen::Coordinators => {
+                self.coordinators.sort_next(view::counters::columns(self.screen).len());
             }
+            Screen::Detectors => self.detectors.sort_next(view::counters::columns(self.screen).len()),
             Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => return false,
         }
         true
@@ -419,10 +432,10 @@ impl Model {
                 let live = if self.replay.is_some() {
                     "the recording ends here"
                 } else {
-                    "this is the newest; Space goes on"
+                    "this is the newest; {freeze} goes on"
                 };
                 let what = if end { live } else { "nothing earlier is kept" };
-                self.note = Some(what.to_owned());
+                self.note = Some(self.keymap.fill(what));
             }
         }
         true

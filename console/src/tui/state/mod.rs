@@ -12,7 +12,7 @@ pub(crate) mod store;
 pub(crate) mod table;
 pub(crate) mod windows;
 
-use crate::tui::input::Press;
+use crate::tui::input::{Keymap, Press};
 use crate::tui::poll::News;
 use crate::tui::theme::{Glyphs, Theme};
 use chaos::{Chaos, ChaosNews};
@@ -161,6 +161,7 @@ pub(crate) struct Frozen {
 pub(crate) struct Model {
     pub(crate) cluster: Name,
     pub(crate) theme: Theme,
+    pub(crate) keymap: Arc<Keymap>,
     pub(crate) glyphs: Glyphs,
     pub(crate) size: (u16, u16),
     pub(crate) screen: Screen,
@@ -188,8 +189,8 @@ pub(crate) struct Model {
     pub(crate) latency: List<&'static str>,
     /// Selected by process and stamp.
     pub(crate) events: List<(Name, u64)>,
-    /// The lists of counters.
-    pub(crate) counters: List<Name>,
+    pub(crate) coordinators: List<Name>,
+    pub(crate) detectors: List<Name>,
     /// Selected by the view without the dead.
     pub(crate) failovers: List<ViewId>,
     /// The failover that others are compared with.
@@ -207,6 +208,7 @@ impl Model {
         Self {
             cluster,
             theme,
+            keymap: Arc::default(),
             glyphs,
             size: (0, 0),
             screen: Screen::Members,
@@ -225,12 +227,21 @@ impl Model {
             chaos: Chaos::default(),
             latency: List::default(),
             events: List::default(),
-            counters: List::default(),
+            coordinators: List::default(),
+            detectors: List::default(),
             failovers: List::default(),
             marked: None,
             zoom: 0,
             pan: 0,
             note: None,
+        }
+    }
+
+    /// The list of a screen of counters.
+    pub(crate) const fn counters(&self, screen: Screen) -> &List<Name> {
+        match screen {
+            Screen::Coordinators => &self.coordinators,
+            _ => &self.detectors,
         }
     }
 

@@ -39,11 +39,13 @@ pub(crate) struct List<Id> {
     pub(crate) reverse: bool,
     /// What is shown.
     pub(crate) filter: Filter,
+    /// The columns that are shown, and their order; none is all of them.
+    pub(crate) columns: Option<Vec<usize>>,
 }
 
 impl<Id> Default for List<Id> {
     fn default() -> Self {
-        Self { selected: None, sort: None, reverse: false, filter: Filter::default() }
+        Self { selected: None, sort: None, reverse: false, filter: Filter::default(), columns: None }
     }
 }
 
@@ -73,13 +75,17 @@ impl<Id: Clone + PartialEq> List<Id> {
         before != self.selected
     }
 
-    /// Sorts by the next of so many columns, and at the end by none.
+    /// Which of so many columns are shown, in their order.
+    pub(crate) fn shown(&self, columns: usize) -> Vec<usize> {
+        self.columns.clone().unwrap_or_else(|| (0..columns).collect())
+    }
+
+    /// Sorts by the next of the columns that are shown, and at the end by none.
     pub(crate) fn sort_next(&mut self, columns: usize) {
-        self.sort = match self.sort {
-            None => (columns > 0).then_some(0),
-            Some(at) if at + 1 < columns => Some(at + 1),
-            Some(_) => None,
-        };
+        let shown = self.shown(columns);
+        let next =
+            self.sort.map(|sort| shown.iter().position(|at| *at == sort).map_or(shown.len(), |at| at + 1));
+        self.sort = shown.get(next.unwrap_or(0)).copied();
     }
 
     /// Puts rows into their order, by the key of the sort column; rows that are equal keep theirs.
@@ -138,6 +144,13 @@ mod tests {
             sorts.push(list.sort);
         }
         assert_eq!(sorts, [Some(0), Some(1), None, Some(0)]);
+        list.columns = Some(vec![3, 1]);
+        list.sort = None;
+        let mut next = || {
+            list.sort_next(4);
+            list.sort
+        };
+        assert_eq!([next(), next(), next(), next()], [Some(3), Some(1), None, Some(3)], "as shown");
     }
 
     #[test]

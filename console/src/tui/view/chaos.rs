@@ -86,7 +86,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let state = match (&chaos.running, &chaos.armed, chaos.may_arm) {
         (Some(_), ..) => Cell::new("a drill runs", Role::Armed),
         (_, Some(_), _) => Cell::new("ARMED", Role::Armed),
-        (.., true) => Cell::new("A arms the selected one", Role::Warn),
+        (.., true) => Cell::new(model.keymap.fill("{arm} arms the selected one"), Role::Warn),
         (.., false) => Cell::new("read-only: `obol console --arm`", Role::Dim),
     };
     let inside = if list.height < 4 {
@@ -96,6 +96,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     };
     let grid = Grid {
         columns: &COLUMNS,
+        order: (0..COLUMNS.len()).collect(),
         sort: None,
         rows: names.len(),
         place: chaos.list.place(&names),

@@ -82,7 +82,7 @@ pub(crate) fn columns(screen: Screen) -> Vec<Column> {
 pub(crate) fn rows(model: &Model, screen: Screen) -> Vec<&ProcessRow> {
     let data = model.data();
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
-    let filter = &model.counters.filter;
+    let filter = &model.counters(screen).filter;
     let kept = |row: &&ProcessRow| {
         (screen != Screen::Coordinators || row.kind == Kind::Coordinator)
             && (filter.is_empty()
@@ -93,7 +93,7 @@ pub(crate) fn rows(model: &Model, screen: Screen) -> Vec<&ProcessRow> {
                 ]))
     };
     let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
-    model.counters.arrange(&mut rows, |column, row| match column {
+    model.counters(screen).arrange(&mut rows, |column, row| match column {
         0 => Key::Text(row.name.to_string()),
         1 => Key::Number(f64::from(data.status(row) as u8)),
         2 => Key::Text(role_of(row, data).to_owned()),
@@ -139,12 +139,13 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let screen = model.screen;
     let data = model.data();
     let rows = rows(model, screen);
-    let list = &model.counters;
+    let list = model.counters(screen);
     let names: Vec<_> = rows.iter().map(|row| row.name).collect();
     let columns = columns(screen);
     let (above, below) = split(model, area);
     let grid = Grid {
         columns: &columns,
+        order: list.shown(columns.len()),
         sort: list.sort.filter(|at| *at < columns.len()).map(|column| (column, list.reverse)),
         rows: rows.len(),
         place: list.place(&names),
@@ -169,9 +170,9 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let why = if list.filter.is_empty() {
             "nothing has been read yet"
         } else {
-            "the filter keeps none; Esc clears it"
+            "the filter keeps none; {back} clears it"
         };
-        canvas.put(inside, inside.x + 2, inside.y, why, Role::Dim);
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
     } else {
         grid.draw(canvas, inside, |row| cells(rows[row], data, screen));
     }

@@ -18,7 +18,7 @@ use obol_fabric::Incarnation;
 use obol_fabric::recorder::Kind as Event;
 use ratatui::layout::Rect;
 
-const COLUMNS: [Column; 6] = [
+pub(crate) const COLUMNS: [Column; 6] = [
     Column { head: "TIME", least: 16, right: false, fold: 2 },
     Column { head: "AFTER", least: 8, right: true, fold: 5 },
     Column { head: "PROCESS", least: 8, right: false, fold: 0 },
@@ -108,7 +108,15 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let ids: Vec<_> = rows.iter().map(|event| (event.process, event.at.0)).collect();
     let marked = list.selected.as_ref().is_some_and(|id| ids.contains(id));
     let place = if marked { list.place(&ids) } else { rows.len().saturating_sub(1) };
-    let grid = Grid { columns: &COLUMNS, sort: None, rows: rows.len(), place, marked, tail: true };
+    let grid = Grid {
+        columns: &COLUMNS,
+        order: list.shown(COLUMNS.len()),
+        sort: None,
+        rows: rows.len(),
+        place,
+        marked,
+        tail: true,
+    };
     let inside = if area.height < 4 {
         area
     } else {
@@ -128,9 +136,9 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let why = if list.filter.is_empty() {
             "no event has been read yet"
         } else {
-            "the filter keeps no event; Esc clears it"
+            "the filter keeps no event; {back} clears it"
         };
-        canvas.put(inside, inside.x + 2, inside.y, why, Role::Dim);
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
         return;
     }
     grid.draw(canvas, inside, |row| cells(&rows, row, data));

@@ -27,7 +27,7 @@ use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Instant, Nanos};
 use ratatui::layout::Rect;
 
-const COLUMNS: [Column; 7] = [
+pub(crate) const COLUMNS: [Column; 7] = [
     Column { head: "TIME", least: 16, right: false, fold: 3 },
     Column { head: "VIEW", least: 4, right: true, fold: 0 },
     Column { head: "DEAD", least: 12, right: false, fold: 0 },
@@ -114,7 +114,15 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let views: Vec<_> = rows.iter().map(|failover| failover.view).collect();
     let marked = list.selected.as_ref().is_some_and(|view| views.contains(view));
     let place = if marked { list.place(&views) } else { rows.len().saturating_sub(1) };
-    let grid = Grid { columns: &COLUMNS, sort: None, rows: rows.len(), place, marked, tail: true };
+    let grid = Grid {
+        columns: &COLUMNS,
+        order: list.shown(COLUMNS.len()),
+        sort: None,
+        rows: rows.len(),
+        place,
+        marked,
+        tail: true,
+    };
     let (above, below) = split(model, area);
     let (phases, total) = failovers::medians(&rows);
     let inside = if above.height < 4 {
@@ -138,9 +146,9 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let why = if list.filter.is_empty() {
             "no failover in the events that were read; `obol kill app-1` makes one"
         } else {
-            "the filter keeps no failover; Esc clears it"
+            "the filter keeps no failover; {back} clears it"
         };
-        canvas.put(inside, inside.x + 2, inside.y, why, Role::Dim);
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
         return;
     }
     grid.draw(canvas, inside, |row| cells(&rows[row], data));

@@ -27,6 +27,8 @@ const MARK: u16 = 2;
 /// A list as it is drawn.
 pub(crate) struct Grid<'a> {
     pub(crate) columns: &'a [Column],
+    /// Those of them that are shown, in their order.
+    pub(crate) order: Vec<usize>,
     /// The column that it is sorted by, and whether the other way round.
     pub(crate) sort: Option<(usize, bool)>,
     /// How many rows there are.
@@ -97,7 +99,8 @@ impl Grid<'_> {
             let cells = rows.iter().filter_map(|row| Some(row.get(at)?.width())).max().unwrap_or(0);
             head.max(column.least).max(cells)
         };
-        let mut fits: Vec<(usize, u16)> = (0..self.columns.len()).map(|at| (at, wide(at))).collect();
+        let known = self.order.iter().copied().filter(|at| *at < self.columns.len());
+        let mut fits: Vec<(usize, u16)> = known.map(|at| (at, wide(at))).collect();
         let total = |fits: &[(usize, u16)]| MARK + fits.iter().map(|(_, wide)| wide + GAP).sum::<u16>();
         while fits.len() > 1 && total(&fits) > room + GAP {
             let last = (0..fits.len()).rev().max_by_key(|at| self.columns[fits[*at].0].fold);

@@ -1,6 +1,6 @@
 //! The help: every key, in two columns of groups if there is room, over the middle of the screen.
 
-use crate::tui::input::{BINDINGS, Group};
+use crate::tui::input::{Group, Keymap};
 use crate::tui::state::Screen;
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell};
@@ -28,7 +28,7 @@ enum Room {
     Keys,
 }
 
-fn lines(room: Room) -> Vec<Line> {
+fn lines(keymap: &Keymap, room: Room) -> Vec<Line> {
     let gaps = room == Room::Gaps;
     let mut all = Vec::new();
     for group in Group::ALL {
@@ -45,8 +45,8 @@ fn lines(room: Room) -> Vec<Line> {
             let names = Screen::ALL.map(|s| Line::Key(s.number().to_string(), s.name().to_lowercase()));
             all.extend(names);
         }
-        for binding in BINDINGS.iter().filter(|binding| binding.group == group) {
-            let keys: Vec<String> = binding.keys.iter().map(|press| press.name()).collect();
+        for (binding, keys) in keymap.iter().filter(|(binding, _)| binding.group == group) {
+            let keys: Vec<String> = keys.iter().map(|press| press.name()).collect();
             all.push(Line::Key(keys.join(" "), binding.help.to_owned()));
         }
     }
@@ -75,12 +75,12 @@ fn paired(lines: Vec<Line>, room: usize) -> Vec<Line> {
 }
 
 /// Draws the help over an area.
-pub(crate) fn draw(canvas: &mut Canvas<'_>, area: Rect) {
+pub(crate) fn draw(keymap: &Keymap, canvas: &mut Canvas<'_>, area: Rect) {
     let two = area.width >= 2 * GROUP_WIDE + 4;
-    let all = [Room::Gaps, Room::Titles].map(lines);
+    let all = [Room::Gaps, Room::Titles].map(|room| lines(keymap, room));
     let room = usize::from(area.height.saturating_sub(2)) * if two { 2 } else { 1 };
     let fits = all.into_iter().find(|lines| lines.len() <= room);
-    let lines = fits.unwrap_or_else(|| paired(lines(Room::Keys), room));
+    let lines = fits.unwrap_or_else(|| paired(lines(keymap, Room::Keys), room));
     let wide = if two { 2 * GROUP_WIDE + 4 } else { GROUP_WIDE + 4 };
     let rows = if two { lines.len().div_ceil(2) } else { lines.len() };
     let width = wide.min(area.width);

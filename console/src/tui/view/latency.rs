@@ -31,7 +31,7 @@ const fn column(head: &'static str, least: u16, right: bool, fold: u8) -> Column
     Column { head, least, right, fold }
 }
 
-const COLUMNS: [Column; 10] = [
+pub(crate) const COLUMNS: [Column; 10] = [
     column("WHAT", 9, false, 0),
     column("p50", 6, true, 2),
     column("p90", 6, true, 5),
@@ -146,6 +146,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     };
     let grid = Grid {
         columns: &COLUMNS,
+        order: list.shown(COLUMNS.len()),
         sort: None,
         rows: rows.len(),
         place,
@@ -155,7 +156,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     grid.draw(canvas, inside, |row| cells(&rows[row]));
     let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
     let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };
-    let note = if what.small_is_bad { "small is bad" } else { "j/k another" };
+    let note = model.keymap.fill(if what.small_is_bad { "small is bad" } else { "{down}/{up} another" });
     let sides = if what.before.is_empty() { "" } else { ": before and after" };
     let title = Cell::new(format!("{}{sides}", what.name), Role::Title);
     let inside = canvas.frame(below, &[title], &[Cell::new(note, Role::Dim)]);

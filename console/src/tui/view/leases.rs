@@ -156,6 +156,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let (above, below) = split(model, area);
     let grid = Grid {
         columns: &COLUMNS,
+        order: list.shown(COLUMNS.len()),
         sort: list.sort.map(|column| (column, list.reverse)),
         rows: rows.len(),
         place: list.place(&names),
@@ -179,9 +180,9 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let why = if list.filter.is_empty() {
             "nobody renews a lease yet"
         } else {
-            "the filter keeps nobody; Esc clears it"
+            "the filter keeps nobody; {back} clears it"
         };
-        canvas.put(inside, inside.x + 2, inside.y, why, Role::Dim);
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
     } else {
         let all: Vec<Vec<Cell>> = {
             let shown = grid.shown(usize::from(inside.height.saturating_sub(1)).max(1));

@@ -225,15 +225,16 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             (None, _) if model.replay.is_some() => "there is no sample in this recording",
             (None, _) => "nothing has been read yet",
             (Some(_), true) => "no process has come up yet",
-            (Some(_), false) => "the filter keeps no member; Esc clears it",
+            (Some(_), false) => "the filter keeps no member; {back} clears it",
         };
-        canvas.put(inside, inside.x + 2, inside.y, why, Role::Dim);
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
         return;
     }
     let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let glyphs = canvas.glyphs;
     let grid = Grid {
         columns: &COLUMNS,
+        order: list.shown(COLUMNS.len()),
         sort: list.sort.map(|column| (column, list.reverse)),
         rows: rows.len(),
         place,

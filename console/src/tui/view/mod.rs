@@ -18,7 +18,7 @@ pub(crate) mod chaos;
 pub(crate) mod counters;
 pub(crate) mod events;
 pub(crate) mod failovers;
-mod grid;
+pub(crate) mod grid;
 mod help;
 pub(crate) mod latency;
 pub(crate) mod leases;
@@ -26,7 +26,7 @@ pub(crate) mod members;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::tui::input::{Action, hint};
+use crate::tui::input::Action;
 use crate::tui::state::{Mode, Model, Prompt, Screen};
 use crate::tui::theme::Role;
 use canvas::{Canvas, Cell, age, clock, count, width};
@@ -132,7 +132,7 @@ pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
     }
     footer(model, &mut canvas, areas.footer);
     if model.mode == Mode::Help {
-        help::draw(&mut canvas, areas.tabs.union(areas.body));
+        help::draw(&model.keymap, &mut canvas, areas.tabs.union(areas.body));
     }
 }
 
@@ -219,15 +219,15 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 
 fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let hints = [
-        Cell::new(hint(Action::Help), Role::Key),
+        Cell::new(model.keymap.hint(Action::Help), Role::Key),
         Cell::new(" help  ", Role::Dim),
-        Cell::new(hint(Action::Quit), Role::Key),
+        Cell::new(model.keymap.hint(Action::Quit), Role::Key),
         Cell::new(" quit", Role::Dim),
     ];
     let hints_wide: u16 = hints.iter().map(Cell::width).sum();
     let names: u16 = Screen::ALL.iter().map(|screen| width(screen.name()) + 4).sum();
     // Without room for all names, only the shown screen has its own.
-    let banner = model.chaos.banner().map(|banner| format!(" {banner} "));
+    let banner = model.chaos.banner(&model.keymap).map(|banner| format!(" {banner} "));
     let beside = banner.as_deref().map_or(hints_wide, width);
     let short = names + beside + 2 > area.width;
     let mut x = area.x + 1;
@@ -262,6 +262,22 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
 }
 
+/// The columns of a screen's list; none if they are not the user's to choose.
+pub(crate) fn columns(screen: Screen) -> Vec<grid::Column> {
+    match screen {
+        Screen::Members => members::COLUMNS.to_vec(),
+        Screen::Leases => leases::COLUMNS.to_vec(),
+        Screen::Failovers => failovers::COLUMNS.to_vec(),
+        Screen::Coordinators | Screen::Detectors => counters::columns(screen),
+        Screen::Chaos => Vec::new(),
+        Screen::Latency => latency::COLUMNS.to_vec(),
+        Screen::Events => events::COLUMNS.to_vec(),
+    }
+}
+
+/// The keys of a recording that plays.
+const PLAY_KEYS: &str = "{freeze} plays, stops   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change";
+
 fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let line = |canvas: &mut Canvas<'_>, text: &str, role| canvas.put(area, area.x + 1, area.y, text, role);
     match &model.mode {
@@ -290,36 +306,32 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                     let first = model.store.iter().next().map_or(frozen.at, |first| first.at);
                     let all = model.live.sample.as_ref().map_or(frozen.at, |last| last.at).since(first);
                     let (sign, place) = (if replay.plays() { "playing" } else { "stopped" }, frozen.at.since(first));
-                    return format!(
-                        "{sign} {} at {} of {}   Space plays, stops   < > speed   [ ] step   {{ }} view change",
-                        replay.name(),
-                        age(place),
-                        age(all)
-                    );
+                    let keys = model.keymap.fill(PLAY_KEYS);
+                    return format!("{sign} {} at {} of {}   {keys}", replay.name(), age(place), age(all));
                 }
                 let behind = model.live.sample.as_ref().map_or(0, |s| s.at.since(frozen.at).0);
-                format!(
-                    "Space goes on live   [ ] step   {{ }} view change   {} behind",
-                    age(obol_fabric::Nanos(behind))
-                )
+                let keys = model.keymap.fill("{freeze} goes on live   {step-back} {step-forward} step   {event-back} {event-forward} view change");
+                format!("{keys}   {} behind", age(obol_fabric::Nanos(behind)))
             });
             let keys = match model.screen {
                 Screen::Members => {
-                    "j/k select   Enter its events   s sort   / filter   w needs somebody   Space freeze"
+                    "{down}/{up} select   {open} its events   {sort} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
                 }
                 Screen::Failovers => {
-                    "j/k select   Enter its events   +/- zoom   h/l pan   m mark, to compare   / filter"
+                    "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {mark} mark, to compare   {filter} filter"
                 }
                 Screen::Leases | Screen::Coordinators | Screen::Detectors => {
-                    "j/k select   s sort   S other way   / filter   Space freeze"
+                    "{down}/{up} select   {sort} sort   {reverse} other way   {filter} filter   {freeze} freeze"
                 }
                 Screen::Chaos => {
-                    "j/k select   Enter what it would hit   A arm, or disarm   Ctrl-R run   Ctrl-X abort"
+                    "{down}/{up} select   {open} what it would hit   {arm} arm, or disarm   {run-drill} run   {abort-drill} abort"
                 }
-                Screen::Latency => "j/k select   Space freeze   [ ] step",
-                Screen::Events => "j/k select   / filter   Esc back   Space freeze   [ ] step",
+                Screen::Latency => "{down}/{up} select   {freeze} freeze   {step-back} {step-forward} step",
+                Screen::Events => {
+                    "{down}/{up} select   {filter} filter   {back} back   {freeze} freeze   {step-back} {step-forward} step"
+                }
             };
-            let x = line(canvas, frozen.as_deref().unwrap_or(keys), Role::Dim);
+            let x = line(canvas, &frozen.unwrap_or_else(|| model.keymap.fill(keys)), Role::Dim);
             if let Some(sample) = &model.data().sample {
                 let cost = sample.cost;
                 let text = format!(

@@ -1,0 +1,132 @@
+//! How a console looks and which keys it has, by a file of the user's: theme, keys, and each screen's columns and order.
+//!
+//! What a file can say follows from the tables that the console itself is made of (`input::BINDINGS`, the screens'
+//! columns), so that none of them can be configured under another name than it is shown.
+
+mod read;
+mod schema;
+mod write;
+
+use crate::output::{self, Failure};
+use crate::tui::input::Keymap;
+use crate::tui::state::table::List;
+use crate::tui::state::{Model, Screen};
+use crate::tui::theme::Theme;
+use crate::tui::view;
+use crate::{cli::ConfigCommand, tui::view::grid::Column};
+use obol_profiles::document;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// The value that leaves the theme to the terminal, and the order to the screen.
+const AUTO: &str = "auto";
+/// What a file of this kind is called in errors.
+const KIND: &str = "configuration of the console";
+
+/// How a screen's list is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Shown {
+    /// Its columns in their order; none is all of them.
+    columns: Option<Vec<usize>>,
+    /// The column that it is sorted by.
+    sort: Option<usize>,
+    /// The other way round.
+    reverse: bool,
+}
+
+/// A configuration; the default is the console as it is without one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// None is what the terminal can show.
+    pub(super) theme: Option<Theme>,
+    keymap: Keymap,
+    shown: Vec<(Screen, Shown)>,
+}
+
+impl Config {
+    /// The file that was asked for, or the user's own if there is one.
+    pub(crate) fn load(asked: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = asked.map(Path::to_owned).or_else(|| own().filter(|path| path.exists())) else {
+            return Ok(Self::default());
+        };
+        let origin = path.display().to_string();
+        let text = document::text(&origin, KIND).map_err(|why| {
+            Failure::Refused(format!("{origin}: {why}; `obol config print` prints one to start from"))
+        })?;
+        read::read(&text, &origin).map_err(Failure::refused)
+    }
+
+    /// Gives a console its keys and lists.
+    pub(super) fn apply(&self, model: &mut Model) {
+        fn show<Id>(list: &mut List<Id>, shown: &Shown) {
+            list.columns.clone_from(&shown.columns);
+            list.sort = shown.sort;
+            list.reverse = shown.reverse;
+        }
+        model.keymap = Arc::new(self.keymap.clone());
+        for (screen, shown) in &self.shown {
+            match screen {
+                Screen::Members => show(&mut model.members, shown),
+                Screen::Leases => show(&mut model.leases, shown),
+                Screen::Failovers => show(&mut model.failovers, shown),
+                Screen::Coordinators => show(&mut model.coordinators, shown),
+                Screen::Detectors => show(&mut model.detectors, shown),
+                Screen::Chaos => {}
+                Screen::Latency => show(&mut model.latency, shown),
+                Screen::Events => show(&mut model.events, shown),
+            }
+        }
+    }
+
+    fn of(&self, screen: Screen) -> Shown {
+        self.shown
+            .iter()
+            .find(|(of, _)| *of == screen)
+            .map_or_else(Shown::default, |(_, shown)| shown.clone())
+    }
+}
+
+/// `$XDG_CONFIG_HOME/obol/console.toml`. (XDG Base Directory Specification: an empty or relative one does not count.)
+fn own() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(folder.join("obol/console.toml"))
+}
+
+/// The screens that have columns, each with the name of its table.
+fn screens() -> impl Iterator<Item = (Screen, String, Vec<Column>)> {
+    let all =
+        Screen::ALL.into_iter().map(|screen| (screen, screen.name().to_lowercase(), view::columns(screen)));
+    all.filter(|(.., columns)| !columns.is_empty())
+}
+
+/// Whether the rows of a screen can be sorted; those of the others are in the order of time.
+const fn sorts(screen: Screen) -> bool {
+    matches!(screen, Screen::Members | Screen::Leases | Screen::Coordinators | Screen::Detectors)
+}
+
+/// `obol config`.
+pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode, Failure> {
+    match command {
+        ConfigCommand::Check { file } => {
+            Config::load(file.as_deref())?;
+            let path = file.clone().or_else(own);
+            let text = match path {
+                Some(path) if path.exists() => format!("{} is a good {KIND}", path.display()),
+                Some(path) => format!("there is no {}, so the console is as it comes", path.display()),
+                None => "neither XDG_CONFIG_HOME nor HOME is set, so the console is as it comes".to_owned(),
+            };
+            output::line(text)?;
+        }
+        ConfigCommand::Print { file } => {
+            output::bytes(write::text(&Config::load(file.as_deref())?).as_bytes())?;
+        }
+        ConfigCommand::Schema => output::line(format_args!("{:#}", schema::schema()))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests;
