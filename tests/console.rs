@@ -1,6 +1,6 @@
 //! The console in a real terminal: what an operator sees, which keys work, and that the terminal is given back.
 
-use crate::support::{HANG, Root, freeze, signal, until, until_or};
+use crate::support::{HANG, Ran, Root, freeze, signal, until, until_or};
 use std::io::{Read, Write};
 use std::num::NonZeroU16;
 use std::path::PathBuf;
@@ -35,6 +35,9 @@ impl Pty {
             .args(["-q", "-e", "-f", "-c", &script, "/dev/null"])
             .env("TERM", "xterm-256color")
             .env("LC_ALL", "C.UTF-8")
+            // Not the configuration of whoever runs the tests.
+            .env("XDG_CONFIG_HOME", &folder)
+            .env_remove("OBOL_CONFIG")
             .env_remove("NO_COLOR")
             .current_dir(&folder)
             .stdin(Stdio::piped())
@@ -61,6 +64,24 @@ impl Pty {
 
     fn screen(&self) -> String {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).screen().contents()
+    }
+
+    /// Gives the terminal of a process another size.
+    fn resize(&self, pid: i64, columns: NonZeroU16, rows: NonZeroU16) {
+        self.shown.lock().unwrap_or_else(PoisonError::into_inner).screen_mut().set_size(rows, columns);
+        let terminal = std::fs::read_link(format!("/proc/{pid}/fd/1")).expect("its terminal");
+        let stty = Command::new("stty")
+            .arg("-F")
+            .arg(terminal)
+            .args(["cols", &columns.to_string(), "rows", &rows.to_string()])
+            .status();
+        assert!(stty.expect("stty is installed").success());
+    }
+
+    /// Waits until the screen has a frame of this width.
+    fn until_wide(&self, columns: NonZeroU16) {
+        let wide = |line: &str| line.ends_with('┐') && line.chars().count() == usize::from(columns.get());
+        self.until(&format!("a frame of {columns} columns"), |screen| screen.lines().any(wide));
     }
 
     /// Whether the console has the terminal.
@@ -161,6 +182,78 @@ fn signals_give_the_terminal_back() {
     console.until_line(&["OBOL", "healthy"]);
     signal("TERM", &[process]);
     console.ends();
+}
+
+#[test]
+fn ctrl_z_gives_the_terminal_back_until_the_shell_goes_on_with_it() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let mut console = Pty::new(&root, "console");
+    console.until_line(&["OBOL", "healthy"]);
+    let process = pid(&root, " console ");
+    console.press("\x1a");
+    until("the terminal is given back", || !console.is_taken());
+    let stopped =
+        || std::fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|s| s.contains(") T "));
+    until("it is stopped", stopped);
+    signal("CONT", &[process]);
+    until("the console is back", || console.is_taken());
+    console.until_line(&["OBOL", "healthy"]);
+    console.press("q");
+    assert_eq!(console.ends(), 0);
+}
+
+#[test]
+fn the_screen_follows_the_size_of_the_terminal() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let mut console = Pty::new(&root, "console");
+    console.until_line(&["OBOL", "healthy"]);
+    console.until_wide(COLUMNS);
+    let process = pid(&root, " console ");
+    let small = (NonZeroU16::MIN.saturating_add(79), NonZeroU16::MIN.saturating_add(23));
+    console.resize(process, small.0, small.1);
+    console.until_wide(small.0);
+    console.until_line(&["OBOL", "healthy"]);
+    console.resize(process, COLUMNS, ROWS);
+    console.until_wide(COLUMNS);
+    console.press("q");
+    assert_eq!(console.ends(), 0);
+}
+
+#[test]
+fn a_configuration_is_the_users_own_or_the_one_that_was_asked_for() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let file = root.path().with_extension("toml");
+    let shown = file.to_str().expect("text").to_owned();
+    let write = |text: &str| std::fs::write(&file, text).expect("written");
+    write(
+        "[keys]\nquit = [\"X\", \"Ctrl-C\"]\nfreeze = [\"q\"]\n[members]\ncolumns = [\"STATE\", \"NAME\"]\n",
+    );
+    root.run(&["config", "check", &shown]).ends(0);
+    let mut console = Pty::new(&root, &format!("console --config {shown}"));
+    console.until_line(&["STATE", "NAME"]);
+    console.press("q");
+    console.until_line(&["q goes on live"]);
+    console.press("X");
+    assert_eq!(console.ends(), 0);
+    drop(console);
+    write("[keys]\nfreeze = [\"q\"]\n");
+    let refusal = ":2:11: a key does one thing";
+    root.run(&["config", "check", &shown]).refused(&[&shown, refusal, "keys.quit"]);
+    let home = root.path().with_extension("config");
+    let own = home.join("obol");
+    std::fs::create_dir_all(&own).expect("a folder");
+    let asked = |words: &[&str]| {
+        let mut command = root.command(words);
+        Ran::of(command.env("XDG_CONFIG_HOME", &home).env_remove("OBOL_CONFIG"))
+    };
+    assert!(asked(&["config", "check"]).ends(0).out.contains("there is no"));
+    std::fs::rename(&file, own.join("console.toml")).expect("renamed");
+    asked(&["config", "check"]).refused(&["obol/console.toml", refusal]);
+    asked(&["config", "print", &shown]).refused(&["No such file", "obol config print"]);
+    std::fs::remove_dir_all(&home).expect("removed");
 }
 
 #[test]

@@ -120,3 +120,52 @@ fn give_back() {
     let _ = disable_raw_mode();
     let _ = io::stdout().flush();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::{env, fs, thread};
+
+    /// Set in the process that is to panic.
+    const PANICS: &str = "OBOL_TEST_PANICS";
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_and_is_read_there() {
+        if env::var_os(PANICS).is_some() {
+            let mut terminal = Terminal::take().unwrap_or_else(|failure| panic!("{failure}"));
+            terminal
+                .draw(|buffer| {
+                    buffer[(0, 0)].set_symbol("@");
+                })
+                .expect("drawn");
+            assert!(thread::spawn(|| panic!("broken on purpose")).join().is_err());
+            assert!(Terminal::is_lost());
+            return;
+        }
+        let folder = env::temp_dir().join(format!("obol-panic-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let (at, program) = (folder.display(), env::current_exe().expect("this program"));
+        let test = "tui::terminal::tests::a_panic_gives_the_terminal_back_and_is_read_there";
+        let script = format!(
+            "stty cols 80 rows 24; stty -g > {at}/before; {} --exact {test} --nocapture; stty -g > {at}/after",
+            program.display()
+        );
+        let ran = Command::new("script")
+            .args(["-q", "-e", "-c", &script, "/dev/null"])
+            .env(PANICS, "1")
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::null())
+            .output()
+            .expect("script, of util-linux, is installed");
+        let read = |name| fs::read_to_string(folder.join(name)).expect("noted");
+        assert!(!read("before").is_empty());
+        assert_eq!(read("after"), read("before"), "the terminal's settings");
+        fs::remove_dir_all(&folder).expect("removed");
+        let shown = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let (taken, after) = shown.split_once("\u{1b}[?1049l").expect("the screen is given back");
+        assert!(taken.contains("\u{1b}[?1049h") && taken.contains('@'), "{shown}");
+        assert!(after.contains("broken on purpose") && after.contains("\u{1b}[?25h"), "{shown}");
+        assert!(after.contains("1 passed"), "{shown}");
+    }
+}
