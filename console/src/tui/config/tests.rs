@@ -88,6 +88,16 @@ fn a_key_goes_to_another_action_if_the_one_that_had_it_gets_others() {
 }
 
 #[test]
+fn the_help_shows_the_keys_that_fit_and_actions_without_any() {
+    let mut model = broken(120, 36);
+    good("[keys]\npage-down = [\"Ctrl-F\", \"v\", \"PgDn\", \"F12\"]\nmark = []").apply(&mut model);
+    press(&mut model, "?");
+    let shown = text(&model);
+    assert!(shown.contains("Ctrl-F v    page down"), "{shown}");
+    assert!(shown.contains("(none)      mark, to compare others"), "{shown}");
+}
+
+#[test]
 fn columns_and_order_are_as_configured() {
     let mut model = broken(120, 36);
     good("[members]\ncolumns = [\"STATE\", \"NAME\"]\nsort = \"NAME\"\nreverse = true").apply(&mut model);

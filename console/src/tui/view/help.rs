@@ -1,9 +1,9 @@
 //! The help: every key, in two columns of groups if there is room, over the middle of the screen.
 
-use crate::tui::input::{Group, Keymap};
+use crate::tui::input::{Group, Keymap, Press};
 use crate::tui::state::Screen;
 use crate::tui::theme::Role;
-use crate::tui::view::canvas::{Canvas, Cell};
+use crate::tui::view::canvas::{Canvas, Cell, width};
 use ratatui::layout::Rect;
 
 /// The column of the explanations.
@@ -46,9 +46,21 @@ fn lines(keymap: &Keymap, room: Room) -> Vec<Line> {
             all.extend(names);
         }
         for (binding, keys) in keymap.iter().filter(|(binding, _)| binding.group == group) {
-            let keys: Vec<String> = keys.iter().map(|press| press.name()).collect();
-            all.push(Line::Key(keys.join(" "), binding.help.to_owned()));
+            all.push(Line::Key(names(keys), binding.help.to_owned()));
         }
+    }
+    all
+}
+
+/// As many keys as fit before the explanation, the one to remember first.
+fn names(keys: &[Press]) -> String {
+    let mut all = keys.first().map_or("(none)".to_owned(), |press| press.name());
+    for press in keys.iter().skip(1) {
+        let more = format!("{all} {}", press.name());
+        if width(&more) >= KEYS_WIDE {
+            break;
+        }
+        all = more;
     }
     all
 }
