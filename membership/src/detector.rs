@@ -1,9 +1,12 @@
 //! The heartbeat detector: who is suspected because its counter stands still.
 //!
 //! uKharon, section 4.2, kernel failures. Processes with a core form a ring by incarnation and each READs its
-//! successor's counter; an agent also READs those of the programs in its seats. The pause runs from the completion of
-//! a READ, so a slow network delays a suspicion but does not cause one. The paper suspects at the second equal value;
-//! here a profile says how many, because shared cores schedule late.
+//! successor's counter; an agent also READs those of the programs in its seats. Beyond the paper, a coordinator READs
+//! those of all others, and suspects them after twice as many: were its predecessor the leader's only watcher, nobody
+//! would act when both stand still at once.
+//!
+//! The pause runs from the completion of a READ, so a slow network delays a suspicion but does not cause one. The paper
+//! suspects at the second equal value; here a profile says how many, because shared cores schedule late.
 //!
 //! A program may promise progress: then its agent also READs the word that the application itself advances, and suspects
 //! it although its process lives. (Mu, section 5.1, fate sharing.)
@@ -27,6 +30,8 @@ pub enum Verdict {
 enum Word {
     /// Its process's heartbeat.
     Heartbeat,
+    /// The same, of another coordinator whose predecessor in the ring watches it, too.
+    Peer,
     /// What its application advances, and within what time it promised to.
     Progress(Nanos),
 }
@@ -61,13 +66,15 @@ impl Target {
     fn stands_still(&self, config: &Config) -> bool {
         match self.word {
             Word::Heartbeat => self.same >= config.timing.heartbeat_confirm,
+            // It is its predecessor's to accuse, unless that stands still as well.
+            Word::Peer => self.same >= config.timing.heartbeat_confirm.saturating_mul(2),
             Word::Progress(within) => self.same > 1 && self.posted.since(self.since) >= within,
         }
     }
 
     fn pause(&self, config: &Config) -> Nanos {
         match self.word {
-            Word::Heartbeat => config.timing.heartbeat_period,
+            Word::Heartbeat | Word::Peer => config.timing.heartbeat_period,
             // A promise is found broken at most a quarter late.
             Word::Progress(within) => Nanos(within.0 / 4),
         }
@@ -87,11 +94,16 @@ impl Detector {
     ) {
         let ring = || view.members.iter().filter(|m| m.has_core());
         let successor = ring().find(|m| m.incarnation > me).or_else(|| ring().next());
-        let in_ring = ring().any(|m| m.incarnation == me);
+        let own = ring().find(|m| m.incarnation == me);
+        let successor = successor.filter(|m| own.is_some() && m.incarnation != me);
         let wards = view.of_kind(Kind::App).filter(|m| m.host == me);
-        let beats = successor.filter(|m| in_ring && m.incarnation != me).into_iter().chain(wards);
+        let beats = successor.into_iter().chain(wards).map(|m| (m, Word::Heartbeat));
+        let coordinates = own.is_some_and(|m| m.kind == Kind::Coordinator);
+        let peers = view.of_kind(Kind::Coordinator);
+        let peers = peers.filter(|m| coordinates && m.incarnation != me && successor != Some(m));
+        let beats = beats.chain(peers.map(|m| (m, Word::Peer)));
         let promises = promises.filter_map(|(who, within)| Some((view.member(who)?, Word::Progress(within))));
-        let wanted = beats.map(|m| (m, Word::Heartbeat)).chain(promises);
+        let wanted = beats.chain(promises);
         let old = core::mem::take(&mut self.targets);
         self.targets = wanted
             .map(|(m, word)| match old.iter().find(|t| (t.incarnation, t.word) == (m.incarnation, word)) {
@@ -135,7 +147,7 @@ impl Detector {
             target.reading = true;
             target.posted = now;
             let offset = match target.word {
-                Word::Heartbeat => config.layout.heartbeat(target.address.seat),
+                Word::Heartbeat | Word::Peer => config.layout.heartbeat(target.address.seat),
                 Word::Progress(_) => config.layout.progress(target.address.seat),
             };
             let token = tokens::pack(Part::Heartbeat, at as u16, self.round);
@@ -173,7 +185,7 @@ impl Detector {
                     return moved.then_some(Verdict::Retract(target.incarnation));
                 }
                 match target.word {
-                    Word::Heartbeat => Level::Heartbeat,
+                    Word::Heartbeat | Word::Peer => Level::Heartbeat,
                     Word::Progress(_) => Level::Progress,
                 }
             }

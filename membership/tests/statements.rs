@@ -197,6 +197,20 @@ fn a_frozen_leader_is_replaced_and_comes_back() {
     assert_eq!(newest(&cluster), cluster.view(4).id);
 }
 
+/// The last agent is the leader's predecessor in the ring.
+#[test]
+fn a_frozen_leader_is_replaced_though_its_watcher_froze_with_it() {
+    let mut cluster = cluster(3);
+    for at in [0, 5] {
+        cluster.nodes[at].frozen = true;
+    }
+    cluster.run(Nanos::from_millis(20));
+    let after = newest(&cluster);
+    assert_eq!(cluster.view(1).members.len(), 4);
+    assert!(cluster.is_leading(1) || cluster.is_leading(2));
+    assert!(cluster.is_active(3, after) && cluster.is_active(4, after));
+}
+
 #[test]
 fn with_every_multicast_lost_the_cluster_still_converges() {
     let mut cluster = cluster(3);

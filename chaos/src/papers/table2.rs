@@ -199,8 +199,8 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
     let fencing = setting != Setting::Waited;
     let shape = Shape { apps: APPS, caches, fencing, ..Shape::default() };
     let mut cluster = Cluster::steady(testbed, shape, seed)?;
-    // The oldest of their kinds: so the youngest member lives, who watches the leader's counter in the ring. Were the leader
-    // and its only watcher stopped together, no counter would tell of the leader.
+    // The oldest of their kinds: so the youngest member lives, who watches the leader's counter in the ring. Were they
+    // stopped together, the leader would be noticed later, by the other coordinators.
     let view = Arc::clone(cluster.world.machine(0).view());
     let of_kind = |kind, nth| view.of_kind(kind).nth(nth).map(|member| member.address.region);
     let (Some(app), Some(survivor)) = (of_kind(Kind::App, 0), of_kind(Kind::App, 1)) else {
