@@ -158,7 +158,8 @@ fn only_agent(cluster: &Cluster) -> Result<Name, Failure> {
         [agent] => Ok(agent),
         [] => Err(Failure::Refused("no agent runs on this host; start one, or see `obol status`".to_owned())),
         _ => {
-            let names: Vec<&str> = agents.iter().map(Name::as_str).collect();
+            let mut names: Vec<&str> = agents.iter().map(Name::as_str).collect();
+            names.sort_unstable();
             Err(Failure::Refused(format!(
                 "several agents run on this host; choose one: --node {}",
                 names.join("|")
