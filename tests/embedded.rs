@@ -38,6 +38,8 @@ fn an_embedded_program_joins_acts_and_is_removed_when_dropped() {
     assert_eq!(seen.process("guest")["host"], serde_json::Value::Null);
     up.until_view("the guest is the eighth member", |view| view["members"] == 8);
     drop(guest);
+    let left = |e: &serde_json::Value| e["event"] == "left" && e["process"] == "guest";
+    assert!(root.events().iter().any(left), "it said good-bye");
     up.until_view("the guest is removed", |view| view["members"] == 7);
     let without = root.healthy();
     assert!(!without.is_active("guest"), "{without:?}");

@@ -1,13 +1,13 @@
 //! A program in a seat of its node's agent.
 
-use crate::sight::{OwnView, Sight};
-use crate::streams::{Failures, Views};
+use crate::sight::Sight;
 use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::shm::{Attachment, Presence, ShmError, clock};
-use obol_fabric::{Incarnation, Name, Nanos, Page, SeatStatus};
+use obol_fabric::{Incarnation, Name, Nanos, SeatStatus};
 use obol_membership::rng::Rng;
 use obol_profiles::Site;
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Mutex, PoisonError};
 
 /// Why a program is no member.
@@ -109,66 +109,6 @@ impl Attached {
         }
     }
 
-    /// The own incarnation; [`Incarnation::NONE`] while this program is no member.
-    #[must_use]
-    pub fn incarnation(&self) -> Incarnation {
-        self.sight.incarnation()
-    }
-
-    /// The newest view that the agent knows to be decided; `None` before there is one.
-    #[must_use]
-    pub fn view(&self) -> Option<OwnView> {
-        self.sight.view()
-    }
-
-    /// The views as they come, beginning with the newest.
-    #[must_use]
-    pub fn views(&self) -> Views {
-        Views::new(self.sight.clone())
-    }
-
-    /// The failures of other members from now on.
-    #[must_use]
-    pub fn failures(&self) -> Failures {
-        Failures::new(self.sight.clone())
-    }
-
-    /// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an
-    /// application has been active anywhere.
-    ///
-    /// One seqlock read, one fence read, one clock read; no system call, no allocation, from any thread. (uKharon,
-    /// Algorithm 2, with the fence.)
-    #[inline]
-    #[must_use]
-    pub fn active(&self, view: &OwnView) -> bool {
-        self.sight.active(view)
-    }
-
-    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
-    ///
-    /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
-    #[inline]
-    pub fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
-        self.sight.guard(view, work)
-    }
-
-    /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.
-    #[must_use]
-    pub fn lease(&self) -> Option<Page> {
-        self.sight.lease()
-    }
-
-    /// Counts changes of view and lease start; for `wait_changed`.
-    #[must_use]
-    pub fn changes(&self) -> u32 {
-        self.sight.changes()
-    }
-
-    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
-    pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
-        self.sight.wait_changed(seen, timeout)
-    }
-
     /// Whether the cluster removed this program. It may join again.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
@@ -207,5 +147,13 @@ impl Attached {
     #[must_use]
     pub const fn seat(&self) -> &Attachment {
         &self.seat
+    }
+}
+
+impl Deref for Attached {
+    type Target = Sight;
+
+    fn deref(&self) -> &Sight {
+        &self.sight
     }
 }

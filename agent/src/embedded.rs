@@ -1,18 +1,19 @@
 //! A program with a core of its own: the machine runs on a thread, the program reads the lease page of its own region.
 
-use crate::sight::{OwnView, Sight};
-use crate::streams::{Failures, Views};
+use crate::sight::Sight;
 use obol_fabric::shm::{Region, ShmError, Waker, clock};
-use obol_fabric::{Drive, Fabric, Incarnation, Instant, Name, Nanos, Page};
+use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
 use obol_profiles::endpoint::{Act, EndpointError};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-/// A member that is its own agent. Dropping it ends the core; the cluster then notices its death.
+/// A member that is its own agent. Dropping it leaves the cluster gracefully and ends the core; without a majority of
+/// coordinators that takes [`LEAVE_TIMEOUT`](obol_profiles::endpoint::LEAVE_TIMEOUT).
 pub struct Embedded {
     sight: Sight,
     waker: Waker,
@@ -59,14 +60,16 @@ struct Core {
 }
 
 impl Act for Core {
-    type Output = ();
+    /// What is still to leave.
+    type Output = Member;
 
-    fn on<D: Drive>(mut self, endpoint: &mut D) {
+    fn on<D: Drive>(mut self, endpoint: &mut D) -> Member {
         if self.tell.send(Ok((endpoint.region().clone(), endpoint.waker()))).is_ok() {
             endpoint.run(&mut self.machine, &self.stopped, |machine, endpoint| {
                 self.watch.look(machine, endpoint);
             });
         }
+        self.machine
     }
 }
 
@@ -79,7 +82,10 @@ impl Embedded {
         let watch = Watch { promise: Arc::clone(&promise), seen: 0, since: Instant::ZERO };
         let (tell, told) = mpsc::channel();
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
-            Ok((mut endpoint, machine)) => endpoint.each(Core { machine, watch, stopped, tell }),
+            Ok((mut endpoint, machine)) => {
+                let mut machine = endpoint.each(Core { machine, watch, stopped, tell });
+                endpoint.serve(&mut machine, &AtomicBool::new(true));
+            }
             Err(error) => {
                 // Whoever started this thread waits for exactly one message.
                 let _ = tell.send(Err(error));
@@ -106,65 +112,13 @@ impl Embedded {
     pub fn progress(&self) {
         self.promise.progress.fetch_add(1, Ordering::Relaxed);
     }
+}
 
-    /// The own incarnation; [`Incarnation::NONE`] while this program is no member.
-    #[must_use]
-    pub fn incarnation(&self) -> Incarnation {
-        self.sight.incarnation()
-    }
+impl Deref for Embedded {
+    type Target = Sight;
 
-    /// The newest view that the core knows to be decided; `None` before there is one.
-    #[must_use]
-    pub fn view(&self) -> Option<OwnView> {
-        self.sight.view()
-    }
-
-    /// The views as they come, beginning with the newest.
-    #[must_use]
-    pub fn views(&self) -> Views {
-        Views::new(self.sight.clone())
-    }
-
-    /// The failures of other members from now on.
-    #[must_use]
-    pub fn failures(&self) -> Failures {
-        Failures::new(self.sight.clone())
-    }
-
-    /// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an
-    /// application has been active anywhere.
-    ///
-    /// One seqlock read, one fence read, one clock read; no system call, no allocation, from any thread. (uKharon,
-    /// Algorithm 2, with the fence.)
-    #[inline]
-    #[must_use]
-    pub fn active(&self, view: &OwnView) -> bool {
-        self.sight.active(view)
-    }
-
-    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
-    ///
-    /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
-    #[inline]
-    pub fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
-        self.sight.guard(view, work)
-    }
-
-    /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.
-    #[must_use]
-    pub fn lease(&self) -> Option<Page> {
-        self.sight.lease()
-    }
-
-    /// Counts changes of view and lease start; for `wait_changed`.
-    #[must_use]
-    pub fn changes(&self) -> u32 {
-        self.sight.changes()
-    }
-
-    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
-    pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
-        self.sight.wait_changed(seen, timeout)
+    fn deref(&self) -> &Sight {
+        &self.sight
     }
 }
 

@@ -36,7 +36,7 @@
 //! ```
 //!
 //! A view that shows a failure is decided, but need not be active yet: before a program acts in it, it asks
-//! [`Attached::active`]. The examples `attach` and `embed` are whole programs.
+//! [`Sight::active`]. The examples `attach` and `embed` are whole programs.
 
 mod attached;
 mod embedded;
@@ -48,7 +48,7 @@ pub use attached::{AttachError, Attached};
 pub use embedded::Embedded;
 pub use obol_membership::stream::Item;
 pub use observer::Observer;
-pub use sight::OwnView;
+pub use sight::{OwnView, Sight};
 pub use streams::{Failure, Failures, Views};
 
 use obol_fabric::Name;

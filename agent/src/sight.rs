@@ -3,6 +3,7 @@
 //! Attached and embedded programs look at a region in the same way; only where their own incarnation stands differs.
 //! Nothing here writes to the region.
 
+use crate::streams::{Failures, Views};
 use obol_fabric::shm::{Region, clock};
 use obol_fabric::{Incarnation, Nanos, Page, ViewId, page};
 use obol_membership::View;
@@ -48,9 +49,10 @@ enum Identity {
     Seated(Arc<AtomicU64>),
 }
 
-/// A member's look at a region. Clones are the same look.
+/// What a program sees of the cluster, and whether it may act: the part that [`Attached`](crate::Attached) and
+/// [`Embedded`](crate::Embedded) have in common. Clones are the same look.
 #[derive(Clone)]
-pub(crate) struct Sight {
+pub struct Sight {
     region: Region,
     identity: Identity,
 }
@@ -73,14 +75,18 @@ impl Sight {
         }
     }
 
-    pub(crate) fn incarnation(&self) -> Incarnation {
+    /// The own incarnation; [`Incarnation::NONE`] while this program is no member.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
         match &self.identity {
             Identity::Owner => Incarnation(self.region.reader().header().incarnation),
             Identity::Seated(own) => Incarnation(own.load(Ordering::Acquire)),
         }
     }
 
-    pub(crate) fn view(&self) -> Option<OwnView> {
+    /// The newest view that the own core, or the agent, knows to be decided; `None` before there is one.
+    #[must_use]
+    pub fn view(&self) -> Option<OwnView> {
         self.view_of(self.incarnation())
     }
 
@@ -95,13 +101,34 @@ impl Sight {
         self.region.reader().view_id()
     }
 
+    /// The views as they come, beginning with the newest.
+    #[must_use]
+    pub fn views(&self) -> Views {
+        Views::new(self.clone())
+    }
+
+    /// The failures of other members from now on.
+    #[must_use]
+    pub fn failures(&self) -> Failures {
+        Failures::new(self.clone())
+    }
+
+    /// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an
+    /// application has been active anywhere.
+    ///
+    /// One seqlock read, one fence read, one clock read; no system call, no allocation, from any thread. (uKharon,
+    /// Algorithm 2, with the fence.)
     #[inline]
-    pub(crate) fn active(&self, view: &OwnView) -> bool {
+    #[must_use]
+    pub fn active(&self, view: &OwnView) -> bool {
         view.is_mine && page::active(self.region.page(), view.view.id, clock::now)
     }
 
+    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
+    ///
+    /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
     #[inline]
-    pub(crate) fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
+    pub fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
         if !self.active(view) {
             return None;
         }
@@ -109,15 +136,20 @@ impl Sight {
         self.active(view).then_some(done)
     }
 
-    pub(crate) fn lease(&self) -> Option<Page> {
+    /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.
+    #[must_use]
+    pub fn lease(&self) -> Option<Page> {
         page::load(self.region.page())
     }
 
-    pub(crate) fn changes(&self) -> u32 {
+    /// Counts changes of view and lease start; for `wait_changed`.
+    #[must_use]
+    pub fn changes(&self) -> u32 {
         self.region.changes()
     }
 
-    pub(crate) fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
+    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
+    pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
         self.region.wait_changed(seen, timeout)
     }
 }

@@ -214,7 +214,7 @@ enum obol_status obol_join(const struct obol_app *app,
 
 /**
  * Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so many nanoseconds. A
- * program with a core of its own leaves by `obol_close` alone, and is then counted as failed.
+ * program with a core of its own leaves by `obol_close` alone.
  *
  * # Safety
  * `app` is null or a live handle.

@@ -2,11 +2,12 @@
 
 use crate::status::{Refusal, Status, given, name, place, text, told};
 use crate::view::View;
-use obol_agent::{Attached, Embedded, Failures, OwnView, Views};
+use obol_agent::{Attached, Embedded, Sight};
 use obol_fabric::shm::{clock, default_root};
 use obol_fabric::{Incarnation, Nanos};
 use obol_profiles::Site;
 use std::ffi::{c_char, c_void};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,34 +19,18 @@ enum Program {
     Embedded(Embedded),
 }
 
-/// Does the same with a program of either kind.
-macro_rules! either {
-    ($app:expr, $program:ident => $does:expr) => {
-        match &$app.0 {
-            Program::Attached($program) => $does,
-            Program::Embedded($program) => $does,
+impl Deref for App {
+    type Target = Sight;
+
+    fn deref(&self) -> &Sight {
+        match &self.0 {
+            Program::Attached(attached) => attached,
+            Program::Embedded(embedded) => embedded,
         }
-    };
+    }
 }
 
 impl App {
-    pub(crate) fn views(&self) -> Views {
-        either!(self, program => program.views())
-    }
-
-    pub(crate) fn failures(&self) -> Failures {
-        either!(self, program => program.failures())
-    }
-
-    fn view(&self) -> Option<OwnView> {
-        either!(self, program => program.view())
-    }
-
-    #[inline]
-    fn active(&self, view: &View) -> bool {
-        either!(self, program => program.active(&view.0))
-    }
-
     fn join(&self, timeout: Nanos) -> Result<(), Refusal> {
         match &self.0 {
             Program::Attached(attached) => attached.join(timeout).map(|_| ()).map_err(Refusal::from),
@@ -150,7 +135,7 @@ pub unsafe extern "C" fn obol_join(app: *const App, timeout_ns: u64) -> Status {
 }
 
 /// Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so many nanoseconds. A
-/// program with a core of its own leaves by `obol_close` alone, and is then counted as failed.
+/// program with a core of its own leaves by `obol_close` alone.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -190,7 +175,7 @@ pub unsafe extern "C" fn obol_close(app: *mut App) {
 pub unsafe extern "C" fn obol_incarnation(app: *const App) -> u64 {
     // SAFETY: the caller's promise.
     let app = unsafe { app.as_ref() };
-    app.map_or(Incarnation::NONE, |app| either!(app, program => program.incarnation())).0
+    app.map_or(Incarnation::NONE, |app| app.incarnation()).0
 }
 
 /// Whether the cluster removed this attached program, so that it has to join again. A core of its own does that by itself.
@@ -213,7 +198,7 @@ pub unsafe extern "C" fn obol_is_excluded(app: *const App) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_newest_view(app: *const App) -> *mut View {
     // SAFETY: the caller's promise.
-    let view = unsafe { app.as_ref() }.and_then(App::view);
+    let view = unsafe { app.as_ref() }.and_then(|app| app.view());
     view.map_or(std::ptr::null_mut(), |view| Box::into_raw(Box::new(View(view))))
 }
 
@@ -226,7 +211,7 @@ pub unsafe extern "C" fn obol_newest_view(app: *const App) -> *mut View {
 pub unsafe extern "C" fn obol_active(app: *const App, view: *const View) -> bool {
     // SAFETY: the caller's promise.
     match unsafe { (app.as_ref(), view.as_ref()) } {
-        (Some(app), Some(view)) => app.active(view),
+        (Some(app), Some(view)) => app.active(&view.0),
         _ => false,
     }
 }
@@ -245,10 +230,9 @@ pub unsafe extern "C" fn obol_guard(
 ) -> bool {
     // SAFETY: the caller's promise.
     match (unsafe { (app.as_ref(), view.as_ref()) }, work) {
-        ((Some(app), Some(view)), Some(work)) if app.active(view) => {
+        ((Some(app), Some(view)), Some(work)) => {
             // SAFETY: the caller's promise; the view lives until the call is over.
-            unsafe { work(view, context) };
-            app.active(view)
+            app.guard(&view.0, |_| unsafe { work(view, context) }).is_some()
         }
         _ => false,
     }
@@ -261,7 +245,7 @@ pub unsafe extern "C" fn obol_guard(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_changes(app: *const App) -> u32 {
     // SAFETY: the caller's promise.
-    unsafe { app.as_ref() }.map_or(0, |app| either!(app, program => program.changes()))
+    unsafe { app.as_ref() }.map_or(0, |app| app.changes())
 }
 
 /// Sleeps until view or lease start have changed since `seen`, or for so many nanoseconds; tells the count. To wait until
@@ -273,7 +257,7 @@ pub unsafe extern "C" fn obol_changes(app: *const App) -> u32 {
 pub unsafe extern "C" fn obol_wait_changed(app: *const App, seen: u32, timeout_ns: u64) -> u32 {
     // SAFETY: the caller's promise.
     let app = unsafe { app.as_ref() };
-    app.map_or(0, |app| either!(app, program => program.wait_changed(seen, Nanos(timeout_ns))))
+    app.map_or(0, |app| app.wait_changed(seen, Nanos(timeout_ns)))
 }
 
 /// Promises to call `obol_progress` at least every so many nanoseconds; 0 takes the promise back. A program that breaks it
@@ -285,7 +269,10 @@ pub unsafe extern "C" fn obol_wait_changed(app: *const App, seen: u32, timeout_n
 pub unsafe extern "C" fn obol_promise_progress(app: *const App, within_ns: u64) {
     // SAFETY: the caller's promise.
     if let Some(app) = unsafe { app.as_ref() } {
-        either!(app, program => program.promise_progress(Nanos(within_ns)));
+        match &app.0 {
+            Program::Attached(attached) => attached.promise_progress(Nanos(within_ns)),
+            Program::Embedded(embedded) => embedded.promise_progress(Nanos(within_ns)),
+        }
     }
 }
 
@@ -297,6 +284,9 @@ pub unsafe extern "C" fn obol_promise_progress(app: *const App, within_ns: u64) 
 pub unsafe extern "C" fn obol_progress(app: *const App) {
     // SAFETY: the caller's promise.
     if let Some(app) = unsafe { app.as_ref() } {
-        either!(app, program => program.progress());
+        match &app.0 {
+            Program::Attached(attached) => attached.progress(),
+            Program::Embedded(embedded) => embedded.progress(),
+        }
     }
 }
