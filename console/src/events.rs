@@ -2,7 +2,7 @@
 
 use crate::output::{self, Failure};
 use obol_chaos::observe::{Observer, Seen};
-use obol_fabric::recorder::{Kind as Event, Record};
+use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::Level;
 use serde::Serialize;
@@ -21,21 +21,21 @@ struct EventJson<'a> {
     b: u64,
 }
 
-/// The values of an event in words.
-fn what(record: &Record) -> String {
-    let Record { kind, a, b, .. } = *record;
+/// The values of an event in words. `who` names an incarnation.
+pub(crate) fn what(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> String {
     let view = |more: &str| format!("view {a}{}", if b == 1 { more } else { "" });
     match kind {
         Event::Started => format!("generation {a}"),
-        Event::Notice => format!("incarnation {a}, accused by {b}"),
-        Event::Suspect | Event::Retract | Event::Joined => format!("incarnation {a}"),
-        Event::Excluded | Event::Left => format!("incarnation {a}, by view {b}"),
+        Event::Notice => format!("{}, accused by {}", who(a), who(b)),
+        Event::Suspect | Event::Retract => who(a),
+        Event::Joined => format!("as {}", who(a)),
+        Event::Excluded | Event::Left => format!("{}, by view {b}", who(a)),
         Event::Decide => view(", adopted"),
         Event::ViewReceived => view(", by a jump"),
         Event::Fenced => format!("base {a}, {b} holders by fence"),
         Event::Clear => format!("base {a}"),
-        Event::ClockFast => format!("incarnation {a}, {b} ppm fast or more"),
-        Event::ClockSlow => format!("incarnation {a}, {b} ppm slow or more"),
+        Event::ClockFast => format!("{} runs fast by {b} ppm or more", who(a)),
+        Event::ClockSlow => format!("{} runs slow by {b} ppm or more", who(a)),
         Event::Propose
         | Event::Active
         | Event::LeaseLost
@@ -72,7 +72,7 @@ pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result
             format_args!("+{}", event.at.since(before)).to_string(),
             record.kind.name(),
             level.unwrap_or(""),
-            what(record),
+            what(record.kind, record.a, record.b, |n| format!("incarnation {n}")),
             if *doubt == Nanos::ZERO { String::new() } else { format!("  (another host, +-{doubt})") }
         ))?;
         before = event.at;

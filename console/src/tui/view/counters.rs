@@ -17,7 +17,7 @@ use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, age, count};
 use crate::tui::view::events;
 use crate::tui::view::grid::{Column, Grid};
-use crate::tui::view::members::{page_rows, role};
+use crate::tui::view::members::role;
 use obol_fabric::Nanos;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::Kind as Event;
@@ -152,20 +152,8 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         marked: list.selected.as_ref().is_some_and(|name| names.contains(name)),
         tail: false,
     };
-    let inside = if above.height < 4 {
-        above
-    } else {
-        let title = Cell::new(format!("{} {}", screen.name(), rows.len()), Role::Title);
-        let shown = grid.shown(page_rows(above));
-        let mut right = Vec::new();
-        if !list.filter.is_empty() {
-            right.push(format!("filter {}", list.filter.text()));
-        }
-        if shown.len() < rows.len() {
-            right.push(format!("{}-{} of {}", shown.start + 1, shown.end, rows.len()));
-        }
-        canvas.frame(above, &[title], &[Cell::new(right.join("  "), Role::Dim)])
-    };
+    let title = Cell::new(format!("{} {}", screen.name(), rows.len()), Role::Title);
+    let inside = grid.frame(canvas, above, &[title], &list.filter, None);
     if rows.is_empty() {
         let why = if list.filter.is_empty() {
             "nothing has been read yet"

@@ -7,13 +7,13 @@
 //! └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
+use crate::events;
 use crate::tui::poll::sample::EventRow;
 use crate::tui::state::Model;
 use crate::tui::state::data::Data;
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, time_of_day};
 use crate::tui::view::grid::{Column, Grid};
-use crate::tui::view::members::page_rows;
 use obol_fabric::Incarnation;
 use obol_fabric::recorder::Kind as Event;
 use ratatui::layout::Rect;
@@ -29,28 +29,7 @@ pub(crate) const COLUMNS: [Column; 6] = [
 
 /// What an event says, with names for incarnations.
 pub(crate) fn what(event: &EventRow, data: &Data) -> String {
-    let EventRow { event: kind, a, b, .. } = *event;
-    let who = |n| data.who(Incarnation(n));
-    let view = |more: &str| format!("view {a}{}", if b == 1 { more } else { "" });
-    match kind {
-        Event::Started => format!("generation {a}"),
-        Event::Notice => format!("{}, accused by {}", who(a), who(b)),
-        Event::Suspect | Event::Retract => who(a),
-        Event::Joined => format!("as {}", who(a)),
-        Event::Excluded | Event::Left => format!("{}, by view {b}", who(a)),
-        Event::Decide => view(", adopted"),
-        Event::ViewReceived => view(", by a jump"),
-        Event::Fenced => format!("base {a}, {b} holders by fence"),
-        Event::Clear => format!("base {a}"),
-        Event::ClockFast => format!("{} runs fast by {b} ppm or more", who(a)),
-        Event::ClockSlow => format!("{} runs slow by {b} ppm or more", who(a)),
-        Event::Propose
-        | Event::Active
-        | Event::LeaseLost
-        | Event::Takeover
-        | Event::Abort
-        | Event::Service => view(""),
-    }
+    events::what(event.event, event.a, event.b, |n| data.who(Incarnation(n)))
 }
 
 /// How an event looks: what a failure brings about stands out.
@@ -117,21 +96,9 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         marked,
         tail: true,
     };
-    let inside = if area.height < 4 {
-        area
-    } else {
-        let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
-        let shown = grid.shown(page_rows(area));
-        let mut right = Vec::new();
-        if !list.filter.is_empty() {
-            right.push(format!("filter {}", list.filter.text()));
-        }
-        if data.events_gone > 0 {
-            right.push(format!("{} older ones gone", data.events_gone));
-        }
-        right.push(format!("{}-{} of {}", (shown.start + 1).min(shown.end), shown.end, rows.len()));
-        canvas.frame(area, &[title], &[Cell::new(right.join("  "), Role::Dim)])
-    };
+    let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
+    let gone = (data.events_gone > 0).then(|| format!("{} older ones gone", data.events_gone));
+    let inside = grid.frame(canvas, area, &[title], &list.filter, gone);
     if rows.is_empty() {
         let why = if list.filter.is_empty() {
             "no event has been read yet"

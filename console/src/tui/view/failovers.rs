@@ -22,7 +22,6 @@ use crate::tui::state::failovers::{self, Failover, PHASES};
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, time_of_day};
 use crate::tui::view::grid::{Column, Grid};
-use crate::tui::view::members::page_rows;
 use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Instant, Nanos};
 use ratatui::layout::Rect;
@@ -125,23 +124,9 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     };
     let (above, below) = split(model, area);
     let (phases, total) = failovers::medians(&rows);
-    let inside = if above.height < 4 {
-        above
-    } else {
-        let shown = grid.shown(page_rows(above));
-        let mut right = Vec::new();
-        if !list.filter.is_empty() {
-            right.push(format!("filter {}", list.filter.text()));
-        }
-        if let Some(total) = total {
-            right.push(format!("median {total}"));
-        }
-        if shown.len() < rows.len() {
-            right.push(format!("{}-{} of {}", shown.start + 1, shown.end, rows.len()));
-        }
-        let title = Cell::new(format!("Failovers {}", rows.len()), Role::Title);
-        canvas.frame(above, &[title], &[Cell::new(right.join("  "), Role::Dim)])
-    };
+    let title = Cell::new(format!("Failovers {}", rows.len()), Role::Title);
+    let median = total.map(|total| format!("median {total}"));
+    let inside = grid.frame(canvas, above, &[title], &list.filter, median);
     if rows.is_empty() {
         let why = if list.filter.is_empty() {
             "no failover in the events that were read; `obol kill app-1` makes one"

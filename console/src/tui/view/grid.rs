@@ -1,5 +1,6 @@
 //! Lists with columns: which columns fit, how wide they are, which page is shown.
 
+use crate::tui::state::filter::Filter;
 use crate::tui::state::table::page;
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, width};
@@ -41,7 +42,33 @@ pub(crate) struct Grid<'a> {
     pub(crate) tail: bool,
 }
 
+/// How many rows fit a pane of this size.
+pub(crate) fn page_rows(area: Rect) -> usize {
+    usize::from(if area.height < 4 { area.height.saturating_sub(1).max(1) } else { area.height - 3 })
+}
+
 impl Grid<'_> {
+    /// Draws the frame of its pane if there is room for one: the title; the filter, notes, and which rows are shown if
+    /// not all are. Gives what is inside.
+    pub(crate) fn frame(
+        &self,
+        canvas: &mut Canvas<'_>,
+        area: Rect,
+        title: &[Cell],
+        filter: &Filter,
+        notes: impl IntoIterator<Item = String>,
+    ) -> Rect {
+        if area.height < 4 {
+            return area;
+        }
+        let filter = (!filter.is_empty()).then(|| format!("filter {}", filter.text()));
+        let shown = self.shown(page_rows(area));
+        let cut = shown.len() < self.rows;
+        let range = cut.then(|| format!("{}-{} of {}", shown.start + 1, shown.end, self.rows));
+        let right: Vec<String> = filter.into_iter().chain(notes).chain(range).collect();
+        canvas.frame(area, title, &[Cell::new(right.join("  "), Role::Dim)])
+    }
+
     /// Draws the page that shows the selected row: a line of heads, then rows.
     pub(crate) fn draw(&self, canvas: &mut Canvas<'_>, area: Rect, row: impl Fn(usize) -> Vec<Cell>) {
         if area.height == 0 {

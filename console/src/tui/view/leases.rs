@@ -21,7 +21,7 @@ use crate::tui::theme::Role;
 use crate::tui::view::bars::{self, Side};
 use crate::tui::view::canvas::{Canvas, Cell, count, rate};
 use crate::tui::view::grid::{Column, Grid};
-use crate::tui::view::members::{self, lease, margin, page_rows, renews, role};
+use crate::tui::view::members::{self, lease, margin, renews, role};
 use obol_chaos::spans::Counts;
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::{Instant, Nanos};
@@ -163,19 +163,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         marked: list.selected.as_ref().is_some_and(|name| names.contains(name)),
         tail: false,
     };
-    let inside = if above.height < 4 {
-        above
-    } else {
-        let mut right = Vec::new();
-        if !list.filter.is_empty() {
-            right.push(format!("filter {}", list.filter.text()));
-        }
-        let shown = grid.shown(page_rows(above));
-        if shown.len() < rows.len() {
-            right.push(format!("{}-{} of {}", shown.start + 1, shown.end, rows.len()));
-        }
-        canvas.frame(above, &title(&rows, data), &[Cell::new(right.join("  "), Role::Dim)])
-    };
+    let inside = grid.frame(canvas, above, &title(&rows, data), &list.filter, None);
     if rows.is_empty() {
         let why = if list.filter.is_empty() {
             "nobody renews a lease yet"

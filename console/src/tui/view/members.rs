@@ -15,7 +15,7 @@ use crate::tui::state::data::{CELLS, Data, Status};
 use crate::tui::state::table::{Key, page};
 use crate::tui::theme::{Glyphs, Role};
 use crate::tui::view::canvas::{Canvas, Cell, NONE, age, count, rate};
-use crate::tui::view::grid::{Column, Grid};
+use crate::tui::view::grid::{Column, Grid, page_rows};
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
@@ -242,11 +242,6 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         tail: false,
     };
     grid.draw(canvas, inside, |row| cells(rows[row], data, at, &glyphs));
-}
-
-/// How many rows fit a pane of this size.
-pub(crate) fn page_rows(area: Rect) -> usize {
-    usize::from(if area.height < 4 { area.height.saturating_sub(1).max(1) } else { area.height - 3 })
 }
 
 /// How many processes are in each state, those that need somebody last.

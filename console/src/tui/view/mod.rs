@@ -78,12 +78,12 @@ impl Areas {
 pub(crate) fn page_rows(model: &Model) -> usize {
     let body = Areas::of(model).body;
     match model.screen {
-        Screen::Members => members::page_rows(split(model, body).0),
-        Screen::Leases => members::page_rows(leases::split(model, body).0),
-        Screen::Failovers => members::page_rows(failovers::split(model, body).0),
-        Screen::Coordinators | Screen::Detectors => members::page_rows(counters::split(model, body).0),
-        Screen::Chaos => members::page_rows(chaos::list_area(model, body)),
-        Screen::Latency | Screen::Events => members::page_rows(body),
+        Screen::Members => grid::page_rows(split(model, body).0),
+        Screen::Leases => grid::page_rows(leases::split(model, body).0),
+        Screen::Failovers => grid::page_rows(failovers::split(model, body).0),
+        Screen::Coordinators | Screen::Detectors => grid::page_rows(counters::split(model, body).0),
+        Screen::Chaos => grid::page_rows(chaos::list_area(model, body)),
+        Screen::Latency | Screen::Events => grid::page_rows(body),
     }
 }
 
