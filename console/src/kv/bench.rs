@@ -121,7 +121,7 @@ impl<S: Read + Write> Peer for Spoken<S> {
     }
 }
 
-/// The cache, asked by a member that looks for answers without a pause.
+/// The cache, asked by a member that does nothing but look for answers.
 struct Cache {
     endpoint: Endpoint,
     node: Node,
@@ -148,6 +148,8 @@ impl Act for One<'_> {
             if clock::now().since(begun).to_std() > PATIENCE {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
             }
+            // On a host with few cores the server may be waiting for this one.
+            std::thread::yield_now();
         }
     }
 }

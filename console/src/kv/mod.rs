@@ -77,7 +77,7 @@ pub(crate) struct ServerOptions {
     /// Its name: kv- and something
     #[arg(long, value_parser = server_name)]
     name: Name,
-    /// How often it looks into its memory; 0 keeps a core busy
+    /// How often it looks into its memory; 0 keeps a core busy that nobody else wants
     #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
     poll_every: Duration,
     /// Print where it stands as JSON lines
@@ -177,6 +177,8 @@ struct Tell<'a> {
     node: &'a mut Node,
     stop: &'a AtomicBool,
     json: bool,
+    /// It looks without a pause: whoever else wants its core must not wait until the kernel takes it away.
+    yields: bool,
 }
 
 impl Act for Tell<'_> {
@@ -188,6 +190,9 @@ impl Act for Tell<'_> {
         let mut lost = false;
         let done = AtomicBool::new(false);
         endpoint.run(self.node, &done, |node, _| {
+            if self.yields {
+                std::thread::yield_now();
+            }
             let Some(server) = node.server() else { return };
             let standing = server.standing();
             // While there is traffic the log is never empty for long: what is told is that the backup has everything once.
@@ -224,7 +229,12 @@ fn server(site: &Site, options: &ServerOptions) -> Result<ExitCode, Failure> {
     let every = Nanos(u64::try_from(options.poll_every.as_nanos()).unwrap_or(u64::MAX));
     let server = Server::new(area(site)?, every, site.newest());
     let (mut endpoint, mut node) = join(site, options.name, Service::Server(Box::new(server)))?;
-    let lost = endpoint.each(Tell { node: &mut node, stop: &stop, json: options.json });
+    let lost = endpoint.each(Tell {
+        node: &mut node,
+        stop: &stop,
+        json: options.json,
+        yields: every == Nanos::ZERO,
+    });
     endpoint.serve(&mut node, &AtomicBool::new(true));
     if lost {
         return Err(Failure::Failed(format!(
