@@ -23,11 +23,16 @@ step "a cluster of real processes over RDMA"
 ./tests --test-threads 1 --exact \
   life::a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation \
   life::the_leader_can_be_killed_by_its_role_and_another_leads \
+  life::every_kind_of_process_leaves_gracefully_when_it_is_stopped_and_nobody_fails \
   faults::without_a_majority_nothing_is_active_and_with_it_all_is_again \
+  faults::a_cluster_whose_coordinators_all_died_goes_on_where_they_stopped \
   faults::an_agent_that_dies_takes_its_app_out_and_the_app_attaches_to_its_successor \
+  frozen::a_frozen_app_is_excluded_and_comes_back_as_somebody_new \
   frozen::a_frozen_agent_is_fenced_and_its_app_goes_with_it_and_both_come_back \
   frozen::a_frozen_leader_is_replaced_and_leads_no_view_when_it_wakes \
-  caches::agents_change_their_cache_when_it_dies_and_need_none
+  caches::agents_change_their_cache_when_it_dies_and_need_none \
+  drills::each_drill_reports_one_object \
+  console::an_operator_sees_the_cluster_and_gets_the_terminal_back
 
 # median FIELD: of the JSON object on standard input, `"FIELD":{.."p50":N..` or `"FIELD":N`.
 median() {
