@@ -65,7 +65,11 @@ if [ "$VM_INDEX" = 1 ]; then
   unit 4 obol-coordinator 3
 fi
 unit "$VM_INDEX" obol-agent "node-$VM_INDEX"
-on "$VM_INDEX" app --name "app-$VM_INDEX" --node "node-$VM_INDEX" 2>app.log &
+start_app() {
+  OBOL_ROOT=/dev/shm/host-$VM_INDEX ./obol app --name "app-$VM_INDEX" --node "node-$VM_INDEX" 2>>app.log &
+  app=$!
+}
+start_app
 [ "$VM_INDEX" = 2 ] || trap 'cat ./*.log' EXIT
 
 # Both see the same cluster, whole: processes of the own host and of others.
@@ -76,9 +80,26 @@ done
 on "$VM_INDEX" status
 step "the cluster is whole as VM $VM_INDEX sees it"
 
+# number HOST FIELD: the first of this name in the status.
+number() {
+  { on "$1" status --json || true; } | grep -o "\"$2\":[0-9]*" | head -n 1 | cut -d: -f2
+}
+
+# later_than HOST VIEW: whether a host knows a later view.
+later_than() {
+  [ "$(number "$1" view)" -gt "$2" ]
+}
+
 if [ "$VM_INDEX" = 2 ]; then
+  # Whatever it sends may be lost from here on: acknowledgements, repeats, answers.
+  tc qdisc add dev eth0 root netem loss 5%
   touch /mnt/two-is-up
-  until_true "the end" test -e /mnt/two-may-go
+  until [ -e /mnt/two-may-go ]; do
+    number 2 view >newest
+    cp newest /mnt/two-view.part
+    mv /mnt/two-view.part /mnt/two-view
+    sleep 0.05
+  done
   step "the power goes"
   dmesg >/mnt/vm2.dmesg
   echo 0 >/mnt/vm2.status
@@ -95,14 +116,27 @@ awk -F'[:,]' '/"process":"node-2"/ { if ($4 > worst) worst = $4; n++ } END {
   printf "%d events of node-2, times off by at most %.1f ms\n", n, worst / 1000
   exit !(worst > 0 && worst < 1e6) }' events.json || fail "no relation of the clocks: $(grep -m 1 node-2 events.json)"
 
-# number FIELD: the first of this name in the status.
-number() {
-  { on 1 status --json || true; } | grep -o "\"$1\":[0-9]*" | head -n 1 | cut -d: -f2
+# Announcements are lost, and so is what the other host sends; it learns of every view all the same.
+follows() {
+  [ "$(cat /mnt/two-view)" -ge "$1" ]
 }
-before=$(number view)
+tc qdisc add dev eth0 root netem loss 5%
+for _ in 1 2 3; do
+  before=$(number 1 view)
+  kill -9 "$app"
+  until_true "a view without app-1" later_than 1 "$before"
+  before=$(number 1 view)
+  start_app
+  until_true "a view with app-1" later_than 1 "$before"
+  until_true "the second VM to follow" follows "$((before + 1))"
+done
+tc qdisc del dev eth0 root
+step "view $(number 1 view) is known to both, although each has lost one packet in twenty"
+
+before=$(number 1 view)
 touch /mnt/two-may-go
 gone() {
-  [ "$(number view)" -gt "$before" ] && ! says 1 '"name":"app-2"'
+  [ "$(number 1 view)" -gt "$before" ] && ! says 1 '"name":"app-2"'
 }
 until_true "a view without the second host" gone
 on 1 status >status.txt && fail "a cluster that lacks a host is called healthy"
