@@ -183,6 +183,7 @@ pub(crate) enum Command {
     )]
     Tune(Tune),
     /// Measure this host's floor and the product in one run, and print their ratios
+    #[command(args_conflicts_with_subcommands = true)]
     Bench(Bench),
     /// Run whole clusters in virtual time under faults and check them against the invariants
     #[command(subcommand)]
@@ -264,6 +265,9 @@ pub(crate) enum Command {
         #[arg(long)]
         nanoseconds: u64,
     },
+    /// A console that has an hour of history (started by `bench console`)
+    #[command(hide = true)]
+    AgedConsole,
     /// One process of the floor benchmark (started by `bench`)
     #[command(hide = true)]
     FloorRole {
@@ -546,8 +550,45 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Measure what the console costs, and how quick its keys are, in a terminal of 200x50 on synthetic clusters
+    #[command(
+        after_help = "Measured on 32 and on 512 nodes, each with an app, with an hour of history: the share of a core, live \
+        and frozen, resident memory, what is written to the terminal, and from a key to the screen. Needs `script` of \
+        util-linux, and about 600 MB of /dev/shm.\n\
+        \nExit codes: 0 all figures are within the design's budget, 1 one is not, 2 refused."
+    )]
+    Console(BenchConsole),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchConsole {
+    /// Measure this cluster only
+    #[arg(long, value_name = "32|512", value_parser = nodes)]
+    pub(crate) nodes: Option<u16>,
+    /// How long each share of a core is measured
+    #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub(crate) seconds: u32,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The size of a synthetic cluster.
+fn nodes(text: &str) -> Result<u16, String> {
+    match text {
+        "32" => Ok(32),
+        "512" => Ok(512),
+        _ => Err("32 or 512".to_owned()),
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
+    /// What to measure instead
+    #[command(subcommand)]
+    pub(crate) what: Option<BenchCommand>,
     /// Failovers, and failovers of the floor program
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(5..=10_000))]
     pub(crate) count: u32,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const WATCH: Duration = Duration::from_secs(5);
 
 /// Processor time that all threads of a process have used, in nanoseconds.
-fn used(pid: u32) -> u64 {
+pub(super) fn used(pid: u32) -> u64 {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
     tasks
@@ -19,7 +19,7 @@ fn used(pid: u32) -> u64 {
 }
 
 /// Resident memory in KiB.
-fn resident(pid: u32) -> u64 {
+pub(super) fn resident(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     line.and_then(|value| value.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0)

@@ -3,17 +3,19 @@
 //! Absolute times drift from machine to machine and from minute to minute; ratios of one run do not. The benchmark fails
 //! only on a figure that is far out ([`FAR_OUT`]).
 
+mod console;
 mod failover;
 mod floor;
 mod idle;
 mod micro;
 
-use crate::cli::Bench;
+use crate::cli::{Bench, BenchCommand};
 use crate::output::{self, Failure};
 use obol_chaos::drills::Host;
 use obol_profiles::Profile;
 use serde::Serialize;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 
 pub(crate) use floor::{role as floor_role, run as floor};
@@ -87,7 +89,10 @@ fn over_rdma(at: SocketAddr, options: &Bench) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn run(options: &Bench) -> Result<ExitCode, Failure> {
+pub(crate) fn run(root: &Path, options: &Bench) -> Result<ExitCode, Failure> {
+    if let Some(BenchCommand::Console(options)) = &options.what {
+        return console::run(root, options);
+    }
     if let Some(at) = options.rdma {
         return over_rdma(at, options);
     }

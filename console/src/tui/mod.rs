@@ -6,6 +6,7 @@
 mod chaos;
 mod config;
 mod input;
+mod past;
 pub(crate) mod poll;
 mod recording;
 mod report;
@@ -128,6 +129,7 @@ pub(crate) struct Console {
     owner: bool,
     record: Option<PathBuf>,
     arm: bool,
+    aged: bool,
     told: Receiver<Message>,
     tell: Sender<Message>,
 }
@@ -136,7 +138,7 @@ impl Console {
     /// `owner` says whether quitting ends the cluster.
     pub(crate) fn new(place: Place, look: Look, config: Config, owner: bool) -> Self {
         let (tell, told) = mpsc::channel();
-        Self { place, look, config, owner, record: None, arm: false, told, tell }
+        Self { place, look, config, owner, record: None, arm: false, aged: false, told, tell }
     }
 
     /// Records from the first sample on.
@@ -153,10 +155,13 @@ impl Console {
 
     /// Shows it until the user quits.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let Self { place, look, config, owner, record, arm, told, tell } = self;
+        let Self { place, look, config, owner, record, arm, aged, told, tell } = self;
         let mut model = model(place.cluster, &look, &config, owner);
         model.chaos.drills = chaos::choices();
         model.chaos.may_arm = arm;
+        if aged {
+            past::live_through(&mut model, &place);
+        }
         let rate = Rate::new(POLL_EVERY);
         let tape = Tape::new(place.cluster);
         if let Some(file) = record {
@@ -394,5 +399,14 @@ pub(crate) fn run(place: Place, look: Look, arm: bool) -> Result<ExitCode, Failu
     }
     let config = Config::load(look.config.as_deref())?;
     Console::new(place, look, config, false).arm(arm).run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A console with an hour of history that nobody has lived through.
+pub(crate) fn aged(place: Place) -> Result<ExitCode, Failure> {
+    let look = Look { theme: None, ascii: false, bell: false, config: None };
+    let mut console = Console::new(place, look, Config::load(None)?, false);
+    console.aged = true;
+    console.run()?;
     Ok(ExitCode::SUCCESS)
 }
