@@ -26,6 +26,8 @@ pub const REGIONS: u32 = 1024;
 pub const PER_HOST: u32 = 32;
 /// Hosts are numbered from 1 to this. Host 0 is all of a cluster that stays within one host.
 pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
+/// A host gives out so many numbers before it gives one out again whose owner is gone.
+const UNUSED_FIRST: u32 = PER_HOST;
 /// The first number that is not a coordinator's.
 pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
 
@@ -184,18 +186,26 @@ impl Table {
             let entry = self.entry(region).ok_or(ShmError::NoSuchRegion { region, max: REGIONS - 1 })?;
             return self.try_claim(region, entry, me).map_err(|pid| ShmError::RegionTaken { region, pid });
         }
-        // Numbers that nobody ever had come first: reusing one needs system calls to prove its holder dead.
-        for used in [false, true] {
-            for region in self.own_numbers() {
-                let Some(entry) = self.entry(region) else { continue };
-                if (entry[STATE].load(Ordering::Relaxed) != Occupancy::FREE) == used
-                    && let Ok(claim) = self.try_claim(region, entry, me)
-                {
-                    return Ok(claim);
-                }
+        for region in self.candidates() {
+            if let Some(entry) = self.entry(region)
+                && let Ok(claim) = self.try_claim(region, entry, me)
+            {
+                return Ok(claim);
             }
         }
         Err(ShmError::TableFull { path: self.path.clone(), regions: self.own_numbers().len() })
+    }
+
+    /// The numbers of this host in the order in which they are tried. Whoever died last can be read for longest, so
+    /// [`UNUSED_FIRST`] are given out before one is given out again, and then the one that changed hands least often.
+    /// Memory that was never used comes last: a cluster whose processes come and go must not take more and more of it.
+    fn candidates(&self) -> impl Iterator<Item = u32> {
+        let was_used = |region: &u32| self.generation(*region) != 0;
+        let (mut used, unused): (Vec<u32>, Vec<u32>) = self.own_numbers().partition(was_used);
+        used.sort_by_key(|region| self.generation(*region));
+        let first = (UNUSED_FIRST as usize).saturating_sub(used.len()).min(unused.len());
+        let rest = unused[first..].to_vec();
+        unused.into_iter().take(first).chain(used).chain(rest)
     }
 
     /// The claim, or the pid of the live holder.
@@ -323,6 +333,25 @@ mod tests {
         table.close(100, me);
         let again = table.claim(None, me).map(|c| (c.region, c.generation));
         assert_eq!(again.expect("one was let go"), (100, 2));
+    }
+
+    #[test]
+    fn processes_that_come_and_go_take_no_more_memory_and_the_dead_can_be_read_for_long() {
+        let root = Root::new();
+        let table = table(&root);
+        let me = Process::current().expect("alive");
+        let stays = table.claim(None, me).map(|c| c.region).expect("free");
+        let mut given = Vec::new();
+        for _ in 0..10 * UNUSED_FIRST {
+            let claim = table.claim(None, DEAD).map(|c| c.region).expect("the dead make room");
+            assert!(claim != stays && claim < FIRST_FREE + UNUSED_FIRST, "{claim}");
+            let since = given.iter().rev().position(|region| *region == claim);
+            assert!(
+                since.is_none_or(|others| others + 2 >= UNUSED_FIRST as usize),
+                "{claim} after {since:?}"
+            );
+            given.push(claim);
+        }
     }
 
     #[test]
