@@ -42,3 +42,37 @@ fn schedule(policy: libc::c_int, priority: u32) -> io::Result<()> {
     let done = unsafe { libc::sched_setscheduler(0, policy, &raw const param) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
+
+/// Keeps the calling thread on one core.
+pub fn pin_to_core(core: u32) -> io::Result<()> {
+    let core = core as usize;
+    if core >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: zeros are an empty set, the core lies within it, and the kernel only reads it.
+    let done = unsafe {
+        let mut set = std::mem::zeroed::<libc::cpu_set_t>();
+        libc::CPU_SET(core, &mut set);
+        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_kept_on_a_core_that_is_there() {
+        std::thread::spawn(|| {
+            // SAFETY: takes nothing.
+            let core = u32::try_from(unsafe { libc::sched_getcpu() }).expect("a core");
+            pin_to_core(core).expect("the core that it ran on");
+            // SAFETY: as above.
+            assert_eq!(u32::try_from(unsafe { libc::sched_getcpu() }), Ok(core));
+            assert!(pin_to_core(u32::MAX).is_err());
+        })
+        .join()
+        .expect("it ran");
+    }
+}

@@ -6,7 +6,6 @@ use super::registration::{Memory, locked_memory_limit};
 use core::fmt;
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::AtomicU64;
-use std::io;
 use std::sync::Arc;
 
 /// What pages are wished for. Each falls back to the next smaller that the host has.
@@ -235,21 +234,6 @@ pub fn numa_node(device: &str) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Keeps the calling thread on one core.
-pub fn pin_to_core(core: u32) -> io::Result<()> {
-    let core = core as usize;
-    if core >= libc::CPU_SETSIZE as usize {
-        return Err(io::Error::from_raw_os_error(libc::EINVAL));
-    }
-    // SAFETY: zeros are an empty set, the core lies within it, and the kernel only reads it.
-    let done = unsafe {
-        let mut set = core::mem::zeroed::<libc::cpu_set_t>();
-        libc::CPU_SET(core, &mut set);
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
-    };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -283,19 +267,5 @@ mod tests {
         assert_eq!(pages_in(smaps, 0x7f00_0020_0000), Pages::Explicit);
         assert_eq!(pages_in(smaps, 0x7f00_0040_0010), Pages::Plain);
         assert_eq!(pages_in(smaps, 0x10), Pages::Plain);
-    }
-
-    #[test]
-    fn a_thread_is_kept_on_a_core_that_is_there() {
-        std::thread::spawn(|| {
-            // SAFETY: takes nothing.
-            let core = u32::try_from(unsafe { libc::sched_getcpu() }).expect("a core");
-            pin_to_core(core).expect("the core that it ran on");
-            // SAFETY: as above.
-            assert_eq!(u32::try_from(unsafe { libc::sched_getcpu() }), Ok(core));
-            assert!(pin_to_core(u32::MAX).is_err());
-        })
-        .join()
-        .expect("it ran");
     }
 }
