@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the servers.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How often servers look into their memory.
-const POLL_EVERY: &str = "20us";
+pub(super) const POLL_EVERY: &[&str] = &["--poll-every", "20us"];
 
 /// What is checked.
 #[derive(Debug, Args)]
@@ -215,7 +215,7 @@ impl Server {
         root: &Path,
         cluster: Name,
         number: u32,
-        every: &str,
+        options: &[&str],
         fate: &Arc<Fate>,
     ) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
@@ -227,7 +227,7 @@ impl Server {
             "--json",
             "--tied",
         ]);
-        command.args(["--name", &format!("{}{number}", obol_kv::SERVER_PREFIX), "--poll-every", every]);
+        command.args(["--name", &format!("{}{number}", obol_kv::SERVER_PREFIX)]).args(options);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let standing = Arc::<Mutex<(String, bool)>>::default();
         let (told, fate) = (Arc::clone(&standing), Arc::clone(fate));

@@ -30,6 +30,27 @@ const LATENCY_MAX: Nanos = Nanos::from_secs(100);
 /// Latencies are kept with so many figures.
 const FIGURES: u8 = 3;
 
+/// So many looks in vain, some microseconds, and a loop that waits for another process yields its core: that one may be
+/// waiting for it.
+const LOOKS_IN_VAIN: u32 = 64;
+
+/// A loop's looks in vain.
+#[derive(Default)]
+struct Patience(u32);
+
+impl Patience {
+    /// Nothing was there.
+    #[inline]
+    fn idle(&mut self) {
+        self.0 += 1;
+        if self.0 < LOOKS_IN_VAIN {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+}
+
 /// Counts latencies in nanoseconds.
 fn latencies() -> Result<Histogram<u64>, Failure> {
     Histogram::new_with_bounds(1, LATENCY_MAX.0, FIGURES).map_err(Failure::failed)
@@ -80,6 +101,9 @@ pub(crate) struct ServerOptions {
     /// How often it looks into its memory; 0 keeps a core busy that nobody else wants
     #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
     poll_every: Duration,
+    /// Stay on this core
+    #[arg(long, value_name = "N")]
+    core: Option<u32>,
     /// Print where it stands as JSON lines
     #[arg(long)]
     json: bool,
@@ -138,9 +162,27 @@ fn area(site: &Site) -> Result<Area, Failure> {
     })
 }
 
+/// Asks for the number of the own region.
+struct Number;
+
+impl Act for Number {
+    type Output = u32;
+
+    fn on<D: Drive>(self, endpoint: &mut D) -> u32 {
+        endpoint.address().region
+    }
+}
+
 /// A place in the cluster for a server or a client.
 fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), Failure> {
-    let endpoint = site.member(Kind::App, name).map_err(Failure::refused)?;
+    let mut endpoint = site.member(Kind::App, name).map_err(Failure::refused)?;
+    let number = endpoint.each(Number);
+    if matches!(service, Service::Client(_)) && !area(site)?.has_room_for(number) {
+        return Err(Failure::Failed(format!(
+            "servers have no room for the requests of region {number}, which is this client's: too many processes run, or raise \
+             limits.slots or limits.value_bytes of the profile"
+        )));
+    }
     let member = Member::new(site.config, Kind::App, name, site.newest(), obol_agent::seed());
     Ok((endpoint, Node::new(member, service)))
 }
@@ -189,11 +231,14 @@ impl Act for Tell<'_> {
         let mut told = None;
         let mut lost = false;
         let done = AtomicBool::new(false);
+        let (mut patience, mut answered) = (Patience::default(), 0);
         endpoint.run(self.node, &done, |node, _| {
-            if self.yields {
-                std::thread::yield_now();
-            }
             let Some(server) = node.server() else { return };
+            if server.answered() != answered {
+                (answered, patience) = (server.answered(), Patience::default());
+            } else if self.yields {
+                patience.idle();
+            }
             let standing = server.standing();
             // While there is traffic the log is never empty for long: what is told is that the backup has everything once.
             let is_news = match (told, standing) {
@@ -221,6 +266,13 @@ impl Act for Tell<'_> {
 fn server(site: &Site, options: &ServerOptions) -> Result<ExitCode, Failure> {
     if options.tied {
         sched::die_with_parent().map_err(Failure::failed)?;
+    }
+    if let Some(core) = options.core {
+        sched::pin_to_core(core).map_err(|error| {
+            Failure::Refused(format!(
+                "--core {core}: {error}; `nproc` tells how many there are, counted from 0"
+            ))
+        })?;
     }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {

@@ -1,21 +1,25 @@
-//! The cache beside memcached and Redis, in one run: one client, one operation at a time. The servers take turns, so that
-//! whatever else the host does meets all of them.
+//! The cache beside memcached and Redis, in one run: one client with one operation at a time, and one with many on the way.
+//! The cache's primary keeps a core busy, so the others have their turns before it is started.
+
+mod cache;
+mod line;
+mod peers;
 
 use super::check::Server;
 use crate::cli::duration;
 use crate::output::{self, Failure};
+use cache::Cache;
 use clap::Args;
+use line::Echo;
 use obol_fabric::shm::clock;
-use obol_fabric::{Drive, Name, Nanos};
-use obol_kv::{Done, Node, Operation, Status};
+use obol_fabric::shm::sched::pin_to_core;
+use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
-use obol_profiles::endpoint::{Act, Endpoint};
+use peers::Memcaslap;
 use serde::Serialize;
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,9 +28,10 @@ const VALUE: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
 const KEY: u64 = 1;
 /// A server that does not answer in so long hangs.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where the peers listen.
-const MEMCACHED_PORT: u16 = 21211;
-const REDIS_PORT: u16 = 26379;
+/// Requests of a round for which the share of the lease is told: the paper's batches.
+const BATCH: f64 = 6.0;
+/// Looks at the lease in a round of a primary: before its work and after it.
+const LOOKS_A_ROUND: f64 = 2.0;
 
 /// What is measured.
 #[derive(Debug, Args)]
@@ -75,201 +80,8 @@ fn p50(span: Duration, mut operation: impl FnMut() -> io::Result<()>) -> Result<
     Ok(times.value_at_quantile(0.5))
 }
 
-/// Any server that speaks over a stream: a request, and the only right answer to it.
-struct Spoken<S> {
-    name: &'static str,
-    stream: S,
-    put: (Vec<u8>, Vec<u8>),
-    get: (Vec<u8>, Vec<u8>),
-    buffer: Vec<u8>,
-}
-
-impl<S: Read + Write> Spoken<S> {
-    fn ask(stream: &mut S, buffer: &mut Vec<u8>, (request, answer): &(Vec<u8>, Vec<u8>)) -> io::Result<()> {
-        stream.write_all(request)?;
-        buffer.resize(answer.len(), 0);
-        stream.read_exact(buffer)?;
-        if buffer == answer { Ok(()) } else { Err(io::Error::other("it gave a wrong answer")) }
-    }
-
-    fn memcached(name: &'static str, stream: S) -> Self {
-        let value = String::from_utf8_lossy(VALUE);
-        let put = (format!("set {KEY} 0 0 {}\r\n{value}\r\n", VALUE.len()).into(), b"STORED\r\n".to_vec());
-        let answer = format!("VALUE {KEY} 0 {}\r\n{value}\r\nEND\r\n", VALUE.len());
-        Self { name, stream, put, get: (format!("get {KEY}\r\n").into(), answer.into()), buffer: Vec::new() }
-    }
-
-    fn redis(name: &'static str, stream: S) -> Self {
-        let value = String::from_utf8_lossy(VALUE);
-        let put = (format!("SET {KEY} {value}\r\n").into(), b"+OK\r\n".to_vec());
-        let get = (format!("GET {KEY}\r\n").into(), format!("${}\r\n{value}\r\n", VALUE.len()).into());
-        Self { name, stream, put, get, buffer: Vec::new() }
-    }
-}
-
-impl<S: Read + Write> Peer for Spoken<S> {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn put(&mut self) -> io::Result<()> {
-        Self::ask(&mut self.stream, &mut self.buffer, &self.put)
-    }
-
-    fn get(&mut self) -> io::Result<()> {
-        Self::ask(&mut self.stream, &mut self.buffer, &self.get)
-    }
-}
-
-/// The cache, asked by a member that does nothing but look for answers.
-struct Cache {
-    endpoint: Endpoint,
-    node: Node,
-}
-
-struct One<'a> {
-    node: &'a mut Node,
-    operation: Operation,
-}
-
-impl Act for One<'_> {
-    type Output = io::Result<Done>;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> io::Result<Done> {
-        let Some(client) = self.node.client() else { return Err(io::Error::other("no client")) };
-        let begun = clock::now();
-        client.begin(begun, self.operation, endpoint).map_err(io::Error::other)?;
-        endpoint.flush();
-        loop {
-            endpoint.poll_once(self.node);
-            if let Some(done) = self.node.client().and_then(obol_kv::Client::take) {
-                return Ok(done);
-            }
-            if clock::now().since(begun).to_std() > PATIENCE {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer"));
-            }
-            // On a host with few cores the server may be waiting for this one.
-            std::thread::yield_now();
-        }
-    }
-}
-
-impl Cache {
-    fn ask(&mut self, operation: Operation) -> io::Result<Done> {
-        let done = self.endpoint.each(One { node: &mut self.node, operation })?;
-        if done.status == Status::Done { Ok(done) } else { Err(io::Error::other("it gave a wrong answer")) }
-    }
-}
-
-impl Peer for Cache {
-    fn name(&self) -> &str {
-        "obol kv, replicated"
-    }
-
-    fn put(&mut self) -> io::Result<()> {
-        self.ask(Operation::Put(KEY, VALUE[..].into())).map(drop)
-    }
-
-    fn get(&mut self) -> io::Result<()> {
-        let done = self.ask(Operation::Get(KEY))?;
-        if done.value[..] == VALUE[..] { Ok(()) } else { Err(io::Error::other("it gave a wrong answer")) }
-    }
-}
-
-/// A server of somebody else's, ended with this.
-struct Other(Child);
-
-impl Other {
-    /// `None` if it is not installed.
-    fn start(command: &mut Command) -> Result<Option<Self>, Failure> {
-        match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-            Ok(child) => Ok(Some(Self(child))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Failure::failed(error)),
-        }
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It may have ended.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Connects as soon as the server listens.
-fn connect<S>(what: &str, open: impl Fn() -> io::Result<S>) -> Result<S, Failure> {
-    let end = Instant::now() + PATIENCE;
-    loop {
-        match open() {
-            Ok(stream) => return Ok(stream),
-            Err(error) if Instant::now() > end => return Err(Failure::Failed(format!("{what}: {error}"))),
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
-        }
-    }
-}
-
-fn tcp(port: u16) -> impl Fn() -> io::Result<TcpStream> {
-    move || {
-        let stream = TcpStream::connect(("127.0.0.1", port))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(stream)
-    }
-}
-
-fn unix(path: PathBuf) -> impl Fn() -> io::Result<UnixStream> {
-    move || {
-        let stream = UnixStream::connect(&path)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        Ok(stream)
-    }
-}
-
-/// The peers that are installed, and what keeps their servers running.
-fn others(dir: &Path) -> Result<(Peers, Vec<Other>), Failure> {
-    let (mut peers, mut servers) = (Peers::new(), Vec::new());
-    let socket = |name: &str| dir.join(name);
-    let memcached = || {
-        let mut command = Command::new("memcached");
-        // As root it wants to be told so.
-        command.args(["-t", "1", "-u", "root"]);
-        command
-    };
-    if let Some(server) =
-        Other::start(memcached().args(["-l", "127.0.0.1", "-p", &MEMCACHED_PORT.to_string()]))?
-    {
-        servers.push(server);
-        let path = socket("memcached");
-        servers.extend(Other::start(memcached().arg("-s").arg(&path))?);
-        let stream = connect("memcached", tcp(MEMCACHED_PORT))?;
-        peers.push(Box::new(Spoken::memcached("memcached, TCP", stream)));
-        peers.push(Box::new(Spoken::memcached("memcached, Unix socket", connect("memcached", unix(path))?)));
-    } else {
-        output::remark(
-            "obol: memcached is not installed, so it is left out (Debian: apt install memcached)",
-        )?;
-    }
-    let path = socket("redis");
-    let mut redis = Command::new("redis-server");
-    redis
-        .args(["--bind", "127.0.0.1", "--port", &REDIS_PORT.to_string(), "--save", "", "--unixsocket"])
-        .arg(&path);
-    if let Some(server) = Other::start(&mut redis)? {
-        servers.push(server);
-        peers.push(Box::new(Spoken::redis("Redis, TCP", connect("redis", tcp(REDIS_PORT))?)));
-        peers.push(Box::new(Spoken::redis("Redis, Unix socket", connect("redis", unix(path))?)));
-    } else {
-        output::remark(
-            "obol: redis-server is not installed, so it is left out (Debian: apt install redis-server)",
-        )?;
-    }
-    Ok((peers, servers))
-}
-
 #[derive(Serialize)]
-struct Row<'a> {
+struct Latency<'a> {
     server: &'a str,
     get_p50_us: f64,
     put_p50_us: f64,
@@ -278,20 +90,32 @@ struct Row<'a> {
     put_ratio: f64,
 }
 
-pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
-    let cluster = site.cluster.name();
-    let fate = Arc::default();
-    let begin = |number, every| Server::start(root, cluster, number, every, &fate).map_err(Failure::failed);
-    // The primary keeps a core busy, as HERD's do; its backup only has to keep up.
-    let primary = begin(1, "0")?;
-    primary.until("primary", false)?;
-    let backup = begin(2, "20us")?;
-    primary.until("primary", true)?;
-    let name = Name::new("kv_bench").map_err(Failure::failed)?;
-    let (endpoint, node) = super::join(site, name, super::client(site)?)?;
-    let dir = site.cluster.dir();
-    let (mut peers, servers) = others(dir)?;
-    peers.insert(0, Box::new(Cache { endpoint, node }));
+/// Nine GETs to one PUT.
+#[derive(Serialize)]
+struct Throughput<'a> {
+    server: &'a str,
+    pipelined_per_s: f64,
+    /// How many times as many the cache does.
+    ratio: f64,
+}
+
+/// What it costs to be sure.
+#[derive(Serialize)]
+struct Lease {
+    active_ns: f64,
+    /// The share of a round of six requests.
+    share_percent: f64,
+}
+
+/// A server and its latencies, in nanoseconds.
+struct Timed {
+    server: String,
+    get: u64,
+    put: u64,
+}
+
+/// The latencies of servers that take turns.
+fn time(peers: &mut Peers, options: &Options) -> Result<Vec<Timed>, Failure> {
     let mut figures: Vec<Figures> = peers.iter().map(|_| Figures::default()).collect();
     for _ in 0..options.rounds {
         for (peer, figures) in peers.iter_mut().zip(&mut figures) {
@@ -299,33 +123,128 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
             figures.get.push(p50(options.turn / 2, || peer.get())?);
         }
     }
-    let medians: Vec<(u64, u64)> = figures.into_iter().map(|f| (median(f.get), median(f.put))).collect();
-    let (get, put) = medians.first().copied().unwrap_or_default();
+    let named = peers.iter().zip(figures);
+    Ok(named
+        .map(|(peer, Figures { get, put })| Timed {
+            server: peer.name().to_owned(),
+            get: median(get),
+            put: median(put),
+        })
+        .collect())
+}
+
+fn tell_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failure> {
     let ratio = |of: u64, to: u64| of as f64 / to.max(1) as f64;
-    if !options.json {
+    if !json {
         output::line(format_args!(
             "{:<24}{:>12}{:>12}{:>10}{:>10}",
-            "one client, p50", "GET", "PUT", "GET x", "PUT x"
+            "one at a time, p50", "GET", "PUT", "GET x", "PUT x"
         ))?;
     }
-    for (peer, (g, p)) in peers.iter().zip(medians) {
-        let server = peer.name();
-        let (get_ratio, put_ratio) = (ratio(g, get), ratio(p, put));
-        if options.json {
-            let [get_p50_us, put_p50_us] = [g, p].map(|nanos| Nanos(nanos).as_micros_f64());
-            output::json(&Row { server, get_p50_us, put_p50_us, get_ratio, put_ratio })?;
+    for Timed { server, get, put } in all {
+        let (get_ratio, put_ratio) = (ratio(*get, own.get), ratio(*put, own.put));
+        if json {
+            let [get_p50_us, put_p50_us] = [get, put].map(|nanos| Nanos(*nanos).as_micros_f64());
+            output::json(&Latency { server, get_p50_us, put_p50_us, get_ratio, put_ratio })?;
         } else {
             output::line(format_args!(
                 "{server:<24}{:>12}{:>12}{get_ratio:>10.1}{put_ratio:>10.1}",
-                Nanos(g).to_string(),
-                Nanos(p).to_string()
+                Nanos(*get).to_string(),
+                Nanos(*put).to_string()
             ))?;
         }
     }
-    drop((peers, servers, backup, primary));
-    for name in ["memcached", "redis"] {
-        // Whoever made it may have removed it.
-        let _ = std::fs::remove_file(dir.join(name));
+    Ok(())
+}
+
+fn tell_throughput(own: f64, other: Option<f64>, json: bool) -> Result<(), Failure> {
+    if !json {
+        output::line(format_args!("\n{:<24}{:>12}{:>12}", "many, 9 GETs to a PUT", "a second", "x"))?;
+    }
+    let rows = [Some((cache::NAME, own)), other.map(|other| (peers::MEMCASLAP, other))];
+    for (server, pipelined_per_s) in rows.into_iter().flatten() {
+        let ratio = own / pipelined_per_s;
+        if json {
+            output::json(&Throughput { server, pipelined_per_s, ratio })?;
+        } else {
+            output::line(format_args!("{server:<24}{pipelined_per_s:>12.0}{ratio:>12.1}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Other makers' servers: their latencies, and memcached's throughput.
+fn others(dir: &Path, options: &Options) -> Result<(Vec<Timed>, Option<f64>), Failure> {
+    let (mut peers, servers) = peers::others(dir)?;
+    let timed = time(&mut peers, options)?;
+    let throughput = match Memcaslap::of(dir, &servers)? {
+        Some(memcaslap) => {
+            let runs: Result<Vec<u64>, Failure> = (0..options.rounds).map(|_| memcaslap.run()).collect();
+            Some(median(runs?) as f64)
+        }
+        None => None,
+    };
+    drop(servers);
+    peers::tidy(dir);
+    Ok((timed, throughput))
+}
+
+/// What the cache does.
+struct Own {
+    timed: Timed,
+    /// Operations a second.
+    throughput: f64,
+    active_ns: f64,
+}
+
+fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
+    let failed = |error: io::Error| Failure::Failed(format!("a server did not answer: {error}"));
+    let cluster = site.cluster.name();
+    let fate = Arc::default();
+    let begin = |number, options: &[&str]| {
+        Server::start(root, cluster, number, options, &fate).map_err(Failure::failed)
+    };
+    // Two that look all the time must not share a core. The backup only has to keep up.
+    let has_two = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+    let busy = ["--poll-every", "0", "--core", "0"];
+    let primary = begin(1, if has_two { &busy } else { &busy[..2] })?;
+    primary.until("primary", false)?;
+    let _backup = begin(2, super::check::POLL_EVERY)?;
+    primary.until("primary", true)?;
+    if has_two {
+        pin_to_core(1).map_err(Failure::failed)?;
+    }
+    let name = Name::new("kv_bench").map_err(Failure::failed)?;
+    let (endpoint, node) = super::join(site, name, super::client(site)?)?;
+    let mut cache = Cache { endpoint, node };
+    cache.fill().map_err(failed)?;
+    let flood = |_| {
+        let begun = Instant::now();
+        let ended = cache.flood(options.turn).map_err(failed)?;
+        Ok((ended as f64 / begun.elapsed().as_secs_f64()) as u64)
+    };
+    let floods: Result<Vec<u64>, Failure> = (0..options.rounds).map(flood).collect();
+    let (throughput, active_ns) = (median(floods?) as f64, cache.look());
+    let timed = time(&mut vec![Box::new(cache)], options)?;
+    let timed = timed.into_iter().next().ok_or_else(|| Failure::Failed("nothing was timed".to_owned()))?;
+    Ok(Own { timed, throughput, active_ns })
+}
+
+pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
+    let floor = time(&mut vec![Box::new(Echo::start().map_err(Failure::failed)?)], options)?;
+    let (others, memcached) = others(site.cluster.dir(), options)?;
+    let own = own(root, site, options)?;
+    let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
+    tell_latencies(&own.timed, &all, options.json)?;
+    tell_throughput(own.throughput, memcached, options.json)?;
+    let active_ns = own.active_ns;
+    let share_percent = 100.0 * LOOKS_A_ROUND * active_ns * own.throughput / (BATCH * 1e9);
+    if options.json {
+        output::json(&Lease { active_ns, share_percent })?;
+    } else {
+        output::line(format_args!(
+            "\na look at the lease takes {active_ns:.1} ns: two are {share_percent:.1} % of a round of {BATCH} requests"
+        ))?;
     }
     Ok(ExitCode::SUCCESS)
 }
