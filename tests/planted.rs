@@ -96,6 +96,23 @@ fn a_drill_fails_where_what_it_killed_does_not_come_back() {
 }
 
 #[test]
+fn what_a_drill_has_found_is_told_where_the_cluster_does_not_recover() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    root.healthy();
+    let out = root.cluster().join("report");
+    let never = ("[[expect]]", "[rollback]\nstrategy = \"never\"\n\n[[expect]]");
+    let arguments = ["--count", "2", "--out", out.to_str().expect("text")];
+    let cold = ("warmup = 2, ", "");
+    let journal = own(&root, "app", &[cold, never], &arguments).ends(1).json();
+    assert_eq!((&journal["verdict"], &journal["count"]), (&"failed".into(), &1.into()), "{journal:#}");
+    assert!(journal["remarks"].to_string().contains("down"), "{journal:#}");
+    assert!(out.join("postmortem.html").exists(), "its report was written");
+    // Where there is no place for what it would find, nothing is broken.
+    own(&root, "app", &[], &arguments).refused(&["exists; nothing is overwritten"]);
+}
+
+#[test]
 fn a_drill_deviates_where_an_undo_is_lost_and_where_a_restart_counts_as_a_failure() {
     let root = Root::new();
     let _up = root.up(&[]);

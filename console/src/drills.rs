@@ -197,6 +197,10 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
             drill.id, options.file.drill
         )));
     }
+    // Before anything is broken: what was found would have no place.
+    if let Some(out) = options.out.as_deref().filter(|out| out.exists()) {
+        return Err(Failure::Refused(format!("{} exists; nothing is overwritten", out.display())));
+    }
     let ssh = options.ssh.clone().map(|ssh| Ssh {
         config: options.ssh_config.clone(),
         program: options.ssh_program.clone(),
@@ -298,10 +302,11 @@ pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
 
 fn print(journal: &Journal) -> std::io::Result<()> {
     output::line(format_args!(
-        "drill {}: {}, {} repetitions, {} void (profile {}, {} cores, kernel {})",
+        "drill {}: {}, {} repetitions in {} s, {} void (profile {}, {} cores, kernel {})",
         journal.drill,
         journal.verdict.name(),
         journal.count,
+        journal.took,
         journal.void,
         journal.profile,
         journal.host.cores,

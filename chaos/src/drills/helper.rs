@@ -145,11 +145,26 @@ impl Machine for Listener {
         if clock::now() > armed.expires {
             return;
         }
-        let mut stamps = Vec::with_capacity(armed.blows.len());
-        for (blow, held) in armed.blows {
+        // Whatever can wait does: between two blows lie one look at the clock and one system call.
+        let mut struck = Vec::with_capacity(armed.blows.len());
+        for (blow, held) in &armed.blows {
             let at = clock::now();
-            let (name, result) = strike(blow, held, at, &self.program, &mut state.injected);
-            stamps.push(Stamp { name, at: at.0, error: result.err().map(|error| error.to_string()) });
+            struck.push((at, strike(blow, held.as_ref(), &self.program)));
+        }
+        let mut stamps = Vec::with_capacity(struck.len());
+        for ((blow, held), (at, result)) in armed.blows.into_iter().zip(struck) {
+            let name = blow.whom().map_or("host", |whom| &whom.name).to_owned();
+            let error = result.as_ref().err().map(ToString::to_string);
+            stamps.push(Stamp { name: name.clone(), at: at.0, error });
+            match (blow, held, result) {
+                (Blow::Freeze { lasts, .. }, Some(held), Ok(_)) => {
+                    state.injected.push(Injected::Frozen { name, held, until: at + Nanos(lasts) });
+                }
+                (Blow::Load { lasts, .. }, _, Ok(Some(child))) => {
+                    state.injected.push(Injected::Load { child, until: at + Nanos(lasts) });
+                }
+                _ => {}
+            }
         }
         drop(state);
         // If nobody listens any more, the main loop has ended and has mended everything.
@@ -163,29 +178,15 @@ impl Machine for Listener {
     }
 }
 
-fn strike(
-    blow: Blow,
-    held: Option<Held>,
-    at: Instant,
-    program: &Path,
-    injected: &mut Vec<Injected>,
-) -> (String, io::Result<()>) {
-    let lost = || io::Error::other("its target is not held");
+/// Strikes. The process of a load is returned.
+fn strike(blow: &Blow, held: Option<&Held>, program: &Path) -> io::Result<Option<Child>> {
+    let held = || held.ok_or_else(|| io::Error::other("its target is not held"));
     match blow {
-        Blow::Kill { whom } => (whom.name, held.ok_or_else(lost).and_then(|held| held.kill())),
-        Blow::Terminate { whom } => (whom.name, held.ok_or_else(lost).and_then(|held| held.terminate())),
-        Blow::Freeze { whom, lasts } => {
-            let result = held.ok_or_else(lost).and_then(|held| {
-                held.freeze()?;
-                injected.push(Injected::Frozen { name: whom.name.clone(), held, until: at + Nanos(lasts) });
-                Ok(())
-            });
-            (whom.name, result)
-        }
+        Blow::Kill { .. } => held()?.kill().map(|()| None),
+        Blow::Terminate { .. } => held()?.terminate().map(|()| None),
+        Blow::Freeze { .. } => held()?.freeze().map(|()| None),
         Blow::Load { threads, mebibytes, lasts } => {
-            let result = load(program, threads, mebibytes, Nanos(lasts))
-                .map(|child| injected.push(Injected::Load { child, until: at + Nanos(lasts) }));
-            ("host".to_owned(), result)
+            load(program, *threads, *mebibytes, Nanos(*lasts)).map(Some)
         }
     }
 }

@@ -271,6 +271,15 @@ impl Runner<'_> {
                         self.remarks.push(format!("the helper was lost in repetition {number}: {error}"));
                         return Ok((Some(Verdict::Aborted), done));
                     }
+                    // The cluster did not recover from what came before.
+                    Err(error @ RunError::NotHealthy(_)) if !self.trials.is_empty() => {
+                        self.remarks.push(format!("before repetition {number}: {error}"));
+                        return Ok((Some(Verdict::Failed), done.saturating_sub(1)));
+                    }
+                    Err(error) if !self.trials.is_empty() => {
+                        self.remarks.push(format!("repetition {number} could not begin: {error}"));
+                        return Ok((Some(Verdict::Aborted), done.saturating_sub(1)));
+                    }
                     Err(error) => return Err(error),
                 };
                 let aborts = self.aborts(&trial);

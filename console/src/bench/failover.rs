@@ -1,7 +1,7 @@
 //! The product's failover on a cluster of nine real processes, in turns with the floor's, and what that cluster costs
 //! while it is idle.
 
-use super::{Figure, PROFILE, floor, idle};
+use super::{Figure, PROFILE, bare, floor, idle};
 use crate::output::Failure;
 use crate::running::{Running, START_TIMEOUT, Shape};
 use obol_agent::{Attached, Embedded};
@@ -29,7 +29,7 @@ struct Measured {
 }
 
 /// The repetitions that were measured.
-fn drill(running: &Running, victims: Victims, count: u32) -> Result<Vec<Trial>, Failure> {
+pub(super) fn drill(running: &Running, victims: Victims, count: u32) -> Result<Vec<Trial>, Failure> {
     let options = Options::new(std::env::current_exe().map_err(Failure::failed)?);
     let drill = victims.drill(running.site()?.deployment.environment, count, Nanos::from_millis(20));
     let journal =
@@ -55,6 +55,7 @@ pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
     let running = Running::start(&obol_fabric::shm::default_root(), &shape)?;
     let mut figures = idle::run(&running)?;
     figures.extend(checks(&running)?);
+    figures.extend(bare::run(&running, count)?);
     let mut floor_times = Distribution::new();
     let mut measured = Measured { failover: Distribution::new(), wait_us: 0.0, leader_us: 0.0 };
     let share = count.div_ceil(TURNS);

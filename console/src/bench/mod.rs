@@ -3,6 +3,7 @@
 //! Absolute times drift from machine to machine and from minute to minute; ratios of one run do not. The benchmark fails
 //! only on a figure that is far out ([`FAR_OUT`]).
 
+mod bare;
 mod console;
 mod failover;
 mod floor;
