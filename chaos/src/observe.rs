@@ -4,7 +4,7 @@
 use crate::distant::{Distant, Sight};
 use crate::spans::{Counts, Spans};
 use obol_fabric::layout::{Seat, ViewHead};
-use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, Histogram};
+use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
 use obol_fabric::notice::Detection;
 use obol_fabric::recorder::Stamped;
 use obol_fabric::shm::{Cluster, Lives, Observed, Reader, RegionInfo, SeatInfo, clock};
@@ -174,8 +174,36 @@ struct Watched {
     generation: u32,
     region: Observed,
     cursors: Cursors,
-    /// The owner's histograms at the last look at them, in the order of [`Histogram::ALL`]; none before the first.
-    counted: Option<Vec<Vec<u64>>>,
+    /// The owner's histograms at the last look at them, in the order of [`Histogram::ALL`], as pairs of bucket and number;
+    /// none before the first.
+    counted: Option<Vec<Vec<(u16, u64)>>>,
+}
+
+impl Watched {
+    /// Adds the events that were not given before.
+    fn events(&mut self, seats: u32, kind: Kind, to: &mut Vec<Seen>) {
+        let owner = (self.name, kind);
+        unread(self.region.reader(), seats, owner, &mut self.cursors, &mut |seen| to.push(seen));
+    }
+
+    /// What the owner counted in its histograms since the last look at them; none at the first.
+    fn spans(&mut self, load: &mut Load) -> Option<Spans> {
+        let reader = self.region.reader();
+        let now: Vec<Vec<_>> = Histogram::ALL.iter().map(|which| reader.buckets(*which).collect()).collect();
+        Histogram::ALL.iter().for_each(|_| load.read(HISTOGRAM_WORDS * 8));
+        let before = self.counted.replace(now)?;
+        let before = |at: usize| before.get(at).map_or(&[][..], Vec::as_slice);
+        let now = self.counted.iter().flatten().enumerate();
+        let counts = now.map(|(at, pairs)| Counts::grown(before(at), pairs)).collect();
+        Some(Spans { process: self.name, counts })
+    }
+}
+
+/// What came since the last look.
+struct News {
+    events: Vec<Seen>,
+    /// None if it is not wanted.
+    spans: Option<Vec<Spans>>,
 }
 
 /// The regions of other hosts.
@@ -213,6 +241,8 @@ pub struct Observer {
     load: Load,
     /// Whether histograms were looked at.
     looked: bool,
+    /// Whether memory is let go of after each look.
+    thrifty: bool,
     lives: Lives,
     /// How far each process's heartbeat was at the last look.
     beats: BTreeMap<(u32, u16), (obol_fabric::shm::Process, u64)>,
@@ -236,11 +266,19 @@ impl Observer {
             decoded: BTreeMap::new(),
             load: Load::default(),
             looked: false,
+            thrifty: false,
             lives: Lives::default(),
             beats: BTreeMap::new(),
             elsewhere: None,
             trouble: None,
         })
+    }
+
+    /// Takes as little memory as the cluster allows, for a little more time at each look: what was read of a region is not
+    /// kept mapped.
+    #[must_use]
+    pub fn thrifty(self) -> Self {
+        Self { thrifty: true, ..self }
     }
 
     /// The cluster.
@@ -257,9 +295,11 @@ impl Observer {
 
     /// Maps regions that have come, and lets go of those whose place was taken.
     fn refresh(&mut self) -> Vec<RegionInfo> {
-        let mut infos = self.cluster.regions_seen(&mut self.lives);
+        let infos = self.cluster.regions_seen(&mut self.lives);
+        // They are in the order of their numbers.
         self.watched.retain(|number, watched| {
-            infos.iter().any(|info| info.number == *number && info.generation == watched.generation)
+            let found = infos.binary_search_by_key(number, |info| info.number);
+            found.is_ok_and(|at| infos[at].generation == watched.generation)
         });
         for info in &infos {
             if self.watched.contains_key(&info.number) {
@@ -273,11 +313,6 @@ impl Observer {
                 let (name, generation) = (info.name, info.generation);
                 let watched = Watched { name, generation, region, cursors, counted };
                 self.watched.insert(info.number, watched);
-            }
-        }
-        for info in &mut infos {
-            if let Some(watched) = self.watched.get(&info.number) {
-                info.incarnation = Incarnation(watched.region.reader().header().incarnation);
             }
         }
         infos
@@ -376,10 +411,27 @@ impl Observer {
     /// Reads everything once.
     pub fn snapshot(&mut self) -> Snapshot {
         let infos = self.refresh();
+        self.snapshot_of(&infos, None)
+    }
+
+    /// Reads everything once, with the events that came since the last call, and with what the owners of the regions
+    /// counted in their histograms since the last look at them, if that is wanted.
+    pub fn look(&mut self, spans: bool) -> (Snapshot, Vec<Seen>, Vec<Spans>) {
+        let infos = self.refresh();
+        self.looked |= spans;
+        let mut news = News { events: Vec::new(), spans: spans.then(Vec::new) };
+        let snapshot = self.snapshot_of(&infos, Some(&mut news));
+        self.events_elsewhere(self.cluster.layout().limits().seats, &mut news.events);
+        news.events.sort_by_key(|seen| seen.event.at);
+        (snapshot, news.events, news.spans.unwrap_or_default())
+    }
+
+    fn snapshot_of(&mut self, infos: &[RegionInfo], mut news: Option<&mut News>) -> Snapshot {
+        let seats = self.cluster.layout().limits().seats;
         // First those that may have to be waited for, so that what is near is not old when it is judged.
         let mut distant = self.distant();
         let mut processes = Vec::new();
-        for info in &infos {
+        for info in infos {
             let Some(kind) = Kind::from_number(info.kind) else { continue };
             let Some(region) = self.watched.get(&info.number).map(|watched| watched.region.clone()) else {
                 continue;
@@ -390,10 +442,19 @@ impl Observer {
                 process: info.process,
                 region: info.number,
                 alive: info.alive,
-                incarnation: info.incarnation,
+                incarnation: region.reader().incarnation(),
                 time: Time::Here,
             };
             self.occupants(region.reader(), owner, &mut processes);
+            if let (Some(news), Some(watched)) = (&mut news, self.watched.get_mut(&info.number)) {
+                watched.events(seats, kind, &mut news.events);
+                if let Some(spans) = &mut news.spans {
+                    spans.extend(watched.spans(&mut self.load));
+                }
+            }
+            if self.thrifty {
+                region.release();
+            }
         }
         // Who is not there any more need not be held.
         let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
@@ -481,7 +542,9 @@ impl Observer {
     /// What keeps a cluster from being healthy.
     fn judge(&self, snapshot: &mut Snapshot) {
         let mut reasons = Vec::new();
-        let live = |name: &str| snapshot.everybody().find(|p| p.alive && p.name.as_str() == name);
+        let alive: HashSet<&str> =
+            snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
+        let live = |name: &str| alive.contains(name);
         // Who decides may have changed since the cluster was made.
         let numbers: Vec<u16> = match &snapshot.view {
             Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
@@ -489,7 +552,7 @@ impl Observer {
         };
         let coordinators = numbers.len();
         let names = numbers.into_iter().map(|n| coordinator_name(n).to_string());
-        let down: Vec<String> = names.filter(|name| live(name).is_none()).collect();
+        let down: Vec<String> = names.filter(|name| !live(name)).collect();
         let running = coordinators - down.len();
         if running < coordinators / 2 + 1 {
             reasons.push(format!(
@@ -502,7 +565,7 @@ impl Observer {
         let names = self.deployment.names();
         // The coordinators are those that decide now.
         let others = names.iter().skip(usize::from(self.deployment.coordinators));
-        let down: Vec<&str> = others.map(String::as_str).filter(|name| live(name).is_none()).collect();
+        let down: Vec<&str> = others.map(String::as_str).filter(|name| !live(name)).collect();
         if !down.is_empty() {
             reasons.push(format!("{} down", down.join(", ")));
         }
@@ -541,9 +604,7 @@ impl Observer {
         for info in infos {
             let Some(watched) = self.watched.get_mut(&info.number) else { continue };
             let Some(kind) = Kind::from_number(info.kind) else { continue };
-            unread(watched.region.reader(), seats, (info.name, kind), &mut watched.cursors, &mut |seen| {
-                events.push(seen);
-            });
+            watched.events(seats, kind, &mut events);
         }
         self.events_elsewhere(seats, &mut events);
         events.sort_by_key(|seen| seen.event.at);
@@ -553,19 +614,7 @@ impl Observer {
     /// What the owners of the regions counted in their histograms since the last call, or from the first call on.
     pub fn spans(&mut self) -> Vec<Spans> {
         self.looked = true;
-        let mut all = Vec::new();
-        for watched in self.watched.values_mut() {
-            let reader = watched.region.reader();
-            let now: Vec<Vec<u64>> = Histogram::ALL.iter().map(|which| reader.histogram(*which)).collect();
-            now.iter().for_each(|words| self.load.read(words.len() * 8));
-            if let Some(before) = watched.counted.replace(now.clone()) {
-                let before = |at: usize| before.get(at).map_or(&[][..], Vec::as_slice);
-                let counts =
-                    now.iter().enumerate().map(|(at, words)| Counts::grown(before(at), words)).collect();
-                all.push(Spans { process: watched.name, counts });
-            }
-        }
-        all
+        self.watched.values_mut().filter_map(|watched| watched.spans(&mut self.load)).collect()
     }
 
     fn events_elsewhere(&mut self, seats: u32, events: &mut Vec<Seen>) {

@@ -12,11 +12,13 @@ pub struct Counts(BTreeMap<u16, u64>);
 impl Counts {
     /// What was counted between two looks at the same histogram. A count that fell is of another life and counts anew.
     #[must_use]
-    pub fn grown(before: &[u64], after: &[u64]) -> Self {
-        let each = after.iter().enumerate().filter(|(_, n)| **n > 0).filter_map(|(bucket, n)| {
-            let old = before.get(bucket).copied().unwrap_or(0);
+    pub fn grown(before: &[(u16, u64)], after: &[(u16, u64)]) -> Self {
+        let mut before = before.iter().peekable();
+        let each = after.iter().filter_map(|(bucket, n)| {
+            while before.next_if(|(earlier, _)| earlier < bucket).is_some() {}
+            let old = before.next_if(|(same, _)| same == bucket).map_or(0, |(_, n)| *n);
             let more = if *n >= old { n - old } else { *n };
-            (more > 0).then_some((u16::try_from(bucket).ok()?, more))
+            (more > 0).then_some((*bucket, more))
         });
         Self(each.collect())
     }
@@ -119,10 +121,9 @@ mod tests {
     use super::*;
     use obol_fabric::metrics::bucket;
 
-    fn dense(values: &[u64]) -> Vec<u64> {
-        let mut words = vec![0; HISTOGRAM_WORDS];
-        values.iter().for_each(|value| words[bucket(*value)] += 1);
-        words
+    fn dense(values: &[u64]) -> Vec<(u16, u64)> {
+        let each = values.iter().map(|value| (u16::try_from(bucket(*value)).expect("small"), 1));
+        Counts::from_pairs(each).pairs().collect()
     }
 
     #[test]

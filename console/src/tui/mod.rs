@@ -58,8 +58,9 @@ const FRAME: Duration = Duration::from_millis(33);
 const TICK: Duration = Duration::from_millis(500);
 /// Between two looks at what is due while a recording plays.
 const PLAY: Duration = Duration::from_millis(100);
-/// Between two samples while nobody looks.
-const POLL_UNFOCUSED: Duration = Duration::from_secs(1);
+/// Between two samples while nobody looks at them: the terminal is not in focus, or the screen is frozen. Counters and
+/// histograms only grow and flight recorders keep what happened, so nothing is lost in between.
+const POLL_UNSEEN: Duration = Duration::from_secs(1);
 
 /// What is said after a panic.
 const BUG: &str = "the console has a bug and ended; what it said about it is above";
@@ -267,6 +268,7 @@ fn attend(
     let worker = place.map(|place| Worker::new(place.clone(), tell));
     let mut effects = Vec::new();
     let mut dirty = true;
+    let mut focused = true;
     let mut drawn: Option<Instant> = None;
     loop {
         let due = drawn.map_or(Duration::ZERO, |at| FRAME.saturating_sub(at.elapsed()));
@@ -283,11 +285,11 @@ fn attend(
                 },
                 Message::Input(Input::Resize(width, height)) => Event::Resize(width, height),
                 Message::Input(Input::FocusLost) => {
-                    rate.set(POLL_UNFOCUSED);
+                    focused = false;
                     continue;
                 }
                 Message::Input(Input::FocusGained) => {
-                    rate.set(POLL_EVERY);
+                    focused = true;
                     continue;
                 }
                 Message::Input(_) => continue,
@@ -334,6 +336,10 @@ fn attend(
         if Terminal::is_lost() {
             return Ok(None);
         }
+        // A recording is as dense as if somebody looked.
+        let seen = focused && model.frozen.is_none() || model.recording.is_some();
+        model.unseen = !seen;
+        rate.set(if seen { POLL_EVERY } else { POLL_UNSEEN });
         if dirty && drawn.is_none_or(|at| at.elapsed() >= FRAME) {
             let (width, height) = terminal.size()?;
             model.reduce(Event::Resize(width, height), &mut effects);
@@ -358,9 +364,9 @@ fn tick(model: &Model) -> Duration {
 
 /// Writes a report on the samples that are kept, in every format, and the screen; gives the folder.
 fn export(model: &Model) -> Result<String, Failure> {
-    let samples =
-        model.store.iter().filter(|sample| model.frozen.as_ref().is_none_or(|frozen| sample.at <= frozen.at));
-    let report = Report::new(model.cluster, samples.cloned().collect());
+    let to = model.frozen.as_ref().map_or(obol_fabric::Instant(u64::MAX), |frozen| frozen.at);
+    let samples = model.store.between(None, to);
+    let report = Report::new(model.cluster, samples.collect());
     let report = report.ok_or_else(|| Failure::Refused("nothing has been read yet".to_owned()))?;
     report.export(Some(&report::svg::text(&buffer(model))))
 }

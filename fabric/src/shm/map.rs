@@ -107,6 +107,12 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
 }
 
 impl Mapping {
+    /// Lets go of the memory through which the file was read; the next access finds it again. What it holds stays.
+    pub(crate) fn release(&self) {
+        // SAFETY: the mapping is of a shared file, so its words are the same when they are faulted in again.
+        unsafe { libc::madvise(self.words.as_ptr().cast(), self.len * 8, libc::MADV_DONTNEED) };
+    }
+
     /// Fills the page tables of the first `bytes` now: no fault later, in the middle of a failover. Kernels before 5.14
     /// can not, and fault.
     pub(crate) fn prefault(&self, bytes: usize) {

@@ -62,14 +62,24 @@ impl<'a> Reader<'a> {
         zerocopy::transmute!(raw)
     }
 
+    /// The owner's incarnation.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        let word = self.words.get(core::mem::offset_of!(Header, incarnation) / 8);
+        Incarnation(word.map_or(0, memory::relaxed))
+    }
+
     /// A seat's fixed part; `None` if there is no such seat or nobody ever sat there.
     #[must_use]
     pub fn seat(&self, seat: u16) -> Option<SeatInfo> {
         if u32::from(seat) >= self.layout.limits().seats {
             return None;
         }
+        let part = self.part(self.layout.seat(seat), size_of::<Seat>());
+        // Most seats of most regions are empty.
+        part.get(core::mem::offset_of!(Seat, pid) / 8).filter(|word| memory::relaxed(word) >> 32 != 0)?;
         let mut raw = [0; size_of::<Seat>()];
-        memory::copy_out(self.part(self.layout.seat(seat), raw.len()), &mut raw);
+        memory::copy_out(part, &mut raw);
         let found = Seat::read_from_bytes(&raw).ok()?;
         if found.pid == 0 {
             return None;
@@ -170,6 +180,13 @@ impl<'a> Reader<'a> {
     #[must_use]
     pub fn histogram(&self, which: Histogram) -> Vec<u64> {
         metrics::snapshot(self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8))
+    }
+
+    /// The buckets of one of the owner's histograms that hold any sample: which, and how many.
+    pub fn buckets(&self, which: Histogram) -> impl Iterator<Item = (u16, u64)> + use<'a> {
+        let words = self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8);
+        let each = (0u16..).zip(words).map(|(bucket, word)| (bucket, memory::relaxed(word)));
+        each.filter(|(_, n)| *n > 0)
     }
 
     /// A seat's events from number `from` on, oldest first.

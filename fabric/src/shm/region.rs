@@ -51,6 +51,12 @@ impl Observed {
     pub fn reader(&self) -> Reader<'_> {
         self.0.reader()
     }
+
+    /// Lets go of the memory through which it was read, until it is read again: for observers of many regions that must
+    /// stay small. Costs a page fault or two at the next look.
+    pub fn release(&self) {
+        self.0.map.release();
+    }
 }
 
 impl Region {

@@ -90,6 +90,7 @@ impl Live {
         if self.open.as_ref().is_none_or(|open| open.inode != inode) {
             match Observer::open(&self.place.root, self.place.cluster) {
                 Ok(observer) => {
+                    let observer = observer.thrifty();
                     let marks = Marks::new(observer.cluster().dir());
                     self.open = Some(Open { observer, inode, spans_due: Instant::ZERO, marks });
                 }
@@ -149,9 +150,7 @@ impl Live {
 fn read(observer: &mut Observer, spans: bool) -> Sample {
     let began = clock::now();
     let before = observer.load();
-    let snapshot = observer.snapshot();
-    let events = observer.events();
-    let spans = if spans { observer.spans() } else { Vec::new() };
+    let (snapshot, events, spans) = observer.look(spans);
     let load = observer.load();
     let cost = Cost {
         took: clock::now().since(began),
@@ -161,7 +160,7 @@ fn read(observer: &mut Observer, spans: bool) -> Sample {
     };
     // Two clocks at one moment: events and histograms were read since the snapshot.
     let unix = unix_now().saturating_sub(clock::now().since(snapshot.at).0);
-    let mut sample = Sample::new(&snapshot, &events, unix, cost);
+    let mut sample = Sample::new(snapshot, &events, unix, cost);
     sample.take_spans(&spans);
     sample
 }

@@ -250,13 +250,14 @@ impl ProcessRow {
         self.lease.map(|lease| lease.end.since(now))
     }
 
-    /// Whether this is the same life of the same process, so that its counters go on.
-    pub(crate) fn is_same_life(&self, other: &Self) -> bool {
-        (self.pid, self.started, self.seat) == (other.pid, other.started, other.seat)
+    /// Pid, start time and seat: as long as they are the same, its counters go on.
+    pub(crate) const fn process(&self) -> (u32, u64, u16) {
+        (self.pid, self.started, self.seat)
     }
 
-    fn of(process: &Process, at: Instant) -> Self {
+    fn of(process: Process, at: Instant) -> Self {
         Self {
+            active: process.is_active(at),
             name: process.name,
             kind: process.kind,
             pid: process.process.pid,
@@ -277,11 +278,10 @@ impl ProcessRow {
                 end: page.end,
                 fence,
             }),
-            active: process.is_active(at),
             heartbeat: process.heartbeat,
             least: None,
             slowest: None,
-            counters: process.counters.clone(),
+            counters: process.counters,
         }
     }
 }
@@ -341,15 +341,16 @@ impl EventRow {
 
 impl Sample {
     /// A snapshot and the events that came with it.
-    pub(crate) fn new(snapshot: &Snapshot, events: &[Seen], unix: u64, cost: Cost) -> Self {
+    pub(crate) fn new(snapshot: Snapshot, events: &[Seen], unix: u64, cost: Cost) -> Self {
+        let at = snapshot.at;
         Self {
-            at: snapshot.at,
+            at,
+            leader: snapshot.leader_name(),
             unix,
             view: snapshot.view.as_deref().map(ViewRow::of),
-            processes: snapshot.processes.iter().map(|p| ProcessRow::of(p, snapshot.at)).collect(),
+            processes: snapshot.processes.into_iter().map(|p| ProcessRow::of(p, at)).collect(),
             health: snapshot.health,
-            reasons: snapshot.reasons.clone(),
-            leader: snapshot.leader_name(),
+            reasons: snapshot.reasons,
             events: events.iter().map(EventRow::of).collect(),
             spans: Vec::new(),
             marks: Vec::new(),
@@ -373,10 +374,5 @@ impl Sample {
             row.least = of(Histogram::Margin).and_then(Counts::least);
             row.slowest = of(Histogram::Renewal).and_then(Counts::most);
         }
-    }
-
-    /// The process of this name.
-    pub(crate) fn process(&self, name: Name) -> Option<&ProcessRow> {
-        self.processes.iter().find(|p| p.name == name)
     }
 }

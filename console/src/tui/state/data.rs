@@ -9,7 +9,7 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// Events that are kept for the log.
@@ -40,8 +40,13 @@ const RATED: [Counter; 3] = [Counter::RenewalsOnTime, Counter::RenewalsLate, Cou
 /// One process over time.
 #[derive(Clone, Debug)]
 pub(crate) struct Track {
-    /// As it was when it was last seen.
-    last: ProcessRow,
+    /// Pid, start time and seat.
+    process: (u32, u64, u16),
+    incarnation: Incarnation,
+    life: Life,
+    heartbeat: u64,
+    /// What it had counted when it was last seen, of [`SINCE`].
+    counted: [u64; SINCE.len()],
     points: VecDeque<Point>,
     /// When the heartbeat was last seen to move.
     moved: Instant,
@@ -52,10 +57,12 @@ pub(crate) struct Track {
     /// Renewals per second, one cell for each [`CELL`], newest last; a gap is `None`.
     cells: VecDeque<Option<f64>>,
     cell: (u64, Point),
-    /// The least margin and the slowest renewal of each look at the histograms, over a window.
+    /// The least margin and the slowest renewal of each [`CELL`] of a window.
     extremes: VecDeque<(Instant, Option<Nanos>, Option<Nanos>)>,
     /// What alerts look at, every [`CELL`] of the last minute.
     past: VecDeque<(Instant, [u64; WATCHED.len()])>,
+    /// The same when it was last seen.
+    watched: [u64; WATCHED.len()],
 }
 
 /// Counters that alerts look at.
@@ -66,7 +73,11 @@ impl Track {
     fn new(row: &ProcessRow, at: Instant) -> Self {
         let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
         Self {
-            last: row.clone(),
+            process: row.process(),
+            incarnation: row.incarnation,
+            life: row.life,
+            heartbeat: row.heartbeat,
+            counted: SINCE.map(|(_, counter)| row.counter(counter)),
             points: VecDeque::from([point]),
             moved: at,
             read: at,
@@ -75,13 +86,14 @@ impl Track {
             cell: (at.0 / CELL.0, point),
             extremes: VecDeque::new(),
             past: VecDeque::from([(at, WATCHED.map(|c| row.counter(c)))]),
+            watched: WATCHED.map(|c| row.counter(c)),
         }
     }
 
     fn take(&mut self, row: &ProcessRow, at: Instant) {
         let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
         let fell = self.points.back().is_some_and(|p| p.counts.iter().zip(point.counts).any(|(a, b)| *a > b));
-        if !row.is_same_life(&self.last) || fell {
+        if row.process() != self.process || fell {
             // Another life counts from zero: no rate spans the two.
             self.points.clear();
             self.extremes.clear();
@@ -89,10 +101,10 @@ impl Track {
             self.moved = at;
             self.cell.1 = point;
         }
-        if row.heartbeat != self.last.heartbeat {
+        if row.heartbeat != self.heartbeat {
             self.moved = at;
         }
-        if row.life != self.last.life || row.incarnation != self.last.incarnation {
+        if (row.life, row.incarnation) != (self.life, self.incarnation) {
             self.since = at;
         }
         self.points.push_back(point);
@@ -113,13 +125,21 @@ impl Track {
             self.cell = (cell, point);
         }
         if row.least.is_some() || row.slowest.is_some() {
-            self.extremes.push_back((at, row.least, row.slowest));
+            match self.extremes.back_mut().filter(|(then, ..)| then.0 / CELL.0 == cell) {
+                Some((then, least, slowest)) => {
+                    *then = at;
+                    *least = [*least, row.least].into_iter().flatten().min();
+                    *slowest = [*slowest, row.slowest].into_iter().flatten().max();
+                }
+                None => self.extremes.push_back((at, row.least, row.slowest)),
+            }
         }
         while self.extremes.front().is_some_and(|(then, ..)| at.since(*then) > WINDOW) {
             self.extremes.pop_front();
         }
+        self.watched = WATCHED.map(|c| row.counter(c));
         if self.past.back().is_none_or(|(then, _)| at.since(*then) >= CELL) {
-            self.past.push_back((at, WATCHED.map(|c| row.counter(c))));
+            self.past.push_back((at, self.watched));
         }
         // The oldest is the newest that is not within the minute.
         while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= WINDOW) {
@@ -128,7 +148,9 @@ impl Track {
         if row.lease.is_some() || row.kind == Kind::Coordinator {
             self.read = at;
         }
-        self.last = row.clone();
+        (self.process, self.incarnation) = (row.process(), row.incarnation);
+        (self.life, self.heartbeat) = (row.life, row.heartbeat);
+        self.counted = SINCE.map(|(_, counter)| row.counter(counter));
     }
 
     /// How many per second, of what the lease's renewals count; `None` before there are two samples of this life.
@@ -142,12 +164,12 @@ impl Track {
     pub(crate) fn in_minute(&self, counter: Counter) -> Option<u64> {
         let which = WATCHED.iter().position(|watched| *watched == counter)?;
         let (_, then) = self.past.front()?;
-        self.last.counter(counter).checked_sub(then[which])
+        self.watched[which].checked_sub(then[which])
     }
 
     /// How it was when it was last seen.
     pub(crate) const fn life(&self) -> Life {
-        self.last.life
+        self.life
     }
 
     /// The least that was left of its lease at a renewal of the last minute.
@@ -227,22 +249,25 @@ impl Data {
         while self.marks.len() > MARKS_MAX {
             self.marks.pop_front();
         }
-        if self.sample.is_some() {
-            for row in &sample.processes {
-                self.since.add(self.tracks.get(&row.name).map(|track| &track.last), row);
-            }
-        }
+        let is_first = self.sample.is_none();
         for row in &sample.processes {
-            match self.tracks.get_mut(&row.name) {
+            let track = self.tracks.get_mut(&row.name);
+            if !is_first {
+                self.since.add(track.as_deref(), row);
+            }
+            // A name is new with its process, and else known.
+            let is_known = track.as_ref().is_some_and(|track| track.incarnation == row.incarnation);
+            match track {
                 Some(track) => track.take(row, sample.at),
                 None => drop(self.tracks.insert(row.name, Track::new(row, sample.at))),
             }
-            if row.incarnation != Incarnation::NONE {
+            if (!is_known || self.names.len() >= NAMES_MAX) && row.incarnation != Incarnation::NONE {
                 self.names.insert(row.incarnation, row.name);
             }
         }
         if self.tracks.len() > sample.processes.len() {
-            self.tracks.retain(|name, _| sample.process(*name).is_some());
+            let there: HashSet<Name> = sample.processes.iter().map(|row| row.name).collect();
+            self.tracks.retain(|name, _| there.contains(name));
         }
         if let Some(view) = &sample.view {
             self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
@@ -328,10 +353,10 @@ pub(crate) const SINCE: [(&str, Counter); 7] = [
 
 impl Since {
     /// Adds what a process counted since it was last seen.
-    fn add(&mut self, before: Option<&ProcessRow>, row: &ProcessRow) {
-        let before = before.filter(|before| row.is_same_life(before));
-        for (sum, (_, counter)) in self.0.iter_mut().zip(SINCE) {
-            let old = before.map_or(0, |before| before.counter(counter));
+    fn add(&mut self, before: Option<&Track>, row: &ProcessRow) {
+        let before = before.filter(|before| row.process() == before.process);
+        for (at, (sum, (_, counter))) in self.0.iter_mut().zip(SINCE).enumerate() {
+            let old = before.map_or(0, |before| before.counted[at]);
             // A count that fell is of another life.
             let new = row.counter(counter);
             *sum = sum.saturating_add(new.checked_sub(old).unwrap_or(new));

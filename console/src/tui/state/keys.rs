@@ -423,7 +423,6 @@ impl Model {
             Action::EventBack => self.store.change_before(at),
             _ => self.store.change_after(at),
         };
-        let found = found.map(|sample| sample.at);
         self.stop();
         match found {
             Some(at) => self.freeze_at(at),

@@ -7,6 +7,7 @@ pub(crate) mod data;
 pub(crate) mod failovers;
 pub(crate) mod filter;
 mod keys;
+mod packed;
 pub(crate) mod replay;
 pub(crate) mod store;
 pub(crate) mod table;
@@ -23,8 +24,8 @@ use std::sync::Arc;
 use store::Store;
 use table::List;
 
-/// A cluster that was not read for so long is shown as stale.
-const STALE_AFTER: Nanos = Nanos::from_secs(1);
+/// A cluster that was not read for so long is shown as stale: while it is read at the usual rate, and while nobody looks.
+const STALE_AFTER: [Nanos; 2] = [Nanos::from_millis(1250), Nanos::from_secs(3)];
 
 /// The screens that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,6 +179,8 @@ pub(crate) struct Model {
     pub(crate) replay: Option<Replay>,
     /// The file that is being recorded to.
     pub(crate) recording: Option<String>,
+    /// Whether the cluster is read seldom, because nobody looks.
+    pub(crate) unseen: bool,
     /// Why the cluster can not be read now.
     pub(crate) lost: Option<String>,
     /// How late it is.
@@ -220,6 +223,7 @@ impl Model {
             frozen: None,
             replay: None,
             recording: None,
+            unseen: false,
             lost: None,
             now: Instant::ZERO,
             members: List::default(),
@@ -253,7 +257,8 @@ impl Model {
     /// How old the newest sample is, if that is too old.
     pub(crate) fn stale(&self) -> Option<Nanos> {
         let age = self.now.since(self.live.sample.as_ref()?.at);
-        (self.lost.is_some() || self.replay.is_none() && age > STALE_AFTER).then_some(age)
+        (self.lost.is_some() || self.replay.is_none() && age > STALE_AFTER[usize::from(self.unseen)])
+            .then_some(age)
     }
 
     /// Takes an event. `true` if the screen is another now.
@@ -325,10 +330,8 @@ impl Model {
             Some(frozen) => (frozen.data, Some(frozen.at)),
             None => (Data::default(), None),
         };
-        for sample in self.store.iter() {
-            if sample.at <= at && from.is_none_or(|from| sample.at > from) {
-                data.take(Arc::clone(sample));
-            }
+        for sample in self.store.between(from, at) {
+            data.take(sample);
         }
         self.frozen = Some(Frozen { at, data });
     }

@@ -41,7 +41,7 @@ impl Model {
             self.live.take(Arc::clone(&sample));
             self.store.push(sample);
         }
-        let first = self.store.iter().next().map(|sample| sample.at);
+        let first = self.store.times().next();
         if let Some(first) = first {
             self.freeze_at(first);
         }
@@ -82,7 +82,7 @@ impl Model {
         let played = if speed < 0 { real >> speed.unsigned_abs() } else { real.saturating_mul(1 << speed) };
         let until = from + Nanos(played);
         let Some(at) = self.frozen.as_ref().map(|frozen| frozen.at) else { return false };
-        let due = self.store.iter().rev().find(|sample| sample.at <= until).map(|sample| sample.at);
+        let due = self.store.times().rev().find(|time| *time <= until);
         if self.store.after(until).is_none() {
             self.stop();
             self.note = Some("the recording ends here".to_owned());
@@ -113,7 +113,7 @@ mod tests {
         let header = Header::new(samples::name("default"));
         let mut recorder = Recorder::begin(&mut bytes, Path::new("memory"), &header).expect("written");
         for sample in model.store.iter() {
-            recorder.sample(sample).expect("written");
+            recorder.sample(&sample).expect("written");
         }
         drop(recorder);
         Recording::read(&bytes[..], Path::new("memory")).expect("whole").samples

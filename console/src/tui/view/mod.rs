@@ -303,7 +303,7 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             }
             let frozen = model.frozen.as_ref().map(|frozen| {
                 if let Some(replay) = &model.replay {
-                    let first = model.store.iter().next().map_or(frozen.at, |first| first.at);
+                    let first = model.store.times().next().unwrap_or(frozen.at);
                     let all = model.live.sample.as_ref().map_or(frozen.at, |last| last.at).since(first);
                     let (sign, place) = (if replay.plays() { "playing" } else { "stopped" }, frozen.at.since(first));
                     let keys = model.keymap.fill(PLAY_KEYS);
