@@ -4,11 +4,12 @@
 //! ```text
 //! 0        applied    the newest record of this server's log that its backup has applied; written by the backup
 //! 64       ring       the primary's log as this server, its backup, gets it: RING entries
-//! ..       blocks     one for each region number: a client's head and its WINDOW newest requests
+//! ..       blocks     one for each region number but the coordinators': a client's head and its WINDOW newest requests
 //! ```
 
 use crate::entry::ENTRY_BYTES;
 use obol_fabric::Layout;
+use obol_fabric::layout::PROPOSERS_MAX;
 
 /// Requests of a client that can be on the way at once.
 pub const WINDOW: u64 = 8;
@@ -17,6 +18,8 @@ pub(crate) const RING: u64 = 64;
 /// A client's head: its id, its first and last request that it wants an answer to, and how often it asked again.
 pub(crate) const CLIENT_HEAD_BYTES: u32 = 32;
 
+/// The first region number that can be a client's.
+const FIRST: u32 = PROPOSERS_MAX as u32 + 1;
 const RING_AT: u32 = 64;
 const BLOCKS_AT: u32 = RING_AT + RING as u32 * ENTRY_BYTES as u32;
 const BLOCK_BYTES: u32 = CLIENT_HEAD_BYTES + WINDOW as u32 * ENTRY_BYTES as u32;
@@ -40,7 +43,7 @@ impl Area {
     /// Whether a client with this region number has a block.
     #[must_use]
     pub const fn has_room_for(&self, region: u32) -> bool {
-        region < self.blocks
+        region >= FIRST && region - FIRST < self.blocks
     }
 
     pub(crate) const fn applied(&self) -> u32 {
@@ -52,7 +55,7 @@ impl Area {
     }
 
     pub(crate) const fn client(&self, region: u32) -> u32 {
-        self.begin + BLOCKS_AT + region * BLOCK_BYTES
+        self.begin + BLOCKS_AT + region.saturating_sub(FIRST) * BLOCK_BYTES
     }
 
     pub(crate) const fn request(&self, region: u32, number: u64) -> u32 {

@@ -26,8 +26,9 @@ pub const REGIONS: u32 = 1024;
 pub const PER_HOST: u32 = 32;
 /// Hosts are numbered from 1 to this. Host 0 is all of a cluster that stays within one host.
 pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
-/// A host gives out so many numbers before it gives one out again whose owner is gone.
-const UNUSED_FIRST: u32 = PER_HOST;
+/// A host gives out so many numbers before it gives one out again whose owner is gone: enough to read those that died last,
+/// few enough for what servers keep for each number of a client (`kv`).
+const UNUSED_FIRST: u32 = 16;
 /// The first number that is not a coordinator's.
 pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
 
