@@ -109,6 +109,8 @@ named! {
         KernelNotices = "kernel_notices",
         /// Datagrams to the group of death notices that were not believed: forged, or of another cluster.
         KernelNoticesRefused = "kernel_notices_refused",
+        /// Links to members that this process found to be down.
+        LinksLost = "links_lost",
     }
 }
 

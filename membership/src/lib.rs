@@ -12,11 +12,13 @@
 pub mod adapt;
 pub mod cache;
 pub mod clearing;
+pub mod clique;
 pub mod coordinator;
 pub mod detector;
 pub mod drift;
 pub mod engine;
 pub mod lease;
+pub mod links;
 pub mod log;
 pub mod member;
 pub mod mutants;

@@ -124,6 +124,8 @@ mutants! {
         FenceOnlyCaches = "fence-only-caches",
         /// A holder raises its own fence to the views that it learns of, by a plain store.
         FenceByHolder = "fence-by-holder",
+        /// A member to whom a link is down counts as dead.
+        LostLinkIsProof = "lost-link-is-proof",
     }
     11 {
         /// Nobody looks for views that a lost multicast announced.
@@ -168,6 +170,12 @@ mutants! {
         NoRetry = "no-retry",
         /// Holders are fenced to a view that is only proposed.
         FenceUndecided = "fence-undecided",
+        /// A link that works in one direction counts as up.
+        OneWayIsUp = "one-way-is-up",
+        /// The clique that is kept may be one without the leader.
+        CliqueWithoutLeader = "clique-without-leader",
+        /// Whoever was excluded asks to be admitted although links of its are still broken.
+        RejoinUnproved = "rejoin-unproved",
     }
 }
 

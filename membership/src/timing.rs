@@ -31,6 +31,13 @@ pub struct Timing {
     pub heartbeat_period: Nanos,
     /// So many READs in a row that find the same value make a suspicion; at least 2.
     pub heartbeat_confirm: u32,
+    /// Whether links are watched, and whoever can not talk to all is excluded.
+    pub link_watch: bool,
+    /// Every process with a core multicasts a heartbeat so often, by which links are watched.
+    pub link_every: Nanos,
+    /// A member that is silent for so long is read, and if that fails, too, the link to it is down. A leader that learns of
+    /// such a link waits as long again for what others have to tell, before it decides who stays.
+    pub link_timeout: Nanos,
     /// A coordinator that does not lead tells of a death only after so long: the leader mostly knows by itself.
     pub notice_after: Nanos,
     /// A notice is repeated so often until a view excludes the accused.

@@ -23,10 +23,12 @@ pub enum Part {
     Fence = 7,
     /// Heartbeats.
     Heartbeat = 8,
+    /// Silent members, to see whether the link to them is down.
+    Link = 9,
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::EngineCas,
         Self::EngineWrite,
         Self::EngineRead,
@@ -35,6 +37,7 @@ impl Part {
         Self::PollView,
         Self::Fence,
         Self::Heartbeat,
+        Self::Link,
     ];
 }
 

@@ -442,6 +442,17 @@ pub enum Message<'a> {
         /// A bit for each page, from the lowest of the first byte on: set if its fence stands at the base or above.
         raised: &'a [u8],
     },
+    /// A heartbeat for those who watch their links.
+    Alive(Incarnation),
+    /// The links of a member that are down.
+    Links {
+        /// Whose.
+        from: Incarnation,
+        /// The newest view that it knows.
+        view: ViewId,
+        /// A bit for each of that view's members, from the lowest of the first byte on: set if the link to it is down.
+        silent: &'a [u8],
+    },
 }
 
 /// The datagram that tells who decides after a view.
@@ -574,6 +585,16 @@ impl<'a> Message<'a> {
                 w.u64(nonce);
                 w.u64(clock.0);
             }
+            Self::Alive(who) => {
+                w.u8(20);
+                w.u64(who.0);
+            }
+            Self::Links { from, view, silent } => {
+                w.u8(21);
+                w.u64(from.0);
+                w.u64(view.0);
+                w.0.extend_from_slice(silent);
+            }
         }
         w.0
     }
@@ -630,6 +651,11 @@ impl<'a> Message<'a> {
             17 => Self::Clock { nonce: r.u64()? },
             19 => Self::Strained(Nanos(r.u64()?)),
             18 => Self::ClockIs { nonce: r.u64()?, clock: Instant(r.u64()?) },
+            20 => Self::Alive(Incarnation(r.u64()?)),
+            21 => {
+                let (from, view) = (Incarnation(r.u64()?), ViewId(r.u64()?));
+                return Ok(Self::Links { from, view, silent: r.rest() });
+            }
             other => return Err(DecodeError::Unknown(other)),
         };
         r.end()?;

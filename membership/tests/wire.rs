@@ -132,6 +132,8 @@ proptest! {
             Message::Vouched { nonce, newest: base, vouched },
             Message::Raise { nonce, chunk, base, pages: list },
             Message::Raised { nonce, chunk, raised: &raised },
+            Message::Alive(Incarnation(nonce)),
+            Message::Links { from: Incarnation(nonce), view: base, silent: &raised },
             Message::Deciders { id: base, acceptors: list },
         ] {
             let bytes = message.encode();

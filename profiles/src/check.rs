@@ -47,6 +47,12 @@ pub(crate) static RULES: &[Rule] = &[
         broken: heartbeats_too_slow,
     },
     Rule {
+        keys: &["link.timeout", "link.every"],
+        must: "link.timeout must be at least three times link.every, or a lost heartbeat makes a silence, and a lost \
+               report is forgotten before it counts",
+        broken: links_too_slow,
+    },
+    Rule {
         keys: &[
             "limits.value_bytes",
             "limits.seats",
@@ -86,6 +92,12 @@ fn cache_renewals_too_slow(profile: &Profile) -> Option<String> {
 fn heartbeats_too_slow(profile: &Profile) -> Option<String> {
     let (every, period) = (profile.timing.heartbeat_every, profile.timing.heartbeat_period);
     (every >= period).then(|| format!("{} is not less than {}", print(every), print(period)))
+}
+
+fn links_too_slow(profile: &Profile) -> Option<String> {
+    let (every, timeout) = (profile.timing.link_every, profile.timing.link_timeout);
+    let least = every.saturating_mul(3);
+    (timeout < least).then(|| format!("{} is less than {}", print(timeout), print(least)))
 }
 
 /// Each limit was checked by itself when it was read; what is left is their sum. The message names the products that

@@ -153,6 +153,23 @@ pub(crate) static KEYS: &[Key] = &[
         "So many READs in a row that find the same value make a suspicion. Fewer than two can not show a standstill.",
     ),
     key(
+        "link.watch",
+        Kind::Flag(|p| &mut p.timing.link_watch),
+        "Whether every process listens for every other, and reports links that are down; the leader then keeps the \
+         largest set of members that all reach each other, and itself. Costs a datagram from everybody to everybody.",
+    ),
+    key(
+        "link.every",
+        span(US, MINUTE, |t| &mut t.link_every),
+        "Every process multicasts a heartbeat so often, and repeats its report of links that are down.",
+    ),
+    key(
+        "link.timeout",
+        span(US, MINUTE, |t| &mut t.link_timeout),
+        "A member that is silent for so long is read; if that fails, too, the link to it is down. The leader waits as \
+         long again for the reports of others before it excludes anybody.",
+    ),
+    key(
         "notice.after",
         span(US, MINUTE, |t| &mut t.notice_after),
         "A coordinator that does not lead tells of a death only after so long: the leader mostly knows by itself.",
@@ -452,6 +469,9 @@ mod tests {
             heartbeat_every,
             heartbeat_period,
             heartbeat_confirm,
+            link_watch,
+            link_every,
+            link_timeout,
             notice_after,
             notice_every,
             join_every,
@@ -470,6 +490,8 @@ mod tests {
             cache_timeout,
             heartbeat_every,
             heartbeat_period,
+            link_every,
+            link_timeout,
             notice_after,
             notice_every,
             join_every,
@@ -478,9 +500,9 @@ mod tests {
             backoff_max,
             resync_after,
         ];
-        assert_eq!(spans, [Nanos::MAX; 16]);
+        assert_eq!(spans, [Nanos::MAX; 18]);
         assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from], [u32::MAX; 3]);
-        assert!(fencing);
+        assert!(fencing && link_watch);
         let Rdma { device, port, gid_index, traffic_class, detection, pages, core } = other.rdma;
         assert_eq!(device.as_deref(), Some("all"));
         assert_eq!([port, gid_index, core], [Some(u32::MAX); 3]);

@@ -349,9 +349,20 @@ impl Driver {
         self.world.programs(node).filter(lives).map(|p| p.address().seat).collect()
     }
 
+    /// Whether the newest view names the present life of a node.
+    pub(super) fn is_inside(&self, node: u32) -> bool {
+        let address = self.world.address(node);
+        !self.is_dead(node) && self.oracle.newest().members.iter().any(|m| m.address == address)
+    }
+
     /// Row 21: what keeps the cluster from being well, or `None` if all that live are active in the newest view, and
     /// it names exactly them.
     pub(super) fn trouble(&self) -> Option<String> {
+        self.trouble_of(|_| true)
+    }
+
+    /// The same, where only some of those that live have to be members.
+    pub(super) fn trouble_of(&self, belongs: impl Fn(u32) -> bool) -> Option<String> {
         let newest = self.oracle.newest();
         let mut live = Vec::new();
         for node in 0..self.scenario.nodes() {
@@ -363,7 +374,7 @@ impl Driver {
             }
             let address = self.world.address(node);
             if !newest.members.iter().any(|m| m.address == address) {
-                if self.is_full() {
+                if self.is_full() || !belongs(node) {
                     continue;
                 }
                 return Some(format!("node {node} lives but view {} does not name it", newest.id));

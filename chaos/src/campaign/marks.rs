@@ -123,6 +123,10 @@ marks! {
     AcceptorRemoved = "acceptor_removed",
     /// A cluster became well again with other acceptors than it began with.
     AcceptorsChanged = "acceptors_changed",
+    /// A partition that lasted left a clique, and somebody who lives outside of it.
+    Clique = "clique",
+    /// The same, with a link that was cut in one direction only.
+    CliqueOneWay = "clique_one_way",
     /// Clocks beyond the drift bound let two incompatible views overlap, and nothing else broke.
     OverlapPastBound = "overlap_past_bound",
 }

@@ -12,6 +12,7 @@ mod runner;
 mod scenario;
 mod script;
 mod shrink;
+mod split;
 mod storms;
 mod watcher;
 mod work;

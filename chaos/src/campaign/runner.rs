@@ -7,6 +7,7 @@ use super::marks::{Mark, Marks};
 use super::oracle::{Cue, Verdict, Violation};
 use super::scenario::{Scenario, Trial};
 use super::script::{Recital, Script};
+use super::split;
 use super::storms::{Storms, lease};
 use obol_fabric::Nanos;
 use obol_membership::{Coordinator, Plant};
@@ -81,9 +82,14 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
     };
     let faults_end = driver.world.now();
     let verdict = match torn {
-        Ok(()) if trial.clocks_keep() => {
-            heal(&mut driver, &mut survivors).map(|permille| recovery = permille)
-        }
+        Ok(()) if trial.clocks_keep() => heal(&mut driver, &mut survivors).and_then(|permille| {
+            recovery = permille;
+            if !driver.scenario.split || !split::split(&mut driver)? {
+                return Ok(());
+            }
+            recovery = recovery.max(heal(&mut driver, &mut survivors)?);
+            Ok(())
+        }),
         torn => torn,
     };
     driver.oracle.finish(&driver.world);

@@ -98,6 +98,8 @@ pub struct Scenario {
     pub promise: Nanos,
     /// Storms of the safety phase.
     pub storms: u32,
+    /// Whether a partition that lasts follows: who is left must be a clique.
+    pub split: bool,
     /// Within what time, after the faults have stopped, all must be well.
     pub patience: u64,
 }
@@ -168,6 +170,10 @@ impl Scenario {
             timing.lease_max = Nanos(lease + stretch.below(4 * lease));
             timing.lease_calm = Nanos(lease + stretch.below(12 * lease));
         }
+        let mut links = Rng::new(seed ^ 0x114e_5000_0000_0000);
+        timing.link_watch = links.permille(250);
+        timing.link_timeout = Nanos(lease * (2 + links.below(6)));
+        timing.link_every = Nanos(timing.link_timeout.0 / (3 + links.below(3)));
         let slots = if rng.permille(700) { 4 } else { 8 };
         let first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
         // Room for the coordinators and a few more; then the table is full.
@@ -203,6 +209,8 @@ impl Scenario {
             clocks,
             promise: Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 }),
             storms: 12 + rng.below(20) as u32,
+            // Where a view is full, somebody may be kept out for no other reason.
+            split: timing.link_watch && value_bytes == VALUE_BYTES && links.permille(600),
             // Spares have to join, and what an operator wished last is done or runs out first.
             patience: patience(&timing, &calm) * if spares > 0 { 2 } else { 1 },
         }
@@ -257,6 +265,7 @@ impl Scenario {
             clocks: vec![fast, fast, fast, slow, fast, fast],
             promise: Nanos::ZERO,
             storms: 0,
+            split: false,
             patience: patience(&timing, &calm),
         }
     }
@@ -294,6 +303,9 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         heartbeat_every: Nanos(2_000),
         heartbeat_period: Nanos(5_000 + part(rng, 10, 60).0),
         heartbeat_confirm: 2 + rng.below(2) as u32,
+        link_watch: false,
+        link_every: Nanos(lease),
+        link_timeout: Nanos(4 * lease),
         notice_after: Nanos(500 + rng.below(10_000)),
         notice_every: part(rng, 30, 100),
         join_every: part(rng, 30, 150),
@@ -372,7 +384,10 @@ fn steady(network: Network) -> Network {
 fn patience(timing: &Timing, calm: &Network) -> u64 {
     let detect =
         timing.heartbeat_period.0 * u64::from(timing.heartbeat_confirm + 1) + 4 * calm.link_timeout.min.0;
+    // Each of the coordinators that come before the one that leads in the end may have its turn first.
+    let links = if timing.link_watch { 4 * timing.link_timeout.0 } else { 0 };
     let stage = detect
+        + links
         + timing.notice_every.0
         + timing.join_every.0
         + timing.poll_every.0

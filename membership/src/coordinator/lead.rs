@@ -23,7 +23,8 @@ impl Coordinator {
             Standing::Left => false,
             // A newcomer that decides nothing yet never goes ahead by itself.
             Standing::Standby { alone, .. } => {
-                self.booted && alone <= now && self.view().acceptor(self.me).is_some()
+                let unled = alone <= now && !self.links.see_coordinator();
+                self.booted && unled && self.view().acceptor(self.me).is_some()
             }
         }
     }

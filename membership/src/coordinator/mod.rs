@@ -4,6 +4,7 @@
 //! uKharon, sections 3 and 5. A leader always has one slot prepared, so a change is decided in one round trip; a new
 //! leader expects its predecessor's prepared slot and takes it over in one more. The acceptor has no code: it is memory.
 
+mod cliques;
 mod lead;
 mod requests;
 
@@ -13,13 +14,16 @@ use crate::clearing::Clearing;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
 use crate::engine::{Engine, Outcome};
+use crate::links::{self, Links};
 use crate::log::Log;
+use crate::mutants::Mutant;
 use crate::notices::Notices;
 use crate::poll::{Found, Poll};
 use crate::rng::Rng;
 use crate::tokens::{self, Part};
 use crate::view::{Acceptor, JOIN_WINDOW, Kind, Level, Member, Newcomer, View, coordinator_name};
 use crate::wire::{self, Message, Refusal};
+use cliques::Cliques;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Address, Event, Evidence, Fabric, Group, Incarnation, Instant, Machine, Name, ViewId};
@@ -83,6 +87,8 @@ pub struct Coordinator {
     poll_due: Instant,
     contact: Instant,
     detector: Detector,
+    links: Links,
+    cliques: Cliques,
     drift: Drift,
     notices: Notices,
     /// When it may be asked again who decides.
@@ -126,6 +132,8 @@ impl Coordinator {
             poll_due: Instant::ZERO,
             contact: Instant::ZERO,
             detector: Detector::default(),
+            links: Links::default(),
+            cliques: Cliques::default(),
             drift: Drift::default(),
             notices: Notices::default(),
             lost_due: Instant::ZERO,
@@ -254,6 +262,7 @@ impl Coordinator {
                 fabric.record(Record::new(Event_::Excluded, who.0, view.id.0));
                 fabric.count(Counter::Exclusions, 1);
                 fabric.publish_incarnation(Incarnation::NONE);
+                self.links.prove(&self.config);
                 self.stand_by(now);
             }
             Standing::Standby { token, .. } => {
@@ -275,7 +284,7 @@ impl Coordinator {
         self.renew_join(now);
         self.unfollowed = true;
         if self.engine.slot() <= view.id {
-            let stale = self.config.plant.has(crate::Mutant::StaleAcceptors);
+            let stale = self.config.plant.has(Mutant::StaleAcceptors);
             let acceptors = if stale { view.deciders() } else { view.acceptors.clone() };
             self.engine.open(view.id.next(), &acceptors, None);
             self.aborts = 0;
@@ -318,9 +327,14 @@ impl Coordinator {
             }
         }
         self.watched = wanted;
+        self.links.follow(view, self.incarnation(), &self.config, now);
+        self.cliques.follow(view);
         match self.incarnation() {
             Some(who) => self.detector.follow(view, who, core::iter::empty(), &self.config, now),
-            None => self.detector.clear(),
+            None => {
+                self.detector.clear();
+                self.cliques = Cliques::default();
+            }
         }
     }
 
@@ -341,23 +355,53 @@ impl Coordinator {
         now: Instant,
         fabric: &mut F,
     ) {
-        let proof = evidence == Evidence::Proof || self.config.plant.has(crate::Mutant::SuspicionIsProof);
+        let proof = evidence == Evidence::Proof || self.config.plant.has(Mutant::SuspicionIsProof);
         if proof
             && self.proofs.insert(accused)
             && let Some(clearing) = &mut self.clearing
         {
             clearing.proved(&self.proofs, &self.config, fabric);
         }
+        if self.suspect(accused, by, fabric) {
+            let due = now + self.config.timing.notice_after;
+            self.notices.raise(accused, by.level, evidence, due);
+        }
+    }
+
+    /// Takes a member for one that has to go; false if it is none, or this process.
+    fn suspect<F: Fabric>(&mut self, accused: Incarnation, by: Accusation, fabric: &mut F) -> bool {
         if self.view().member(accused).is_none() || Some(accused) == self.incarnation() {
-            return;
+            return false;
         }
         if self.suspects.insert(accused, by).is_none() {
             let record =
                 Record { kind: Event_::Notice, level: by.level as u8, a: accused.0, b: by.accuser.0 };
             fabric.record(record);
         }
-        let due = now + self.config.timing.notice_after;
-        self.notices.raise(accused, by.level, evidence, due);
+        true
+    }
+
+    /// Who has to go because of links that are down: as a leader, all who are not of its clique; otherwise those before it
+    /// that can not lead.
+    fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.config)) else { return };
+        self.cliques.heard(me, self.links.down(), view, now);
+        self.cliques.expire(&self.config, now);
+        let gone = |who| self.suspects.contains_key(&who);
+        let cuts: Vec<cliques::Cut> = if self.leading {
+            self.cliques.verdict(view, me, gone, &self.config, now)
+        } else {
+            let unfit = self.cliques.unfit(view, me, gone, &self.config, now);
+            unfit.into_iter().map(|accused| cliques::Cut { accused, by: me }).collect()
+        };
+        // Nobody else is told: who is cut off says the same of the others, and each coordinator judges by itself.
+        for cliques::Cut { accused, by } in cuts {
+            let by = Accusation { accuser: by, level: Level::Timeout };
+            if self.config.plant.has(Mutant::LostLinkIsProof) {
+                self.accuse(accused, by, Evidence::Proof, now, fabric);
+            }
+            self.suspect(accused, by, fabric);
+        }
     }
 
     fn accuse_address<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
@@ -401,6 +445,8 @@ impl Coordinator {
                 }
             }
             Ok(Message::Clear(base)) => self.learn_clear(base, fabric),
+            // Of links that are down, reports tell.
+            Ok(Message::Notice { level: Level::Timeout, .. }) if links::are_watched(&self.config) => {}
             Ok(Message::Notice { accuser, accused, level, evidence }) => {
                 fabric.count(Counter::NoticesReceived, 1);
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
@@ -444,6 +490,17 @@ impl Coordinator {
                     && refusal != Refusal::Full
                 {
                     self.stand_by(now);
+                }
+            }
+            Ok(Message::Alive(who)) => self.links.heard(who, now),
+            Ok(Message::Links { from, view, silent }) => {
+                if let Some(seen) = self.log.get(view).map(|entry| Arc::clone(&entry.view)) {
+                    self.cliques.heard(
+                        from,
+                        cliques::named(silent, &seen),
+                        self.log.newest().view.as_ref(),
+                        now,
+                    );
                 }
             }
             Ok(Message::Clock { nonce }) => Drift::answer(from, nonce, now, fabric),
@@ -608,9 +665,19 @@ impl Machine for Coordinator {
                             clearing.complete(peer, round, &result, &self.config, fabric);
                         }
                     }
+                    Part::Link => {
+                        let turn = self.links.complete(round, &result, &self.config, now);
+                        links::record(turn, fabric);
+                    }
                     Part::Heartbeat => {
                         let accuser = self.incarnation().unwrap_or_default();
                         match self.detector.complete(peer, round, &result, &self.config, now) {
+                            // Who has to go then is to be seen from everybody's links.
+                            Some(Verdict::Suspect(who, Level::Timeout))
+                                if links::are_watched(&self.config) =>
+                            {
+                                self.links.doubt(who, now);
+                            }
                             Some(Verdict::Suspect(who, level)) => {
                                 fabric.count(level.suspicions(), 1);
                                 fabric.record(Record {
@@ -651,11 +718,15 @@ impl Machine for Coordinator {
         if self.poll_due <= now {
             self.ask(now, fabric);
         }
-        if let Standing::Standby { token, as_of, due, .. } = &mut self.standing
+        let (is_proved, is_led) = (self.links.are_proved(), self.links.see_coordinator());
+        if let Standing::Standby { token, as_of, due, alone } = &mut self.standing
             && *due <= now
             && self.booted
         {
             *due = now + self.config.timing.join_every;
+            if is_led {
+                *alone = (*alone).max(now + self.config.timing.standby);
+            }
             let (token, as_of) = (*token, *as_of);
             let newcomer = self.newcomer(token, fabric);
             let join = Message::Join { newcomer, as_of }.encode();
@@ -663,7 +734,7 @@ impl Machine for Coordinator {
                 self.admit_itself(fabric);
             }
             for acceptor in self.view().acceptors.clone() {
-                if acceptor.proposer != self.me {
+                if acceptor.proposer != self.me && is_proved {
                     fabric.send(acceptor.address, &join);
                 }
             }
@@ -672,6 +743,8 @@ impl Machine for Coordinator {
         let me = self.incarnation().unwrap_or_default();
         self.detector.tick(&self.config, now, fabric);
         let view = Arc::clone(self.view());
+        self.links.tick(self.incarnation(), &view, &self.config, now, fabric);
+        self.judge_links(&view, now, fabric);
         if self.incarnation().is_some() {
             self.drift.tick(&view, me, (&mut self.rng, &self.config), now, fabric);
         }
@@ -708,7 +781,13 @@ impl Machine for Coordinator {
         let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
         let drift = if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER };
         let stretch = if self.leading { self.stretch.due(&self.config.timing) } else { Instant::NEVER };
+        let cliques = self.incarnation().map_or(Instant::NEVER, |me| {
+            let gone = |who| self.suspects.contains_key(&who);
+            self.cliques.deadline(self.view(), me, gone, self.leading, &self.config)
+        });
         poll.min(standing)
+            .min(cliques)
+            .min(self.links.deadline())
             .min(stretch)
             .min(clearing)
             .min(drift)

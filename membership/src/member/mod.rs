@@ -11,6 +11,7 @@ use crate::cache::FanOut;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
 use crate::lease::Lease;
+use crate::links::{self, Links};
 use crate::mutants::Mutant;
 use crate::notices::Notices;
 use crate::poll::Poll;
@@ -66,6 +67,7 @@ pub struct Member {
     /// When a majority last confirmed what is known.
     contact: Instant,
     detector: Detector,
+    links: Links,
     drift: Drift,
     notices: Notices,
     wards: Wards,
@@ -102,6 +104,7 @@ impl Member {
             fan_out: FanOut::default(),
             contact: Instant::ZERO,
             detector: Detector::default(),
+            links: Links::default(),
             drift: Drift::default(),
             notices: Notices::default(),
             wards: Wards::default(),
@@ -224,6 +227,7 @@ impl Member {
                         obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
                     fabric.write(fence, &[0; 8], obol_fabric::Token(0));
                 }
+                self.links.prove(&self.config);
                 self.rejoin(now);
             }
             Standing::Leaving { who, .. } if self.view.member(who).is_none() => {
@@ -251,6 +255,7 @@ impl Member {
         self.unfollowed = false;
         let me = self.incarnation().unwrap_or_default();
         self.wards.follow(&self.view, me, now + self.config.timing.join_every, fabric);
+        self.links.follow(&self.view, self.incarnation(), &self.config, now);
         match self.incarnation() {
             Some(who) => {
                 let promises = self.wards.promises();
@@ -322,6 +327,7 @@ impl Member {
                 self.heard = self.heard.max(id);
                 self.ask_others(wire::acceptors(acceptors), now, fabric);
             }
+            Ok(Message::Alive(who)) => self.links.heard(who, now),
             Ok(Message::Clock { nonce }) => Drift::answer(from, nonce, now, fabric),
             Ok(Message::ClockIs { nonce, clock }) => {
                 self.drift.heard((nonce, clock), &self.config, now, fabric);
@@ -337,6 +343,7 @@ impl Member {
                 | Message::Strained(_)
                 | Message::SetAcceptor { .. }
                 | Message::Lost(_)
+                | Message::Links { .. }
                 | Message::Deciders { .. }
                 | Message::Vouch { .. }
                 | Message::Raise { .. }
@@ -367,8 +374,16 @@ impl Machine for Member {
                     fabric.count(Counter::LinkErrors, 1);
                 }
                 let Some((part, peer, round)) = tokens::unpack(token) else { return };
+                if part == Part::Link {
+                    links::record(self.links.complete(round, &result, &self.config, now), fabric);
+                    return;
+                }
                 if part == Part::Heartbeat {
                     match self.detector.complete(peer, round, &result, &self.config, now) {
+                        // Who has to go then is the leader's to see from everybody's links.
+                        Some(Verdict::Suspect(who, Level::Timeout)) if links::are_watched(&self.config) => {
+                            self.links.doubt(who, now);
+                        }
                         Some(Verdict::Suspect(who, level)) => {
                             fabric.count(level.suspicions(), 1);
                             self.suspect(who, level, now, fabric);
@@ -431,6 +446,7 @@ impl Machine for Member {
             }
         }
         let acceptors = || self.view.acceptors.iter().map(|a| a.address);
+        let is_proved = self.links.are_proved();
         match &mut self.standing {
             Standing::Joining { token, as_of, due } if *due <= now => {
                 *due = now + self.config.timing.join_every;
@@ -443,7 +459,7 @@ impl Machine for Member {
                     proposer: 0,
                 };
                 let join = Message::Join { newcomer, as_of: *as_of }.encode();
-                acceptors().for_each(|to| fabric.send(to, &join));
+                acceptors().filter(|_| is_proved).for_each(|to| fabric.send(to, &join));
             }
             Standing::Leaving { who, due } if *due <= now => {
                 *due = now + self.config.timing.join_every;
@@ -454,6 +470,7 @@ impl Machine for Member {
         }
         let me = self.incarnation().unwrap_or_default();
         self.detector.tick(&self.config, now, fabric);
+        self.links.tick(self.incarnation(), &self.view, &self.config, now, fabric);
         self.notices.tick(me, &self.view, &self.config, now, fabric);
         self.wards.tick(me, &self.view, &self.config, now, fabric);
         if let Some(me) = self.incarnation() {
@@ -481,6 +498,7 @@ impl Machine for Member {
             .min(self.turn)
             .min(self.detector.deadline())
             .min(self.notices.deadline())
+            .min(self.links.deadline())
             .min(self.wards.deadline())
             .min(if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER })
             .min(self.source.deadline(&self.config))

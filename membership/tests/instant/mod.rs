@@ -26,6 +26,9 @@ pub const TIMING: Timing = Timing {
     heartbeat_every: Nanos(100_000),
     heartbeat_period: Nanos(500_000),
     heartbeat_confirm: 3,
+    link_watch: false,
+    link_every: Nanos(1_000_000),
+    link_timeout: Nanos(4_000_000),
     notice_after: Nanos(50_000),
     notice_every: Nanos(200_000),
     join_every: Nanos(500_000),
@@ -85,6 +88,8 @@ pub struct Cluster {
     pub now: Instant,
     pub nodes: Vec<Node>,
     pub lose_multicast: bool,
+    /// From whom nothing gets to whom.
+    pub cuts: Vec<(usize, usize)>,
     /// Seats whose programs run: agent's region and seat.
     pub programs: Vec<Address>,
     seed: u64,
@@ -172,8 +177,13 @@ impl Cluster {
 
     /// A cluster in which coordinators can be added, up to `proposers`.
     pub fn with_room(coordinators: u32, proposers: u32, plant: Plant) -> Self {
+        Self::with_timing(coordinators, proposers, TIMING, plant)
+    }
+
+    /// The same with other durations.
+    pub fn with_timing(coordinators: u32, proposers: u32, timing: Timing, plant: Plant) -> Self {
         let layout = Layout::new(Limits { proposers, ..LIMITS }).expect("in bounds");
-        let config = Config { timing: TIMING, layout, plant };
+        let config = Config { timing, layout, plant };
         let of = |n: u32| {
             (
                 Name::new(&format!("coord-{n}")).expect("a name"),
@@ -188,6 +198,7 @@ impl Cluster {
             now: Instant(1_000),
             nodes: Vec::new(),
             lose_multicast: false,
+            cuts: Vec::new(),
             programs: Vec::new(),
             seed: 1,
         };
@@ -292,10 +303,17 @@ impl Cluster {
         if same { Ok(node) } else { Err(LinkError::PeerReplaced) }
     }
 
+    /// Whom an operation reaches: it needs the way there and back.
+    fn linked(&self, from: usize, at: Address) -> Result<usize, LinkError> {
+        let to = self.target(at)?;
+        let is_cut = self.cuts.contains(&(from, to)) || self.cuts.contains(&(to, from));
+        if is_cut { Err(LinkError::PeerDead) } else { Ok(to) }
+    }
+
     fn carry_out(&mut self, from: usize, post: Post) {
         match post {
             Post::Read(r, len, token) => {
-                let read = self.target(r.at).map(|to| {
+                let read = self.linked(from, r.at).map(|to| {
                     let mut out = vec![0; len as usize];
                     let words = memory::span(&self.nodes[to].memory, r.offset, len as usize);
                     memory::copy_out(words.expect("in bounds"), &mut out);
@@ -304,7 +322,7 @@ impl Cluster {
                 self.nodes[from].inbox.push_back(Happening::Completion(token, read, Done::Read));
             }
             Post::Write(r, bytes, token) => {
-                let wrote = self.target(r.at).map(|to| {
+                let wrote = self.linked(from, r.at).map(|to| {
                     let words = memory::span(&self.nodes[to].memory, r.offset, bytes.len());
                     memory::copy_in(words.expect("in bounds"), &bytes);
                     Vec::new()
@@ -312,7 +330,7 @@ impl Cluster {
                 self.nodes[from].inbox.push_back(Happening::Completion(token, wrote, Done::Written));
             }
             Post::Cas(r, expected, desired, token) => {
-                let found = self.target(r.at).map(|to| {
+                let found = self.linked(from, r.at).map(|to| {
                     let word = &memory::span(&self.nodes[to].memory, r.offset, 8).expect("in bounds")[0];
                     match word.compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire) {
                         Ok(found) | Err(found) => found,
@@ -323,7 +341,9 @@ impl Cluster {
                 self.nodes[from].inbox.push_back(Happening::Completion(token, result, done));
             }
             Post::Send(to, bytes) => {
-                if let Ok(to) = self.target(to.owner()) {
+                if let Ok(to) = self.target(to.owner())
+                    && !self.cuts.contains(&(from, to))
+                {
                     let from = self.nodes[from].address;
                     self.nodes[to].inbox.push_back(Happening::Datagram(from, bytes));
                 }
@@ -335,7 +355,7 @@ impl Cluster {
                 let sender = self.nodes[from].address;
                 for (at, node) in self.nodes.iter_mut().enumerate() {
                     let hears = group == Group::Everyone || matches!(node.role, Role::Coordinator(_));
-                    if at != from && node.alive && hears {
+                    if at != from && node.alive && hears && !self.cuts.contains(&(from, at)) {
                         node.inbox.push_back(Happening::Datagram(sender, bytes.clone()));
                     }
                 }

@@ -1,0 +1,152 @@
+//! Row 21 where the network stays broken: under a partition of any shape that leaves a majority of the coordinators
+//! connected, whoever is left as a member can talk to all others that are, all of them are active, and nobody is kept
+//! out who could talk to them all. And so it stays: nobody comes and goes.
+
+use super::driver::Driver;
+use super::marks::Mark;
+use super::oracle::{Violation, broken};
+use obol_fabric::sim::Rng;
+
+/// How long the members have to stay the same, in timeouts of a link.
+const CALM_TIMEOUTS: u64 = 8;
+/// Steps between two looks at whether they have become a clique.
+const LOOK_EVERY: u32 = 64;
+/// Partitions that are drawn until one leaves a majority.
+const DRAWS_MAX: u32 = 8;
+
+type Cuts = Vec<(u32, u32)>;
+
+/// Cuts the network for good and waits for the clique; false if no partition was found that leaves a majority.
+pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
+    let mut rng = Rng::new(driver.scenario.seed ^ 0x5e9a_7a7e_0000_0000);
+    let lives: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| driver.is_inside(*n)).collect();
+    let drawn = (0..DRAWS_MAX).map(|_| draw(&mut rng, &lives, driver.scenario.coordinators));
+    let drawn: Vec<Cuts> = drawn.collect();
+    let Some(cuts) = drawn.into_iter().find(|cuts| leaves_majority(driver, &lives, cuts)) else {
+        return Ok(false);
+    };
+    for &(a, b) in &cuts {
+        driver.cut(a, b);
+    }
+    let began = driver.world.now();
+    let end = began + driver.scenario.patience;
+    let mut looks = 0;
+    loop {
+        if !driver.step()? || driver.world.now() > end {
+            let trouble = apart(driver).unwrap_or_default();
+            broken(21, driver.world.now(), format_args!("a partition that lasts: {trouble}"))?;
+        }
+        looks += 1;
+        if looks % LOOK_EVERY == 0 && apart(driver).is_none() {
+            break;
+        }
+    }
+    let inside = members(driver);
+    driver.tell(format_args!("nodes {inside:?} are a clique, and all active"));
+    if inside.len() < lives.len() {
+        driver.oracle.marks.hit(Mark::Clique);
+        if cuts.iter().any(|&(a, b)| !driver.world.is_cut(b, a)) {
+            driver.oracle.marks.hit(Mark::CliqueOneWay);
+        }
+    }
+    let calm = driver.world.now() + CALM_TIMEOUTS * driver.scenario.config.timing.link_timeout.0;
+    while driver.world.now() < calm && driver.step()? {
+        let now = members(driver);
+        if now != inside {
+            let what = format!("a partition that lasts: members were nodes {inside:?}, and are {now:?}");
+            broken(21, driver.world.now(), what)?;
+        }
+    }
+    Ok(true)
+}
+
+/// The nodes that the newest view names in their present life.
+fn members(driver: &Driver) -> Vec<u32> {
+    (0..driver.scenario.nodes()).filter(|n| driver.is_inside(*n)).collect()
+}
+
+/// What keeps the members from being a clique of all that belong to it.
+fn apart(driver: &Driver) -> Option<String> {
+    let inside = members(driver);
+    let is_cut = |a: u32, b: u32| driver.world.is_cut(a, b) || driver.world.is_cut(b, a);
+    for (at, &a) in inside.iter().enumerate() {
+        if let Some(b) = inside[..at].iter().find(|b| is_cut(a, **b)) {
+            return Some(format!("nodes {b} and {a} are both members and can not talk to each other"));
+        }
+    }
+    driver.trouble_of(|node| !inside.iter().any(|other| is_cut(node, *other)))
+}
+
+/// Whether more than half of those who decide can all talk to each other.
+fn leaves_majority(driver: &Driver, lives: &[u32], cuts: &Cuts) -> bool {
+    let all = driver.acceptors();
+    let live: Vec<u32> = all.iter().copied().filter(|n| lives.contains(n)).collect();
+    let whole = |set: u32| {
+        let is_in = |node: u32| live.iter().position(|n| *n == node).is_some_and(|at| set >> at & 1 == 1);
+        !cuts.iter().any(|&(a, b)| is_in(a) && is_in(b))
+    };
+    (0..1u32 << live.len()).any(|set| set.count_ones() as usize > all.len() / 2 && whole(set))
+}
+
+/// Draws a partition: pairs, a node that loses some, two or three sides with or without bridges, or any links at all, each
+/// in one direction or both.
+fn draw(rng: &mut Rng, lives: &[u32], coordinators: u32) -> Cuts {
+    let mut cuts = Cuts::new();
+    let any = |rng: &mut Rng| lives[rng.below(lives.len() as u64) as usize];
+    let one_way = rng.below(3);
+    let mut cut = |rng: &mut Rng, a: u32, b: u32| {
+        let forth = one_way != 0 || rng.coin();
+        let back = one_way != 0 && (one_way == 1 || rng.coin()) || !forth;
+        if a != b {
+            cuts.extend([(a, b)].into_iter().filter(|_| forth));
+            cuts.extend([(b, a)].into_iter().filter(|_| back));
+        }
+    };
+    match rng.below(5) {
+        0 => {
+            for _ in 0..1 + rng.below(3) {
+                let (a, b) = (any(rng), any(rng));
+                cut(rng, a, b);
+            }
+        }
+        1 => {
+            let a = any(rng);
+            for &b in lives {
+                if rng.permille(600) {
+                    cut(rng, a, b);
+                }
+            }
+        }
+        2 | 3 => {
+            // A bridge has no side: it reaches all.
+            let (sides, bridges) = (2 + rng.below(2), rng.below(300) as u32);
+            let together = rng.coin();
+            let side: Vec<Option<u64>> = lives
+                .iter()
+                .map(|n| {
+                    let drawn = rng.below(sides);
+                    let bridge = rng.permille(bridges);
+                    (!bridge).then_some(if together && *n < coordinators { 0 } else { drawn })
+                })
+                .collect();
+            for (at, &a) in lives.iter().enumerate() {
+                for (to, &b) in lives.iter().enumerate().take(at) {
+                    if side[at].zip(side[to]).is_some_and(|(one, other)| one != other) {
+                        cut(rng, a, b);
+                    }
+                }
+            }
+        }
+        _ => {
+            let share = 20 + rng.below(300) as u32;
+            for &a in lives {
+                for &b in lives {
+                    if a != b && rng.permille(share) {
+                        cut(rng, a, b);
+                    }
+                }
+            }
+        }
+    }
+    cuts
+}

@@ -1,0 +1,306 @@
+//! Which members this process can talk to: the level-3 detector. It says nothing about processes, only about links.
+//!
+//! uKharon, section 4.2, catastrophic failures. Every process with a core multicasts a heartbeat. Beyond the paper,
+//! silence alone breaks no link: it makes a READ of the silent member's memory go out, and only if that fails, too, is
+//! the link down; it stays so until a READ succeeds. So a broken multicast tree, a lost datagram, or a process that is
+//! stopped (which is level 2's to find) is not taken for a broken link, and a link does not flap with its last datagrams.
+//!
+//! A READ needs both directions, a heartbeat only one: of a link that is cut one way, one end reports the other.
+
+use crate::Config;
+use crate::mutants::Mutant;
+use crate::tokens::{self, Part};
+use crate::view::{Kind, Level, View};
+use crate::wire::Message;
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::{Kind as Event, Record};
+use obol_fabric::{Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Remote};
+
+/// Members with a core up to which links are watched. Everybody hears everybody, so that the cost grows with the square;
+/// in a larger view the detector rests.
+pub const LINK_MEMBERS_MAX: usize = 1024;
+/// READs that are out at once. A silent member that waits for its turn is not down yet.
+pub const PROBES_MAX: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Link {
+    /// Heard or read since.
+    Up(Instant),
+    /// Nothing is known yet: see [`Links::prove`].
+    Unproved,
+    /// The last READ failed.
+    Down,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Peer {
+    who: Incarnation,
+    address: Address,
+    coordinates: bool,
+    link: Link,
+    reading: bool,
+    /// Not read before.
+    due: Instant,
+    /// What the last READ found, and whether the one before found something else.
+    beat: Option<u64>,
+    moves: bool,
+}
+
+/// A link that changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// To this member it is down.
+    Down(Incarnation),
+    /// To this member it is up again.
+    Up(Incarnation),
+}
+
+/// Tells of a link that changed, in the flight recorder: who could not reach whom.
+pub fn record<F: Fabric>(turn: Option<Turn>, fabric: &mut F) {
+    let level = Level::Timeout as u8;
+    match turn {
+        Some(Turn::Down(who)) => {
+            fabric.count(Counter::LinksLost, 1);
+            fabric.record(Record { kind: Event::Suspect, level, a: who.0, b: 0 });
+        }
+        Some(Turn::Up(who)) => fabric.record(Record { kind: Event::Retract, level, a: who.0, b: 0 }),
+        None => {}
+    }
+}
+
+/// One process's links.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Links {
+    /// By incarnation.
+    peers: Vec<Peer>,
+    beat_due: Instant,
+    report_due: Instant,
+    /// A report named somebody, and none has taken it back.
+    told: bool,
+    /// Nobody has to be looked at before.
+    look_due: Instant,
+    /// Links count as up only once they are proved.
+    proving: bool,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            peers: Vec::new(),
+            beat_due: Instant::ZERO,
+            report_due: Instant::ZERO,
+            told: false,
+            look_due: Instant::NEVER,
+            proving: false,
+        }
+    }
+}
+
+/// Whether a profile wants links to be watched.
+#[must_use]
+pub const fn are_watched(config: &Config) -> bool {
+    config.timing.link_watch
+}
+
+impl Links {
+    /// Watches the links to the members of this view. `me` is none while the process is no member itself.
+    pub fn follow(&mut self, view: &View, me: Option<Incarnation>, config: &Config, now: Instant) {
+        let cores = || view.members.iter().filter(|m| m.has_core() && Some(m.incarnation) != me);
+        if !are_watched(config) || (me.is_none() && !self.proving) || cores().count() >= LINK_MEMBERS_MAX {
+            self.peers.clear();
+            self.look_due = Instant::NEVER;
+            return;
+        }
+        let proving = me.is_none();
+        if self.proving && !proving {
+            // What was proved is forgotten again: as a member it hears from everybody.
+            self.proving = false;
+        }
+        let mut old = std::mem::take(&mut self.peers).into_iter().peekable();
+        self.peers = cores()
+            .map(|m| {
+                while old.next_if(|peer| peer.who < m.incarnation).is_some() {}
+                old.next_if(|peer| peer.who == m.incarnation).unwrap_or(Peer {
+                    who: m.incarnation,
+                    address: m.address,
+                    coordinates: m.kind == Kind::Coordinator,
+                    link: if proving { Link::Unproved } else { Link::Up(now) },
+                    reading: false,
+                    due: now,
+                    beat: None,
+                    moves: true,
+                })
+            })
+            .collect();
+        self.look_due = now;
+    }
+
+    /// The process was excluded. It asks to be admitted only once all of its links are proved: or it would be admitted and
+    /// excluded again as long as one of them is broken.
+    pub fn prove(&mut self, config: &Config) {
+        self.proving = are_watched(config) && !config.plant.has(Mutant::RejoinUnproved);
+        self.told = false;
+        for peer in &mut self.peers {
+            peer.link = Link::Unproved;
+            peer.due = Instant::ZERO;
+            peer.beat = None;
+            peer.moves = true;
+        }
+        self.look_due = Instant::ZERO;
+    }
+
+    /// Whether the process may ask to be admitted: it was not excluded, or every link is proved since.
+    #[must_use]
+    pub fn are_proved(&self) -> bool {
+        !self.proving || self.peers.iter().all(|peer| matches!(peer.link, Link::Up(_)))
+    }
+
+    /// Whether a coordinator of the view is within reach and moves: then there is somebody to lead, or soon will be.
+    #[must_use]
+    pub fn see_coordinator(&self) -> bool {
+        self.proving
+            && self
+                .peers
+                .iter()
+                .any(|peer| peer.coordinates && matches!(peer.link, Link::Up(_)) && peer.moves)
+    }
+
+    /// A heartbeat arrived.
+    pub fn heard(&mut self, who: Incarnation, now: Instant) {
+        if let Some(peer) = self.peer(who)
+            && let Link::Up(since) = &mut peer.link
+        {
+            *since = now;
+        }
+    }
+
+    /// A READ of another detector failed: the link is looked at now.
+    pub fn doubt(&mut self, who: Incarnation, now: Instant) {
+        if let Some(peer) = self.peer(who)
+            && let Link::Up(since) = &mut peer.link
+        {
+            *since = Instant::ZERO;
+            self.look_due = now;
+        }
+    }
+
+    fn peer(&mut self, who: Incarnation) -> Option<&mut Peer> {
+        let at = self.peers.binary_search_by_key(&who, |peer| peer.who).ok()?;
+        self.peers.get_mut(at)
+    }
+
+    /// The members to whom the link is down.
+    pub fn down(&self) -> impl Iterator<Item = Incarnation> {
+        self.peers.iter().filter(|peer| peer.link == Link::Down).map(|peer| peer.who)
+    }
+
+    /// When something is to be done.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        if self.peers.is_empty() {
+            return Instant::NEVER;
+        }
+        let beat = if self.proving { Instant::NEVER } else { self.beat_due };
+        let report = if self.has_report() { self.report_due } else { Instant::NEVER };
+        self.look_due.min(beat).min(report)
+    }
+
+    fn has_report(&self) -> bool {
+        !self.proving && (self.told || self.down().next().is_some())
+    }
+
+    /// Sends the heartbeat, the READs and the report that are due.
+    pub fn tick<F: Fabric>(
+        &mut self,
+        me: Option<Incarnation>,
+        view: &View,
+        config: &Config,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        if self.peers.is_empty() {
+            return;
+        }
+        if let Some(me) = me {
+            if self.beat_due <= now {
+                self.beat_due = now + config.timing.link_every;
+                fabric.multicast(Group::Everyone, &Message::Alive(me).encode());
+            }
+            if self.has_report() && self.report_due <= now {
+                self.report_due = now + config.timing.link_every;
+                self.report(me, view, fabric);
+            }
+        }
+        if self.look_due <= now {
+            self.look(config, now, fabric);
+        }
+    }
+
+    /// Reads whoever was silent for too long.
+    fn look<F: Fabric>(&mut self, config: &Config, now: Instant, fabric: &mut F) {
+        let mut free = PROBES_MAX.saturating_sub(self.peers.iter().filter(|peer| peer.reading).count());
+        let mut next = Instant::NEVER;
+        for peer in self.peers.iter_mut().filter(|peer| !peer.reading) {
+            let due = match peer.link {
+                Link::Up(since) => since + config.timing.link_timeout,
+                Link::Unproved | Link::Down => peer.due,
+            };
+            if due > now || free == 0 {
+                // Who waits for its turn gets it when a READ completes.
+                next = next.min(if due > now { due } else { Instant::NEVER });
+                continue;
+            }
+            free -= 1;
+            peer.reading = true;
+            let offset = config.layout.heartbeat(peer.address.seat);
+            // The lower half of an incarnation tells apart all members that any view names at a time.
+            let token = tokens::pack(Part::Link, 0, peer.who.0 as u32);
+            fabric.read(Remote { at: peer.address, offset }, 8, token);
+        }
+        self.look_due = next;
+    }
+
+    /// Tells every coordinator which links are down, by the places of their members in the view.
+    fn report<F: Fabric>(&mut self, me: Incarnation, view: &View, fabric: &mut F) {
+        let mut silent = vec![0u8; view.members.len().div_ceil(8)];
+        for who in self.down() {
+            if let Ok(at) = view.members.binary_search_by_key(&who, |m| m.incarnation) {
+                silent[at / 8] |= 1 << (at % 8);
+            }
+        }
+        self.told = silent.iter().any(|byte| *byte != 0);
+        let report = Message::Links { from: me, view: view.id, silent: &silent }.encode();
+        for coordinator in view.of_kind(Kind::Coordinator).filter(|m| m.incarnation != me) {
+            fabric.send(coordinator.address, &report);
+        }
+    }
+
+    /// Takes the completion of a READ.
+    pub fn complete(
+        &mut self,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        config: &Config,
+        now: Instant,
+    ) -> Option<Turn> {
+        let peer = self.peers.iter_mut().find(|peer| peer.who.0 as u32 == round && peer.reading)?;
+        peer.reading = false;
+        peer.due = now + config.timing.link_every;
+        let before = peer.link;
+        if let Ok(Completion::Read(bytes)) = *result {
+            let beat = bytes.try_into().map(u64::from_le_bytes).ok();
+            peer.moves = peer.beat.is_none() || peer.beat != beat;
+            peer.beat = beat;
+            peer.link = Link::Up(now);
+        } else {
+            peer.link = Link::Down;
+        }
+        let (who, after) = (peer.who, peer.link);
+        self.look_due = now;
+        match (before, after) {
+            (Link::Up(_) | Link::Unproved, Link::Down) => Some(Turn::Down(who)),
+            (Link::Down, Link::Up(_)) => Some(Turn::Up(who)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What becomes of members that can not all talk to each other: one statement a test.
+
+mod instant;
+
+use instant::{Cluster, TIMING};
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Incarnation, Nanos};
+use obol_membership::{Change, Kind, Level, Plant, Timing};
+
+const EVERY: Nanos = Nanos(250_000);
+const TIMEOUT: Nanos = Nanos(1_000_000);
+/// From a cut to the view without whoever has to go: the silence, the wait for reports, and some periods.
+const DECIDED: Nanos = Nanos(3_500_000);
+
+/// Three coordinators (nodes 0 to 2) and so many agents after them, joined, that watch their links.
+fn cluster(agents: usize) -> Cluster {
+    let timing = Timing { link_watch: true, link_every: EVERY, link_timeout: TIMEOUT, ..TIMING };
+    let mut cluster = Cluster::with_timing(3, 3, timing, Plant::NONE);
+    for n in 1..=agents {
+        cluster.add_member(Kind::Agent, &format!("node-{n}"));
+    }
+    cluster.run(Nanos::from_millis(5));
+    cluster
+}
+
+fn cut(cluster: &mut Cluster, a: usize, b: usize) {
+    cluster.cuts.extend([(a, b), (b, a)]);
+}
+
+/// Which nodes the view that a node knows names.
+fn named(cluster: &Cluster, at: usize) -> Vec<usize> {
+    let view = cluster.view(at);
+    let is_in = |n: &usize| view.members.iter().any(|m| m.address == cluster.nodes[*n].address);
+    (0..cluster.nodes.len()).filter(is_in).collect()
+}
+
+/// Why the newest view that node 0 knows removed somebody.
+fn removals(cluster: &Cluster) -> Vec<(Incarnation, Incarnation, Level)> {
+    let changes = cluster.view(0).changes.iter();
+    changes
+        .filter_map(|change| match *change {
+            Change::Failed { accused, accuser, level } => Some((accused, accuser, level)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn nobody_goes_while_all_links_work() {
+    let mut cluster = cluster(3);
+    let view = cluster.view(0).id;
+    cluster.run(Nanos::from_millis(50));
+    assert_eq!(cluster.view(0).id, view);
+    assert!((0..6).all(|at| cluster.counted(at, Counter::LinksLost) == 0));
+}
+
+#[test]
+fn of_two_agents_that_lost_each_other_the_older_one_stays_though_both_reach_the_leader() {
+    let mut cluster = cluster(3);
+    let (older, younger) = (cluster.incarnation(3), cluster.incarnation(4));
+    cut(&mut cluster, 3, 4);
+    cluster.run(DECIDED);
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
+    let told = removals(&cluster);
+    assert_eq!(told, [(younger.expect("it was"), older.expect("it is"), Level::Timeout)], "who lost whom");
+    assert_eq!(cluster.incarnation(3), older);
+    assert_eq!(cluster.incarnation(4), None, "it knows");
+}
+
+#[test]
+fn who_was_cut_off_stays_out_until_the_link_is_back_and_returns_as_somebody_else() {
+    let mut cluster = cluster(3);
+    let before = cluster.incarnation(4);
+    cut(&mut cluster, 3, 4);
+    cluster.run(DECIDED);
+    let view = cluster.view(0).id;
+    cluster.run(Nanos::from_millis(50));
+    assert_eq!(cluster.view(0).id, view, "nobody comes and goes");
+    cluster.cuts.clear();
+    cluster.run(DECIDED);
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4, 5]);
+    assert!(cluster.incarnation(4) > before);
+    let newest = cluster.view(0).id;
+    assert!((3..6).all(|at| cluster.is_active(at, newest)));
+}
+
+#[test]
+fn a_link_that_works_one_way_is_none() {
+    let mut cluster = cluster(3);
+    cluster.cuts.push((3, 4));
+    cluster.run(DECIDED);
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 5]);
+}
+
+#[test]
+fn who_lost_many_goes_alone() {
+    let mut cluster = cluster(4);
+    for other in [4, 5, 6] {
+        cut(&mut cluster, 3, other);
+    }
+    cluster.run(DECIDED);
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 4, 5, 6]);
+}
+
+#[test]
+fn the_leader_stays_and_who_lost_it_goes() {
+    let mut cluster = cluster(3);
+    cut(&mut cluster, 0, 5);
+    cluster.run(DECIDED);
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4]);
+    assert!(cluster.is_leading(0));
+}
+
+#[test]
+fn a_leader_that_lost_a_majority_of_coordinators_is_replaced() {
+    let mut cluster = cluster(3);
+    for other in [1, 2] {
+        cut(&mut cluster, 0, other);
+    }
+    cluster.run(Nanos::from_millis(10));
+    // All agents reach it still.
+    assert_eq!(named(&cluster, 1), [1, 2, 3, 4, 5]);
+    assert!(cluster.is_leading(1));
+    cluster.cuts.clear();
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(named(&cluster, 1), [0, 1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_majority_of_coordinators_stays_though_more_members_lost_one_of_them() {
+    let mut cluster = cluster(3);
+    cluster.kill(2);
+    cluster.run(Nanos::from_millis(5));
+    for agent in [3, 4] {
+        cut(&mut cluster, 1, agent);
+    }
+    cluster.run(DECIDED);
+    // Without node 1 there would be three members, and none of them could hold a lease.
+    assert_eq!(named(&cluster, 0), [0, 1, 5]);
+    assert!(cluster.is_active(5, cluster.view(0).id));
+}
+
+#[test]
+fn a_cut_that_heals_before_it_counts_harms_nobody() {
+    let mut cluster = cluster(3);
+    let view = cluster.view(0).id;
+    for _ in 0..5 {
+        cut(&mut cluster, 3, 4);
+        // A READ of the ring finds it at once.
+        cluster.run(Nanos(TIMEOUT.0 * 2 / 5));
+        cluster.cuts.clear();
+        cluster.run(TIMEOUT);
+    }
+    assert!((3..5).any(|at| cluster.counted(at, Counter::LinksLost) > 0), "it was seen");
+    assert_eq!(cluster.view(0).id, view);
+}
+
+#[test]
+fn a_broken_multicast_tree_is_not_taken_for_broken_links() {
+    let mut cluster = cluster(3);
+    let view = cluster.view(0).id;
+    cluster.lose_multicast = true;
+    cluster.run(Nanos::from_millis(20));
+    assert_eq!(cluster.view(0).id, view);
+    assert!((0..6).all(|at| cluster.counted(at, Counter::LinksLost) == 0));
+}
+
+#[test]
+fn who_is_cut_off_is_waited_for_and_not_taken_for_dead() {
+    let mut cluster = cluster(3);
+    for other in 0..6 {
+        if other != 5 {
+            cut(&mut cluster, 5, other);
+        }
+    }
+    cluster.run(DECIDED);
+    assert_eq!(named(&cluster, 0), [0, 1, 2, 3, 4]);
+    cluster.run(Nanos::from_millis(2));
+    assert_eq!(cluster.counted(0, Counter::ClearedByProof), 0);
+    assert_eq!(cluster.counted(0, Counter::ClearedByWait), 1);
+}
