@@ -56,20 +56,19 @@ fn slot<'a>(
     memory::span(words, layout.datagram(lane, n), bytes)?.split_first()
 }
 
-/// The lane of this sender in a receiver's region, claimed now if need be; `None` if all are taken.
+/// The lane of this sender in a receiver's region, claimed now if need be; `None` if all are taken. Each sender begins to
+/// look somewhere else, so that few pages are touched until one is found.
 #[must_use]
 pub fn claim(words: &[AtomicU64], layout: &Layout, sender: Sender) -> Option<u32> {
-    let owner = |lane| word(words, layout, lane, offset_of!(Lane, owner));
-    let lanes = 0..layout.limits().lanes;
-    let held = lanes.clone().find(|&n| owner(n).is_some_and(|w| w.load(Ordering::Relaxed) == sender.word()));
-    held.or_else(|| {
-        let free = |n: &u32| {
-            owner(*n).is_some_and(|w| {
-                w.load(Ordering::Relaxed) == 0
-                    && w.compare_exchange(0, sender.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            })
-        };
-        lanes.clone().find(free)
+    let lanes = layout.limits().lanes;
+    let first = sender.region % lanes;
+    (first..lanes).chain(0..first).find(|&lane| {
+        word(words, layout, lane, offset_of!(Lane, owner)).is_some_and(|owner| {
+            match owner.compare_exchange(0, sender.word(), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => true,
+                Err(holder) => holder == sender.word(),
+            }
+        })
     })
 }
 
@@ -272,6 +271,6 @@ mod tests {
         assert!(push(&words, &layout, n, b"wraps"), "the count wraps around without harm");
         assert_eq!(take(&words, &layout, n, &mut out), Taken::Datagram(A, 5));
         assert_eq!(take(&words, &layout, LIMITS.lanes, &mut out), Taken::Empty, "no such lane");
-        assert_eq!(memory::relaxed(&words[layout.lane(0) as usize / 8]), 9 << 32 | 1);
+        assert_eq!(memory::relaxed(&words[layout.lane(n) as usize / 8]), 9 << 32 | 1);
     }
 }

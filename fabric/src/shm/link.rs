@@ -7,7 +7,7 @@ use crate::shm::cluster::Cluster;
 use crate::shm::lanes::{self, Sender};
 use crate::shm::occupancy::Phase;
 use crate::shm::region::Region;
-use crate::shm::table::REGIONS;
+use crate::shm::table::{FIRST_FREE, REGIONS};
 use crate::types::Address;
 use core::sync::atomic::{Ordering, fence};
 
@@ -23,6 +23,8 @@ pub(crate) struct Link {
 pub struct Links {
     cluster: Cluster,
     me: Sender,
+    /// The region of this process, which it has mapped already.
+    own: Region,
     links: Vec<Option<Link>>,
     /// Regions whose doorbells are to be rung.
     dirty: Vec<u32>,
@@ -32,10 +34,11 @@ pub struct Links {
 }
 
 impl Links {
-    pub(crate) fn new(cluster: Cluster, me: Sender) -> Self {
+    pub(crate) fn new(cluster: Cluster, me: Sender, own: Region) -> Self {
         Self {
             cluster,
             me,
+            own,
             links: (0..REGIONS).map(|_| None).collect(),
             dirty: Vec::with_capacity(REGIONS as usize),
             groups: Vec::with_capacity(REGIONS as usize),
@@ -52,7 +55,8 @@ impl Links {
         }
         if place.as_ref().is_none_or(|link| link.generation != newest) {
             *place = None;
-            let region = open(&self.cluster, region, newest)?;
+            let is_own = (region, newest) == (self.me.region, self.me.generation);
+            let region = if is_own { self.own.clone() } else { open(&self.cluster, region, newest)? };
             *place = Some(Link { region, generation: newest, lane: None, dirty: false });
         }
         place.as_mut().ok_or(LinkError::PeerDead)
@@ -219,7 +223,7 @@ fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkE
         }
         Err(_) => return Err(LinkError::PeerReplaced),
     };
-    region.prefault();
+    region.prefault_as_peer(number < FIRST_FREE);
     // The file may have been replaced between the two looks.
     if region.generation(0) == generation { Ok(region) } else { Err(LinkError::PeerReplaced) }
 }

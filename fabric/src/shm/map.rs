@@ -3,13 +3,16 @@
 #![allow(unsafe_code)]
 
 use crate::shm::error::ShmError;
-use core::ops::Deref;
+use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+/// The smallest page of any machine with 64 bits; where pages are larger the kernel refuses, and faults.
+const PAGE_BYTES: usize = 4096;
 
 /// Whether a mapping may be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +116,16 @@ impl Mapping {
         unsafe { libc::madvise(self.words.as_ptr().cast(), self.len * 8, libc::MADV_DONTNEED) };
     }
 
-    /// Fills the page tables of the first `bytes` now: no fault later, in the middle of a failover. Kernels before 5.14
-    /// can not, and fault.
-    pub(crate) fn prefault(&self, bytes: usize) {
-        let len = bytes.min(self.len * 8);
-        // SAFETY: the range lies within the mapping, and the advice does not change what it holds.
-        unsafe { libc::madvise(self.words.as_ptr().cast(), len, libc::MADV_POPULATE_WRITE) };
+    /// Fills the page tables of these bytes now: no fault later, in the middle of a failover. Kernels before 5.14 can not,
+    /// and fault.
+    pub(crate) fn prefault(&self, bytes: Range<usize>) {
+        let end = bytes.end.min(self.len * 8);
+        let begin = bytes.start.min(end) / PAGE_BYTES * PAGE_BYTES;
+        // SAFETY: the range lies within the mapping and begins with a page, and the advice does not change what it holds.
+        unsafe {
+            let from = self.words.as_ptr().cast::<u8>().add(begin);
+            libc::madvise(from.cast(), end - begin, libc::MADV_POPULATE_WRITE)
+        };
     }
 }
 

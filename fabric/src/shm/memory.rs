@@ -39,7 +39,7 @@ impl Endpoint<Memory> {
         let address = Address { generation: sender.generation, ..Address::region(sender.region) };
         let memory = Memory {
             region: taken.region.clone(),
-            links: Links::new(cluster.clone(), sender),
+            links: Links::new(cluster.clone(), sender, taken.region.clone()),
             done: VecDeque::with_capacity(64),
             spare: Vec::new(),
             broken: Vec::new(),

@@ -65,10 +65,31 @@ impl Region {
         Self::map(cluster, region, Access::ReadWrite)
     }
 
-    /// Faults in everything but the lanes, most of which are never used: a process that acts in a failover must not
-    /// fault then. Not for programs in seats: what they map, the kernel has to unmap when they die.
-    pub(crate) fn prefault(&self) {
-        self.map.prefault(self.layout.lane(0) as usize);
+    /// Faults in what the owner uses: a process that acts in a failover must not fault then. Not the lanes, most of which
+    /// are never used, nor values, which only acceptors have. Not for programs in seats: what they map, the kernel has to
+    /// unmap when they die.
+    pub(crate) fn prefault(&self, is_acceptor: bool) {
+        self.map.prefault(0..self.layout.slots().end as usize);
+        self.prefault_values(is_acceptor);
+    }
+
+    /// Faults in what peers' machines use, in their mapping: page, death words and heartbeats, the view and the slots. Not
+    /// what only observers read.
+    pub(crate) fn prefault_as_peer(&self, is_acceptor: bool) {
+        for seat in 0..self.layout.limits().seats {
+            let at = self.layout.seat(seat as u16) as usize;
+            let from = if seat == 0 { 0 } else { at };
+            self.map.prefault(from..at + size_of::<Seat>());
+        }
+        self.map.prefault(self.layout.view() as usize..self.layout.slots().end as usize);
+        self.prefault_values(is_acceptor);
+    }
+
+    fn prefault_values(&self, is_acceptor: bool) {
+        if is_acceptor {
+            let values = self.layout.values();
+            self.map.prefault(values.start as usize..values.end as usize);
+        }
     }
 
     fn map(cluster: &Cluster, region: u32, access: Access) -> Result<Self, ShmError> {
@@ -79,6 +100,10 @@ impl Region {
         let corrupt = |fault| ShmError::Corrupt { path: path.clone(), fault };
         let layout = *cluster.layout();
         let found = Self { map: Arc::new(map::open(&path, Some(layout.bytes()), access)?), layout };
+        if access == Access::ReadWrite {
+            // A page that is read first brings its neighbours along, which nobody needs.
+            found.map.prefault(0..size_of::<layout::Header>());
+        }
         let header = found.reader().header();
         if found.word(0).load(Ordering::Acquire) != layout::MAGIC {
             return Err(corrupt("is not a region, or not a finished one"));
@@ -108,6 +133,7 @@ impl Region {
             Some(region) => region,
             None => Self::fresh(cluster, number, claim.generation)?,
         };
+        region.prefault(number < FIRST_FREE);
         region.renew(claim.generation, role, me);
         region.word(0).store(layout::MAGIC, Ordering::Release);
         Ok(region)
@@ -145,7 +171,6 @@ impl Region {
         }
         let layout = *cluster.layout();
         let region = Self { map: Arc::new(map::create(&path, layout.bytes())?), layout };
-        region.prefault();
         let limits = *layout.limits();
         let header = Header {
             magic: 0,

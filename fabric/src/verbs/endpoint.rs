@@ -276,7 +276,7 @@ impl Rdma {
             own,
             host: cluster.host(),
             layout,
-            local: Links::new(cluster.clone(), sender),
+            local: Links::new(cluster.clone(), sender, taken.region.clone()),
             links: (0..REGIONS).map(|_| None).collect(),
             ops,
             completions,
