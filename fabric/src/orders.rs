@@ -97,8 +97,13 @@ fn an_event_is_read_whole_and_in_order_while_the_ring_runs_over() {
     });
 }
 
-const A: Sender = Sender { region: 1, generation: 1 };
-const B: Sender = Sender { region: 2, generation: 1 };
+/// All senders begin with lane 0, so that they meet.
+const fn sender(n: u32) -> Sender {
+    Sender { region: n * LIMITS.lanes, generation: 1 }
+}
+
+const A: Sender = sender(1);
+const B: Sender = sender(2);
 
 #[test]
 fn datagrams_are_taken_whole_and_in_order_while_others_are_sent() {
@@ -135,7 +140,7 @@ fn two_senders_never_share_a_lane_though_one_is_freed_meanwhile() {
     loom::model(|| {
         let layout = Layout::new(LIMITS).expect("in bounds");
         let words = Arc::new(memory::zeroed(layout.bytes()));
-        let gone = Sender { region: 3, generation: 1 };
+        let gone = sender(3);
         assert_eq!(lanes::claim(&words, &layout, gone), Some(0));
         let other = Arc::clone(&words);
         let claim = thread::spawn(move || lanes::claim(&other, &layout, A));
