@@ -2,10 +2,10 @@
 //! something behind. In every test a bystander must stay untouched.
 
 use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until};
-use obol_chaos::drills::channel::{Arm, Blow, Lines, Order, Told, Whom, socket_name};
+use obol_chaos::drills::channel::{Arm, Blow, Lines, Links, Order, Told, Whom, socket_name};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::metrics::Counter;
-use obol_fabric::shm::{Cluster, Endpoint, Observed, Owner, Process, Wait};
+use obol_fabric::shm::{Cluster, Endpoint, Impairment, Observed, Owner, Process, Wait};
 use obol_fabric::{Drive as _, Fabric as _, Group, Name};
 use serde_json::Value;
 use std::io::Write;
@@ -348,6 +348,48 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
     assert!(!frozen(pid) && frozen(other) && undo_records(&root) == 0);
     assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to mend"), "twice");
     signal("CONT", &[other]);
+    root.healthy();
+}
+
+#[test]
+fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let _bystander = Bystander::new();
+    let mut sender = Sender::new(&root);
+    let begin = |helper: &mut Helper, sender: &mut Sender, name: &str| {
+        let before = root.healthy();
+        let links = Links { loss_percent: 1, ..Links::default() };
+        let blow = Blow::Impair { whom: whom(&before, name), links, lasts: 3600 * SECOND };
+        let token = token();
+        assert_eq!(helper.arm(arm(token, vec![blow])), Told::Armed);
+        assert_eq!(undo_records(&root), 1, "it is there before anything is injected");
+        sender.send(&token.cue());
+        assert_eq!(helper.fired(), [name]);
+    };
+    let cluster = sender.cluster.clone();
+    let impaired = || {
+        let all = cluster.regions().into_iter();
+        all.filter(|r| cluster.impairment(r.number) != Impairment::default())
+            .map(|r| r.name.to_string())
+            .collect::<Vec<_>>()
+    };
+    let mut helper = Helper::start(&root);
+    begin(&mut helper, &mut sender, "node-2");
+    assert_eq!(impaired(), ["node-2"]);
+    helper.leave();
+    assert!(impaired().is_empty() && undo_records(&root) == 0, "the runner is gone");
+
+    let mut helper = Helper::start(&root);
+    let app = Blow::Impair { whom: whom(&root.healthy(), "app-1"), links: Links::default(), lasts: SECOND };
+    helper.refuses(arm(token(), vec![app]), "has no links of its own");
+    begin(&mut helper, &mut sender, "coord-1");
+    signal("KILL", &[helper.pid()]);
+    helper.child.wait().expect("a child");
+    assert!(impaired() == ["coord-1"] && undo_records(&root) == 1, "nobody has mended anything");
+    let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
+    assert_eq!(mended["done"][0], "the links of coord-1 are whole again");
+    assert!(impaired().is_empty() && undo_records(&root) == 0);
     root.healthy();
 }
 

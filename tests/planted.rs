@@ -46,7 +46,8 @@ fn reasons(journal: &Value) -> String {
 fn drills_that_ship_pass_on_a_fresh_cluster() {
     let root = Root::new();
     let _up = root.up(&["--caches", "2"]);
-    for name in ["triple-loss", "freeze", "cache-storm", "coordinator-replace", "flap"] {
+    let names = ["triple-loss", "freeze", "cache-storm", "coordinator-replace", "flap"];
+    for name in names.into_iter().chain(["deaf", "partition-leader", "partition-node"]) {
         let ran = root.run(&["drill", "run", name, "--count", "1", "--json"]);
         let journal = ran.json();
         // A busy machine may strike late, or suspect somebody who only got no core; the journal then says so.
@@ -54,6 +55,37 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
         let falsely: u64 = trials.iter().filter_map(|t| t["falsely_failed"].as_u64()).sum();
         let verdict = journal["verdict"].as_str().expect("text");
         assert!(["passed", "void"].contains(&verdict) || falsely > 0, "{name}: {journal:#}");
+        root.healthy();
+    }
+}
+
+/// Every drill that ships and strikes without a word, on a cluster in which nobody notices: its victims stand still, so that the
+/// kernel has no death to tell, and heartbeats are read too seldom.
+#[test]
+fn every_drill_that_ships_fails_where_nobody_detects() {
+    let root = Root::new();
+    let profile = deaf(&root);
+    let _up = root.up(&["--caches", "2", "--profile", profile.to_str().expect("text")]);
+    fs::remove_file(profile).expect("written");
+    root.healthy();
+    let shipped = root.run(&["drill", "list", "--json"]).ends(0).json();
+    let names: Vec<&str> =
+        shipped.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("text")).collect();
+    // One is eight of the others, and one kills nobody: it has a test of its own.
+    for name in names.into_iter().filter(|name| !["table2", "rolling-restart"].contains(name)) {
+        let text = root.run(&["drill", "show", name]).ends(0).out;
+        let text = text
+            .replace(", signal = \"KILL\"", "")
+            .replace("kind = \"kill\"", "kind = \"freeze\", for = \"300ms\"");
+        let text = ["500ms", "800ms", "1500ms", "2s"]
+            .into_iter()
+            .fold(text, |text, span| text.replace(&format!("for = \"{span}\""), "for = \"300ms\""));
+        let path = root.cluster().join("mine.toml");
+        fs::write(&path, text).expect("written");
+        let journal =
+            root.run(&["drill", "run", path.to_str().expect("text"), "--count", "1", "--json"]).json();
+        assert_eq!(journal["verdict"], "failed", "{name}: {journal:#}");
+        assert!(reasons(&journal).contains("no view excludes the dead"), "{name}: {journal:#}");
         root.healthy();
     }
 }

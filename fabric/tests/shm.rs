@@ -5,7 +5,7 @@ mod support;
 
 use obol_fabric::layout::DEATH_WORDS;
 use obol_fabric::metrics::Counter;
-use obol_fabric::shm::{Cluster, Endpoint, Region, ShmError, Wait, clock};
+use obol_fabric::shm::{Cluster, Endpoint, Impairment, Region, ShmError, Wait, clock};
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
     Nanos, Page, Remote, SeatRequest, SeatStatus, Token, ViewId, page,
@@ -134,6 +134,57 @@ fn operations_on_the_dead_and_the_replaced_fail() {
     endpoint.write(Remote { at: new, offset: 512 }, &[1; 12], Token(7));
     endpoint.poll_once(&mut probe);
     assert_eq!(probe.failures()[2..], [LinkError::OutOfBounds; 2]);
+}
+
+#[test]
+fn impaired_links_lose_fail_or_are_cut_until_they_are_mended() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let _echo = Child::start(&root, "echo", "peer", None);
+    let peer = live(&cluster, "peer");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let me = endpoint.address();
+    let whole = Impairment::default();
+    let word = |at| Remote { at, offset: cluster.layout().fence() };
+    let read = |endpoint: &mut Endpoint, probe: &mut Probe, at| {
+        probe.completions.clear();
+        endpoint.read(word(at), 8, Token(1));
+        endpoint.poll_once(probe);
+        probe.failures()
+    };
+    let lost = |endpoint: &Endpoint| endpoint.region().reader().counters(0)[Counter::DatagramsLost as usize];
+    endpoint.watch(peer);
+    assert_eq!(read(&mut endpoint, &mut probe, peer), []);
+    // Either end's impairment is the link's.
+    for at in [peer, me] {
+        let cut = Impairment { island: 1, ..whole };
+        assert!(cluster.impair(at.region, at.generation, cut));
+        assert!(!cluster.impair(at.region, at.generation + 1, cut), "another owner");
+        assert_eq!(read(&mut endpoint, &mut probe, peer), [LinkError::PeerDead]);
+        assert_eq!(read(&mut endpoint, &mut probe, me), [], "one's own memory is no peer's");
+        endpoint.send(peer, b"cut");
+        endpoint.multicast(Group::Everyone, b"cut");
+        assert!(cluster.impair(at.region, at.generation, Impairment { operations_fail: true, ..whole }));
+        assert_eq!(read(&mut endpoint, &mut probe, peer), [LinkError::PeerDead]);
+        assert!(cluster.impair(at.region, at.generation, Impairment { multicast_lost: true, ..whole }));
+        assert_eq!(read(&mut endpoint, &mut probe, peer), []);
+        endpoint.multicast(Group::Everyone, b"lost");
+        let before = lost(&endpoint);
+        assert!(cluster.impair(at.region, at.generation, Impairment { loss_percent: 100, ..whole }));
+        endpoint.send(peer, b"lost");
+        assert_eq!(lost(&endpoint), before + 1);
+        assert!(cluster.impair(at.region, at.generation, whole));
+    }
+    endpoint.multicast(Group::Everyone, b"whole");
+    until(&mut endpoint, &mut probe, |p| !p.datagrams.is_empty());
+    assert_eq!(probe.datagrams, [(peer, b"whole".to_vec())]);
+    // Two on one island reach each other, and no death was told.
+    for at in [peer, me] {
+        assert!(cluster.impair(at.region, at.generation, Impairment { island: 7, ..whole }));
+    }
+    assert_eq!(read(&mut endpoint, &mut probe, peer), []);
+    assert_eq!(probe.deaths, []);
 }
 
 #[test]

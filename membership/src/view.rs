@@ -304,6 +304,14 @@ impl View {
         self.members.get(at)
     }
 
+    /// Whether this was a member once and is none any more.
+    #[must_use]
+    pub fn has_lost(&self, incarnation: Incarnation) -> bool {
+        incarnation != Incarnation::NONE
+            && incarnation < self.next_incarnation
+            && self.member(incarnation).is_none()
+    }
+
     /// The member that joined with this token.
     #[must_use]
     pub fn by_token(&self, token: u64) -> Option<&Member> {

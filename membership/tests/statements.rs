@@ -6,7 +6,7 @@ use instant::{Cluster, TIMING};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as RecordKind, Record};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
-use obol_membership::view::Newcomer;
+use obol_membership::view::{Level, Newcomer};
 use obol_membership::wire::Message;
 use obol_membership::word::{State, Word};
 use obol_membership::{Kind, Plant};
@@ -183,6 +183,28 @@ fn a_frozen_agent_is_excluded_and_never_acts_in_the_old_view() {
     assert!(new > old);
     assert!(cluster.is_active(3, newest(&cluster)));
     assert_eq!(cluster.counted(3, Counter::Exclusions), 1);
+}
+
+/// Who was cut off saw nobody, and says so as soon as it is heard again.
+#[test]
+fn whoever_was_excluded_accuses_nobody() {
+    let mut cluster = cluster(2);
+    let [old, other] = [3, 4].map(|at| cluster.incarnation(at).expect("a member"));
+    cluster.nodes[3].frozen = true;
+    cluster.run(Nanos::from_millis(5));
+    let view = newest(&cluster);
+    assert!(cluster.view(4).member(old).is_none());
+    let notice = |accuser, evidence| {
+        Message::Notice { accuser, accused: other, level: Level::Timeout, evidence }.encode()
+    };
+    cluster.tell_coordinators(&notice(old, Evidence::Suspicion));
+    cluster.run(Nanos::from_millis(5));
+    assert_eq!(newest(&cluster), view);
+    // Of a member it is believed.
+    let member = cluster.incarnation(1).expect("a member");
+    cluster.tell_coordinators(&notice(member, Evidence::Suspicion));
+    cluster.run(Nanos::from_millis(1));
+    assert!(cluster.view(0).member(other).is_none());
 }
 
 #[test]

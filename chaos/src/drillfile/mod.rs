@@ -379,13 +379,19 @@ impl FaultKind {
     /// Whether its target is not there while it lasts.
     #[must_use]
     pub const fn takes_out(&self) -> bool {
-        matches!(self, Self::Kill { .. } | Self::Freeze)
+        matches!(self, Self::Kill { .. } | Self::Freeze) || self.cuts_off()
     }
 
     /// The same without a word, so that the cluster has to notice.
     #[must_use]
     pub const fn silences(&self) -> bool {
-        matches!(self, Self::Kill { graceful: false } | Self::Freeze)
+        matches!(self, Self::Kill { graceful: false } | Self::Freeze) || self.cuts_off()
+    }
+
+    /// Whether its target lives on, and nobody can reach what it holds.
+    #[must_use]
+    pub const fn cuts_off(&self) -> bool {
+        matches!(self, Self::Network(NetworkFault::Partition | NetworkFault::LinkError))
     }
 }
 

@@ -94,6 +94,15 @@ pub enum Blow {
         /// For how many nanoseconds.
         lasts: u64,
     },
+    /// The links of its region.
+    Impair {
+        /// Whose.
+        whom: Whom,
+        /// What they suffer.
+        links: Links,
+        /// For how many nanoseconds.
+        lasts: u64,
+    },
     /// A program that takes the host's cores or memory.
     Load {
         /// Threads that compute.
@@ -110,7 +119,10 @@ impl Blow {
     #[must_use]
     pub const fn whom(&self) -> Option<&Whom> {
         match self {
-            Self::Kill { whom } | Self::Terminate { whom } | Self::Freeze { whom, .. } => Some(whom),
+            Self::Kill { whom }
+            | Self::Terminate { whom }
+            | Self::Freeze { whom, .. }
+            | Self::Impair { whom, .. } => Some(whom),
             Self::Load { .. } => None,
         }
     }
@@ -118,8 +130,26 @@ impl Blow {
     /// Whether its target is not there afterwards.
     #[must_use]
     pub const fn takes_out(&self) -> bool {
-        self.whom().is_some()
+        match self {
+            Self::Kill { .. } | Self::Terminate { .. } | Self::Freeze { .. } => true,
+            Self::Impair { links, .. } => links.island != 0 || links.operations_fail,
+            Self::Load { .. } => false,
+        }
     }
+}
+
+/// What the links of a process suffer, see [`obol_fabric::shm::Impairment`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Links {
+    /// Who is on another island is not reached; 0 is the mainland.
+    pub island: u8,
+    /// So many of a hundred datagrams are lost.
+    pub loss_percent: u8,
+    /// All multicast is lost.
+    pub multicast_lost: bool,
+    /// One-sided operations fail.
+    pub operations_fail: bool,
 }
 
 /// A process, so that no other can be taken for it.

@@ -124,6 +124,29 @@ fn failover(
     }
 }
 
+/// Counts whom nobody had hit and who was removed all the same, up to now: a fault that lasts may do so after the failover.
+pub(super) fn recount(observer: &mut Observer, chosen: &[Chosen], before: &Snapshot, trial: &mut Trial) {
+    let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
+    let agents: Vec<u32> =
+        chosen.iter().filter(|c| c.process.kind == Kind::Agent).map(|c| c.process.region).collect();
+    let hit: Vec<Incarnation> = before
+        .processes
+        .iter()
+        .filter(|p| {
+            chosen.iter().any(|c| c.process.process == p.process)
+                || p.kind == Kind::App && agents.contains(&p.region)
+        })
+        .map(|p| p.incarnation)
+        .collect();
+    let snapshot = observer.snapshot();
+    let departed = snapshot.view.iter().flat_map(|view| view.departed.iter());
+    let strangers =
+        departed.filter(|d| d.at > old && !d.left && !hit.contains(&d.incarnation)).count() as u64;
+    let more = strangers.saturating_sub(trial.falsely_failed);
+    trial.falsely_failed += more;
+    trial.failed += more;
+}
+
 enum Failover {
     /// Its phases, and what the lease rule alone would have made the survivors wait.
     Measured(Phases, Nanos),

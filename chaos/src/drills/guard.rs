@@ -1,7 +1,7 @@
 //! What forbids a repetition. The runner asks before it arms anything, and each helper asks again by what it sees itself.
 
 use super::select::Chosen;
-use crate::drillfile::{FaultKind, Guards, Keep};
+use crate::drillfile::{Drill, Fault, FaultKind, Guards, Keep, NetworkFault, TargetKind};
 use crate::observe::Snapshot;
 use obol_membership::Kind;
 use obol_profiles::Deployment;
@@ -84,17 +84,27 @@ pub fn environment(wanted: &str, deployment: &Deployment) -> Answer {
 
 /// Whether this host can do what a fault asks for.
 #[must_use]
-pub fn means(fault: &FaultKind) -> Answer {
-    let says = match fault {
-        FaultKind::Network(_) => {
-            Some("processes on one host share memory; there is no network between them to break")
+pub fn means(drill: &Drill, fault: &Fault, deployment: &Deployment) -> Answer {
+    let has_no_link = || {
+        let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
+        targets.clone().any(|target| target.kind == TargetKind::App)
+    };
+    let says = match fault.kind {
+        FaultKind::Network(NetworkFault::Delay(_)) => {
+            Some("shared memory is reached at once; to make a process late, freeze it")
+        }
+        FaultKind::Network(_) if deployment.network.is_some() => Some(
+            "the links of this cluster are its RDMA device's, which a drill does not break; netem can (tests/vm)",
+        ),
+        FaultKind::Network(_) if has_no_link() => {
+            Some("an app has no link but its agent's; name the agent, or the node")
         }
         FaultKind::ClockStep { .. } => Some(
             "CLOCK_REALTIME belongs to the whole host, and a drill does not step it for programs that are not its own",
         ),
         _ => None,
     };
-    let name = fault.name();
+    let name = fault.kind.name();
     match says {
         Some(says) => Answer { guard: "means", allows: false, says: format!("{name}: {says}") },
         None => Answer { guard: "means", allows: true, says: format!("{name} can be done here") },

@@ -15,7 +15,7 @@ use crate::control::write_line;
 use crate::drillfile::{Guards, Keep};
 use crate::observe::{Observer, Snapshot};
 use obol_fabric::shm::peer::{peer, user};
-use obol_fabric::shm::{Cluster, Endpoint, Held, Owner, Process, ShmError, Wait, clock, sched};
+use obol_fabric::shm::{Cluster, Endpoint, Held, Impairment, Owner, Process, ShmError, Wait, clock, sched};
 use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos};
 use obol_profiles::SiteError;
 use std::fmt;
@@ -73,13 +73,14 @@ impl std::error::Error for HelperError {}
 /// What was done and can be undone.
 enum Injected {
     Frozen { name: String, held: Held, until: Instant },
+    Impaired { cluster: Cluster, link: Link, until: Instant },
     Load { child: Child, until: Instant },
 }
 
 impl Injected {
     const fn until(&self) -> Instant {
         match self {
-            Self::Frozen { until, .. } | Self::Load { until, .. } => *until,
+            Self::Frozen { until, .. } | Self::Impaired { until, .. } | Self::Load { until, .. } => *until,
         }
     }
 
@@ -89,6 +90,11 @@ impl Injected {
                 Err(error) if !held.has_ended() => Err(format!("{name} could not be let go on: {error}")),
                 _ => Ok(()),
             },
+            Self::Impaired { cluster, link, .. } => {
+                // Where somebody else owns the region by now, its links are whole.
+                cluster.impair(link.region, link.generation, Impairment::default());
+                Ok(())
+            }
             Self::Load { child, .. } => {
                 // It may have ended by itself.
                 let _ = child.kill();
@@ -98,11 +104,25 @@ impl Injected {
     }
 }
 
+/// The owner of a region, whose links can be impaired.
+#[derive(Clone, Copy)]
+struct Link {
+    region: u32,
+    generation: u32,
+}
+
+/// A blow and all that it takes to strike it.
+struct Aimed {
+    blow: Blow,
+    held: Option<Held>,
+    link: Option<Link>,
+}
+
 /// What waits for the cue.
 struct Armed {
     token: Token,
     expires: Instant,
-    blows: Vec<(Blow, Option<Held>)>,
+    blows: Vec<Aimed>,
 }
 
 #[derive(Default)]
@@ -129,6 +149,7 @@ struct Listener {
     state: Shared,
     tell: Sender<News>,
     program: PathBuf,
+    cluster: Cluster,
 }
 
 impl Machine for Listener {
@@ -147,20 +168,24 @@ impl Machine for Listener {
         }
         // Whatever can wait does: between two blows lie one look at the clock and one system call.
         let mut struck = Vec::with_capacity(armed.blows.len());
-        for (blow, held) in &armed.blows {
+        for aimed in &armed.blows {
             let at = clock::now();
-            struck.push((at, strike(blow, held.as_ref(), &self.program)));
+            struck.push((at, strike(aimed, &self.program, &self.cluster)));
         }
         let mut stamps = Vec::with_capacity(struck.len());
-        for ((blow, held), (at, result)) in armed.blows.into_iter().zip(struck) {
+        for (Aimed { blow, held, link }, (at, result)) in armed.blows.into_iter().zip(struck) {
             let name = blow.whom().map_or("host", |whom| &whom.name).to_owned();
             let error = result.as_ref().err().map(ToString::to_string);
             stamps.push(Stamp { name: name.clone(), at: at.0, error });
-            match (blow, held, result) {
-                (Blow::Freeze { lasts, .. }, Some(held), Ok(_)) => {
+            match (blow, held, link, result) {
+                (Blow::Freeze { lasts, .. }, Some(held), _, Ok(_)) => {
                     state.injected.push(Injected::Frozen { name, held, until: at + Nanos(lasts) });
                 }
-                (Blow::Load { lasts, .. }, _, Ok(Some(child))) => {
+                (Blow::Impair { lasts, .. }, _, Some(link), Ok(_)) => {
+                    let cluster = self.cluster.clone();
+                    state.injected.push(Injected::Impaired { cluster, link, until: at + Nanos(lasts) });
+                }
+                (Blow::Load { lasts, .. }, _, _, Ok(Some(child))) => {
                     state.injected.push(Injected::Load { child, until: at + Nanos(lasts) });
                 }
                 _ => {}
@@ -179,12 +204,26 @@ impl Machine for Listener {
 }
 
 /// Strikes. The process of a load is returned.
-fn strike(blow: &Blow, held: Option<&Held>, program: &Path) -> io::Result<Option<Child>> {
-    let held = || held.ok_or_else(|| io::Error::other("its target is not held"));
-    match blow {
+fn strike(aimed: &Aimed, program: &Path, cluster: &Cluster) -> io::Result<Option<Child>> {
+    let lost = || io::Error::other("its target is not held");
+    let held = || aimed.held.as_ref().ok_or_else(lost);
+    match &aimed.blow {
         Blow::Kill { .. } => held()?.kill().map(|()| None),
         Blow::Terminate { .. } => held()?.terminate().map(|()| None),
         Blow::Freeze { .. } => held()?.freeze().map(|()| None),
+        Blow::Impair { links, .. } => {
+            let link = aimed.link.ok_or_else(lost)?;
+            // Another blow of the same cue may have hit it just now.
+            let there = cluster.impairment(link.region);
+            let what = Impairment {
+                island: there.island.max(links.island),
+                loss_percent: there.loss_percent.max(links.loss_percent),
+                multicast_lost: there.multicast_lost || links.multicast_lost,
+                operations_fail: there.operations_fail || links.operations_fail,
+            };
+            let still = cluster.impair(link.region, link.generation, what);
+            still.then_some(None).ok_or_else(|| io::Error::other("its region has another owner by now"))
+        }
         Blow::Load { threads, mebibytes, lasts } => {
             load(program, *threads, *mebibytes, Nanos(*lasts)).map(Some)
         }
@@ -284,7 +323,12 @@ fn listen(
     };
     let (ready, told) = mpsc::channel();
     let (cluster, stop) = (cluster.clone(), Arc::clone(stop));
-    let mut listener = Listener { state: Arc::clone(state), tell: tell.clone(), program: program.to_owned() };
+    let mut listener = Listener {
+        state: Arc::clone(state),
+        tell: tell.clone(),
+        program: program.to_owned(),
+        cluster: cluster.clone(),
+    };
     let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
         Ok(mut endpoint) => {
             endpoint.beat_every(BEAT_EVERY);
@@ -429,22 +473,42 @@ impl Helper<'_> {
         self.guard(&arm, &snapshot)?;
         let expires = clock::now() + Nanos(arm.expires_in);
         let mut blows = Vec::new();
-        let mut frozen = Vec::new();
+        let (mut frozen, mut impaired) = (Vec::new(), Vec::new());
         for blow in arm.blows {
             let held = blow.whom().map(hold).transpose()?;
-            if let Blow::Freeze { whom, .. } = &blow {
-                frozen.push((whom.name.clone(), whom.pid, whom.started));
+            let mut link = None;
+            match &blow {
+                Blow::Freeze { whom, .. } => frozen.push((whom.name.clone(), whom.pid, whom.started)),
+                Blow::Impair { whom, links, .. } => {
+                    if self.observer.deployment().network.is_some() || links.loss_percent > 100 {
+                        return Err(format!("the links of {} can not be impaired like this", whom.name));
+                    }
+                    let found = self.link(whom, &snapshot)?;
+                    impaired.push((whom.name.clone(), found.region, found.generation));
+                    link = Some(found);
+                }
+                _ => {}
             }
-            blows.push((blow, held));
+            blows.push(Aimed { blow, held, link });
         }
         let me = Process::current().map_err(|error| error.to_string())?;
-        let record = Record { helper: (me.pid, me.started), frozen, restart: arm.restart };
+        let record = Record { helper: (me.pid, me.started), frozen, impaired, restart: arm.restart };
         record
             .write(self.observer.cluster().dir())
             .map_err(|error| format!("the undo record could not be written: {error}"))?;
         self.record = Some(record);
         lock(self.state).armed = Some(Armed { token, expires, blows });
         Ok(())
+    }
+
+    /// The region that a process owns.
+    fn link(&self, whom: &Whom, snapshot: &Snapshot) -> Result<Link, String> {
+        let process = Process { pid: whom.pid, started: whom.started };
+        let owner = snapshot.processes.iter().find(|p| p.process == process && p.seat == 0);
+        let info = owner.and_then(|p| self.observer.cluster().region_info(p.region));
+        let info = info.filter(|info| info.process == process);
+        let info = info.ok_or_else(|| format!("{} has no links of its own", whom.name))?;
+        Ok(Link { region: info.number, generation: info.generation })
     }
 
     /// Asks every guard by what this process sees itself.
@@ -486,6 +550,7 @@ impl Helper<'_> {
         let Some(record) = self.record.take() else { return };
         let mut mended = Mended::default();
         record.thaw(&mut mended);
+        record.join(self.observer.cluster(), &mut mended);
         record.restart(self.observer, &mut mended);
         if mended.failed.is_empty() {
             // What stays is mended again by the next drill, which changes nothing.

@@ -74,7 +74,10 @@ pub fn plan(drill: &Drill, observer: &Observer, snapshot: &Snapshot, number: u32
     let mut steps = Vec::new();
     for step in &drill.steps {
         guards.extend(
-            step.faults.iter().map(|fault| guard::means(&fault.kind)).filter(|answer| !answer.allows),
+            step.faults
+                .iter()
+                .map(|fault| guard::means(drill, fault, observer.deployment()))
+                .filter(|answer| !answer.allows),
         );
         let (chosen, refusal) = match choose(drill, step, snapshot, number) {
             Ok(chosen) => (chosen, None),

@@ -3,9 +3,9 @@
 //! The runner works while the cluster is failing: a lost process is a datum. It holds the cluster's drill lock, so there
 //! is one drill at a time, and mends first what an earlier one left behind.
 
-use super::channel::{Arm, Blow, Order, Stamp, Told, Whom};
+use super::channel::{Arm, Blow, Links, Order, Stamp, Told, Whom};
 use super::cue::{REGION_KIND, Token};
-use super::follow::{HEALTH_TIMEOUT, follow, healthy, healthy_within};
+use super::follow::{HEALTH_TIMEOUT, follow, healthy, healthy_within, recount};
 use super::guard::Answer;
 use super::journal::{self, Host, Journal, Judged, Outcome, Trial, Verdict, Victim, distribution};
 use super::plan::{plan, program};
@@ -15,7 +15,7 @@ use super::select::{Chosen, SelectError, choose};
 use super::ssh::Ssh;
 use super::undo::{self, Mended};
 use crate::control::{self, ControlError, Request};
-use crate::drillfile::{Abort, AbortMetric, Drill, FaultKind, Keep, Metric, Step, Strategy};
+use crate::drillfile::{Abort, AbortMetric, Drill, FaultKind, Keep, Metric, NetworkFault, Step, Strategy};
 use crate::observe::{Observer, Process, Snapshot};
 use obol_fabric::shm::{Endpoint, Owner, ShmError, Wait, clock};
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
@@ -352,6 +352,7 @@ impl Runner<'_> {
                 self.helper.order(&Order::Undo)?;
             }
             self.undone(lasts, &mut trial)?;
+            recount(&mut self.observer, &chosen, &before, &mut trial);
         }
         if let Err(error) = self.roll_back(step, &chosen, &trial) {
             // Whatever the cluster bore, it is not whole again.
@@ -368,7 +369,7 @@ impl Runner<'_> {
         let guards = &self.drill.guards;
         let mut blows = Vec::new();
         let mut lasts = Nanos::ZERO;
-        for fault in &step.faults {
+        for (island, fault) in (1..).zip(&step.faults) {
             let span = fault.lasts.unwrap_or_default();
             lasts = lasts.max(span);
             for victim in chosen.iter().filter(|c| fault.targets.contains(&c.target)) {
@@ -377,6 +378,10 @@ impl Runner<'_> {
                     FaultKind::Kill { graceful: false } => blows.push(Blow::Kill { whom }),
                     FaultKind::Kill { graceful: true } => blows.push(Blow::Terminate { whom }),
                     FaultKind::Freeze => blows.push(Blow::Freeze { whom, lasts: span.0 }),
+                    // The programs in its seats have no links of their own.
+                    FaultKind::Network(network) if victim.process.seat == 0 => {
+                        blows.push(Blow::Impair { whom, links: links(network, island), lasts: span.0 });
+                    }
                     // Refused by the guard `means` before anything is armed.
                     _ => {}
                 }
@@ -556,6 +561,21 @@ fn verdict(trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {
         Verdict::Void
     } else {
         Verdict::Passed
+    }
+}
+
+/// What a fault of the network does to its target's links. Targets of one fault still reach each other.
+fn links(fault: NetworkFault, island: u8) -> Links {
+    let whole = Links::default();
+    match fault {
+        NetworkFault::Partition => Links { island, ..whole },
+        NetworkFault::Loss(percent) => {
+            Links { loss_percent: u8::try_from(percent).unwrap_or(100).min(100), ..whole }
+        }
+        NetworkFault::MulticastLoss => Links { multicast_lost: true, ..whole },
+        NetworkFault::LinkError => Links { operations_fail: true, ..whole },
+        // Refused by the guard `means`.
+        NetworkFault::Delay(_) => whole,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::control::{self, Request};
 use crate::observe::Observer;
-use obol_fabric::shm::Process;
+use obol_fabric::shm::{Cluster, Impairment, Process};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -25,6 +25,9 @@ pub struct Record {
     pub helper: (u32, u64),
     /// Processes that it may have stopped: name, process id and start.
     pub frozen: Vec<(String, u32, u64)>,
+    /// Regions whose links it may have impaired: name, number and generation.
+    #[serde(default)]
+    pub impaired: Vec<(String, u32, u32)>,
     /// Processes that are to be started again if they are down.
     pub restart: Vec<String>,
 }
@@ -73,6 +76,17 @@ impl Record {
                 },
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => mended.failed.push(format!("{name} (pid {pid}) could not be held: {error}")),
+            }
+        }
+    }
+
+    /// Makes links whole. A successor's are.
+    pub fn join(&self, cluster: &Cluster, mended: &mut Mended) {
+        for (name, region, generation) in &self.impaired {
+            if cluster.impairment(*region) != Impairment::default()
+                && cluster.impair(*region, *generation, Impairment::default())
+            {
+                mended.done.push(format!("the links of {name} are whole again"));
             }
         }
     }
@@ -129,6 +143,7 @@ pub fn recover(observer: &mut Observer) -> io::Result<Mended> {
         }
         let failed = mended.failed.len();
         record.thaw(&mut mended);
+        record.join(observer.cluster(), &mut mended);
         record.restart(observer, &mut mended);
         if mended.failed.len() == failed {
             record.remove(&dir)?;

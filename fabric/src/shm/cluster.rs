@@ -7,6 +7,7 @@
 use crate::layout::{Header, Layout, Limits};
 use crate::shm::clock;
 use crate::shm::error::ShmError;
+use crate::shm::impair::Impairment;
 use crate::shm::occupancy::Phase;
 use crate::shm::process::{Lives, Process};
 use crate::shm::table::{HOST_MAX, Origin, REGIONS, Table};
@@ -244,6 +245,19 @@ impl Cluster {
     /// The file of a region.
     pub(crate) fn region_path(&self, number: u32) -> PathBuf {
         self.dir.join(format!("region-{number}"))
+    }
+
+    /// Impairs the links of a region's owner, or mends them where `what` is the default. Both directions are hit, and a
+    /// successor's links are whole. `false` if the owner is of another generation by now. One process at a time may do
+    /// so.
+    pub fn impair(&self, region: u32, generation: u32, what: Impairment) -> bool {
+        self.table.impair(region, generation, what)
+    }
+
+    /// What the links of a region's newest owner suffer.
+    #[must_use]
+    pub fn impairment(&self, region: u32) -> Impairment {
+        self.table.impairment(region)
     }
 
     /// How many processes work in it.

@@ -4,6 +4,7 @@
 use crate::contract::{LinkError, Remote};
 use crate::memory;
 use crate::shm::cluster::Cluster;
+use crate::shm::impair::Between;
 use crate::shm::lanes::{self, Sender};
 use crate::shm::occupancy::Phase;
 use crate::shm::region::Region;
@@ -31,6 +32,8 @@ pub struct Links {
     /// Live regions and their groups, as of this state of the table.
     groups: Vec<(u32, u32)>,
     groups_as_of: Option<u64>,
+    /// Draws which datagrams an impaired link loses.
+    dice: u64,
 }
 
 impl Links {
@@ -43,7 +46,29 @@ impl Links {
             dirty: Vec::with_capacity(REGIONS as usize),
             groups: Vec::with_capacity(REGIONS as usize),
             groups_as_of: None,
+            dice: u64::from(me.region) << 32 | u64::from(me.generation) | 1,
         }
+    }
+
+    /// What a drill has done to the link to a region. The own memory is reached without one.
+    #[inline]
+    fn suffers(&self, region: u32) -> Between {
+        if !self.cluster.table.has_impaired() || region == self.me.region {
+            return Between::default();
+        }
+        self.cluster.table.impairment(self.me.region).between(self.cluster.table.impairment(region))
+    }
+
+    /// Whether a datagram is lost on a link that loses so many of a hundred.
+    fn loses(&mut self, percent: u8) -> bool {
+        if percent == 0 {
+            return false;
+        }
+        // Marsaglia's xorshift; nothing depends on more than that it is spread.
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        self.dice % 100 < u64::from(percent)
     }
 
     /// The link to whoever holds a region now, dead or alive.
@@ -78,6 +103,10 @@ impl Links {
         if at.host != 0 || at.port != 0 {
             return Err(LinkError::PeerReplaced);
         }
+        // Who does not answer is as dead, for all that this side can know.
+        if self.suffers(at.region).cut {
+            return Err(LinkError::PeerDead);
+        }
         let link = self.link(at.region)?;
         // A program in a seat is reached through the region's memory as long as that program lives, whether or not the
         // region's owner does: its lease page can be fenced then.
@@ -95,9 +124,18 @@ impl Links {
         Ok(link)
     }
 
+    /// The same, for one-sided operations.
+    #[inline]
+    fn target(&mut self, at: Address) -> Result<&mut Link, LinkError> {
+        if self.suffers(at.region).operations_fail {
+            return Err(LinkError::PeerDead);
+        }
+        self.peer(at)
+    }
+
     /// Copies `out.len()` bytes of a peer's region.
     pub(crate) fn read(&mut self, from: Remote, out: &mut [u8]) -> Result<(), LinkError> {
-        let link = self.peer(from.at)?;
+        let link = self.target(from.at)?;
         let words = memory::span(&link.region, from.offset, out.len()).ok_or(LinkError::OutOfBounds)?;
         memory::copy_out(words, out);
         fence(Ordering::Acquire);
@@ -107,13 +145,13 @@ impl Links {
     /// One word of a peer's region.
     #[inline]
     pub(crate) fn read_word(&mut self, from: Remote) -> Result<u64, LinkError> {
-        let link = self.peer(from.at)?;
+        let link = self.target(from.at)?;
         let words = memory::span(&link.region, from.offset, 8).ok_or(LinkError::OutOfBounds)?;
         words.first().map(|w| w.load(Ordering::Acquire)).ok_or(LinkError::OutOfBounds)
     }
 
     pub(crate) fn write(&mut self, to: Remote, bytes: &[u8]) -> Result<(), LinkError> {
-        let link = self.peer(to.at)?;
+        let link = self.target(to.at)?;
         if !bytes.len().is_multiple_of(8) {
             return Err(LinkError::OutOfBounds);
         }
@@ -127,7 +165,7 @@ impl Links {
 
     #[inline]
     pub(crate) fn cas(&mut self, at: Remote, expected: u64, desired: u64) -> Result<u64, LinkError> {
-        let link = self.peer(at.at)?;
+        let link = self.target(at.at)?;
         let words = memory::span(&link.region, at.offset, 8).ok_or(LinkError::OutOfBounds)?;
         let word = words.first().ok_or(LinkError::OutOfBounds)?;
         match word.compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire) {
@@ -138,6 +176,10 @@ impl Links {
     /// Puts a datagram into the peer's lane; its doorbell is rung by [`Links::ring`]. `false` if it is lost.
     pub(crate) fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
         let me = self.me;
+        let percent = self.suffers(to.region).loss_percent;
+        if self.loses(percent) {
+            return false;
+        }
         let Ok(link) = self.peer(to) else { return false };
         let layout = *link.region.layout();
         let held = link.lane.filter(|&lane| lanes::is_held(&link.region, &layout, lane, me));
@@ -172,7 +214,10 @@ impl Links {
         let mut lost = 0;
         for &(region, groups) in &members {
             let to = Address::region(region);
-            if groups & bit != 0 && self.peer(to).is_ok() && !self.send(to, bytes) {
+            if groups & bit == 0 || self.suffers(region).multicast_lost {
+                continue;
+            }
+            if self.peer(to).is_ok() && !self.send(to, bytes) {
                 lost += 1;
             }
         }

@@ -3,7 +3,8 @@
 //! ```text
 //! 0     header   magic, layout version, limits, nonce, cluster name
 //! 128   changes  counts changes of any entry
-//! 512   entries  64 bytes each: state, generation, kind and groups, name, spare
+//! 192   impaired how many entries have links that a drill impairs
+//! 512   entries  64 bytes each: state, generation, kind and groups, name, impairment of its links, spare
 //! ```
 //!
 //! An entry is claimed by one CAS on its state. Its other words are written by the claimant alone, before it makes the
@@ -11,6 +12,7 @@
 
 use crate::layout::{self, Layout, Limits, PROPOSERS_MAX};
 use crate::shm::error::ShmError;
+use crate::shm::impair::Impairment;
 use crate::shm::map::{self, Access, Mapping};
 use crate::shm::occupancy::{Occupancy, Phase};
 use crate::shm::process::Process;
@@ -40,6 +42,7 @@ const HEADER_NAME: usize = 7;
 const HEADER_HOST: usize = 10;
 const HEADER_FIRST: usize = 11;
 const CHANGES: usize = 16;
+const IMPAIRED: usize = 24;
 const ENTRIES: usize = 64;
 const ENTRY_WORDS: usize = 8;
 const WORDS: usize = ENTRIES + REGIONS as usize * ENTRY_WORDS;
@@ -48,6 +51,7 @@ const STATE: usize = 0;
 const GENERATION: usize = 1;
 const ROLE: usize = 2;
 const NAME: usize = 3;
+const IMPAIRMENT: usize = 6;
 
 const _: () = assert!(size_of::<Limits>() == (HEADER_NONCE - HEADER_LIMITS) * 8);
 
@@ -161,6 +165,33 @@ impl Table {
     #[inline]
     pub(crate) fn generation(&self, region: u32) -> u32 {
         self.entry(region).map_or(0, |e| e[GENERATION].load(Ordering::Acquire) as u32)
+    }
+
+    /// Whether anybody's links are impaired. Nearly never: this is all that each operation pays.
+    #[inline]
+    pub(crate) fn has_impaired(&self) -> bool {
+        self.map[IMPAIRED].load(Ordering::Relaxed) != 0
+    }
+
+    /// What the links of a region's newest owner suffer.
+    pub(crate) fn impairment(&self, region: u32) -> Impairment {
+        self.entry(region).map_or(Impairment::default(), |entry| {
+            Impairment::of(entry[IMPAIRMENT].load(Ordering::Relaxed), self.generation(region))
+        })
+    }
+
+    /// Impairs the links of a region's owner, or mends them. `false` if the owner is another one by now. For one process at
+    /// a time, as the lock of drills has it.
+    pub(crate) fn impair(&self, region: u32, generation: u32, what: Impairment) -> bool {
+        let Some(entry) = self.entry(region) else { return false };
+        if self.generation(region) != generation {
+            return false;
+        }
+        let word = if what == Impairment::default() { 0 } else { what.word(generation) };
+        entry[IMPAIRMENT].store(word, Ordering::Relaxed);
+        let impaired = (1..REGIONS).filter(|region| self.impairment(*region) != Impairment::default());
+        self.map[IMPAIRED].store(impaired.count() as u64, Ordering::Release);
+        true
     }
 
     /// The entry of a region, or `None` if it is free, does not exist, or changes just now.

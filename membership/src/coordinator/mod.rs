@@ -449,6 +449,10 @@ impl Coordinator {
             Ok(Message::Notice { level: Level::Timeout, .. }) if links::are_watched(&self.config) => {}
             Ok(Message::Notice { accuser, accused, level, evidence }) => {
                 fabric.count(Counter::NoticesReceived, 1);
+                if evidence == Evidence::Suspicion && self.view().has_lost(accuser) {
+                    // Cut off, it saw nobody; and who watches now says the same if it is true. A proof is one from anybody.
+                    return;
+                }
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
             }
             Ok(Message::Join { newcomer, as_of }) => {
