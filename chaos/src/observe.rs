@@ -7,7 +7,9 @@ use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
 use obol_fabric::notice::Detection;
 use obol_fabric::recorder::Stamped;
-use obol_fabric::shm::{Cluster, Lives, Observed, Reader, RegionInfo, SeatInfo, clock};
+use obol_fabric::shm::{
+    Cluster, Glance, Lives, Observed, Reader, RegionInfo, SeatInfo, Source, Wanted, clock,
+};
 use obol_fabric::verbs::ClockRelation;
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::view::{Member, coordinator_name};
@@ -173,6 +175,8 @@ struct Watched {
     name: Name,
     generation: u32,
     region: Observed,
+    /// Its file, for a thrifty observer.
+    source: Option<Source>,
     cursors: Cursors,
     /// The owner's histograms at the last look at them, in the order of [`Histogram::ALL`], as pairs of bucket and number;
     /// none before the first.
@@ -181,14 +185,13 @@ struct Watched {
 
 impl Watched {
     /// Adds the events that were not given before.
-    fn events(&mut self, seats: u32, kind: Kind, to: &mut Vec<Seen>) {
+    fn events(&mut self, reader: Reader<'_>, seats: u32, kind: Kind, to: &mut Vec<Seen>) {
         let owner = (self.name, kind);
-        unread(self.region.reader(), seats, owner, &mut self.cursors, &mut |seen| to.push(seen));
+        unread(reader, seats, owner, &mut self.cursors, &mut |seen| to.push(seen));
     }
 
     /// What the owner counted in its histograms since the last look at them; none at the first.
-    fn spans(&mut self, load: &mut Load) -> Option<Spans> {
-        let reader = self.region.reader();
+    fn spans(&mut self, reader: Reader<'_>, load: &mut Load) -> Option<Spans> {
         let now: Vec<Vec<_>> = Histogram::ALL.iter().map(|which| reader.buckets(*which).collect()).collect();
         Histogram::ALL.iter().for_each(|_| load.read(HISTOGRAM_WORDS * 8));
         let before = self.counted.replace(now)?;
@@ -241,8 +244,8 @@ pub struct Observer {
     load: Load,
     /// Whether histograms were looked at.
     looked: bool,
-    /// Whether memory is let go of after each look.
-    thrifty: bool,
+    /// How a thrifty observer reads regions.
+    glance: Option<Glance>,
     lives: Lives,
     /// How far each process's heartbeat was at the last look.
     beats: BTreeMap<(u32, u16), (obol_fabric::shm::Process, u64)>,
@@ -251,6 +254,9 @@ pub struct Observer {
     /// Why other hosts can not be looked at.
     trouble: Option<String>,
 }
+
+/// Files that a thrifty observer holds open; with the processes that it holds well below the usual limit of descriptors.
+const SOURCES_MAX: usize = 560;
 
 /// Decoded views that are kept for regions that know them, too.
 const DECODED_MAX: usize = 8;
@@ -266,7 +272,7 @@ impl Observer {
             decoded: BTreeMap::new(),
             load: Load::default(),
             looked: false,
-            thrifty: false,
+            glance: None,
             lives: Lives::default(),
             beats: BTreeMap::new(),
             elsewhere: None,
@@ -274,11 +280,11 @@ impl Observer {
         })
     }
 
-    /// Takes as little memory as the cluster allows, for a little more time at each look: what was read of a region is not
-    /// kept mapped.
+    /// Takes as little memory as the cluster allows: [`Observer::look`] reads regions through their files.
     #[must_use]
     pub fn thrifty(self) -> Self {
-        Self { thrifty: true, ..self }
+        let glance = Glance::new(self.cluster.layout());
+        Self { glance: Some(glance), ..self }
     }
 
     /// The cluster.
@@ -311,7 +317,13 @@ impl Observer {
                 let counted = self.looked.then(Vec::new);
                 let cursors = BTreeMap::new();
                 let (name, generation) = (info.name, info.generation);
-                let watched = Watched { name, generation, region, cursors, counted };
+                // Descriptors are few: what has none is mapped and released.
+                let thrifty = self.glance.is_some() && self.watched.len() < SOURCES_MAX;
+                let source = thrifty.then(|| Source::open(&self.cluster, info.number).ok()).flatten();
+                if self.glance.is_some() {
+                    region.release();
+                }
+                let watched = Watched { name, generation, region, source, cursors, counted };
                 self.watched.insert(info.number, watched);
             }
         }
@@ -442,18 +454,33 @@ impl Observer {
                 process: info.process,
                 region: info.number,
                 alive: info.alive,
-                incarnation: region.reader().incarnation(),
+                incarnation: Incarnation::NONE,
                 time: Time::Here,
             };
-            self.occupants(region.reader(), owner, &mut processes);
-            if let (Some(news), Some(watched)) = (&mut news, self.watched.get_mut(&info.number)) {
-                watched.events(seats, kind, &mut news.events);
+            let Some(news) = &mut news else {
+                let owner = Owner { incarnation: region.reader().incarnation(), ..owner };
+                self.occupants(region.reader(), owner, &mut processes);
+                continue;
+            };
+            let wanted = Wanted { page: kind != Kind::Coordinator, histograms: news.spans.is_some() };
+            let glance = self.glance.take();
+            let glanced = glance.map(|mut glance| (self.glance_at(&mut glance, info.number, wanted), glance));
+            let reader = match &glanced {
+                Some((true, glance)) => glance.reader(),
+                _ => region.reader(),
+            };
+            self.occupants(reader, Owner { incarnation: reader.incarnation(), ..owner }, &mut processes);
+            if let Some(watched) = self.watched.get_mut(&info.number) {
+                watched.events(reader, seats, kind, &mut news.events);
                 if let Some(spans) = &mut news.spans {
-                    spans.extend(watched.spans(&mut self.load));
+                    spans.extend(watched.spans(reader, &mut self.load));
                 }
             }
-            if self.thrifty {
-                region.release();
+            if let Some((read, glance)) = glanced {
+                self.glance = Some(glance);
+                if !read {
+                    region.release();
+                }
             }
         }
         // Who is not there any more need not be held.
@@ -469,6 +496,15 @@ impl Observer {
         let mut snapshot = Snapshot { at: clock::now(), view, processes, distant, health, reasons };
         self.judge(&mut snapshot);
         snapshot
+    }
+
+    /// Reads a region through its file. `false` if that can not be done.
+    fn glance_at(&mut self, glance: &mut Glance, region: u32, wanted: Wanted) -> bool {
+        let Some(source) = self.watched.get_mut(&region).and_then(|watched| watched.source.as_mut()) else {
+            return false;
+        };
+        let decoded = &self.decoded;
+        glance.take(source, wanted, |id| decoded.contains_key(&id), &mut self.load.torn).is_ok()
     }
 
     /// The owners of regions on other hosts, by the newest view that is known here, or by what the cluster was made with.
@@ -604,7 +640,8 @@ impl Observer {
         for info in infos {
             let Some(watched) = self.watched.get_mut(&info.number) else { continue };
             let Some(kind) = Kind::from_number(info.kind) else { continue };
-            watched.events(seats, kind, &mut events);
+            let region = watched.region.clone();
+            watched.events(region.reader(), seats, kind, &mut events);
         }
         self.events_elsewhere(seats, &mut events);
         events.sort_by_key(|seen| seen.event.at);
@@ -614,7 +651,11 @@ impl Observer {
     /// What the owners of the regions counted in their histograms since the last call, or from the first call on.
     pub fn spans(&mut self) -> Vec<Spans> {
         self.looked = true;
-        self.watched.values_mut().filter_map(|watched| watched.spans(&mut self.load)).collect()
+        let each = self.watched.values_mut().filter_map(|watched| {
+            let region = watched.region.clone();
+            watched.spans(region.reader(), &mut self.load)
+        });
+        each.collect()
     }
 
     fn events_elsewhere(&mut self, seats: u32, events: &mut Vec<Seen>) {

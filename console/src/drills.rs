@@ -206,7 +206,7 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
         program: options.ssh_program.clone(),
         ..ssh
     });
-    let how = How { count: options.count, undo_early: false, ssh };
+    let how = How { count: options.count, undo_early: false, ssh, progress: options.progress };
     let journal = go(root, cluster, &drill, how)?;
     if options.file.json {
         output::json(&journal)?;
@@ -225,6 +225,8 @@ pub(crate) struct How {
     pub(crate) count: Option<u32>,
     pub(crate) undo_early: bool,
     pub(crate) ssh: Option<Ssh>,
+    /// Whether each repetition is told, and not only to people and now and then.
+    pub(crate) progress: bool,
 }
 
 /// Runs a drill until its end, or a signal to end.
@@ -233,7 +235,7 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
     }
-    let How { count, undo_early, ssh } = how;
+    let How { count, undo_early, ssh, progress } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let options = Options { count, undo_early, ssh, program };
     let count = count.unwrap_or(drill.repeat.count);
@@ -244,7 +246,7 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     };
     note(None);
     let found = drills::run(root, cluster, drill, &options, |n| {
-        if chatty && n > 0 && (n % 10 == 0 || n == count) {
+        if progress || chatty && n > 0 && (n % 10 == 0 || n == count) {
             // Progress is a courtesy: a drill goes on without it.
             let _ = output::remark(format_args!("drill {}: {n} of {count}", drill.id));
         }

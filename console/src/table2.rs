@@ -96,7 +96,7 @@ impl Setting<'_> {
             let how = if self.fencing { "fenced" } else { "without fences" };
             let _ =
                 output::remark(format_args!("table2: {} by {}, {how}", cell.failed, cell.detector.name()));
-            let how_to_run = How { count: Some(count), undo_early: true, ssh: None };
+            let how_to_run = How { count: Some(count), undo_early: true, ssh: None, progress: false };
             match go(&running.root, running.cluster, &drill, how_to_run) {
                 Ok(journal) => {
                     self.keep(options, &drill, &journal)?;

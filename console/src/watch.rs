@@ -4,6 +4,7 @@ use crate::cli::Watch;
 use crate::names::Names;
 use crate::output::{self, Failure};
 use obol_agent::{Item, Observer};
+use obol_fabric::recorder::Kind as Event;
 use obol_fabric::shm::Cluster;
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
 use obol_membership::view::coordinator_name;
@@ -133,6 +134,19 @@ pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         .map_err(|error: io::Error| Failure::Failed(format!("could not save to {}: {error}", path.display())))
 }
 
+/// Takes the names of members that may be gone, from what the processes of this host have noted of themselves. Views that
+/// are decided over and kept no more may have named them alone.
+fn know_joined(root: &Path, cluster: Name, names: &mut Names) {
+    // Numbers are shown where there are no names.
+    let Ok(mut recorders) = obol_chaos::observe::Observer::open(root, cluster) else { return };
+    for seen in recorders.events().iter().filter(|seen| seen.event.record.kind == Event::Joined) {
+        names.know(Incarnation(seen.event.record.a), seen.process);
+    }
+    for process in recorders.snapshot().processes.iter().filter(|p| p.incarnation != Incarnation::NONE) {
+        names.know(process.incarnation, process.name);
+    }
+}
+
 /// Whether the cluster that was opened still is, and no other one of its name.
 fn exists(root: &Path, cluster: Name, nonce: u64) -> bool {
     Cluster::open(root, cluster).is_ok_and(|found| found.nonce() == nonce)
@@ -149,6 +163,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
                 newest.id
             )));
         }
+        know_joined(root, cluster, &mut names);
         names.know_all(&newest);
         // The first view that is told may be the one without somebody: its predecessor knows the name.
         let before = from.checked_sub(1).map(|id| Observer::open(&site, Some(ViewId(id))).poll());

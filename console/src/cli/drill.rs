@@ -77,6 +77,9 @@ pub(crate) struct DrillRun {
     /// Repetitions, in place of the file's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) count: Option<u32>,
+    /// Tell each repetition on standard error (asked for by the console)
+    #[arg(long, hide = true)]
+    pub(crate) progress: bool,
     /// Say yes to a drill that requires it
     #[arg(long)]
     pub(crate) yes: bool,

@@ -8,6 +8,7 @@ use obol_chaos::drillfile;
 use obol_chaos::drills::{self, Plan};
 use obol_chaos::observe::Observer;
 use obol_fabric::shm::Process;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
@@ -49,7 +50,8 @@ impl Worker {
     pub(crate) fn run(&self, drill: String) {
         let (place, tell, running) = (self.place.clone(), self.tell.clone(), Arc::clone(&self.running));
         thread::spawn(move || {
-            let found = run(&place, &drill, &running);
+            let done = |done, of| tell.send(Message::Chaos(ChaosNews::Done { done, of })).is_ok();
+            let found = run(&place, &drill, &running, done);
             *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
             let _ = tell.send(Message::Chaos(ChaosNews::Ended { found }));
         });
@@ -100,10 +102,32 @@ fn told(plan: &Plan) -> Preview {
     Preview { drill: plan.drill.clone(), allowed: plan.allowed, lines, hits: hits.join(", ") }
 }
 
-fn run(place: &Place, drill: &str, running: &Mutex<Option<Process>>) -> Result<Journal, String> {
+/// What the drill tells of a repetition: how many are done, of how many.
+fn repetition(line: &str) -> Option<(u32, u32)> {
+    let (done, of) = line.strip_prefix("drill ")?.split_once(": ")?.1.split_once(" of ")?;
+    Some((done.parse().ok()?, of.parse().ok()?))
+}
+
+/// Runs a drill; `done` is told of each repetition.
+fn run(
+    place: &Place,
+    drill: &str,
+    running: &Mutex<Option<Process>>,
+    done: impl Fn(u32, u32) -> bool,
+) -> Result<Journal, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let child = Command::new(program)
-        .args(["drill", "run", drill, "--yes", "--json", "--cluster", place.cluster.as_str(), "--root"])
+    let mut child = Command::new(program)
+        .args([
+            "drill",
+            "run",
+            drill,
+            "--yes",
+            "--json",
+            "--progress",
+            "--cluster",
+            place.cluster.as_str(),
+            "--root",
+        ])
         .arg(&place.root)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -114,12 +138,40 @@ fn run(place: &Place, drill: &str, running: &Mutex<Option<Process>>) -> Result<J
         .map_err(|error| format!("could not start the drill: {error}"))?;
     // A child that has ended already can not be aborted.
     *running.lock().unwrap_or_else(PoisonError::into_inner) = Process::of(child.id()).ok();
-    let output = child.wait_with_output().map_err(|error| format!("the drill was lost: {error}"))?;
-    serde_json::from_slice(&output.stdout).map_err(|error| {
-        let said = String::from_utf8_lossy(&output.stderr);
-        match said.lines().last() {
-            Some(line) => line.trim_start_matches("obol: ").to_owned(),
-            None => format!("the drill's journal can not be read: {error}"),
+    // The journal comes at the end, and may be larger than what a pipe holds.
+    let journal = child.stdout.take().map(|mut out| {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What is missing of it makes no journal.
+            let _ = out.read_to_end(&mut bytes);
+            bytes
+        })
+    });
+    let mut said = String::new();
+    for line in BufReader::new(child.stderr.take().ok_or("the drill can not be heard")?).lines() {
+        let Ok(line) = line else { break };
+        match repetition(&line) {
+            // A console that has ended does not want to know.
+            Some((n, of)) => drop(done(n, of)),
+            None => said = line,
         }
+    }
+    let journal = journal.and_then(|journal| journal.join().ok()).unwrap_or_default();
+    child.wait().map_err(|error| format!("the drill was lost: {error}"))?;
+    serde_json::from_slice(&journal).map_err(|error| match said.as_str() {
+        "" => format!("the drill's journal can not be read: {error}"),
+        said => said.trim_start_matches("obol: ").to_owned(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repetitions_are_told_from_what_else_a_drill_says() {
+        assert_eq!(repetition("drill app: 3 of 20"), Some((3, 20)));
+        assert_eq!(repetition("obol: guard max_targets refuses: 3 of 2"), None);
+        assert_eq!(repetition("the report is in drill-app-1"), None);
+    }
 }

@@ -9,6 +9,7 @@ mod input;
 mod past;
 pub(crate) mod poll;
 mod recording;
+mod remember;
 mod report;
 #[cfg(test)]
 mod samples;
@@ -26,7 +27,7 @@ use crossterm::event::{self, Event as Input};
 use input::Press;
 use obol_chaos::marks::Mark;
 use obol_fabric::Name;
-use obol_fabric::shm::clock;
+use obol_fabric::shm::{clock, program};
 use obol_profiles::Site;
 use poll::live::{Live, POLL_EVERY, Rate};
 use poll::{Listener, News, Place};
@@ -201,6 +202,7 @@ fn model(cluster: Name, look: &Look, config: &Config, owner: bool) -> Model {
     let theme = look.theme.or(config.theme).unwrap_or_else(Theme::detect);
     let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
     let mut model = Model { bell: look.bell, ..Model::new(cluster, theme, glyphs, owner) };
+    remember::read(&mut model);
     config.apply(&mut model);
     model
 }
@@ -266,6 +268,7 @@ fn attend(
     place: Option<&Place>,
 ) -> Result<Option<String>, Failure> {
     let worker = place.map(|place| Worker::new(place.clone(), tell));
+    program::release_code();
     let mut effects = Vec::new();
     let mut dirty = true;
     let mut focused = true;
@@ -323,6 +326,9 @@ fn attend(
                     model.reduce(Event::Exported(how), &mut Vec::new());
                 }
                 Effect::Bell => terminal.bell()?,
+                Effect::Copy(text) => terminal.copy(&text)?,
+                // What can not be remembered is chosen again.
+                Effect::Remember => drop(remember::write(&mut model)),
                 Effect::Preview(drill) => worker.iter().for_each(|worker| worker.preview(drill.clone())),
                 Effect::RunDrill(drill) => worker.iter().for_each(|worker| worker.run(drill.clone())),
                 Effect::AbortDrill => worker.iter().for_each(Worker::abort),
@@ -378,6 +384,19 @@ fn text(model: &Model) -> String {
     let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
     let lines: Vec<String> = (0..height).map(|y| line(y).trim_end().to_owned()).collect();
     lines.join("\n")
+}
+
+/// The selected row as it is shown, without the frame.
+fn selected(model: &Model) -> Option<String> {
+    let text = text(model);
+    let here = model.glyphs.here;
+    // The newest events that other screens show have no selection.
+    let row = text
+        .lines()
+        .find_map(|line| line.split_once(here).filter(|(before, _)| before.chars().count() < 3))?
+        .1;
+    let words: Vec<&str> = row.trim_end_matches(model.glyphs.down).split_whitespace().collect();
+    Some(words.join(" "))
 }
 
 /// The screen cell by cell.

@@ -7,6 +7,7 @@ use crate::tui::state::{Event, Model};
 use obol_fabric::recorder::Kind;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind as Role;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// How long the past is.
@@ -19,27 +20,45 @@ const VIEWS_EVERY: Nanos = Nanos::from_secs(600);
 
 /// Shows the console an hour before it begins.
 pub(super) fn live_through(model: &mut Model, place: &Place) {
-    let mut live = Live::new(place.clone());
-    let mut look = || match live.look() {
-        News::Sample(sample) => Some(*sample),
-        News::Lost { .. } => None,
+    let looks = |place: Place| {
+        let mut live = Live::new(place);
+        let mut look = || match live.look() {
+            News::Sample(sample) => Some(*sample),
+            News::Lost { .. } => None,
+        };
+        let before = look()?;
+        // Two looks apart, so that counters have advanced and histograms were read twice.
+        std::thread::sleep(Duration::from_millis(1100));
+        Some((before, look()?))
     };
-    let before = look();
-    // Two looks apart, so that counters have advanced and histograms were read twice.
-    std::thread::sleep(Duration::from_millis(1100));
-    let (Some(before), Some(now)) = (before, look()) else { return };
-    let mut ago = HOUR;
-    let mut told = Nanos(u64::MAX);
-    while ago > Nanos::ZERO {
-        let mut sample = earlier(&before, &now, ago);
-        if told.0 / VIEWS_EVERY.0 > ago.0 / VIEWS_EVERY.0 {
-            sample.events = views(&sample);
+    let place = place.clone();
+    let Some((before, now)) = std::thread::spawn(move || looks(place)).join().unwrap_or_default() else {
+        return;
+    };
+    // On a thread of its own, as the live samples come: what one thread allocates lies apart from what another does.
+    let (tell, told) = mpsc::sync_channel(1);
+    let tells = move || {
+        let mut ago = HOUR;
+        let mut last = Nanos(u64::MAX);
+        while ago > Nanos::ZERO {
+            let mut sample = earlier(&before, &now, ago);
+            if last.0 / VIEWS_EVERY.0 > ago.0 / VIEWS_EVERY.0 {
+                sample.events = views(&sample);
+            }
+            last = ago;
+            if tell.send(Box::new(sample)).is_err() {
+                return;
+            }
+            let apart = DENSE.iter().find(|(reach, _)| ago <= *reach).map_or(HOUR, |(_, apart)| *apart);
+            ago = Nanos(ago.0.saturating_sub(apart.0));
         }
-        told = ago;
-        model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
-        let apart = DENSE.iter().find(|(reach, _)| ago <= *reach).map_or(HOUR, |(_, apart)| *apart);
-        ago = Nanos(ago.0.saturating_sub(apart.0));
-    }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(tells);
+        for sample in told {
+            model.reduce(Event::News(News::Sample(sample)), &mut Vec::new());
+        }
+    });
 }
 
 /// The newest sample as it would have been so long ago, if everything had advanced as it does between these two.
@@ -85,6 +104,7 @@ fn views(sample: &Sample) -> Vec<EventRow> {
         level: None,
         a: view,
         b: 0,
+        doubt: Nanos::ZERO,
     });
     each.collect()
 }

@@ -54,6 +54,7 @@ pub(crate) fn event(at: Instant, number: u64) -> EventRow {
         level: None,
         a: number,
         b: 0,
+        doubt: Nanos::ZERO,
     }
 }
 
@@ -173,6 +174,7 @@ pub(crate) fn degraded(at: Instant) -> Sample {
         level: (event == Event::Notice).then_some(Level::Deadbeat),
         a,
         b,
+        doubt: Nanos::ZERO,
     };
     sample.events = vec![
         row("coord-1", coord, Event::Notice, 100, 7, 1),

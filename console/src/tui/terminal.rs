@@ -76,6 +76,12 @@ impl Terminal {
         self.inner.draw(|frame| draw(frame.buffer_mut())).map(drop)
     }
 
+    /// Puts a text into the clipboard of whoever sits at the terminal, also over ssh: OSC 52.
+    pub(crate) fn copy(&mut self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes())).and_then(|()| out.flush())
+    }
+
     /// Sounds the bell.
     pub(crate) fn bell(&mut self) -> io::Result<()> {
         let mut out = io::stdout().lock();
@@ -110,6 +116,22 @@ fn enter() -> io::Result<()> {
     execute!(io::stdout(), EnterAlternateScreen, EnableFocusChange, cursor::Hide)
 }
 
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let mut raw = [0; 4];
+        raw[1..=chunk.len()].copy_from_slice(chunk);
+        let all = u32::from_be_bytes(raw);
+        for n in 0..4 {
+            let letter = LETTERS[(all >> (18 - 6 * n) & 63) as usize];
+            text.push(if n <= chunk.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
 /// Gives the terminal back, once.
 fn give_back() {
     if !TAKEN.swap(false, Ordering::SeqCst) {
@@ -126,6 +148,15 @@ mod tests {
     use super::*;
     use std::process::{Command, Stdio};
     use std::{env, fs, thread};
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (plain, coded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
 
     /// Set in the process that is to panic.
     const PANICS: &str = "OBOL_TEST_PANICS";

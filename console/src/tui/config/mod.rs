@@ -62,8 +62,11 @@ impl Config {
     pub(super) fn apply(&self, model: &mut Model) {
         fn show<Id>(list: &mut List<Id>, shown: &Shown) {
             list.columns.clone_from(&shown.columns);
-            list.sort = shown.sort;
-            list.reverse = shown.reverse;
+            // Else it is as the user has sorted it last.
+            if shown.sort.is_some() || shown.reverse {
+                list.sort = shown.sort;
+                list.reverse = shown.reverse;
+            }
         }
         model.keymap = Arc::new(self.keymap.clone());
         for (screen, shown) in &self.shown {
@@ -96,7 +99,7 @@ fn own() -> Option<PathBuf> {
 }
 
 /// The screens that have columns, each with the name of its table.
-fn screens() -> impl Iterator<Item = (Screen, String, Vec<Column>)> {
+pub(super) fn screens() -> impl Iterator<Item = (Screen, String, Vec<Column>)> {
     let all =
         Screen::ALL.into_iter().map(|screen| (screen, screen.name().to_lowercase(), view::columns(screen)));
     all.filter(|(.., columns)| !columns.is_empty())

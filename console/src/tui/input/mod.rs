@@ -40,6 +40,7 @@ pub(crate) enum Action {
     Slower,
     Record,
     Export,
+    Copy,
     Arm,
     RunDrill,
     AbortDrill,
@@ -423,6 +424,13 @@ pub(crate) const BINDINGS: &[Binding] = &[
         keys: &[press!(ctrl 'x')],
         group: Group::Chaos,
         help: "end the drill, and mend",
+    },
+    Binding {
+        action: Action::Copy,
+        name: "copy",
+        keys: &[press!('y')],
+        group: Group::Console,
+        help: "copy the selected row",
     },
     Binding {
         action: Action::Palette,

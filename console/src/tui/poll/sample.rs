@@ -225,6 +225,13 @@ pub(crate) struct EventRow {
     pub(crate) level: Option<Level>,
     pub(crate) a: u64,
     pub(crate) b: u64,
+    /// By how much the time may be off, where the process is another host's.
+    #[serde(default, skip_serializing_if = "is_zero", with = "plain::number")]
+    pub(crate) doubt: Nanos,
+}
+
+fn is_zero(span: &Nanos) -> bool {
+    *span == Nanos::ZERO
 }
 
 /// What reading a sample cost this host.
@@ -327,6 +334,7 @@ impl EventRow {
             level: Level::from_number(level).filter(|_| level != 0),
             a,
             b,
+            doubt: seen.doubt,
         }
     }
 
@@ -335,7 +343,7 @@ impl EventRow {
         let level = self.level.map_or(0, |level| level as u8);
         let record = Record { kind: self.event, level, a: self.a, b: self.b };
         let event = Stamped { number: self.number, at: self.at, record };
-        Seen { process: self.process, kind: self.kind, event, doubt: Nanos::ZERO }
+        Seen { process: self.process, kind: self.kind, event, doubt: self.doubt }
     }
 }
 

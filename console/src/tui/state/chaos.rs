@@ -74,6 +74,8 @@ pub(crate) struct Run {
 pub(crate) enum ChaosNews {
     /// What the drill would do, or why that is not known.
     Previewed { drill: String, found: Result<Preview, String> },
+    /// So many repetitions of the drill that runs are done.
+    Done { done: u32, of: u32 },
     /// The drill has ended.
     Ended { found: Result<Journal, String> },
 }
@@ -91,6 +93,8 @@ pub(crate) struct Chaos {
     pub(crate) armed: Option<String>,
     /// The drill that runs, since when, and whether it was asked to end.
     pub(crate) running: Option<(String, Instant, bool)>,
+    /// How many of its repetitions are done, of how many.
+    pub(crate) done: Option<(u32, u32)>,
     /// Newest first.
     pub(crate) runs: VecDeque<Run>,
 }
@@ -180,6 +184,7 @@ impl Model {
             return self.refuse("nothing is armed: {arm} on screen 6 arms a drill");
         };
         self.chaos.running = Some((drill.clone(), self.now, false));
+        self.chaos.done = None;
         effects.push(Effect::RunDrill(drill));
         true
     }
@@ -198,7 +203,9 @@ impl Model {
     pub(super) fn take_chaos(&mut self, news: ChaosNews) -> bool {
         match news {
             ChaosNews::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),
+            ChaosNews::Done { done, of } => self.chaos.done = Some((done, of)),
             ChaosNews::Ended { found } => {
+                self.chaos.done = None;
                 let Some((drill, began, _)) = self.chaos.running.take() else { return false };
                 self.chaos.runs.push_front(Run { drill, began, ended: self.now, found });
                 self.chaos.runs.truncate(RUNS_MAX);

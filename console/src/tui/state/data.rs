@@ -59,7 +59,7 @@ pub(crate) struct Track {
     cell: (u64, Point),
     /// The least margin and the slowest renewal of each [`CELL`] of a window.
     extremes: VecDeque<(Instant, Option<Nanos>, Option<Nanos>)>,
-    /// What alerts look at, every [`CELL`] of the last minute.
+    /// What alerts look at, from when on: each change of the last minute, to [`CELL`], and what was before.
     past: VecDeque<(Instant, [u64; WATCHED.len()])>,
     /// The same when it was last seen.
     watched: [u64; WATCHED.len()],
@@ -138,10 +138,12 @@ impl Track {
             self.extremes.pop_front();
         }
         self.watched = WATCHED.map(|c| row.counter(c));
-        if self.past.back().is_none_or(|(then, _)| at.since(*then) >= CELL) {
+        // Mostly nothing is wrong, and nothing of this changes.
+        let is_another = |(then, known): &(Instant, _)| *known != self.watched && at.since(*then) >= CELL;
+        if self.past.back().is_none_or(is_another) {
             self.past.push_back((at, self.watched));
         }
-        // The oldest is the newest that is not within the minute.
+        // The oldest is what was a minute ago.
         while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= WINDOW) {
             self.past.pop_front();
         }
@@ -280,10 +282,16 @@ impl Data {
         }
         let seen: Vec<_> = sample.events.iter().map(EventRow::seen).collect();
         self.history.take(&seen);
-        self.events.extend(sample.events.iter().copied());
-        while self.events.len() > EVENTS_MAX {
-            self.events.pop_front();
-            self.events_gone += 1;
+        if self.events.capacity() == 0 && !sample.events.is_empty() {
+            // As many as there ever are: growing would take twice as much.
+            self.events.reserve_exact(EVENTS_MAX);
+        }
+        for event in &sample.events {
+            if self.events.len() == EVENTS_MAX {
+                self.events.pop_front();
+                self.events_gone += 1;
+            }
+            self.events.push_back(*event);
         }
         while self.names.len() > NAMES_MAX {
             self.names.pop_first();

@@ -22,6 +22,8 @@ pub(crate) struct Moment {
     pub(crate) process: Name,
     pub(crate) event: Event,
     pub(crate) at: Instant,
+    /// By how much the time may be off.
+    pub(crate) doubt: Nanos,
 }
 
 /// One failover.
@@ -43,6 +45,11 @@ pub(crate) struct Failover {
 pub(crate) const PHASES: [&str; 5] = ["propose", "decide", "fence", "clear", "active"];
 
 impl Failover {
+    /// The clock error: by how much a time may be off.
+    pub(crate) fn doubt(&self) -> Nanos {
+        self.moments.iter().map(|moment| moment.doubt).max().unwrap_or_default()
+    }
+
     fn first(&self, process: Name, event: Event) -> Option<Instant> {
         self.moments.iter().find(|m| m.process == process && m.event == event).map(|m| m.at)
     }
@@ -67,15 +74,24 @@ impl Failover {
         let active = self.last_active().map(|(_, at)| at.max(clear.unwrap_or(at)));
         let order = [Some(self.began), propose, decide, fenced, clear, active];
         std::array::from_fn(|n| match (order[n], order[n + 1]) {
-            (Some(from), Some(to)) if from <= to => Some(to.since(from)),
+            // The others are stamped by the decider's own clock; who was active may be another host's.
+            (Some(from), Some(to)) if from <= to && (n < 4 || self.is_told(to.since(from))) => {
+                Some(to.since(from))
+            }
             _ => None,
         })
+    }
+
+    /// Whether the ends of a span are in this order for sure.
+    fn is_told(&self, span: Nanos) -> bool {
+        let doubt = self.doubt();
+        doubt == Nanos::ZERO || span > doubt
     }
 
     /// From the notice to the last process that became active.
     pub(crate) fn total(&self) -> Option<Nanos> {
         let (_, last) = self.last_active()?;
-        (last >= self.began).then(|| last.since(self.began))
+        (last >= self.began).then(|| last.since(self.began)).filter(|total| self.is_told(*total))
     }
 
     /// The processes that stamped something, in the order of their first stamps.
@@ -117,8 +133,8 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
     let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
     let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
     for row in &data.events {
-        let EventRow { at, process, event, level, a, b, .. } = *row;
-        let moment = Moment { process, event, at };
+        let EventRow { at, process, event, level, a, b, doubt, .. } = *row;
+        let moment = Moment { process, event, at, doubt };
         let view = ViewId(a);
         match event {
             Event::Notice => {
@@ -219,6 +235,26 @@ mod tests {
             }
         }
         assert_eq!(failover.phases()[1], None);
+    }
+
+    #[test]
+    fn what_lies_within_the_clock_error_has_no_figure() {
+        let mut failover = one();
+        let another_host = |doubt| {
+            move |moment: &mut Moment| {
+                if moment.event == Event::Active {
+                    moment.doubt = Nanos::from_micros(doubt);
+                }
+            }
+        };
+        failover.moments.iter_mut().for_each(another_host(100));
+        assert_eq!(failover.doubt(), Nanos::from_micros(100));
+        assert_eq!((failover.phases(), failover.total()), (one().phases(), one().total()));
+        failover.moments.iter_mut().for_each(another_host(130));
+        assert_eq!((failover.phases()[3], failover.phases()[4]), (one().phases()[3], None));
+        assert!(failover.total().is_some());
+        failover.moments.iter_mut().for_each(another_host(200));
+        assert_eq!(failover.total(), None);
     }
 
     #[test]

@@ -164,26 +164,14 @@ impl Model {
             Action::RunDrill => self.run_armed(effects),
             Action::AbortDrill => self.abort(effects),
             Action::Back => self.back(),
-            Action::Sort => self.sort(),
-            Action::Reverse => match self.screen {
-                Screen::Members => {
-                    self.members.reverse ^= true;
-                    true
-                }
-                Screen::Leases => {
-                    self.leases.reverse ^= true;
-                    true
-                }
-                Screen::Coordinators => {
-                    self.coordinators.reverse ^= true;
-                    true
-                }
-                Screen::Detectors => {
-                    self.detectors.reverse ^= true;
-                    true
-                }
-                Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => false,
-            },
+            Action::Sort => {
+                effects.push(Effect::Remember);
+                self.sort()
+            }
+            Action::Reverse => {
+                effects.push(Effect::Remember);
+                self.reverse()
+            }
             Action::Filter if matches!(self.screen, Screen::Chaos | Screen::Latency) => false,
             Action::Filter => {
                 let text = self.filter().text().to_owned();
@@ -211,6 +199,17 @@ impl Model {
             Action::Export => {
                 effects.push(Effect::Export);
                 false
+            }
+            Action::Copy => {
+                self.note = Some(match crate::tui::selected(self) {
+                    Some(row) => {
+                        effects.push(Effect::Copy(row.clone()));
+                        // Whether a terminal takes it, it does not tell.
+                        format!("copied, where the terminal allows that: {row}")
+                    }
+                    None => self.keymap.fill("nothing is selected; {down} and {up} select"),
+                });
+                true
             }
             Action::Record if self.replay.is_some() => {
                 self.note = Some("this is a recording already".to_owned());
@@ -257,6 +256,18 @@ impl Model {
                 false
             }
         }
+    }
+
+    fn reverse(&mut self) -> bool {
+        let reverse = match self.screen {
+            Screen::Members => &mut self.members.reverse,
+            Screen::Leases => &mut self.leases.reverse,
+            Screen::Coordinators => &mut self.coordinators.reverse,
+            Screen::Detectors => &mut self.detectors.reverse,
+            Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => return false,
+        };
+        *reverse ^= true;
+        true
     }
 
     fn turn(&mut self, by: usize) -> bool {

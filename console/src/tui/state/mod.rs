@@ -138,6 +138,10 @@ pub(crate) enum Effect {
     Note(String),
     /// Write a report on what is kept, in every format.
     Export,
+    /// Put this into the clipboard of whoever sits at the terminal.
+    Copy(String),
+    /// Keep how the lists are sorted for the next start.
+    Remember,
     /// Sound the terminal's bell.
     Bell,
     /// Find out what this drill would do.

@@ -16,7 +16,7 @@ const TIERS: [(Nanos, Nanos); 2] =
 const REACH: Nanos = Nanos::from_secs(3600);
 
 /// The samples may take so many bytes.
-const BYTES_MAX: usize = 3 << 20;
+const BYTES_MAX: usize = 2 << 20;
 
 /// About how much memory a bucket of a sparse distribution takes.
 const BUCKET_BYTES: usize = 24;

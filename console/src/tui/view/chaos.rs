@@ -35,6 +35,8 @@ const COLUMNS: [Column; 3] = [
 const LIST_MOST: u16 = 13;
 /// The runs take at most this part of the height.
 const RUNS_PART: u16 = 3;
+/// Of the drill that runs, so many failovers are told.
+const FAILOVERS_MOST: usize = 3;
 /// A pane below the list has at least this height.
 const PANE_LEAST: u16 = 4;
 
@@ -189,11 +191,25 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.frame(area, &[Cell::new("Runs", Role::Title)], &[Cell::new("newest first", Role::Dim)]);
     let mut lines: Vec<(String, Role)> = Vec::new();
     if let Some((drill, since, asked)) = &chaos.running {
-        let so_far = failovers::all(&model.live).iter().filter(|failover| failover.began >= *since).count();
+        let all = failovers::all(&model.live);
+        let mine: Vec<_> = all.iter().filter(|failover| failover.began >= *since).collect();
         let word = if *asked { "is being ended" } else { "RUNS" };
-        let text =
-            format!("{drill}  {word}, for {}, {so_far} failovers so far", age(model.now.since(*since)));
+        let done = chaos.done.map_or(String::new(), |(done, of)| format!("  {done} of {of} repetitions,"));
+        let so_far = match mine.len() {
+            1 => "1 failover".to_owned(),
+            n => format!("{n} failovers"),
+        };
+        let text = format!("{drill}  {word},{done} for {}, {so_far} so far", age(model.now.since(*since)));
         lines.push((text, Role::Armed));
+        // The newest ones, as they come.
+        for failover in mine.iter().rev().take(FAILOVERS_MOST) {
+            let dead: Vec<String> = failover.dead.iter().map(|dead| model.live.who(dead.who)).collect();
+            let level = failover.dead.first().and_then(|dead| dead.level).map_or("--", |level| level.name());
+            let total =
+                failover.total().map_or("not over yet".to_owned(), |total| format!("over in {total}"));
+            let text = format!("    view {}: {} dead by {level}, {total}", failover.view, dead.join(", "));
+            lines.push((text, Role::Text));
+        }
     }
     for Run { drill, began, ended, found } in &chaos.runs {
         let (ago, took) = (age(model.now.since(*ended)), age(ended.since(*began)));

@@ -68,7 +68,14 @@ pub(crate) fn rows(model: &Model) -> Vec<&EventRow> {
 
 fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
     let event = rows[at];
-    let after = at.checked_sub(1).map(|before| format!("+{}", event.at.since(rows[before].at)));
+    let after = at.checked_sub(1).map(|before| {
+        let (before, doubt) = (rows[before], event.doubt.max(rows[before].doubt));
+        match event.at.since(before.at) {
+            // Another host's clock: the order is not known.
+            since if doubt > obol_fabric::Nanos::ZERO && since <= doubt => format!("+-{doubt}"),
+            since => format!("+{since}"),
+        }
+    });
     vec![
         Cell::new(time(event, data), Role::Dim),
         Cell::maybe(after),

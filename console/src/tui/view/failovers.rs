@@ -191,7 +191,11 @@ fn line(
     let columns = area.width.saturating_sub(2 + NAMES_WIDE + 1);
     let unit = per_column(failover, columns, model.zoom);
     // All processes of a host stamp by one clock.
-    let right = format!("{}/column  clock error 0ns  +/- zoom  h/l pan", Nanos(unit.round() as u64));
+    let error = match failover.doubt() {
+        Nanos::ZERO => Nanos::ZERO.to_string(),
+        doubt => format!("+-{doubt}"),
+    };
+    let right = format!("{}/column  clock error {error}  +/- zoom  h/l pan", Nanos(unit.round() as u64));
     let title = Cell::new(format!("Time line of view {}", failover.view), Role::Title);
     let inside = canvas.frame(area, &[title], &[Cell::new(right, Role::Dim)]);
     let compared =
@@ -218,6 +222,12 @@ fn line(
         mine.sort_by_key(|moment| weight(moment.event));
         for moment in mine {
             if let Some(x) = column(moment.at) {
+                // Anywhere within this it may have been.
+                for error in [column(moment.at - moment.doubt), column(moment.at + moment.doubt)] {
+                    if let Some(at) = error.filter(|at| *at != x) {
+                        canvas.put(inside, at, y, if at < x { "(" } else { ")" }, Role::Dim);
+                    }
+                }
                 let role = if moment.event == Event::Active { Role::Good } else { Role::Title };
                 canvas.put(inside, x, y, sign(moment.event), role);
             }

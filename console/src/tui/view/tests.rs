@@ -185,7 +185,74 @@ fn chaos() {
     holds("members-armed-20x5", &with(chaotic(resized(armed.clone(), 20, 5), true), "1"));
     let running = with(armed, "\x12");
     holds("chaos-running", &running);
+    let mut progress = running.clone();
+    progress.reduce(Event::Chaos(ChaosNews::Done { done: 3, of: 20 }), &mut Vec::new());
+    let mut sample = samples::degraded(Instant(START.0 + 9_000_000_000));
+    sample.events.retain(|event| event.event.name() != "service");
+    progress.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    holds("chaos-progress", &progress);
     holds("chaos-ended", &ended(running));
+}
+
+/// A recording of what a console was shown, played up to its end.
+fn replayed(width: u16, height: u16) -> Model {
+    let live = broken(width, height);
+    let mut model = console(width, height);
+    model.replay(live.store.iter().map(|sample| (*sample).clone()).collect());
+    while model.store.after(model.frozen.as_ref().expect("shown").at).is_some() {
+        press(&mut model, "]");
+    }
+    model
+}
+
+/// Nothing has been read for a while, and nobody knows why.
+fn stale(width: u16, height: u16) -> Model {
+    let mut model = broken(width, height);
+    model.reduce(Event::Tick(Instant(START.0 + 12_000_000_000)), &mut Vec::new());
+    model
+}
+
+/// What is shown stands still while more is read.
+fn frozen(width: u16, height: u16) -> Model {
+    let mut model = with(broken(width, height), " ");
+    let at = Instant(START.0 + 11_000_000_000);
+    model.reduce(Event::News(News::Sample(Box::new(samples::healthy(at)))), &mut Vec::new());
+    model
+}
+
+fn armed(width: u16, height: u16) -> Model {
+    with(previewed(with(chaotic(broken(width, height), true), "6"), "app", true), "Adefault\n")
+}
+
+#[test]
+fn every_screen_in_every_state() {
+    type Make = fn(u16, u16) -> Model;
+    let states: [(&str, Make); 7] = [
+        ("live", broken),
+        ("stale", stale),
+        ("frozen", frozen),
+        ("armed", armed),
+        ("replay", replayed),
+        ("empty", console),
+        ("error", lost),
+    ];
+    for screen in Screen::ALL {
+        for (state, make) in states {
+            let model = with(make(80, 24), &screen.number().to_string());
+            let name = format!("states/{}-{state}", screen.name().to_lowercase());
+            holds(&name, &model);
+            let word = match state {
+                "live" => "LIVE",
+                "stale" => "STALE",
+                "frozen" => "FROZEN",
+                "armed" => "ARMED",
+                "replay" => "REPLAY",
+                "empty" => "waiting",
+                _ => "not read",
+            };
+            assert!(text(&model).to_lowercase().contains(&word.to_lowercase()), "{name}:\n{}", text(&model));
+        }
+    }
 }
 
 fn resized(mut model: Model, width: u16, height: u16) -> Model {
@@ -218,6 +285,17 @@ fn nothing_is_broken_by_any_single_key_or_without_the_whole_way() {
     );
     assert!(!runs(ready.clone(), "Adefault\nA\x12"), "disarmed again");
     assert!(runs(ready, "Adefault\n\x12"));
+}
+
+#[test]
+fn a_row_is_copied_as_it_is_shown() {
+    let mut effects = Vec::new();
+    let mut model = live(120, 36);
+    press_for(&mut model, "y", &mut effects);
+    assert!(effects.is_empty() && text(&model).contains("nothing is selected"));
+    press_for(&mut model, "jy", &mut effects);
+    let [Effect::Copy(row)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert!(row.starts_with("coord-2 ok coordinator") && !row.contains('│'), "{row}");
 }
 
 #[test]

@@ -1,0 +1,108 @@
+//! How a user has sorted the lists, for the next start: `$XDG_STATE_HOME/obol/console.toml`, a table for each screen. It is
+//! no configuration: nobody writes it by hand, what does not make sense in it is passed over, and what the user's
+//! configuration says of an order comes before it.
+
+use crate::tui::config;
+use crate::tui::state::table::List;
+use crate::tui::state::{Model, Screen};
+use std::path::{Path, PathBuf};
+use std::{env, fs, io};
+use toml::{Table, Value};
+
+/// Longer ones are not ours.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// The file. (XDG Base Directory Specification: an empty or relative directory does not count.)
+fn file() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
+    Some(folder.join("obol/console.toml"))
+}
+
+/// The order of a screen's list: the column, and whether it is reversed.
+fn order(model: &mut Model, screen: Screen) -> Option<(&mut Option<usize>, &mut bool)> {
+    fn of<Id>(list: &mut List<Id>) -> (&mut Option<usize>, &mut bool) {
+        (&mut list.sort, &mut list.reverse)
+    }
+    match screen {
+        Screen::Members => Some(of(&mut model.members)),
+        Screen::Leases => Some(of(&mut model.leases)),
+        Screen::Coordinators => Some(of(&mut model.coordinators)),
+        Screen::Detectors => Some(of(&mut model.detectors)),
+        Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => None,
+    }
+}
+
+/// Sorts the lists as they were.
+pub(super) fn read(model: &mut Model) {
+    let small = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.len() <= BYTES_MAX);
+    if let Some(text) = file().filter(small).and_then(|path| fs::read_to_string(path).ok()) {
+        take(model, &text);
+    }
+}
+
+fn take(model: &mut Model, text: &str) {
+    let known = text.parse::<Table>().unwrap_or_default();
+    for (screen, name, columns) in config::screens() {
+        let (Some(Value::Table(one)), Some((sort, reverse))) = (known.get(&name), order(model, screen))
+        else {
+            continue;
+        };
+        let head = one.get("sort").and_then(Value::as_str);
+        *sort = head.and_then(|head| columns.iter().position(|column| column.head == head));
+        *reverse = one.get("reverse").and_then(Value::as_bool).unwrap_or(false);
+    }
+}
+
+fn text(model: &mut Model) -> String {
+    let mut known = Table::new();
+    for (screen, name, columns) in config::screens() {
+        let Some((sort, reverse)) = order(model, screen) else { continue };
+        let mut one = Table::new();
+        if let Some(column) = sort.and_then(|sort| columns.get(sort)) {
+            one.insert("sort".to_owned(), Value::from(column.head));
+        }
+        if *reverse {
+            one.insert("reverse".to_owned(), Value::from(true));
+        }
+        if !one.is_empty() {
+            known.insert(name, Value::Table(one));
+        }
+    }
+    known.to_string()
+}
+
+/// Keeps how the lists are sorted.
+pub(super) fn write(model: &mut Model) -> io::Result<()> {
+    let Some(path) = file() else { return Ok(()) };
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+    // Whole or not at all: another console may begin right now.
+    let fresh = path.with_extension(format!("toml.{}", std::process::id()));
+    fs::write(&fresh, text(model))?;
+    fs::rename(fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::view::tests::{console, press};
+
+    #[test]
+    fn orders_come_back_and_nonsense_is_passed_over() {
+        let mut model = console(80, 24);
+        press(&mut model, "ssS2S");
+        let text = text(&mut model);
+        let mut next = console(80, 24);
+        take(&mut next, &text);
+        assert_eq!((next.members.sort, next.members.reverse), (Some(1), true));
+        assert_eq!((next.leases.sort, next.leases.reverse), (None, true));
+        assert_eq!((next.detectors.sort, next.detectors.reverse), (None, false));
+        for nonsense in
+            ["", "[members", "members = 1", "[members]\nsort = 7\nreverse = \"x\"", "[members]\nsort = \"X\""]
+        {
+            let mut model = console(80, 24);
+            take(&mut model, nonsense);
+            assert_eq!((model.members.sort, model.members.reverse), (None, false), "{nonsense}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! Regions read through their files, into memory that serves one after the other: for an observer of hundreds of regions,
+//! which as mappings would all count as its memory, and whose page faults would cost more than all else that it does.
+//!
+//! A glance copies what an observer reads each time; views, histograms and flight recorders only when they are wanted or
+//! have changed. What lies under a sequence lock is copied again until the lock was the same before and after.
+
+use crate::layout::{Layout, Seat, ViewHead};
+use crate::memory;
+use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use crate::page;
+use crate::shm::cluster::Cluster;
+use crate::shm::error::ShmError;
+use crate::shm::reader::Reader;
+use crate::types::ViewId;
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// What seldom changes is looked at every so many glances, and with every view: who joins is in a new one.
+const ALL_EVERY: u32 = 8;
+/// A writer that is stopped in the middle of a publication is given up after so many tries.
+const TORN_MAX: u32 = 64;
+/// A lease page up to its end, within one cache line.
+const PAGE_BYTES: usize = 40;
+/// A seat's fixed part, its counters and the head of its flight recorder lie side by side.
+const SEAT_BYTES: usize = size_of::<Seat>() + COUNTER_WORDS * 8 + 8;
+
+/// A region's file, and what was seen in it.
+#[derive(Debug)]
+pub struct Source {
+    file: File,
+    glances: u32,
+    view: Option<ViewId>,
+    /// The buckets of each histogram from the first to the last that held a sample, and as many again on either side.
+    buckets: [(usize, usize); Histogram::ALL.len()],
+    /// Glances at the histograms.
+    distributions: u32,
+    /// The seats that are taken, the owner's first: which, by whom, and how many events each had noted.
+    seats: Vec<(u16, u64, u64)>,
+}
+
+impl Source {
+    /// Opens the file of a region.
+    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, ShmError> {
+        let path = cluster.region_path(region);
+        let file = File::open(&path).map_err(ShmError::io("open", path))?;
+        let buckets = [(0, 0); Histogram::ALL.len()];
+        Ok(Self { file, glances: 0, view: None, buckets, distributions: 0, seats: Vec::new() })
+    }
+}
+
+/// What is wanted of a region beside seats, counters and the lease page.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Its lease page; a coordinator has none.
+    pub page: bool,
+    /// Its histograms.
+    pub histograms: bool,
+}
+
+/// Memory for a copy of one region after the other.
+pub struct Glance {
+    words: Vec<AtomicU64>,
+    layout: Layout,
+    raw: Vec<u8>,
+}
+
+impl Glance {
+    /// For the regions of one cluster.
+    #[must_use]
+    pub fn new(layout: &Layout) -> Self {
+        // What follows the view, observers do not read.
+        let bytes = layout.view() + layout.view_bytes();
+        let words = (0..bytes as usize / 8).map(|_| AtomicU64::new(0)).collect();
+        Self { words, layout: *layout, raw: Vec::new() }
+    }
+
+    /// What was copied last. Of what was not wanted it holds something else.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::new(&self.words, &self.layout)
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        &self.words[offset / 8]
+    }
+
+    fn copy(&mut self, from: &File, offset: u32, bytes: usize) -> io::Result<()> {
+        self.raw.resize(bytes, 0);
+        from.read_exact_at(&mut self.raw, u64::from(offset))?;
+        memory::copy_in(&self.words[offset as usize / 8..], &self.raw);
+        Ok(())
+    }
+
+    /// Copies header, lease page and the owner's seat. A page that stays torn is left as torn.
+    ///
+    /// The page is whole if a second copy is the same to its last byte: whoever publishes changes the sequence before
+    /// and after the rest, so two equal copies with an even sequence have nobody at work between them.
+    fn copy_head(&mut self, from: &File, page: bool, torn: &mut u64) -> io::Result<()> {
+        let bytes = self.layout.seat(0) as usize + SEAT_BYTES;
+        let at = self.layout.page() as usize;
+        for _ in 0..TORN_MAX {
+            self.copy(from, 0, bytes)?;
+            let mut again = [0; PAGE_BYTES];
+            if page {
+                from.read_exact_at(&mut again, at as u64)?;
+            }
+            if !page || again[0] & 1 == 0 && self.raw[at..at + PAGE_BYTES] == again {
+                return Ok(());
+            }
+            *torn += 1;
+        }
+        self.word(at).store(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Copies the view; one that stays torn is left as torn.
+    fn copy_view(&mut self, from: &File, torn: &mut u64) -> io::Result<()> {
+        let at = self.layout.view();
+        let sequence = || {
+            let mut raw = [0; 8];
+            from.read_exact_at(&mut raw, u64::from(at)).map(|()| u64::from_le_bytes(raw))
+        };
+        for _ in 0..TORN_MAX {
+            let before = sequence()?;
+            self.copy(from, at, self.layout.view_bytes() as usize)?;
+            if before & 1 == 0 && sequence()? == before {
+                self.word(at as usize).store(before, Ordering::Relaxed);
+                return Ok(());
+            }
+            *torn += 1;
+        }
+        self.word(at as usize).store(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Copies a region. `knows` says of a view that it need not be copied again. Adds what it has repeated to `torn`.
+    pub fn take(
+        &mut self,
+        source: &mut Source,
+        wanted: Wanted,
+        knows: impl Fn(ViewId) -> bool,
+        torn: &mut u64,
+    ) -> io::Result<()> {
+        let all = source.glances.is_multiple_of(ALL_EVERY);
+        self.copy_head(&source.file, wanted.page, torn)?;
+        let view = self.layout.view();
+        let leased = wanted.page.then(|| self.word(self.layout.page() as usize + 8).load(Ordering::Relaxed));
+        if all || leased != source.view.map(|view| view.0) {
+            self.copy(&source.file, view, size_of::<ViewHead>())?;
+        } else if let Some(known) = source.view {
+            // Whoever renews its lease on a view that it had knows no newer one; else it is seen a little later.
+            self.word(view as usize).store(0, Ordering::Relaxed);
+            self.word(view as usize + offset_of!(ViewHead, id_plus_one))
+                .store(known.0 + 1, Ordering::Relaxed);
+        }
+        let id = self.reader().view_id();
+        if id.is_none_or(|id| !knows(id)) {
+            self.copy_view(&source.file, torn)?;
+        }
+        if all || id != source.view {
+            self.find_seats(source)?;
+        } else {
+            // The owner's was copied with the head.
+            for n in 1..source.seats.len() {
+                self.copy(&source.file, self.layout.seat(source.seats[n].0), SEAT_BYTES)?;
+            }
+        }
+        (source.glances, source.view) = (source.glances.wrapping_add(1), id);
+        for seat in 1..self.layout.limits().seats as u16 {
+            if source.seats.iter().all(|(taken, ..)| *taken != seat) {
+                let at = self.layout.seat(seat) as usize + offset_of!(Seat, pid);
+                self.word(at).store(0, Ordering::Relaxed);
+            }
+        }
+        self.copy_recorders(source)?;
+        if wanted.histograms { self.copy_histograms(source) } else { Ok(()) }
+    }
+
+    /// Copies the buckets in which samples usually fall, and now and then all of them: they only grow, so one that falls
+    /// elsewhere is seen later, and none is lost.
+    fn copy_histograms(&mut self, source: &mut Source) -> io::Result<()> {
+        let all = source.distributions.is_multiple_of(ALL_EVERY);
+        source.distributions = source.distributions.wrapping_add(1);
+        for (which, usual) in Histogram::ALL.iter().zip(&mut source.buckets) {
+            let at = self.layout.histogram(*which);
+            if all {
+                self.copy(&source.file, at, HISTOGRAM_WORDS * 8)?;
+                let used = || self.reader().buckets(*which).map(|(bucket, _)| usize::from(bucket));
+                let [first, last] = [used().next(), used().last()].map(|bucket| bucket.unwrap_or(0));
+                let around = last - first + 1;
+                *usual = (first.saturating_sub(around), (last + around).min(HISTOGRAM_WORDS));
+                continue;
+            }
+            self.reader_words(at, HISTOGRAM_WORDS).iter().for_each(|word| word.store(0, Ordering::Relaxed));
+            let (first, end) = *usual;
+            self.copy(&source.file, at + 8 * first as u32, 8 * (end - first))?;
+        }
+        Ok(())
+    }
+
+    fn reader_words(&self, offset: u32, words: usize) -> &[AtomicU64] {
+        &self.words[offset as usize / 8..offset as usize / 8 + words]
+    }
+
+    /// Looks at all seats but the owner's.
+    fn find_seats(&mut self, source: &mut Source) -> io::Result<()> {
+        let mut found = Vec::new();
+        for seat in 1..self.layout.limits().seats as u16 {
+            self.copy(&source.file, self.layout.seat(seat), SEAT_BYTES)?;
+            if self.who(seat) >> 32 != 0 {
+                let known = source.seats.iter().find(|(known, ..)| *known == seat);
+                found.push(known.copied().unwrap_or((seat, 0, 0)));
+            }
+        }
+        let owner = source.seats.first().copied().filter(|(seat, ..)| *seat == 0).unwrap_or((0, 0, 0));
+        found.insert(0, owner);
+        source.seats = found;
+        Ok(())
+    }
+
+    /// Generation and pid of a seat's occupant in one.
+    fn who(&self, seat: u16) -> u64 {
+        self.word(self.layout.seat(seat) as usize + offset_of!(Seat, generation)).load(Ordering::Relaxed)
+    }
+
+    /// Copies the flight recorders in which something was noted since the last glance.
+    fn copy_recorders(&mut self, source: &mut Source) -> io::Result<()> {
+        for n in 0..source.seats.len() {
+            let (seat, who, noted) = source.seats[n];
+            let at = self.layout.recorder(seat);
+            let now = (self.who(seat), self.word(at as usize).load(Ordering::Relaxed));
+            if now != (who, noted) {
+                self.copy(&source.file, at, self.layout.recorder_bytes())?;
+                source.seats[n] = (seat, now.0, self.word(at as usize).load(Ordering::Relaxed));
+            }
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(PAGE_BYTES <= page::WORDS * 8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Page;
+    use crate::metrics::{self, Counter};
+    use crate::recorder::{self, Kind, Record};
+    use crate::shm::reader::publish_view;
+    use crate::shm::test::{LIMITS, Root, name};
+    use crate::shm::{Endpoint, Observed, Owner, Region, Wait};
+    use crate::types::Instant;
+
+    /// What a glance shows is what a mapping shows.
+    fn same(glance: &Glance, observed: &Observed) {
+        let (a, b) = (glance.reader(), observed.reader());
+        assert_eq!((a.page(), a.fence(), a.view()), (b.page(), b.fence(), b.view()));
+        for seat in 0..LIMITS.seats as u16 {
+            assert_eq!(a.seat(seat), b.seat(seat));
+            if a.seat(seat).is_some() {
+                assert_eq!((a.counters(seat), a.events(seat, 0)), (b.counters(seat), b.events(seat, 0)));
+            }
+        }
+        for which in Histogram::ALL {
+            assert_eq!(a.histogram(*which), b.histogram(*which));
+        }
+    }
+
+    #[test]
+    fn a_glance_shows_what_a_mapping_shows() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let owner = Owner { kind: 3, name: name("a"), region: Some(8), groups: 0 };
+        let _owner = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
+        let region = Region::open(&cluster, 8).expect("mapped");
+        let observed = Observed::open(&cluster, 8).expect("mapped");
+        let layout = *region.layout();
+        let mut source = Source::open(&cluster, 8).expect("opened");
+        let mut glance = Glance::new(&layout);
+        let wanted = Wanted { page: true, histograms: true };
+        let recorder = region.part(layout.recorder(0), layout.recorder_bytes());
+        for n in 1..10u64 {
+            page::publish(region.page(), &Page { view: ViewId(n), end: Instant(n), ..Page::default() });
+            metrics::add(region.word(layout.counters(0) as usize + Counter::Loops as usize * 8), n);
+            metrics::add(region.word(layout.histogram(Histogram::Margin) as usize + 80), n);
+            recorder::write(recorder, Instant(n), Record::new(Kind::Decide, n, 0));
+            assert!(publish_view(&region, &layout, ViewId(n), format!("view {n}").as_bytes()));
+            if n == 5 {
+                region.occupy(2, 1, name("b"), crate::shm::Process { pid: 1, started: 2 });
+            }
+            let mut torn = 0;
+            glance.take(&mut source, wanted, |_| false, &mut torn).expect("read");
+            if n != 5 {
+                // A seat that is taken shows with the next view, or a little later.
+                same(&glance, &observed);
+            }
+            assert_eq!(torn, 0);
+        }
+    }
+
+    #[test]
+    fn what_stays_torn_is_shown_as_torn() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let owner = Owner { kind: 3, name: name("a"), region: Some(8), groups: 0 };
+        let _owner = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
+        let region = Region::open(&cluster, 8).expect("mapped");
+        region.page()[0].store(3, Ordering::Relaxed);
+        let mut source = Source::open(&cluster, 8).expect("opened");
+        let mut glance = Glance::new(region.layout());
+        let mut torn = 0;
+        let wanted = Wanted { page: true, histograms: false };
+        glance.take(&mut source, wanted, |_| true, &mut torn).expect("read");
+        assert_eq!((glance.reader().page(), torn), (None, u64::from(TORN_MAX)));
+    }
+}
