@@ -14,6 +14,7 @@ mod frozen;
 mod kv;
 mod leftovers;
 mod life;
+mod partition;
 mod planted;
 mod run;
 mod ssh;

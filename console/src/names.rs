@@ -2,7 +2,7 @@
 
 use obol_fabric::{Incarnation, Name};
 use obol_membership::view::{Acceptor, coordinator_name};
-use obol_membership::{Change, View};
+use obol_membership::{Change, Level, View};
 
 fn decider(acceptor: &Acceptor) -> Name {
     coordinator_name(acceptor.proposer)
@@ -47,6 +47,11 @@ impl Names {
             Change::Left(who) => format!("{} left", self.shown(who)),
             Change::Failed { accused, accuser, level } if accused == accuser => {
                 format!("{} failed: {}", self.shown(accused), level.name())
+            }
+            // Nobody is to blame for a link: of the two, the other one stayed.
+            Change::Failed { accused, accuser, level: Level::Timeout } => {
+                let level = Level::Timeout.name();
+                format!("{} failed: {level}, no link to {}", self.shown(accused), self.shown(accuser))
             }
             Change::Failed { accused, accuser, level } => {
                 format!(

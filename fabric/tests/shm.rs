@@ -82,6 +82,38 @@ fn a_killed_process_is_suspected_and_then_proved_dead_by_each_watcher() {
 }
 
 #[test]
+fn over_a_link_that_is_cut_nothing_gets_there_and_no_answer_comes_back() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let _peer = Child::start(&root, "echo", "peer", None);
+    let peer = live(&cluster, "peer");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let me = endpoint.address().region;
+    let mut probe = Probe::default();
+    let word = Remote { at: peer, offset: cluster.layout().fence() };
+    for (from, to) in [(me, peer.region), (peer.region, me)] {
+        assert!(cluster.cut_link(from, to));
+        assert_eq!(cluster.cut_links(), [(from, to)]);
+        let before = probe.failures().len();
+        endpoint.read(word, 8, Token(1));
+        endpoint.write(word, &[7; 8], Token(2));
+        endpoint.cas(word, 0, 1, Token(3));
+        endpoint.poll_once(&mut probe);
+        assert_eq!(probe.failures()[before..], [LinkError::PeerDead; 3]);
+        endpoint.send(peer, b"0");
+        cluster.mend_link(from, to);
+    }
+    // One question got there, but its answer came while the way back was cut; or it was sent when all was mended.
+    endpoint.send(peer, b"last");
+    until(&mut endpoint, &mut probe, |p| p.datagrams.iter().any(|(_, b)| b == b"last"));
+    endpoint.read(word, 8, Token(4));
+    endpoint.poll_once(&mut probe);
+    assert_eq!(probe.read(Token(4)), Some(vec![0; 8]), "nothing was executed");
+    let counters = endpoint.region().reader().counters(0);
+    assert_eq!(counters[Counter::DatagramsLost as usize], 0, "no lane was full");
+}
+
+#[test]
 fn operations_on_the_dead_and_the_replaced_fail() {
     let root = Root::new();
     let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");

@@ -127,7 +127,8 @@ impl Links {
     /// The same, for one-sided operations.
     #[inline]
     fn target(&mut self, at: Address) -> Result<&mut Link, LinkError> {
-        if self.suffers(at.region).operations_fail {
+        let is_cut = self.cluster.table.cuts().is_apart(self.me.region, at.region);
+        if is_cut || self.suffers(at.region).operations_fail {
             return Err(LinkError::PeerDead);
         }
         self.peer(at)
@@ -176,6 +177,10 @@ impl Links {
     /// Puts a datagram into the peer's lane; its doorbell is rung by [`Links::ring`]. `false` if it is lost.
     pub(crate) fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
         let me = self.me;
+        if self.cluster.table.cuts().is_cut(me.region, to.region) {
+            // Lost on the way, of which a sender learns nothing.
+            return true;
+        }
         let percent = self.suffers(to.region).loss_percent;
         if self.loses(percent) {
             return false;
