@@ -3,6 +3,7 @@
 
 use crate::distant::{Distant, Sight};
 use crate::spans::{Counts, Spans};
+use crate::timeline;
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
 use obol_fabric::notice::Detection;
@@ -13,7 +14,7 @@ use obol_fabric::shm::{
 use obol_fabric::verbs::ClockRelation;
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::view::{Member, coordinator_name};
-use obol_membership::{Kind, View};
+use obol_membership::{Kind, Plant, View};
 use obol_profiles::{Deployment, Site, SiteError};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -644,8 +645,7 @@ impl Observer {
             watched.events(region.reader(), seats, kind, &mut events);
         }
         self.events_elsewhere(seats, &mut events);
-        events.sort_by_key(|seen| seen.event.at);
-        events
+        timeline::merge(events, Plant::NONE)
     }
 
     /// What the owners of the regions counted in their histograms since the last call, or from the first call on.

@@ -2,9 +2,9 @@
 //! Built from the flight recorders' own stamps, never from when they were read. (Protocol, section 7.)
 
 use crate::observe::Seen;
-use obol_fabric::recorder::Kind as What;
+use obol_fabric::recorder::{Kind as What, Record};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::{Kind, Level};
+use obol_membership::{Kind, Level, Mutant, Plant};
 use std::collections::BTreeMap;
 
 /// Views whose events are kept.
@@ -32,6 +32,44 @@ pub struct Timeline {
     pub service: BTreeMap<Name, Instant>,
     /// By how much a time of another host may be off: zero if all are of this one.
     pub doubt: Nanos,
+}
+
+impl Timeline {
+    fn take(&mut self, record: &Record, at: Instant, who: Name, kind: Kind) {
+        let earliest = |times: &mut BTreeMap<Name, Instant>| {
+            times.entry(who).and_modify(|first| *first = at.min(*first)).or_insert(at);
+        };
+        match record.kind {
+            // The last proposal before the decision: the one that was decided, or that found it out.
+            What::Propose if self.decide.is_none_or(|decide| at <= decide) => {
+                self.propose = self.propose.max(Some(at));
+            }
+            What::Decide if self.decide.is_none_or(|decide| at < decide) => {
+                self.decide = Some(at);
+                self.decider = Some(who);
+                self.propose = self.propose.filter(|propose| *propose <= at);
+            }
+            What::Fenced if self.fenced.is_none_or(|(fenced, _)| at < fenced) => {
+                self.fenced = Some((at, record.b));
+            }
+            What::Clear if kind == Kind::Coordinator && self.clear.is_none_or(|clear| at < clear) => {
+                self.clear = Some(at);
+            }
+            What::ViewReceived => earliest(&mut self.received),
+            What::Active => earliest(&mut self.active),
+            What::Service => earliest(&mut self.service),
+            _ => {}
+        }
+    }
+}
+
+/// Puts what was read process by process into the order of time; of one time, the order in which it was read stays.
+#[must_use]
+pub fn merge(mut events: Vec<Seen>, plant: Plant) -> Vec<Seen> {
+    if !plant.has(Mutant::MergeUnsorted) {
+        events.sort_by_key(|seen| seen.event.at);
+    }
+    events
 }
 
 /// A death notice at one coordinator.
@@ -75,33 +113,17 @@ impl History {
         }
     }
 
+    /// What counts is what happened first, in whatever order it is read: a second leader may propose and decide a view
+    /// again, and a third clear it again.
     fn one(&mut self, seen: &Seen) {
         let (record, at, who) = (&seen.event.record, seen.event.at, seen.process);
-        let views = &mut self.views;
         if of_a_view(record.kind) {
-            let line = views.entry(ViewId(record.a)).or_default();
+            let line = self.views.entry(ViewId(record.a)).or_default();
             line.doubt = line.doubt.max(seen.doubt);
+            line.take(record, at, who, seen.kind);
+            return;
         }
         match record.kind {
-            What::Propose => views.entry(ViewId(record.a)).or_default().propose = Some(at),
-            What::Decide => {
-                let line = views.entry(ViewId(record.a)).or_default();
-                line.decide = Some(at);
-                line.decider = Some(who);
-            }
-            What::Fenced => views.entry(ViewId(record.a)).or_default().fenced = Some((at, record.b)),
-            What::Clear if seen.kind == Kind::Coordinator => {
-                views.entry(ViewId(record.a)).or_default().clear = Some(at);
-            }
-            What::ViewReceived => {
-                views.entry(ViewId(record.a)).or_default().received.entry(who).or_insert(at);
-            }
-            What::Active => {
-                views.entry(ViewId(record.a)).or_default().active.entry(who).or_insert(at);
-            }
-            What::Service => {
-                views.entry(ViewId(record.a)).or_default().service.entry(who).or_insert(at);
-            }
             What::Notice => self.notices.push(Notice {
                 at: who,
                 when: at,
@@ -147,7 +169,8 @@ const fn of_a_view(kind: What) -> bool {
     )
 }
 
-/// The phases of one failover; they add up to the time from the kill to the last survivor's `active`.
+/// The phases of one failover; they add up to the time from the kill to the last survivor's `active`. What the survivors did
+/// not wait for, because their own waits had run, takes no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
     /// Kill to the notice at the coordinator that then decided.
@@ -201,12 +224,13 @@ impl Phases {
         let clear = line.clear.unwrap_or(fenced);
         let active =
             survivors.iter().map(|name| history.active_from(id, *name)).collect::<Option<Vec<_>>>()?;
-        // A survivor may start by its own wait before CLEAR was even sent.
-        let active = active.into_iter().max()?.max(clear);
-        let order = [killed, notice, propose, decide, fenced, clear, active];
-        if order.windows(2).any(|pair| pair[0] > pair[1]) {
+        let active = active.into_iter().max()?;
+        let causal = |order: &[Instant]| order.windows(2).all(|pair| pair[0] <= pair[1]);
+        if !causal(&[killed, notice, propose, decide, fenced, clear]) || decide > active {
             return None;
         }
+        // All survivors may have started by their own waits before CLEAR was even sent.
+        let order = [killed, notice, propose, decide, fenced.min(active), clear.min(active), active];
         let [notice, propose, decide, fence, clear, active] =
             core::array::from_fn(|i| order[i + 1].since(order[i]));
         Some(Self { notice, propose, decide, fence, clear, active })

@@ -5,6 +5,8 @@
 //! lease is disturbed, and every wait follows the longest lease that was given out. Once is a pause of one process, not
 //! a slow network.
 
+use crate::Config;
+use crate::mutants::Mutant;
 use crate::timing::Timing;
 use crate::view::View;
 use obol_fabric::{Instant, Nanos};
@@ -33,12 +35,14 @@ pub struct Stretch {
 
 impl Stretch {
     /// A holder complains about leases of `lease`; the duration that it should be, if the complaint is about `view`.
-    pub fn strained(&mut self, lease: Nanos, view: &View, timing: &Timing, now: Instant) -> Option<Nanos> {
-        if lease != view.lease || lease >= timing.lease_max {
+    pub fn strained(&mut self, lease: Nanos, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
+        let most = config.timing.lease_max;
+        if lease != view.lease || lease >= most || config.plant.has(Mutant::DeafToStrain) {
             return None;
         }
         self.since = Some(now);
-        Some(lease.saturating_mul(2).min(timing.lease_max))
+        let most = if config.plant.has(Mutant::StretchPastMax) { Nanos(u64::MAX) } else { most };
+        Some(lease.saturating_mul(2).min(most))
     }
 
     /// An operator has decided how long leases are: nobody shortens them.
@@ -53,15 +57,17 @@ impl Stretch {
     }
 
     /// The duration that the lease should have now that nobody complains any more, if it is another.
-    pub fn calm(&mut self, view: &View, timing: &Timing, now: Instant) -> Option<Nanos> {
-        if now < self.due(timing) {
+    pub fn calm(&mut self, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
+        if now < self.due(&config.timing) {
             return None;
         }
-        if view.lease <= timing.lease {
+        let least = config.timing.lease;
+        if view.lease <= least {
             self.since = None;
             return None;
         }
         self.since = Some(now);
-        Some(Nanos(view.lease.0 / 2).max(timing.lease))
+        let least = if config.plant.has(Mutant::ShrinkPastLeast) { Nanos::ZERO } else { least };
+        Some(Nanos(view.lease.0 / 2).max(least))
     }
 }

@@ -199,10 +199,25 @@ impl Clearing {
         }
     }
 
+    /// The planted bug: all waits run from a time that may be before the decision.
+    pub(crate) fn backdate(&mut self, since: Instant, log: &Log, config: &Config) {
+        let over = since + lengthened(log.newest().view.wait, config.timing.drift_ppm);
+        for holder in &mut self.holders {
+            holder.over = holder.over.min(over);
+        }
+        self.blind_until = self.blind_until.map(|until| until.min(over));
+    }
+
     /// The base whose predecessors are cleared.
     #[must_use]
     pub const fn base(&self) -> ViewId {
         self.base
+    }
+
+    /// Whether caches have not raised the fences in time that they were asked to.
+    #[must_use]
+    pub fn outruns_caches(&self) -> bool {
+        self.fan_out.as_ref().is_some_and(|f| f.until == Instant::NEVER)
     }
 
     /// When it began.

@@ -80,6 +80,10 @@ mutants! {
     7 {
         /// A renewal is content with one acceptor.
         MinorityRenewal = "minority-renewal",
+        /// A lease that was complained about doubles whatever its limit.
+        StretchPastMax = "stretch-past-max",
+        /// A lease that nobody complains about is halved whatever the usual one.
+        ShrinkPastLeast = "shrink-past-least",
     }
     8 {
         /// A cache's answer is taken for the request that is out, whichever it answers.
@@ -104,6 +108,8 @@ mutants! {
         TrustTakeover = "trust-takeover",
         /// The leader's timer runs from when it proposed.
         TimerFromProposal = "timer-from-proposal",
+        /// The leader's timer runs from when it began to lead.
+        TimerFromTakeover = "timer-from-takeover",
         /// A renewal puts the fence back.
         RenewalLowersFence = "renewal-lowers-fence",
         /// A CLEAR is applied to whatever view is held.
@@ -147,6 +153,10 @@ mutants! {
         /// A newcomer is admitted although the view has no room for it.
         IgnoreFull = "ignore-full",
     }
+    15 {
+        /// Contending leaders pause for equal times.
+        EqualBackoff = "equal-backoff",
+    }
     16 {
         /// The slot after a change of acceptors is decided by those of before.
         StaleAcceptors = "stale-acceptors",
@@ -165,9 +175,15 @@ mutants! {
         /// A stream goes on after views that it could not read any more, and says nothing.
         DropForSlow = "drop-for-slow",
     }
+    20 {
+        /// What was read from the flight recorders is put together process by process, not by time.
+        MergeUnsorted = "merge-unsorted",
+    }
     21 {
         /// An aborted proposal is not tried again.
         NoRetry = "no-retry",
+        /// The leader does not hear that leases are too short.
+        DeafToStrain = "deaf-to-strain",
         /// Holders are fenced to a view that is only proposed.
         FenceUndecided = "fence-undecided",
         /// A link that works in one direction counts as up.

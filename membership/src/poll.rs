@@ -97,6 +97,12 @@ impl Poll {
         self.stage != Stage::Idle
     }
 
+    /// Whether whole rings are being read, because no coordinator that is left has published the newest view.
+    #[must_use]
+    pub const fn reads_rings(&self) -> bool {
+        matches!(self.stage, Stage::Rings { .. } | Stage::Settled(..))
+    }
+
     /// When to give up what is out. A view that thousands of members fetch at once takes long, and whoever gives up early
     /// and asks again only lengthens the queue, so that nobody would ever get it: each failure in a row doubles the time.
     #[must_use]

@@ -74,31 +74,31 @@ fn slots(ids: &[u64]) -> Slots {
 fn two_proposers_agree_when_the_second_retries_and_both_may_guess() {
     let guesses = vec![[false, false], [false, true], [true, true]];
     let model = Slots { attempts: [1, 2], guesses, ..slots(&[1]) };
-    common::holds("one slot, the second proposer retries", model, 1_200_000);
+    common::holds("one slot, the second proposer retries", model, 540_000);
 }
 
 #[test]
 fn two_proposers_agree_when_the_first_retries() {
     let model = Slots { attempts: [2, 1], ..slots(&[1]) };
-    common::holds("one slot, the first proposer retries", model, 600_000);
+    common::holds("one slot, the first proposer retries", model, 330_000);
 }
 
 #[test]
 fn a_slot_that_is_opened_anew_with_any_guess_keeps_its_value() {
     let model = Slots { attempts: [1, 1], reopens: [1, 1], ..slots(&[1]) };
-    common::holds("one slot, opened anew", model, 1_000_000);
+    common::holds("one slot, opened anew", model, 430_000);
 }
 
 #[test]
 fn a_failed_link_hides_an_outcome_and_breaks_nothing() {
     let model = Slots { attempts: [1, 2], failures: 1, ..slots(&[1]) };
-    common::holds("one slot, a link fails", model, 2_500_000);
+    common::holds("one slot, a link fails", model, 1_200_000);
 }
 
 #[test]
 fn a_value_half_written_is_never_taken_for_whole() {
     let model = Slots { attempts: [1, 2], torn: true, ..slots(&[1]) };
-    common::holds("one slot, torn writes", model, 1_000_000);
+    common::holds("one slot, torn writes", model, 230_000);
 }
 
 /// Two proposers, of which the first may die while it writes over a value of its own that one acceptor accepted.
@@ -109,7 +109,7 @@ fn torn_over() -> Slots {
 #[test]
 #[ignore = "takes a minute; the test below replays the one path that once broke it"]
 fn a_value_left_half_written_blocks_nobody() {
-    common::holds("one slot, torn writes, the first proposer retries", torn_over(), 5_000_000);
+    common::holds("one slot, torn writes, the first proposer retries", torn_over(), 1_000_000);
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn a_proposer_that_dies_in_a_write_over_its_accepted_value_blocks_nobody() {
         vec![Step::Prepare(0)],
         [hear(0), hear(1)].concat(),
         vec![Step::Propose(0)],
-        // Its value is accepted by the third acceptor alone: the second proposer outbids it at the others.
-        [execute(0, 0, 2), execute(0, 1, 2), execute(0, 2, 4)].concat(),
+        // Its value is accepted by the third acceptor alone: the second proposer outbids it at the others. All have it whole.
+        execute(0, 2, 2),
         vec![Step::Prepare(1)],
         [execute(1, 0, 1), hear(0), deliver(1, 0), execute(1, 1, 1), hear(1)].concat(),
         // It is promised again, has not heard of the third acceptor, proposes another value, and dies in its WRITE.
@@ -146,25 +146,25 @@ fn a_proposer_that_dies_in_a_write_over_its_accepted_value_blocks_nobody() {
 #[test]
 fn a_recycled_slot_turns_a_laggard_away_who_may_read_it_torn() {
     let model = Slots { attempts: [1, 2], torn: true, ..slots(&[1, 5]) };
-    common::holds("two laps of one slot, torn writes", model, 3_000_000);
+    common::holds("two laps of one slot, torn writes", model, 1_250_000);
 }
 
 #[test]
 fn the_next_slot_leaves_the_last_one_readable() {
     let model = Slots { attempts: [1, 2], ..slots(&[1, 2]) };
-    common::holds("two slots", model, 1_200_000);
+    common::holds("two slots", model, 590_000);
 }
 
 #[test]
 fn the_next_slot_leaves_the_last_one_readable_to_the_second_proposer() {
     let model = Slots { attempts: [2, 1], ..slots(&[1, 2]) };
-    common::holds("two slots, the first proposer goes ahead", model, 1_400_000);
+    common::holds("two slots, the first proposer goes ahead", model, 760_000);
 }
 
 #[test]
 fn a_recycled_slot_turns_the_second_proposer_away() {
     let model = Slots { attempts: [2, 1], ..slots(&[1, 5]) };
-    common::holds("two laps of one slot, the first proposer goes ahead", model, 1_600_000);
+    common::holds("two laps of one slot, the first proposer goes ahead", model, 1_080_000);
 }
 
 /// The acceptor in the first row has promised the last number that there is.
@@ -174,7 +174,7 @@ fn used_up(plant: Plant) -> Slots {
 
 #[test]
 fn an_acceptor_whose_numbers_are_used_up_is_passed_over() {
-    common::holds("one slot, one acceptor without numbers", used_up(Plant::NONE), 70_000);
+    common::holds("one slot, one acceptor without numbers", used_up(Plant::NONE), 33_000);
 }
 
 #[test]

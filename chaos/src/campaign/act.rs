@@ -1,6 +1,7 @@
 //! What an adversary can do to a cluster, and when: the language of storms, of recorded runs and of scenario files.
 
 use super::driver::Driver;
+use super::marks::Mark;
 use super::oracle::Verdict;
 use serde::{Deserialize, Serialize};
 
@@ -93,10 +94,38 @@ const fn is_zero(number: &u32) -> bool {
 }
 
 impl Driver {
+    /// The mark of an act, if it changes anything now.
+    fn mark_of(&self, act: Act) -> Option<Mark> {
+        let coordinates = |n: u32| n < self.scenario.coordinators;
+        let has = |n: u32, s: u16| self.programs(n).contains(&s);
+        Some(match act {
+            Act::Kill(n) | Act::Freeze(n) if self.is_dead(n) => return None,
+            Act::Kill(n) if coordinates(n) => Mark::KilledCoordinator,
+            Act::Kill(n) if self.scenario.is_agent(n) => Mark::KilledAgent,
+            Act::Kill(n) if self.scenario.is_cache(n) => Mark::KilledCache,
+            Act::Kill(_) => Mark::KilledApp,
+            Act::Start(n) if self.is_dead(n) => Mark::Restarted,
+            Act::Freeze(n) if coordinates(n) => Mark::FrozenCoordinator,
+            Act::Freeze(n) if self.scenario.is_cache(n) => Mark::FrozenCache,
+            Act::Freeze(_) => Mark::FrozenMember,
+            Act::Cut(..) => Mark::LinkCut,
+            Act::Attach(n, s) if !self.is_dead(n) && !has(n, s) => Mark::Attached,
+            Act::KillProgram(n, s) if has(n, s) => Mark::KilledProgram,
+            Act::FreezeProgram(n, s) if has(n, s) => Mark::FrozenProgram,
+            Act::HangProgram(n, s) if has(n, s) => Mark::HungProgram,
+            Act::LeaveProgram(n, s) if has(n, s) => Mark::AskedToLeave,
+            Act::Suspect(n, s) if s == 0 && self.runs(n) || has(n, s) => Mark::Suspected,
+            _ => return None,
+        })
+    }
+
     /// Does it, and remembers when.
     pub(super) fn act(&mut self, act: Act) -> Verdict {
         let (at, after) = self.moment();
         self.record.push(Timed { at, after, act });
+        if let Some(mark) = self.mark_of(act) {
+            self.oracle.marks.hit(mark);
+        }
         match act {
             Act::Kill(n) => self.kill(n)?,
             Act::Start(n) => self.restart(n)?,

@@ -11,6 +11,7 @@ use obol_fabric::recorder::{self, Record};
 use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
 use obol_fabric::{Address, Group, Incarnation, Name, SeatStatus, ViewId};
 use obol_membership::view::{Edit, Newcomer};
+use obol_membership::word::{State as Promised, Word};
 use obol_membership::{Coordinator, Kind, Member, Plant, View};
 use std::fmt;
 use std::sync::Arc;
@@ -90,7 +91,21 @@ impl Driver {
                 driver.world.kill(node);
             }
         }
+        driver.wear();
         driver
+    }
+
+    /// Lets an acceptor have promised one of the last proposal numbers in the slots that come first.
+    fn wear(&mut self) {
+        let Some((node, min_proposal)) = self.scenario.worn else { return };
+        let (layout, first) = (self.scenario.config.layout, self.scenario.first_view.0);
+        for slot in first + 1..=first + u64::from(layout.limits().slots) {
+            let promised = Promised { min_proposal, ..Promised::default() };
+            let word = Word::new(ViewId(slot), promised);
+            let at = layout.slot(slot) as usize / 8;
+            self.world.memory(node)[at].store(word.0, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.oracle.decisions.start(&self.world, node);
     }
 
     /// A machine for the next life of a node.
@@ -278,6 +293,9 @@ impl Driver {
     pub(super) fn kill_program(&mut self, node: u32, seat: u16) -> Verdict {
         self.tell(format_args!("kill the program in seat {seat} of node {node}"));
         self.oracle.before_fault(&self.world)?;
+        if let Some(who) = self.world.program(node, seat).filter(|p| p.is_alive()).map(|p| p.address()) {
+            self.oracle.died(&self.world, who);
+        }
         self.world.kill_program(node, seat);
         Ok(())
     }
@@ -302,6 +320,7 @@ impl Driver {
     pub(super) fn set_lease(&mut self, lease: u64, to: u32) {
         use obol_fabric::{Fabric, Nanos};
         self.tell(format_args!("coordinators {to:b} are asked for leases of {lease} ns"));
+        self.oracle.decisions.ask_lease(Nanos(lease));
         let bytes = obol_membership::wire::Message::SetLease(Nanos(lease)).encode();
         let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
         let targets = (0..self.scenario.coordinators).filter(|n| to >> n & 1 == 1);

@@ -127,15 +127,95 @@ marks! {
     Clique = "clique",
     /// The same, with a link that was cut in one direction only.
     CliqueOneWay = "clique_one_way",
+    /// The time line of a failover was whole, and its phases were judged.
+    TimelineWhole = "timeline_whole",
+    /// The time line of a failover had a hole, and told no phases.
+    TimelineHole = "timeline_hole",
+    /// Somebody could not find out who decides, and asked.
+    AskedWhoDecides = "asked_who_decides",
+    /// Somebody was told who decides.
+    ToldWhoDecides = "told_who_decides",
+    /// A member complained about short leases.
+    Strained = "strained",
+    /// The newest view was looked for in whole rings.
+    RingsRead = "rings_read",
+    /// A leader waited for acceptors before its next attempt.
+    Stranded = "stranded",
+    /// A leader was outbid so often that its pauses grew.
+    PausesGrew = "pauses_grew",
+    /// A slot was decided though an acceptor had used up its proposal numbers.
+    NumbersUsedUp = "numbers_used_up",
+    /// Caches did not raise fences in time, and the leader did.
+    FanOutOverdue = "fan_out_overdue",
+    /// A cache could not raise a fence, and said so.
+    FanOutRefused = "fan_out_refused",
+    /// A renewal found no majority.
+    RenewalFailed = "renewal_failed",
+    /// A suspicion was wrong, and taken back.
+    Retracted = "retracted",
+    /// A clock was proved to be beyond the drift bound.
+    DriftAlarm = "drift_alarm",
+    /// A view became active only because delays that outgrow leases made them longer.
+    SlowNetwork = "slow_network",
+    /// A coordinator was killed.
+    KilledCoordinator = "killed_coordinator",
+    /// A leader was killed.
+    KilledLeader = "killed_leader",
+    /// An agent was killed.
+    KilledAgent = "killed_agent",
+    /// An embedded app was killed.
+    KilledApp = "killed_app",
+    /// A lease cache was killed.
+    KilledCache = "killed_cache",
+    /// A program in a seat was killed.
+    KilledProgram = "killed_program",
+    /// A process was started again.
+    Restarted = "restarted",
+    /// A coordinator was frozen.
+    FrozenCoordinator = "frozen_coordinator",
+    /// A member was frozen.
+    FrozenMember = "frozen_member",
+    /// A lease cache was frozen.
+    FrozenCache = "frozen_cache",
+    /// A program in a seat was frozen.
+    FrozenProgram = "frozen_program",
+    /// A program in a seat made no progress any more.
+    HungProgram = "hung_program",
+    /// A program took a seat.
+    Attached = "attached",
+    /// A program asked to leave.
+    AskedToLeave = "asked_to_leave",
+    /// A living process was said to be dead.
+    Suspected = "suspected",
+    /// A link was cut.
+    LinkCut = "link_cut",
+    /// A link was cut in one direction only.
+    LinkCutOneWay = "link_cut_one_way",
+    /// A datagram got lost.
+    DatagramLost = "datagram_lost",
+    /// A datagram arrived twice.
+    DatagramDoubled = "datagram_doubled",
+    /// A multicast missed a receiver.
+    MulticastLost = "multicast_lost",
+    /// First news of a death got lost.
+    NoticeLost = "notice_lost",
+    /// A proof of death got lost.
+    ProofLost = "proof_lost",
+    /// A machine took far longer than usual.
+    Stalled = "stalled",
+    /// A link broke because nobody answered in time.
+    LinkTimedOut = "link_timed_out",
+    /// A long operation was executed in two halves.
+    Torn = "torn",
     /// Clocks beyond the drift bound let two incompatible views overlap, and nothing else broke.
     OverlapPastBound = "overlap_past_bound",
 }
 
 /// A set of marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks(u64);
+pub struct Marks(u128);
 
-const _: () = assert!(Mark::ALL.len() <= 64);
+const _: () = assert!(Mark::ALL.len() <= 128);
 
 impl Marks {
     /// None.
@@ -155,11 +235,5 @@ impl Marks {
     #[must_use]
     pub const fn has(self, mark: Mark) -> bool {
         self.0 & 1 << mark as u8 != 0
-    }
-
-    /// The names of those that are not in it.
-    #[must_use]
-    pub fn missing(self) -> Vec<&'static str> {
-        Mark::ALL.iter().filter(|m| !self.has(**m)).map(|m| m.name()).collect()
     }
 }

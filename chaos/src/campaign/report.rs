@@ -1,6 +1,6 @@
 //! Many seeds on all cores, and what they add up to.
 
-use super::marks::Marks;
+use super::marks::Mark;
 use super::runner::{Run, run};
 use super::scenario::Trial;
 use obol_membership::Plant;
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// From so many seeds on, a campaign must have taken every path.
-const MARKS_FROM_SEEDS: u64 = 1000;
+const MARKS_FROM_SEEDS: u64 = 2000;
 /// Violations that are reported one by one.
 const FAILURES_MAX: usize = 20;
 /// How long [`throughput`] measures.
@@ -60,6 +60,8 @@ pub struct Report {
     pub upper_bound_95: f64,
     /// Paths that no seed took.
     pub marks_missing: Vec<&'static str>,
+    /// How many seeds took each path, and the first of them.
+    pub marks: Vec<Reached>,
     /// What it took.
     pub wall_seconds: f64,
     /// The violations, by seed; the first few.
@@ -82,6 +84,23 @@ impl Report {
     }
 }
 
+/// A path, and the seeds that took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Reached {
+    /// Its name.
+    pub mark: &'static str,
+    /// How many seeds.
+    pub seeds: u64,
+    /// The first of them; none if nobody took it.
+    pub first: Option<u64>,
+}
+
+impl Reached {
+    fn none() -> Vec<Self> {
+        Mark::ALL.iter().map(|mark| Self { mark: mark.name(), seeds: 0, first: None }).collect()
+    }
+}
+
 /// A step of the sweep of clock rates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Swept {
@@ -93,16 +112,30 @@ pub struct Swept {
     pub overlapped: u64,
 }
 
-#[derive(Default)]
 struct Sum {
     failovers: u64,
     time: u64,
     seeds: u64,
     canaries: u64,
     recovery: u64,
-    marks: Marks,
+    marks: Vec<Reached>,
     sweep: BTreeMap<u32, Swept>,
     failures: Vec<Failure>,
+}
+
+impl Default for Sum {
+    fn default() -> Self {
+        Self {
+            failovers: 0,
+            time: 0,
+            seeds: 0,
+            canaries: 0,
+            recovery: 0,
+            marks: Reached::none(),
+            sweep: BTreeMap::new(),
+            failures: Vec::new(),
+        }
+    }
 }
 
 impl Sum {
@@ -110,7 +143,12 @@ impl Sum {
         self.seeds += 1;
         self.failovers += run.failovers;
         self.time += run.time;
-        self.marks.merge(run.marks);
+        for (reached, mark) in self.marks.iter_mut().zip(Mark::ALL) {
+            if run.marks.has(*mark) {
+                reached.seeds += 1;
+                reached.first = Some(reached.first.map_or(run.seed, |first| first.min(run.seed)));
+            }
+        }
         self.recovery = self.recovery.max(run.recovery_permille);
         if let Trial::Sweep(permille) = run.trial {
             let step = self.sweep.entry(permille).or_insert(Swept { permille, seeds: 0, overlapped: 0 });
@@ -167,7 +205,8 @@ pub fn campaign(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Report {
         simulated_hours: sum.time as f64 / HOUR,
         upper_bound_95: if violations == 0 { (3.0 / sum.seeds.max(1) as f64).min(1.0) } else { 1.0 },
         violations,
-        marks_missing: sum.marks.missing(),
+        marks_missing: sum.marks.iter().filter(|m| m.seeds == 0).map(|m| m.mark).collect(),
+        marks: sum.marks,
         wall_seconds: wall,
         failures: sum.failures,
         canaries: sum.canaries,

@@ -6,6 +6,9 @@ use obol_membership::wire::{Message, Refusal};
 use obol_membership::{Coordinator, Member, View};
 use std::sync::Arc;
 
+/// The first bytes of messages that a mark is about: CLEAR, a join's reply, a nudge, an announcement by number, and so on.
+const OVERHEARD: [u8; 8] = [2, 3, 6, 8, 13, 15, 16, 19];
+
 /// Which machine.
 #[derive(Debug)]
 pub(crate) enum Role {
@@ -57,8 +60,8 @@ impl Tapped {
     }
 
     fn overhear(&mut self, bytes: &[u8]) {
-        // Only messages that a mark is about are decoded: CLEAR, a join's reply, a nudge, an announcement by number.
-        if !matches!(bytes.first(), Some(2 | 3 | 6 | 8)) {
+        // Only messages that a mark is about are decoded.
+        if !bytes.first().is_some_and(|kind| OVERHEARD.contains(kind)) {
             return;
         }
         match Message::decode(bytes) {
@@ -76,7 +79,30 @@ impl Tapped {
             }),
             Ok(Message::Nudge(_)) => self.marks.hit(Mark::Nudge),
             Ok(Message::Decided(_)) => self.marks.hit(Mark::AnnouncedByNumber),
+            Ok(Message::Strained(_)) => self.marks.hit(Mark::Strained),
+            Ok(Message::Lost(_)) => self.marks.hit(Mark::AskedWhoDecides),
+            Ok(Message::Deciders { .. }) => self.marks.hit(Mark::ToldWhoDecides),
+            Ok(Message::Raised { raised, .. }) if raised.iter().all(|bits| *bits == 0) => {
+                self.marks.hit(Mark::FanOutRefused);
+            }
             _ => {}
+        }
+    }
+
+    /// What only the machine itself knows that it does.
+    fn look(&mut self) {
+        let reads_rings = match &self.role {
+            Role::Coordinator(c) => c.reads_rings(),
+            Role::Member(m) => m.reads_rings(),
+        };
+        if reads_rings {
+            self.marks.hit(Mark::RingsRead);
+        }
+        if self.coordinator().is_some_and(Coordinator::is_stranded) {
+            self.marks.hit(Mark::Stranded);
+        }
+        if self.coordinator().is_some_and(Coordinator::outruns_caches) {
+            self.marks.hit(Mark::FanOutOverdue);
         }
     }
 }
@@ -121,10 +147,12 @@ impl Machine for Tapped {
             self.overhear(bytes);
         }
         self.role.handle(now, event, fabric);
+        self.look();
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.role.tick(now, fabric);
+        self.look();
     }
 
     fn deadline(&self) -> Instant {

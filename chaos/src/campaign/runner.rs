@@ -101,7 +101,7 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
         Box::new(Script {
             why: violation.what.clone(),
             seed,
-            cluster: Some(driver.scenario.fingerprint()),
+            cluster: Some(Scenario::draw(seed, driver.scenario.config.plant).fingerprint()),
             row: Some(violation.row),
             mutant: script.and_then(|s| s.mutant.clone()),
             calm: script.is_some_and(|s| s.calm),
@@ -143,6 +143,7 @@ fn torment(driver: &mut Driver) -> Verdict {
         let end = driver.world.now() + gap;
         until(driver, &mut storms, end)?;
         driver.watch(storm)?;
+        driver.oracle.merge(&driver.world)?;
         mark(driver);
     }
     storms.stop();
@@ -177,11 +178,11 @@ fn exclusions(driver: &Driver, node: u32) -> u64 {
     driver.world.memory(node)[word as usize / 8].load(std::sync::atomic::Ordering::Relaxed)
 }
 
-/// Draws who is left of the coordinators: a majority, or more. All of them where there are spares: a change of acceptors
-/// that is still under way may need any.
+/// Draws who is left of the coordinators: a majority, or more. All of them where there are spares, as a change of acceptors
+/// that is still under way may need any; and where an acceptor's numbers are used up, as it decides nothing.
 fn draw_survivors(driver: &mut Driver) -> Vec<u32> {
     let all = driver.scenario.coordinators;
-    if driver.scenario.spares > 0 {
+    if driver.scenario.spares > 0 || driver.scenario.worn.is_some() {
         return (0..all).collect();
     }
     let majority = all / 2 + 1;
@@ -230,9 +231,15 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     let began = driver.world.now();
     let end = began + driver.scenario.patience;
     let mut looks = 0;
-    let mut asked = 0;
+    let timing = driver.scenario.config.timing;
+    // Leases that have grown by themselves are given the time to shrink by themselves before an operator interferes.
+    let adapts =
+        driver.oracle.newest().lease > timing.lease && driver.oracle.newest().lease <= timing.lease_max;
+    let mut asked = if adapts { began + 2 * timing.lease_calm.0 } else { 0 };
     loop {
-        if driver.oracle.newest().lease != Nanos(usual) && asked <= driver.world.now() {
+        let lease = driver.oracle.newest().lease;
+        let fits = lease == Nanos(usual) || driver.scenario.slow && lease > Nanos(usual);
+        if !fits && asked <= driver.world.now() {
             // Members renew at a third of the usual lease: a shorter one would lapse again and again.
             driver.set_lease(usual, (1 << all) - 1);
             asked = driver.world.now() + 2 * usual;
@@ -241,15 +248,15 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
             driver.ill(began)?;
         }
         looks += 1;
-        if looks % LOOK_EVERY == 0
-            && driver.oracle.newest().lease == Nanos(usual)
-            && driver.trouble().is_none()
-        {
+        if looks % LOOK_EVERY == 0 && fits && driver.trouble().is_none() {
             break;
         }
     }
     if multicast_lost {
         driver.oracle.marks.hit(Mark::NoMulticast);
+    }
+    if driver.scenario.slow && driver.oracle.newest().lease > Nanos(usual) {
+        driver.oracle.marks.hit(Mark::SlowNetwork);
     }
     if survivors.len() as u32 == all / 2 + 1 {
         driver.oracle.marks.hit(Mark::BareMajority);
@@ -258,6 +265,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
         driver.oracle.marks.hit(Mark::AcceptorsChanged);
     }
     driver.watched_all()?;
+    driver.oracle.timelines(&driver.world)?;
     let newest = driver.oracle.newest().id;
     driver.tell(format_args!("all that live are active in view {newest}"));
     Ok((driver.world.now() - began) * 1000 / driver.scenario.patience)

@@ -3,6 +3,7 @@
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
+use obol_membership::engine::PROPOSAL_MAX;
 use obol_membership::{Config, Plant, Timing};
 
 /// One seed in so many is a canary.
@@ -27,6 +28,8 @@ const VALUE_ALIGN: u32 = 64;
 const INSTANCES: u64 = 1 << 16;
 /// Drift bounds that are drawn, in parts per million.
 const DRIFTS_PPM: [u32; 5] = [20, 200, 1_000, 5_000, 20_000];
+/// Where delays outgrow leases everything takes so many times longer.
+const SLOW_PATIENCE: u64 = 8;
 /// How far a canary's clocks are off, in parts per billion: far beyond any bound.
 const CANARY_RATE_PPB: i64 = 400_000_000;
 
@@ -96,6 +99,10 @@ pub struct Scenario {
     pub clocks: Vec<Clock>,
     /// Within what time programs promise to make progress; zero if they promise nothing.
     pub promise: Nanos,
+    /// An acceptor, and the number that it has promised in every slot of the ring's first lap: one of the last there are.
+    pub worn: Option<(u32, u16)>,
+    /// Whether delays outgrow the usual lease, so that only leases that adapt make a view active.
+    pub slow: bool,
     /// Storms of the safety phase.
     pub storms: u32,
     /// Whether a partition that lasts follows: who is left must be a clique.
@@ -155,7 +162,20 @@ impl Scenario {
         let mut timing = timing(&mut rng, lease, drift_ppm);
         let mut limits = Rng::new(seed ^ 0x11a1_7500_0000_0000);
         let lockstep = limits.permille(60);
-        let (calm, rough) = if lockstep { (steady(calm), steady(rough)) } else { (calm, rough) };
+        let (mut calm, mut rough) = if lockstep { (steady(calm), steady(rough)) } else { (calm, rough) };
+        let mut ends = Rng::new(seed ^ 0x3a57_0f1a_0000_0000);
+        let slow = ends.permille(30);
+        if slow {
+            // A round trip takes one to nearly two leases.
+            let way = Delay::new(lease * (52 + ends.below(40)) / 100, lease / 50);
+            (calm.one_way, rough.one_way) = (way, way);
+        }
+        // Of two acceptors that an operator leaves, both are needed.
+        let worn = (ends.permille(60) && spares == 0).then(|| {
+            // Nobody can outbid any of these.
+            let number = PROPOSAL_MAX - ends.below(u64::from(coordinators)) as u16;
+            (ends.below(u64::from(deciders)) as u32, number)
+        });
         // A round of words and one of values must fit in, or a laggard never catches up.
         let least = 10 * (rough.one_way.min.0 + 3 * rough.one_way.jitter.0) + 4_000;
         timing.renew_timeout = timing.renew_timeout.max(Nanos(least));
@@ -174,6 +194,13 @@ impl Scenario {
         timing.link_watch = links.permille(250);
         timing.link_timeout = Nanos(lease * (2 + links.below(6)));
         timing.link_every = Nanos(timing.link_timeout.0 / (3 + links.below(3)));
+        if slow {
+            // A cache's own lease does not adapt.
+            (timing.cache_lease, timing.cache_timeout) = (Nanos(4 * lease), Nanos(2 * lease));
+            timing.lease_max = Nanos(16 * lease);
+            timing.lease_calm = Nanos(64 * lease);
+            timing.link_watch = false;
+        }
         let slots = if rng.permille(700) { 4 } else { 8 };
         let first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
         // Room for the coordinators and a few more; then the table is full.
@@ -208,11 +235,15 @@ impl Scenario {
             calm,
             clocks,
             promise: Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 }),
+            worn,
+            slow,
             storms: 12 + rng.below(20) as u32,
             // Where a view is full, somebody may be kept out for no other reason.
-            split: timing.link_watch && value_bytes == VALUE_BYTES && links.permille(600),
+            split: timing.link_watch && worn.is_none() && value_bytes == VALUE_BYTES && links.permille(600),
             // Spares have to join, and what an operator wished last is done or runs out first.
-            patience: patience(&timing, &calm) * if spares > 0 { 2 } else { 1 },
+            patience: patience(&timing, &calm)
+                * if spares > 0 { 2 } else { 1 }
+                * if slow { SLOW_PATIENCE } else { 1 },
         }
     }
 
@@ -236,7 +267,8 @@ impl Scenario {
             calm,
             clocks,
         );
-        format!("{:08x}", crc32fast::hash(format!("{drawn:?}").as_bytes()))
+        let worn = self.worn.map_or(String::new(), |worn| format!("{worn:?}"));
+        format!("{:08x}", crc32fast::hash(format!("{drawn:?}{worn}").as_bytes()))
     }
 
     /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all others fast: beyond the
@@ -264,6 +296,8 @@ impl Scenario {
             calm,
             clocks: vec![fast, fast, fast, slow, fast, fast],
             promise: Nanos::ZERO,
+            worn: None,
+            slow: false,
             storms: 0,
             split: false,
             patience: patience(&timing, &calm),
@@ -394,5 +428,6 @@ fn patience(timing: &Timing, calm: &Network) -> u64 {
         + timing.renew_timeout.0
         + calm.ask_every.min.0;
     let resync = if timing.resync_after.0 < 1 << 30 { timing.resync_after.0 } else { 0 };
-    40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync
+    let shrinks = if timing.lease_max > timing.lease { 2 * timing.lease_calm.0 } else { 0 };
+    40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync + shrinks
 }

@@ -4,6 +4,7 @@
 use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
 use super::faults::Faults;
+use super::marks::Mark;
 use super::oracle::{Cue, Verdict};
 use obol_fabric::Nanos;
 use std::cmp::Reverse;
@@ -41,6 +42,7 @@ impl Storms {
             return driver.act(act);
         }
         if let Some(leader) = driver.leader() {
+            driver.oracle.marks.hit(Mark::KilledLeader);
             driver.act(Act::Kill(leader))?;
             let down = driver.rng.below(4 * lease(driver));
             self.after(driver, down, Act::Start(leader));
@@ -256,6 +258,9 @@ impl Storms {
         let everybody = driver.rng.permille(700);
         let peers =
             if driver.rng.permille(800) { driver.scenario.coordinators } else { driver.scenario.nodes() };
+        if to != from {
+            driver.oracle.marks.hit(Mark::LinkCutOneWay);
+        }
         let mut acts = Vec::new();
         for peer in (0..peers).filter(|p| *p != node) {
             if !everybody && driver.rng.coin() {

@@ -3,7 +3,10 @@
 
 use super::shared::{Shared, Views};
 use crate::campaign::role::Role;
+use crate::observe::Seen;
+use crate::timeline::merge;
 use obol_fabric::page;
+use obol_fabric::recorder::{self, Stamped};
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
 use obol_fabric::{Address, Group, Instant, Layout, Limits, Name, Nanos, ViewId};
 use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
@@ -43,13 +46,23 @@ pub(super) struct Shape {
     pub(super) fan_out_from: u32,
     /// All periods and leases are so many times the published ones.
     pub(super) stretch: u64,
+    /// Flight recorders are written.
+    pub(super) record: bool,
     /// The cluster is started on a fabric without limits, and put on the testbed once it is in a steady state.
     pub(super) quick_start: bool,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { apps: 0, caches: 0, fencing: false, fan_out_from: u32::MAX, stretch: 1, quick_start: false }
+        Self {
+            apps: 0,
+            caches: 0,
+            fencing: false,
+            fan_out_from: u32::MAX,
+            stretch: 1,
+            record: false,
+            quick_start: false,
+        }
     }
 }
 
@@ -122,7 +135,7 @@ pub(super) fn network(testbed: &Testbed, shape: &Shape) -> Network {
         link_timeout: Delay::new(1_000_000, 0),
         heartbeat_every: testbed.deployment.heartbeat_every,
         rejoin: None,
-        record: false,
+        record: shape.record,
         ..if shape.quick_start { quick } else { Network::default() }
     }
 }
@@ -239,6 +252,24 @@ impl Cluster {
             view.id,
             view.members.len()
         )))
+    }
+
+    /// What all flight recorders tell, in the order of true time, and as if it had been stamped by it.
+    pub(super) fn recorded(&self) -> Vec<Seen> {
+        let layout = self.world.layout();
+        let first = layout.recorder(0) as usize / 8;
+        let view = Arc::clone(self.world.machine(0).view());
+        let mut events = Vec::new();
+        for node in 0..self.world.len() {
+            let Some(member) = view.members.iter().find(|m| m.address.region == node) else { continue };
+            let words = &self.world.memory(node)[first..first + layout.recorder_bytes() / 8];
+            events.extend(recorder::read(words, 0).into_iter().map(|event| {
+                let at = Instant(self.world.to_true(node, event.at));
+                let event = Stamped { at, ..event };
+                Seen { process: member.name, kind: member.kind, event, doubt: Nanos::ZERO }
+            }));
+        }
+        merge(events, Plant::NONE)
     }
 
     /// Lets true time pass.

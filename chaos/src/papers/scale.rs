@@ -149,6 +149,7 @@ fn shape(members: u32, method: Method) -> Shape {
         fencing: method.fencing(),
         fan_out_from: if method == Method::FannedOut { 1 } else { u32::MAX },
         stretch: u64::from((members / LEASE_MEMBERS).max(1)),
+        record: false,
         quick_start: true,
     }
 }

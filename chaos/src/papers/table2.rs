@@ -4,8 +4,9 @@
 
 use super::cluster::{Cluster, Shape, Stuck, in_parallel};
 use crate::stats::Distribution;
-use obol_fabric::Nanos;
-use obol_membership::Kind;
+use crate::timeline::{History, Phases};
+use obol_fabric::{Instant, Nanos};
+use obol_membership::{Kind, View};
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;
 use serde::Serialize;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 const APPS: u32 = 3;
 /// Caches, where there are any: one may die.
 const CACHES: u32 = 2;
+/// Within so much time a process has stepped after its page became active.
+const STEP_MAX: u64 = 30_000;
 /// A failover that takes longer than this does not come any more.
 const PATIENCE: u64 = 5_000_000;
 
@@ -98,6 +101,9 @@ pub struct Figure {
     pub p50: f64,
     /// The 99th percentile, if there are enough repetitions to claim it.
     pub p99: Option<f64>,
+    /// How long each phase took on average, in the order of [`Phases::NAMES`], where all time lines were whole: they add up
+    /// to the mean. See [`Phases`].
+    pub phases: Option<[f64; 6]>,
 }
 
 /// One scenario.
@@ -183,21 +189,32 @@ fn figure(
     seed: u64,
 ) -> Result<Figure, Stuck> {
     let mut times = Distribution::new();
+    let mut phases = Some([0.0; 6]);
     for n in 0..u64::from(repetitions) {
-        times.add(failover(testbed, scenario, setting, seed + n)?);
+        let (time, line) = failover(testbed, scenario, setting, seed + n)?;
+        times.add(time);
+        phases = phases.zip(line).map(|(sums, line)| {
+            let parts = line.values();
+            core::array::from_fn(|at| sums[at] + parts[at].as_micros_f64() / f64::from(repetitions))
+        });
     }
     let summary = times.summary();
-    Ok(Figure { p50: summary.p50, p99: summary.p99 })
+    Ok(Figure { p50: summary.p50, p99: summary.p99, phases })
 }
 
 /// A fault to come: when, and at which node.
 type Fault = (u64, u32);
 
-/// One failover, from the app's failure.
-fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64) -> Result<Nanos, Stuck> {
+/// One failover, from the app's failure; its phases, if the flight recorders tell them all.
+fn failover(
+    testbed: &Testbed,
+    scenario: &Scenario,
+    setting: Setting,
+    seed: u64,
+) -> Result<(Nanos, Option<Phases>), Stuck> {
     let caches = if scenario.caches { CACHES } else { 0 };
     let fencing = setting != Setting::Waited;
-    let shape = Shape { apps: APPS, caches, fencing, ..Shape::default() };
+    let shape = Shape { apps: APPS, caches, fencing, record: true, ..Shape::default() };
     let mut cluster = Cluster::steady(testbed, shape, seed)?;
     // The oldest of their kinds: so the youngest member lives, who watches the leader's counter in the ring. Were they
     // stopped together, the leader would be noticed later, by the other coordinators.
@@ -215,7 +232,8 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
     let began = cluster.world.now();
     let mut faults: Vec<Fault> = vec![(began, app)];
     let mut at = began;
-    for (fails, node) in [(scenario.leader, 0), (scenario.cache, cache)] {
+    // In the order in which the paper names them: each kill is as imprecise as the one before.
+    for (fails, node) in [(scenario.cache, cache), (scenario.leader, 0)] {
         if fails {
             at += testbed.spread.draw(&mut cluster.rng);
             faults.push((at, node));
@@ -237,11 +255,31 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
         }
         // Only the app's removal begins a new run; leader and cache leave views compatible.
         if let Some(time) = cluster.active_before_next(survivor, view.id.next()) {
-            return Ok(Nanos(time - began));
+            return Ok((Nanos(time - began), phases(&mut cluster, &view, (app, began), (survivor, time))));
         }
         if cluster.step().is_none() {
             break;
         }
     }
     Err(Stuck(format!("seed {seed}: no failover of {} within {}", scenario.name(), Nanos(PATIENCE))))
+}
+
+/// The phases of a failover that has just come to its end. What kills more than the app has more causes than a time line has.
+fn phases(
+    cluster: &mut Cluster,
+    old: &View,
+    (app, began): (u32, u64),
+    (survivor, active): (u32, u64),
+) -> Option<Phases> {
+    let member = |node| old.members.iter().find(|m| m.address.region == node);
+    let (dead, survivor) = (member(app)?, member(survivor)?);
+    // The flight recorder tells of it in the process's next step.
+    cluster.run_for(active - cluster.world.now().min(active) + STEP_MAX);
+    let mut history = History::default();
+    history.take(&cluster.recorded());
+    let id = old.id.next();
+    let phases = Phases::of(&history, id, &[dead.incarnation], Instant(began), &[survivor.name])?;
+    // A process stamps what it finds when it looks: `active` was true from an earlier moment on.
+    let late = phases.total().saturating_sub(Nanos(active - began));
+    Some(Phases { active: phases.active.saturating_sub(late), ..phases })
 }

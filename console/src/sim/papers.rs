@@ -4,6 +4,7 @@ use super::threads;
 use crate::cli::PapersOptions;
 use crate::output::{self, Failure, json, line};
 use obol_chaos::papers::{self, Figure};
+use obol_chaos::timeline::Phases;
 use obol_profiles::Testbed;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,6 +50,21 @@ pub(super) fn table2(repetitions: u32, options: &PapersOptions) -> Result<ExitCo
             shown(&cell.fenced),
             cell.early.as_ref().map_or("-".to_owned(), shown),
         ))?;
+    }
+    let heads: String = Phases::NAMES.iter().map(|name| format!("{name:>9}")).collect();
+    line(format_args!(
+        "\n{:<7} {:<7} {:<10} {:<14}{heads}  (means)",
+        "FAILED", "CACHES", "DETECTOR", "SETTING"
+    ))?;
+    for cell in &table.cells {
+        let figures =
+            [("waited", Some(&cell.waited)), ("fenced", Some(&cell.fenced)), ("early", cell.early.as_ref())];
+        for (setting, phases) in figures.into_iter().filter_map(|(s, f)| Some((s, f?.phases?))) {
+            let (caches, detector) =
+                (if cell.scenario.caches { "yes" } else { "no" }, cell.scenario.detector.name());
+            let shown: String = phases.iter().map(|us| format!("{us:>9.1}")).collect();
+            line(format_args!("{:<7} {caches:<7} {detector:<10} {setting:<14}{shown}", cell.failed))?;
+        }
     }
     output::remark(format_args!(
         "{} repetitions on {}, times in us; the largest deviation from the paper is {:.1} %",

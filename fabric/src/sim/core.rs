@@ -3,7 +3,7 @@
 use super::link::{Link, Links, Op};
 use super::messages::{Message, Payload};
 use super::model::{Cost, Model};
-use super::network::Network;
+use super::network::{Mishaps, Network};
 use super::node::{Node, State};
 use super::queue::{Pending, Queue};
 use super::rng::Rng;
@@ -19,6 +19,7 @@ pub(super) struct Core {
     /// What the testbed takes, if one is modelled: then it counts, and not the network's delays.
     pub(super) model: Option<Box<Model>>,
     pub(super) rng: Rng,
+    pub(super) mishaps: Mishaps,
     /// True time.
     pub(super) now: u64,
     pub(super) queue: Queue,
@@ -39,6 +40,7 @@ impl Core {
             network,
             model: None,
             rng: Rng::new(seed),
+            mishaps: Mishaps::default(),
             now: 0,
             queue: Queue::default(),
             hash: seed,

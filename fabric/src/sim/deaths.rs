@@ -77,10 +77,14 @@ impl Core {
     fn announce(&mut self, watcher: u32, watch: u32, notice: u64, proof: u64) {
         let suspicion = self.now + notice;
         let proof = suspicion + proof.max(1);
-        if !self.rng.permille(self.network.notice_loss_permille) {
+        if self.rng.permille(self.network.notice_loss_permille) {
+            self.mishaps.notices_lost += 1;
+        } else {
             self.queue.push(suspicion, Pending::Notice { watcher, watch, evidence: Evidence::Suspicion });
         }
-        if !self.rng.permille(self.network.proof_loss_permille) {
+        if self.rng.permille(self.network.proof_loss_permille) {
+            self.mishaps.proofs_lost += 1;
+        } else {
             self.queue.push(proof, Pending::Notice { watcher, watch, evidence: Evidence::Proof });
         }
     }

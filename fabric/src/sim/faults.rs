@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use super::model::Model;
-use super::network::Network;
+use super::network::{Mishaps, Network};
 use super::node::{Input, Node, State, region_memory};
 use super::port::page_words;
 use super::seats::Program;
@@ -203,6 +203,12 @@ impl<M: Machine> World<M> {
 
     fn node(&self, node: u32) -> &Node {
         &self.core.nodes[node as usize]
+    }
+
+    /// What the fabric did at its worst until now.
+    #[must_use]
+    pub const fn mishaps(&self) -> Mishaps {
+        self.core.mishaps
     }
 
     /// Whether a node's process runs.

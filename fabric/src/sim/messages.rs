@@ -48,7 +48,9 @@ impl Core {
         let payload = self.hold(bytes);
         for target in 0..self.nodes.len() as u32 {
             let addressed = target != source && self.nodes[target as usize].groups & group.bit() != 0;
-            if addressed && !self.rng.permille(self.network.multicast_loss_permille) {
+            if addressed && self.rng.permille(self.network.multicast_loss_permille) {
+                self.mishaps.multicasts_lost += 1;
+            } else if addressed {
                 self.transmit(source, target, 0, payload, departs, true);
             }
         }
@@ -74,7 +76,11 @@ impl Core {
         departs: u64,
         grouped: bool,
     ) {
-        if self.links.is_cut(source, target) || self.rng.permille(self.network.loss_permille) {
+        if self.links.is_cut(source, target) {
+            return;
+        }
+        if self.rng.permille(self.network.loss_permille) {
+            self.mishaps.lost += 1;
             return;
         }
         let way = match source == target {
@@ -84,6 +90,7 @@ impl Core {
         };
         let life = self.nodes[source as usize].generation;
         let copies = 1 + u32::from(self.rng.permille(self.network.duplicate_permille));
+        self.mishaps.doubled += u64::from(copies) - 1;
         for _ in 0..copies {
             let len = self.payloads[payload].bytes.len() as u32;
             let arrives = match &self.model {

@@ -138,3 +138,24 @@ mod tests {
         assert_eq!(Delay::fixed(5).draw(&mut rng), 5);
     }
 }
+
+/// How often the fabric itself did what a fabric does at its worst.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mishaps {
+    /// Datagrams that got lost on their way to one receiver.
+    pub lost: u64,
+    /// Datagrams that arrived twice.
+    pub doubled: u64,
+    /// Receivers that a multicast missed.
+    pub multicasts_lost: u64,
+    /// First news of a death that got lost.
+    pub notices_lost: u64,
+    /// Proofs of a death that got lost.
+    pub proofs_lost: u64,
+    /// Turns of a machine that took far longer than usual.
+    pub stalls: u64,
+    /// Links that broke because nobody answered in time.
+    pub timeouts: u64,
+    /// Operations whose two halves were executed at different times.
+    pub torn: u64,
+}

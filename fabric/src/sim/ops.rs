@@ -149,6 +149,7 @@ impl Core {
                 self.execute_half(id, true);
                 let op = &mut self.ops[id];
                 op.refs += 1;
+                self.mishaps.torn += 1;
                 self.queue.push(self.now + op.gap, Pending::Rest(id));
             } else {
                 self.execute_word(id);
@@ -308,6 +309,7 @@ impl Core {
     /// A timeout has run out.
     pub(super) fn link_timeout(&mut self, source: u32, target: u32, epoch: u32) {
         if self.link(source, target).epoch == epoch {
+            self.mishaps.timeouts += 1;
             self.break_link(source, target, self.now, false);
         }
     }

@@ -194,6 +194,7 @@ impl<M: Machine> World<M> {
         };
         if core.rng.permille(core.network.stall_permille) {
             cost += core.network.stall.draw(&mut core.rng);
+            core.mishaps.stalls += 1;
         }
         let departs = core.nodes[at as usize].busy_until.max(core.now) + cost;
         core.nodes[at as usize].busy_until = departs;

@@ -12,7 +12,7 @@ use obol_fabric::{Fabric, Group, Instant, ViewId};
 use std::sync::Arc;
 
 /// A contending leader's pause doubles at most so often.
-const BACKOFF_DOUBLINGS_MAX: usize = 5;
+const BACKOFF_DOUBLINGS_MAX: usize = 10;
 
 impl Coordinator {
     fn should_lead(&self, now: Instant) -> bool {
@@ -67,6 +67,7 @@ impl Coordinator {
         self.aborts = 0;
         self.stranded = false;
         self.retry = now;
+        self.proposed = now;
         self.admit_itself(fabric);
         // Everything since the last CLEAR that was heard is outstanding. (Protocol, section 5.)
         if self.config.plant.has(Mutant::TrustTakeover) {
@@ -113,7 +114,7 @@ impl Coordinator {
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let next = self.wanted();
         fabric.record(Record::new(Event_::Propose, next.id.0, 0));
-        self.proposed = now;
+        self.note_proposed(now);
         let next = Arc::new(next);
         self.proposal = Some(Arc::clone(&next));
         if self.config.plant.has(Mutant::FenceUndecided) {
@@ -123,13 +124,20 @@ impl Coordinator {
         self.outcome(outcome, now, fabric);
     }
 
+    /// With the planted bug, the time of the takeover stays where that of the proposal belongs.
+    fn note_proposed(&mut self, now: Instant) {
+        if !self.config.plant.has(Mutant::TimerFromTakeover) {
+            self.proposed = now;
+        }
+    }
+
     /// Takes what the CAS engine told.
     pub(super) fn outcome<F: Fabric>(&mut self, told: Told, now: Instant, fabric: &mut F) {
         match told {
             None | Some(Outcome::Prepared) => {}
             Some(Outcome::Adopted) => {
                 fabric.count(Counter::Adoptions, 1);
-                self.proposed = now;
+                self.note_proposed(now);
                 let own = if self.config.plant.has(Mutant::AnnounceOwnValue) {
                     self.wanted().seal()
                 } else {
@@ -210,7 +218,9 @@ impl Coordinator {
             }
             _ => {
                 let half = obol_fabric::Nanos(self.backoff(reason).0 / 2);
-                obol_fabric::Nanos(half.0 / 2 + self.rng.below(half).0)
+                let drawn = half.0 / 2 + self.rng.below(half).0;
+                let equal = self.config.plant.has(Mutant::EqualBackoff);
+                obol_fabric::Nanos(if equal { self.config.timing.backoff_max.0 / 2 } else { drawn })
             }
         };
         self.retry = now + pause;
@@ -243,7 +253,11 @@ impl Coordinator {
         let (log, cleared, proofs) = (&self.log, self.cleared, &self.proofs);
         let known = Known { log, cleared, proofs, suspected: &suspected };
         let names = (self.clearing_round, self.rng.next());
-        self.clearing = Some(Clearing::begin(&known, names, &self.config, now, fabric));
+        let mut clearing = Clearing::begin(&known, names, &self.config, now, fabric);
+        if self.config.plant.has(Mutant::TimerFromTakeover) {
+            clearing.backdate(self.proposed, log, &self.config);
+        }
+        self.clearing = Some(clearing);
     }
 
     /// Sends CLEAR once every holder of an older lease is clear.

@@ -155,6 +155,24 @@ impl Coordinator {
         self.leading
     }
 
+    /// Whether this process waits for more acceptors before it tries again to lead.
+    #[must_use]
+    pub const fn is_stranded(&self) -> bool {
+        self.stranded
+    }
+
+    /// Whether this process looks for the newest view in whole rings.
+    #[must_use]
+    pub const fn reads_rings(&self) -> bool {
+        self.poll.reads_rings()
+    }
+
+    /// Whether caches have not raised the fences in time that this leader asked them to, so that it does so itself.
+    #[must_use]
+    pub fn outruns_caches(&self) -> bool {
+        self.clearing.as_ref().is_some_and(Clearing::outruns_caches)
+    }
+
     /// The own incarnation while this process is a member.
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
@@ -471,7 +489,7 @@ impl Coordinator {
             }
             Ok(Message::Strained(lease)) => {
                 let newest = Arc::clone(self.view());
-                if let Some(lease) = self.stretch.strained(lease, &newest, &self.config.timing, now) {
+                if let Some(lease) = self.stretch.strained(lease, &newest, &self.config, now) {
                     self.requests.set_lease(lease);
                 }
             }
@@ -753,7 +771,7 @@ impl Machine for Coordinator {
             self.drift.tick(&view, me, (&mut self.rng, &self.config), now, fabric);
         }
         if self.leading {
-            if let Some(lease) = self.stretch.calm(&view, &self.config.timing, now) {
+            if let Some(lease) = self.stretch.calm(&view, &self.config, now) {
                 self.requests.set_lease(lease);
             }
             // Nobody has to be told: the next view will.

@@ -139,6 +139,12 @@ impl Member {
         }
     }
 
+    /// Whether this process looks for the newest view in whole rings.
+    #[must_use]
+    pub const fn reads_rings(&self) -> bool {
+        self.poll.reads_rings()
+    }
+
     /// Whether this process has left, as it asked.
     #[must_use]
     pub const fn has_left(&self) -> bool {

@@ -3,7 +3,8 @@
 //!
 //! Reductions, all exact. A crash is no step of its own: a proposer that never moves again is among the paths, and so
 //! is every prefix of its posted operations. A completion that the engine drops (of a WRITE, or of a CAS after which
-//! another was posted on that link) is not queued; that it would be dropped is asserted. Round numbers are no part of
+//! another was posted on that link) is not queued; that it would be dropped is asserted. A WRITE that nobody could notice
+//! is executed at once, see `hasten`. Round numbers are no part of
 //! a state, see [`WithoutRounds`].
 
 mod act;

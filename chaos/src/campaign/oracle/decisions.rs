@@ -52,7 +52,12 @@ pub(crate) struct Decisions {
     tokens: HashMap<u64, Incarnation>,
     used: HashSet<Incarnation>,
     first: ViewId,
+    /// The acceptor whose numbers are used up in the first lap.
+    worn: Option<u32>,
     pub(crate) failovers: u64,
+    /// How long leases may be without anybody's wish, and the wishes.
+    leases: (Nanos, Nanos),
+    asked: Vec<Nanos>,
     /// Whether a lease became longer, and shorter.
     pub(crate) lease_changes: (bool, bool),
     buffer: Vec<u8>,
@@ -78,9 +83,21 @@ impl Decisions {
             tokens: genesis.members.iter().map(|m| (m.token, m.incarnation)).collect(),
             used: genesis.members.iter().map(|m| m.incarnation).collect(),
             first: genesis.id,
+            worn: scenario.worn.map(|(node, _)| node),
             failovers: 0,
+            leases: (scenario.config.timing.lease, scenario.config.timing.lease_max),
+            asked: Vec::new(),
             lease_changes: (false, false),
             buffer: vec![0; layout.limits().value_bytes as usize],
+        }
+    }
+
+    /// Looks at what an acceptor's words are at first.
+    pub(crate) fn start(&mut self, world: &World<Tapped>, node: u32) {
+        let first = self.layout.slot(0) as usize / 8;
+        let region = &world.memory(node)[first..];
+        for (known, word) in self.words[node as usize].iter_mut().zip(region) {
+            *known = Word(word.load(Ordering::Relaxed));
         }
     }
 
@@ -91,6 +108,34 @@ impl Decisions {
     /// A decided view.
     pub(crate) fn get(&self, id: ViewId) -> Option<&Decided> {
         self.views.get(usize::try_from(id.0.checked_sub(self.first.0)?).ok()?)
+    }
+
+    /// An operator wants leases of this duration.
+    pub(crate) fn ask_lease(&mut self, lease: Nanos) {
+        if !self.asked.contains(&lease) {
+            self.asked.push(lease);
+        }
+    }
+
+    /// Row 7: how long somebody who was removed may go on is what operators asked for, or within the limits that they set
+    /// leases that adapt.
+    fn lease_follows(&self, old: &View, view: &View, time: u64) -> Verdict {
+        let (least, most) = self.leases;
+        let wild =
+            view.lease > old.lease && view.lease > most || view.lease < old.lease && view.lease < least;
+        // A shorter lease than usual that an operator asked for doubles as well.
+        let asked = |a: &Nanos| view.lease == *a || view.lease == a.saturating_mul(2).min(most);
+        if !wild || self.asked.iter().any(asked) {
+            return Ok(());
+        }
+        broken(
+            7,
+            time,
+            format_args!(
+                "view {} changes leases from {} to {}, which nobody asked for, beyond {least} to {most}",
+                view.id, old.lease, view.lease
+            ),
+        )
     }
 
     /// Looks at an acceptor's words; true if a view was decided.
@@ -274,6 +319,7 @@ impl Decisions {
         let before = &self.views[self.views.len() - 1];
         let old = Arc::clone(&before.view);
         acceptors_follow(&old, &view, time)?;
+        self.lease_follows(&old, &view, time)?;
         let compatible = old.is_compatible(&view);
         let cached = view.members.iter().any(|m| m.kind == Kind::LeaseCache);
         let reach = Nanos(view.lease.0 + if cached { view.cache_lease.0 } else { 0 });
@@ -334,6 +380,12 @@ impl Decisions {
                 Change::AcceptorRemoved(_) => marks.hit(Mark::AcceptorRemoved),
                 Change::Joined(_) | Change::Lease | Change::Recovered(_) => {}
             }
+        }
+        if self.worn.is_some_and(|node| {
+            let lap = self.words[node as usize].len() as u64;
+            view.id.0 - self.first.0 <= lap && view.acceptors.iter().any(|a| a.address.region == node)
+        }) {
+            marks.hit(Mark::NumbersUsedUp);
         }
         if view.id.0 >> 16 != old.id.0 >> 16 {
             marks.hit(Mark::InstanceWrapped);

@@ -6,17 +6,19 @@
 mod decisions;
 mod pages;
 mod processes;
+mod stamps;
 
 pub(crate) use decisions::Decisions;
 
 use super::marks::{Mark, Marks};
 use super::role::Tapped;
 use super::scenario::{Scenario, Trial};
-use obol_fabric::ViewId;
 use obol_fabric::sim::{StepInfo, What, World};
+use obol_fabric::{Address, ViewId};
 use obol_membership::View;
 use pages::Pages;
 use processes::Processes;
+use stamps::Stamps;
 use std::fmt;
 use std::sync::Arc;
 
@@ -66,6 +68,7 @@ pub(crate) struct Oracle {
     pub(crate) decisions: Decisions,
     processes: Processes,
     pages: Pages,
+    stamps: Stamps,
     coordinators: u32,
     /// Whether rows 5 and 10 are only counted: the clocks are beyond the bound, and everything else must still hold.
     forgives: bool,
@@ -82,6 +85,7 @@ impl Oracle {
             decisions: Decisions::new(scenario, genesis),
             processes: Processes::new(scenario),
             pages: Pages::new(scenario),
+            stamps: Stamps::new(scenario),
             coordinators: scenario.coordinators,
             forgives: matches!(scenario.trial, Trial::Sweep(_)) && !scenario.trial.clocks_keep(),
             overlaps: 0,
@@ -124,6 +128,7 @@ impl Oracle {
     pub(crate) fn node(&mut self, world: &World<Tapped>, node: u32) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         let seen = self.processes.look(world, &self.decisions, node, &mut self.marks)?;
+        self.stamps.look(world, &self.decisions, node)?;
         if seen.took_over {
             self.cues.push(Cue::Takeover);
         }
@@ -165,6 +170,23 @@ impl Oracle {
     pub(crate) fn killed(&mut self, world: &World<Tapped>, node: u32) {
         self.processes.ended(world, node, &mut self.marks);
         self.pages.killed(world, node);
+        self.died(world, world.address(node));
+    }
+
+    /// A process has ended: a node's, or a program's.
+    pub(crate) fn died(&mut self, world: &World<Tapped>, who: Address) {
+        self.stamps.died(who, world.now());
+    }
+
+    /// Row 20: puts together what the flight recorders tell.
+    pub(crate) fn merge(&mut self, world: &World<Tapped>) -> Verdict {
+        self.stamps.merge(world.now())
+    }
+
+    /// Row 20: the time lines of all failovers, once nothing more comes.
+    pub(crate) fn timelines(&mut self, world: &World<Tapped>) -> Verdict {
+        self.stamps.merge(world.now())?;
+        self.stamps.failovers(&self.decisions, world.now(), &mut self.marks)
     }
 
     /// A run is over.
@@ -172,6 +194,21 @@ impl Oracle {
         for node in 0..world.len() {
             self.processes.ended(world, node, &mut self.marks);
             self.marks.merge(world.machine(node).marks);
+        }
+        let mishaps = world.mishaps();
+        for (count, mark) in [
+            (mishaps.lost, Mark::DatagramLost),
+            (mishaps.doubled, Mark::DatagramDoubled),
+            (mishaps.multicasts_lost, Mark::MulticastLost),
+            (mishaps.notices_lost, Mark::NoticeLost),
+            (mishaps.proofs_lost, Mark::ProofLost),
+            (mishaps.stalls, Mark::Stalled),
+            (mishaps.timeouts, Mark::LinkTimedOut),
+            (mishaps.torn, Mark::Torn),
+        ] {
+            if count > 0 {
+                self.marks.hit(mark);
+            }
         }
         if self.decisions.count() == 0 {
             return;

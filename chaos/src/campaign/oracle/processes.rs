@@ -203,7 +203,11 @@ impl Processes {
         let words = &world.memory(node)[first..first + self.layout.recorder_bytes() / 8];
         let written = words[0].load(Ordering::Relaxed);
         let recent = recorder::read(words, written.saturating_sub(count + 8));
+        let acceptors = world.machine(node).view().acceptors.len() as u64;
         for event in recent.iter().filter(|e| e.record.kind == Kind::Abort) {
+            if event.record.b >= 2 * acceptors && matches!(event.record.level, 0 | 1) {
+                marks.hit(Mark::PausesGrew);
+            }
             match event.record.level {
                 0 => marks.hit(Mark::AbortMispredicted),
                 1 => marks.hit(Mark::AbortContended),
@@ -230,6 +234,9 @@ impl Processes {
             (Counter::VouchesRefused, Mark::VouchRefused),
             (Counter::CachesPassed, Mark::CachePassed),
             (Counter::FencesFannedOut, Mark::FannedOut),
+            (Counter::RenewalsFailed, Mark::RenewalFailed),
+            (Counter::FalseSuspicions, Mark::Retracted),
+            (Counter::DriftAlarms, Mark::DriftAlarm),
         ] {
             if self.counter(world, node, counter) > 0 {
                 marks.hit(mark);

@@ -1,0 +1,230 @@
+//! Row 20: what the flight recorders tell, put together as the console and the drills do it, is in the order of cause and
+//! effect, and the phases of a failover add up to its time.
+
+use super::{Decisions, Verdict, broken};
+use crate::campaign::marks::{Mark, Marks};
+use crate::campaign::role::Tapped;
+use crate::campaign::scenario::Scenario;
+use crate::observe::Seen;
+use crate::timeline::{History, Phases, merge};
+use obol_fabric::recorder::{self, Kind as What, Stamped};
+use obol_fabric::sim::World;
+use obol_fabric::{Address, Instant, Layout, Name, Nanos, ViewId};
+use obol_membership::{Change, Kind, Plant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+
+/// A time that was turned into another clock's and back is off by so much at most.
+const ROUNDING: u64 = 2;
+
+/// How far a recorder was read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    generation: u32,
+    number: u64,
+    /// True time of the last event.
+    last: u64,
+}
+
+/// What was read of all flight recorders.
+#[derive(Debug)]
+pub(super) struct Stamps {
+    layout: Layout,
+    plant: Plant,
+    kinds: Vec<(Name, Kind)>,
+    cursors: Vec<Cursor>,
+    /// By process, what was not put together yet.
+    unread: Vec<Vec<Seen>>,
+    /// The last time up to which all was put together.
+    merged: u64,
+    history: History,
+    proposed: BTreeSet<ViewId>,
+    /// By view and process, its first `active`: kept apart from the shipped time line, which is judged by it.
+    active: BTreeMap<ViewId, BTreeMap<Name, u64>>,
+    /// Who ended, and when.
+    deaths: Vec<(Address, u64)>,
+    /// The first view whose time line was not judged yet.
+    next: ViewId,
+}
+
+impl Stamps {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let kind = |node: u32| match node {
+            n if n < scenario.coordinators => Kind::Coordinator,
+            n if scenario.is_agent(n) => Kind::Agent,
+            n if scenario.is_cache(n) => Kind::LeaseCache,
+            _ => Kind::App,
+        };
+        let name = |node: u32| Name::new(&format!("node-{node}")).unwrap_or_default();
+        let nodes = scenario.nodes();
+        Self {
+            layout: scenario.config.layout,
+            plant: scenario.config.plant,
+            kinds: (0..nodes).map(|node| (name(node), kind(node))).collect(),
+            cursors: vec![Cursor::default(); nodes as usize],
+            unread: vec![Vec::new(); nodes as usize],
+            merged: 0,
+            history: History::default(),
+            proposed: BTreeSet::from([scenario.first_view]),
+            active: BTreeMap::new(),
+            deaths: Vec::new(),
+            next: scenario.first_view.next(),
+        }
+    }
+
+    /// A process has ended.
+    pub(super) fn died(&mut self, who: Address, time: u64) {
+        self.deaths.push((who, time));
+    }
+
+    /// Reads what a process has written in its last step: no stamp is before what it tells of.
+    pub(super) fn look(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> Verdict {
+        let first = self.layout.recorder(0) as usize / 8;
+        let words = &world.memory(node)[first..first + self.layout.recorder_bytes() / 8];
+        let written = words[0].load(Ordering::Relaxed);
+        let generation = world.address(node).generation;
+        let cursor = &mut self.cursors[node as usize];
+        if cursor.generation != generation {
+            // Acceptors' memory outlives its process.
+            let number = if cursor.number <= written && cursor.generation > 0 { cursor.number } else { 0 };
+            *cursor = Cursor { generation, number, last: cursor.last };
+        }
+        if cursor.number == written {
+            return Ok(());
+        }
+        let events = recorder::read(words, cursor.number);
+        cursor.number = written;
+        let (process, kind) = self.kinds[node as usize];
+        for mut event in events {
+            let at = world.to_true(node, event.at);
+            self.judge(decisions, node, &event, at, world.now())?;
+            self.cursors[node as usize].last = at;
+            event.at = Instant(at);
+            if event.record.kind == What::Active {
+                let views = self.active.entry(ViewId(event.record.a)).or_default();
+                views.entry(process).or_insert(at);
+            }
+            self.unread[node as usize].push(Seen { process, kind, event, doubt: Nanos::ZERO });
+        }
+        Ok(())
+    }
+
+    fn judge(&self, decisions: &Decisions, node: u32, event: &Stamped, at: u64, now: u64) -> Verdict {
+        let what = event.record.kind;
+        let Cursor { last, .. } = self.cursors[node as usize];
+        if at + ROUNDING < last || at > now + ROUNDING {
+            let what = format!("node {node} stamps {} with {at} between {last} and {now}", what.name());
+            return broken(20, now, what);
+        }
+        let view = match what {
+            What::Decide | What::ViewReceived | What::Fenced | What::Active => ViewId(event.record.a),
+            _ => return Ok(()),
+        };
+        match decisions.get(view) {
+            Some(decided) if decided.at <= at + ROUNDING => Ok(()),
+            Some(decided) => {
+                let what = what.name();
+                let when = decided.at;
+                broken(
+                    20,
+                    now,
+                    format_args!("node {node} stamps {what} of view {view} with {at}: decided at {when}"),
+                )
+            }
+            None => {
+                let what = what.name();
+                broken(
+                    20,
+                    now,
+                    format_args!("node {node} stamps {what} of view {view}, which nobody decided"),
+                )
+            }
+        }
+    }
+
+    /// Puts together what was read until now, as an observer does: process by process, then by time.
+    pub(super) fn merge(&mut self, now: u64) -> Verdict {
+        let events: Vec<Seen> = self.unread.iter_mut().flat_map(std::mem::take).collect();
+        let events = merge(events, self.plant);
+        let mut before = self.merged;
+        for seen in &events {
+            let Stamped { at, record, .. } = seen.event;
+            let (who, what, view) = (seen.process, record.kind, ViewId(record.a));
+            if at.0 + ROUNDING < before {
+                let what = what.name();
+                return broken(20, now, format_args!("{what} of {who} at {} is told after {before}", at.0));
+            }
+            before = at.0;
+            match what {
+                What::Propose => _ = self.proposed.insert(view),
+                What::ViewReceived | What::Active | What::Decide if !self.proposed.contains(&view) => {
+                    let what = what.name();
+                    return broken(
+                        20,
+                        now,
+                        format_args!("{what} of view {view} is told before any proposal"),
+                    );
+                }
+                _ => {}
+            }
+        }
+        self.merged = before;
+        self.history.take(&events);
+        Ok(())
+    }
+
+    /// Judges the time lines of the failovers until now: phases that are told add up to what the survivors needed.
+    pub(super) fn failovers(&mut self, decisions: &Decisions, now: u64, marks: &mut Marks) -> Verdict {
+        let newest = decisions.newest().id;
+        let from = std::mem::replace(&mut self.next, newest.next());
+        for id in (from.0..=newest.0).map(ViewId) {
+            self.failover(decisions, id, now, marks)?;
+        }
+        Ok(())
+    }
+
+    fn failover(&self, decisions: &Decisions, id: ViewId, now: u64, marks: &mut Marks) -> Verdict {
+        let (Some(decided), Some(old)) = (decisions.get(id), decisions.get(ViewId(id.0 - 1))) else {
+            return Ok(());
+        };
+        let failed = decided.view.changes.iter().filter_map(|change| match *change {
+            Change::Failed { accused, .. } => old.view.member(accused),
+            _ => None,
+        });
+        let failed: Vec<_> = failed.collect();
+        let ends: Vec<u64> = failed
+            .iter()
+            .filter_map(|m| self.deaths.iter().find(|(who, _)| *who == m.address))
+            .map(|(_, time)| *time)
+            .collect();
+        let first = |name: &Name| self.active.range(id..).filter_map(|(_, line)| line.get(name)).min();
+        let survivors: Vec<(Name, u64)> =
+            self.kinds.iter().filter_map(|(name, _)| Some((*name, *first(name)?))).collect();
+        let Some(last) = survivors.iter().map(|(_, at)| *at).max() else { return Ok(()) };
+        let (Some(&killed), true) = (ends.iter().max(), ends.len() == failed.len()) else { return Ok(()) };
+        let dead: Vec<_> = failed.iter().map(|m| m.incarnation).collect();
+        let names: Vec<Name> = survivors.iter().map(|(name, _)| *name).collect();
+        let Some(phases) = Phases::of(&self.history, id, &dead, Instant(killed), &names) else {
+            marks.hit(Mark::TimelineHole);
+            return Ok(());
+        };
+        marks.hit(Mark::TimelineWhole);
+        let total = last - killed;
+        if phases.total() != Nanos(total) {
+            let sum = phases.total();
+            return broken(
+                20,
+                now,
+                format_args!(
+                    "the phases of view {id} add up to {sum}, from death to active it was {total} ns"
+                ),
+            );
+        }
+        // Nobody decides before the notice, and no survivor starts before the decision.
+        let decide = killed + phases.notice.0 + phases.propose.0 + phases.decide.0;
+        if decide + ROUNDING < decided.at || survivors.iter().any(|(_, at)| at + ROUNDING < decided.at) {
+            return broken(20, now, format_args!("the time line of view {id} tells a decision at {decide}"));
+        }
+        Ok(())
+    }
+}
