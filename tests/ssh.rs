@@ -131,13 +131,18 @@ fn a_helper_by_ssh_strikes_and_nobody_is_let_in_who_should_not_be() {
     let good = sshd.config("host", &me);
     let before = root.healthy();
 
-    let ran = Ran::of(&mut drill(&root, &good, &["app", "--count", "2"]));
+    // A whole drill. Both hosts are this one, and its report says how the helper was reached.
+    let out = root.cluster().join("report");
+    let ran =
+        Ran::of(&mut drill(&root, &good, &["app", "--count", "2", "--out", out.to_str().expect("text")]));
     let journal: Value = ran.json();
     assert_eq!(journal["count"], 2, "{journal}");
-    assert!(
-        journal["trials"].as_array().expect("trials").iter().all(|t| t["stamps"][0]["error"].is_null()),
-        "{journal}"
-    );
+    let trials = journal["trials"].as_array().expect("trials");
+    assert!(trials.iter().all(|t| t["stamps"][0]["error"].is_null()), "{journal}");
+    let measured = trials.iter().filter(|t| t["failover_ns"].as_u64().is_some()).count();
+    assert!(measured > 0 || journal["verdict"] == "void", "{journal}");
+    let told = format!("reached by ssh: {HOST}");
+    assert!(fs::read_to_string(out.join("postmortem.md")).expect("written").contains(&told), "{told}");
     let after = root.healthy();
     assert_ne!(after.pids(), before.pids(), "somebody was killed and started again");
 

@@ -1,8 +1,15 @@
 //! Drill files: those that ship are read, every mistake is told with its place, and the published schema agrees.
 
-use obol_chaos::drillfile::{self, AbortMetric, FaultKind, Keep, Select, TargetKind, parse, schema, shipped};
+use obol_chaos::drillfile::{
+    self, AbortMetric, FaultKind, Keep, Metric, Select, TargetKind, parse, schema, shipped,
+};
+use obol_chaos::drills::channel::Stamp;
+use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge};
+use obol_chaos::drills::{Host, Journal, Probed, Verdict, journal_schema};
+use obol_chaos::timeline::Phases;
 use obol_fabric::Nanos;
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// The example of the design, as an operator writes it.
 const EXAMPLE: &str = r#"[drill]
@@ -222,12 +229,75 @@ fn fits(schema: &Value, value: &Value) -> bool {
         }
         "string" => value.is_string(),
         "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "number" => value.is_number(),
         "integer" => value.as_i64().is_some_and(|n| {
             schema["minimum"].as_i64().is_none_or(|low| n >= low)
                 && schema["maximum"].as_i64().is_none_or(|high| n <= high)
         }),
         other => panic!("type {other}"),
     }
+}
+
+#[test]
+fn the_published_schema_of_journals_takes_a_journal_with_everything_in_it() {
+    let trial = Trial {
+        number: 1,
+        warmup: false,
+        step: "kill".to_owned(),
+        outcome: Outcome::Void,
+        reason: Some("a hole".to_owned()),
+        victims: vec![Victim {
+            target: "app".to_owned(),
+            process: "app-1".to_owned(),
+            pid: 7,
+            incarnation: 3,
+        }],
+        stamps: vec![Stamp { name: "app-1".to_owned(), at: 12, error: Some("gone".to_owned()) }],
+        skew_ns: 1,
+        failover_ns: Some(100),
+        phases_ns: Phases::NAMES.into_iter().map(|name| (name, 5)).collect(),
+        lease_wait_ns: 4,
+        failed: 1,
+        falsely_failed: 0,
+        overlap_ns: 0,
+    };
+    let plain = Trial { outcome: Outcome::Measured, reason: None, ..trial.clone() };
+    let trials = vec![Trial { failover_ns: None, phases_ns: BTreeMap::new(), ..plain.clone() }, plain, trial];
+    let (drill, _) = drillfile::load("triple-loss").expect("it ships");
+    let probed = vec![Probed { probe: drill.steady[0].probe, holds: true, saw: "all".to_owned() }];
+    let figures = Metric::ALL.into_iter().filter(|(_, metric)| !metric.is_count());
+    let journal = Journal {
+        schema: 1,
+        drill: drill.id.clone(),
+        title: drill.title.clone(),
+        began: 1,
+        took: 2,
+        verdict: Verdict::Passed,
+        count: 3,
+        void: 1,
+        profile: "laptop".to_owned(),
+        environment: "local".to_owned(),
+        host: Host::this(),
+        ssh: Some("node-7".to_owned()),
+        before: probed.clone(),
+        after: probed,
+        figures_us: figures.map(|(name, metric)| (name, distribution(&trials, metric).summary())).collect(),
+        judged: judge(&drill, &trials),
+        trials,
+        remarks: vec!["none".to_owned()],
+    };
+    let schema = journal_schema();
+    let value = serde_json::to_value(&journal).expect("JSON");
+    assert!(fits(&schema, &value), "{value:#}");
+    for key in ["trials", "host", "verdict"] {
+        let mut wrong = value.clone();
+        wrong[key] = Value::from("?");
+        assert!(!fits(&schema, &wrong), "{key}");
+    }
+    let mut wrong = value;
+    wrong["trials"][0]["more"] = Value::from(1);
+    assert!(!fits(&schema, &wrong));
 }
 
 #[test]

@@ -525,7 +525,7 @@ pub(crate) struct Tune {
     /// Renewals that must come in time, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 99.99, value_parser = share)]
     pub(crate) share: f64,
-    /// How long each step is measured
+    /// How long each step is measured; one that can not reach the share any more ends early
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = duration)]
     pub(crate) time: Duration,
     /// The profile to start from: a name that `obol profile list` knows, or a file

@@ -29,8 +29,9 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<
     match command {
         DrillCommand::List(how) => list(how.json),
         DrillCommand::Show { drill } => show(drill),
-        DrillCommand::Schema => {
-            output::line(serde_json::to_string_pretty(&drillfile::schema()).map_err(Failure::failed)?)?;
+        DrillCommand::Schema { journal } => {
+            let schema = if *journal { drills::journal_schema() } else { drillfile::schema() };
+            output::line(serde_json::to_string_pretty(&schema).map_err(Failure::failed)?)?;
             Ok(ExitCode::SUCCESS)
         }
         DrillCommand::Plan(file) => plan(root, cluster, file),

@@ -7,6 +7,8 @@ use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
 use obol_fabric::Nanos;
 use obol_profiles::Profile;
+use std::cell::Cell;
+use std::fmt;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
@@ -28,6 +30,12 @@ const MEBIBYTES: u32 = 128;
 const LOAD_GRACE: Duration = Duration::from_secs(30);
 /// Nothing is shorter; while it waits, `tune` looks so often whether it shall end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// So often a step looks whether it is hopeless.
+const LOOK_AT_COUNTS: Duration = Duration::from_secs(1);
+/// What starting and ending a step's cluster takes, at about the most: for the plan that is told.
+const AROUND: Duration = Duration::from_secs(2);
+/// Every pause, and the trial of what is recommended, under each load.
+const STEPS_MAX: usize = 2 * (PAUSES.len() + 1);
 /// Steps in a row that lose nothing; after them longer pauses teach nothing.
 const CLEAN_STEPS: usize = 2;
 
@@ -105,7 +113,10 @@ impl Drop for Busy {
 struct Bench<'a> {
     root: &'a Path,
     time: Duration,
+    share: f64,
     stop: Arc<AtomicBool>,
+    /// Steps that were begun.
+    begun: Cell<usize>,
 }
 
 impl Bench<'_> {
@@ -121,14 +132,24 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// What is done next; a courtesy: tuning goes on without it.
+    fn tell(&self, load: Load, pause: Nanos, what: fmt::Arguments<'_>) {
+        let _ = output::remark(format_args!(
+            "tune: step {} of at most {STEPS_MAX}: load {}, pause {pause}: {what}",
+            self.begun.get(),
+            load.name()
+        ));
+    }
+
     /// Counts what a cluster of this profile does while the load runs.
     fn measure(&self, profile: &Profile, pause: Nanos, load: Load) -> Result<Measured, Failure> {
+        self.begun.set(self.begun.get() + 1);
         let shape = Shape { name: "tune", profile, apps: APPS, caches: 0, patience: START_TIMEOUT };
         let running = match Running::start(self.root, &shape) {
             Ok(running) => running,
             // Its leases are so short that it does not even begin: that is what the step had to tell.
             Err(error) if pause < TRUSTED => {
-                let _ = output::remark(format_args!("tune: load {}, pause {pause}: {error}", load.name()));
+                self.tell(load, pause, format_args!("{error}"));
                 return Ok(Measured::new(load.name(), pause, Counted::default()));
             }
             Err(error) => return Err(error),
@@ -137,15 +158,28 @@ impl Bench<'_> {
         let busy = load.start(self.time)?;
         self.sleep(SETTLE)?;
         let before = Counted::of(&observer.snapshot());
-        self.sleep(self.time)?;
-        let counted = Counted::of(&observer.snapshot()).since(before);
+        let began = Instant::now();
+        let counted = loop {
+            let part = began.elapsed().as_secs_f64() / self.time.as_secs_f64();
+            let counted = Counted::of(&observer.snapshot()).since(before);
+            if part >= 1.0 || part > 0.0 && tune::is_hopeless(counted, part, self.share) {
+                break counted;
+            }
+            self.sleep(LOOK_AT_COUNTS.min(self.time.saturating_sub(began.elapsed())))?;
+        };
         drop(busy);
         let measured = Measured::new(load.name(), pause, counted);
-        // Progress is a courtesy: tuning goes on without it.
-        let _ = output::remark(format_args!(
-            "tune: load {}, pause {pause}: {} renewals, {} late, {} false suspicions",
-            measured.load, measured.renewals, measured.late, measured.false_suspicions
-        ));
+        self.tell(
+            load,
+            pause,
+            format_args!(
+                "{} renewals, {} late, {} false suspicions, {:.1} s",
+                measured.renewals,
+                measured.late,
+                measured.false_suspicions,
+                began.elapsed().as_secs_f64()
+            ),
+        );
         Ok(measured)
     }
 }
@@ -159,8 +193,17 @@ pub(crate) fn run(root: &Path, options: &Tune) -> Result<ExitCode, Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
     }
-    let bench = Bench { root, time: options.time, stop };
+    let bench = Bench { root, time: options.time, share: options.share, stop, begun: Cell::new(0) };
     let loads = [Load::None, Load::best()];
+    let most = (options.time + SETTLE + AROUND).saturating_mul(u32::try_from(STEPS_MAX).unwrap_or(u32::MAX));
+    output::remark(format_args!(
+        "tune: {} pauses under each of {} loads, then the profile under each: at most {STEPS_MAX} steps of {:.0} s, so {:.0} min \
+         at the most. A step that is hopeless ends early, and a load's steps end after {CLEAN_STEPS} good ones",
+        PAUSES.len(),
+        loads.len(),
+        options.time.as_secs_f64(),
+        (most.as_secs_f64() / 60.0).ceil()
+    ))?;
     let mut sweep = Vec::new();
     for load in loads {
         let mut clean = 0;

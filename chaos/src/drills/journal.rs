@@ -180,6 +180,8 @@ pub struct Journal {
     pub environment: String,
     /// The machine.
     pub host: Host,
+    /// The host of the helper, where it was reached by ssh.
+    pub ssh: Option<String>,
     /// The steady state before.
     pub before: Vec<Probed>,
     /// The steady state after.

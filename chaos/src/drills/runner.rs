@@ -173,6 +173,8 @@ struct Runner<'a> {
     trials: Vec<Trial>,
     remarks: Vec<String>,
     undo_early: bool,
+    /// The helper's host, where it was reached by ssh.
+    ssh: Option<String>,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
 }
@@ -222,7 +224,8 @@ pub fn run(
     let began = unix_seconds();
     let held = vec![0; drill.guards.abort.len()];
     let (trials, remarks, undo_early) = (Vec::new(), mended.done, options.undo_early);
-    let mut runner = Runner { drill, observer, endpoint, helper, trials, remarks, undo_early, held };
+    let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
+    let mut runner = Runner { drill, observer, endpoint, helper, trials, remarks, undo_early, held, ssh };
     let (verdict, count) = runner.repeat(options.count.unwrap_or(drill.repeat.count), &mut go_on)?;
     Ok(runner.finish(verdict, count, began, before))
 }
@@ -537,6 +540,7 @@ impl Runner<'_> {
             profile: deployment.profile.name.to_string(),
             environment: deployment.environment.to_string(),
             host: Host::this(),
+            ssh: self.ssh,
             before,
             after,
             figures_us,

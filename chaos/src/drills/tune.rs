@@ -187,6 +187,15 @@ impl Measured {
     }
 }
 
+/// Whether a step can no longer claim what is wanted, however well its rest goes: `part` of its time is over.
+#[must_use]
+pub fn is_hopeless(counted: Counted, part: f64, wanted_percent: f64) -> bool {
+    let seen = (counted.timely + counted.late) as f64;
+    // Renewals come at the same pace, and not one of the others is late.
+    let at_best = 100.0 * (1.0 - poisson_above(counted.late) * part / seen);
+    counted.late > 0 && seen > 0.0 && at_best < wanted_percent
+}
+
 /// What is recommended.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recommended {
@@ -218,7 +227,7 @@ pub struct Tuned {
     pub host: Host,
     /// The share of timely renewals that is wanted, in percent.
     pub wanted_percent: f64,
-    /// Seconds of each step.
+    /// Seconds of each step, unless it was hopeless before.
     pub step_seconds: f64,
     /// Every step.
     pub sweep: Vec<Measured>,
@@ -298,7 +307,7 @@ impl Tuned {
         let mut doc = Document::new("Which lease and heartbeat this machine sustains".to_owned());
         doc.say(self.advice());
         doc.say(format!(
-            "Started from profile {}, {} cores, Linux {}, {} s for each step. With fences, a failover does not wait for \
+            "Started from profile {}, {} cores, Linux {}, up to {} s for each step: one that could not reach what is wanted any more was ended. With fences, a failover does not wait for \
              leases, so a longer lease costs only those failovers in which somebody can neither be fenced nor proved dead.",
             self.base, self.host.cores, self.host.kernel, self.step_seconds
         ));
@@ -380,6 +389,17 @@ mod tests {
             assert!((poisson_above(seen) - bound).abs() < 0.01, "{seen}: {}", poisson_above(seen));
         }
         assert!((poisson_above(501) - poisson_above(500)).abs() < 3.0);
+    }
+
+    #[test]
+    fn a_step_is_ended_early_only_where_its_rest_could_not_save_it() {
+        let of = |timely, late| Counted { timely, late, suspicions: 0 };
+        assert!(is_hopeless(of(2000, 40), 0.1, 99.99));
+        // One late renewal of a tenth: the whole step has 50,000, which claim 99.9905 %.
+        assert!(!is_hopeless(of(4999, 1), 0.1, 99.99));
+        assert!(is_hopeless(of(4499, 1), 0.1, 99.99));
+        // Too few to claim anything is no reason: the step's time is what was asked for.
+        assert!(!is_hopeless(of(10, 0), 0.5, 99.99) && !is_hopeless(of(0, 0), 0.5, 99.99));
     }
 
     #[test]

@@ -49,8 +49,12 @@ pub(crate) enum DrillCommand {
         /// Its name
         drill: String,
     },
-    /// Print the JSON Schema of drill files
-    Schema,
+    /// Print the JSON Schema of drill files, or of journals
+    Schema {
+        /// Of `journal.json`, which a run leaves
+        #[arg(long)]
+        journal: bool,
+    },
     /// Tell what a drill would hit, and what each guard says; touches nothing
     #[command(after_help = "Exit codes: 0 it may run, 2 a guard or the file refuses it.")]
     Plan(DrillFile),

@@ -61,12 +61,13 @@ fn summary(journal: &Journal, doc: &mut Document) {
     };
     doc.say(format!("{} {verdict}", capital(journal.verdict.name())));
     let fact = |what: &str, value: String| vec![words(what), words(value)];
-    let rows = vec![
+    let mut rows = vec![
         fact("repetitions", format!("{}, of which {} void", journal.count, journal.void)),
         fact("begun", date(journal.began)),
         fact("cluster", format!("labelled {}, profile {}", journal.environment, journal.profile)),
         fact("machine", format!("{} cores, Linux {}", journal.host.cores, journal.host.kernel)),
     ];
+    rows.extend(journal.ssh.as_ref().map(|host| fact("helper", format!("reached by ssh: {host}"))));
     doc.add(Part::Table { heads: vec!["what", "value"], rows });
 }
 

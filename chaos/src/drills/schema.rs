@@ -1,0 +1,141 @@
+//! The JSON Schema of `journal.json`, for who reads it with a program of one's own.
+
+use super::journal::SCHEMA;
+use crate::drillfile::{Metric, Probe};
+use crate::timeline::Phases;
+use serde_json::{Map, Value, json};
+
+/// An object with all of these keys and no other.
+fn object(doc: &str, properties: &Value) -> Value {
+    let required: Vec<&String> = properties.as_object().into_iter().flat_map(Map::keys).collect();
+    json!({
+        "type": "object", "description": doc, "required": required,
+        "additionalProperties": false, "properties": properties
+    })
+}
+
+fn list(items: &Value, doc: &str) -> Value {
+    json!({ "type": "array", "items": items, "description": doc })
+}
+
+fn count(doc: &str) -> Value {
+    json!({ "type": "integer", "minimum": 0, "description": doc })
+}
+
+fn text(doc: &str) -> Value {
+    json!({ "type": "string", "description": doc })
+}
+
+fn flag(doc: &str) -> Value {
+    json!({ "type": "boolean", "description": doc })
+}
+
+fn number(doc: &str) -> Value {
+    json!({ "type": "number", "description": doc })
+}
+
+/// The same, or null.
+fn maybe(of: &Value) -> Value {
+    json!({ "oneOf": [{ "type": "null" }, of] })
+}
+
+fn trial() -> Value {
+    let victim = object(
+        "A process that was hit.",
+        &json!({
+            "target": text("the target that it stood for"), "process": text("its name"),
+            "pid": count("its process id"), "incarnation": count("its incarnation; 0 if it was no member")
+        }),
+    );
+    let stamp = object(
+        "When a blow was struck.",
+        &json!({
+            "name": text("whom it hit, or `host`"),
+            "at": count("the helper's CLOCK_MONOTONIC right before, in nanoseconds"),
+            "error": maybe(&text("why it missed"))
+        }),
+    );
+    let phases: Map<String, Value> =
+        Phases::NAMES.iter().map(|name| ((*name).to_owned(), count("nanoseconds"))).collect();
+    object(
+        "One step of one repetition.",
+        &json!({
+            "number": count("the repetition, from 1; warm-ups are counted by themselves"),
+            "warmup": flag("whether it is a warm-up, which is in no figure"),
+            "step": text("the step"),
+            "outcome": { "enum": ["measured", "void", "failed"] },
+            "reason": maybe(&text("why it was not measured")),
+            "victims": list(&victim, "who was hit"),
+            "stamps": list(&stamp, "when each blow was struck"),
+            "skew_ns": count("between the first stamp and the last"),
+            "failover_ns": maybe(&count("from the first stamp to the last survivor's `active`")),
+            "phases_ns": { "type": "object", "additionalProperties": false, "properties": phases, "description": "empty, or its phases" },
+            "lease_wait_ns": count("what the lease rule alone would have made the survivors wait"),
+            "failed": count("members that were removed as failed"),
+            "falsely_failed": count("those of them that nobody had hit"),
+            "overlap_ns": count("how long a victim could still use the old view; must be 0")
+        }),
+    )
+}
+
+/// The JSON Schema of a journal.
+#[must_use]
+pub fn journal_schema() -> Value {
+    let probed = object(
+        "What a probe said.",
+        &json!({
+            "probe": { "enum": Probe::ALL.map(|(name, _)| name) },
+            "holds": flag("whether it said what the drill wants"), "saw": text("what it saw")
+        }),
+    );
+    let summary = object(
+        "A distribution in microseconds.",
+        &json!({
+            "n": count("samples"), "min": number("least"), "p50": number("median"), "p90": number("90th percentile"),
+            "p99": maybe(&number("99th percentile, from 299 samples on")), "max": number("most")
+        }),
+    );
+    let figures: Map<String, Value> = Metric::ALL
+        .into_iter()
+        .filter(|(_, metric)| !metric.is_count())
+        .map(|(name, _)| (name.to_owned(), summary.clone()))
+        .collect();
+    let judged = object(
+        "A bound, and what was found.",
+        &json!({
+            "metric": { "enum": Metric::ALL.map(|(name, _)| name) },
+            "of": text("the percentile, or `count`"),
+            "bound": number("in microseconds, or a count"),
+            "found": maybe(&number("null where too few repetitions were measured to claim it")),
+            "samples": count("samples that the claim rests on"),
+            "holds": maybe(&flag("null where nothing can be claimed"))
+        }),
+    );
+    let host = object(
+        "The runner's machine.",
+        &json!({ "cores": count("cores"), "kernel": text("Linux's release") }),
+    );
+    let mut journal = object(
+        "What a drill found.",
+        &json!({
+            "schema": { "const": SCHEMA },
+            "drill": text("its id"), "title": text("what it does"),
+            "began": count("seconds since 1970"), "took": count("seconds"),
+            "verdict": { "enum": ["passed", "deviated", "failed", "aborted", "interrupted", "void"] },
+            "count": count("repetitions that count and were begun"),
+            "void": count("steps that could not be measured"),
+            "profile": text("the cluster's profile"), "environment": text("the cluster's label"),
+            "host": host,
+            "ssh": maybe(&text("the helper's host, where it was reached by ssh")),
+            "before": list(&probed, "the steady state before"),
+            "after": list(&probed, "the steady state after"),
+            "figures_us": { "type": "object", "additionalProperties": false, "properties": figures, "description": "durations by figure" },
+            "judged": list(&judged, "bounds"),
+            "trials": list(&trial(), "every step of every repetition, warm-ups too"),
+            "remarks": list(&text("a remark"), "what else an operator should know")
+        }),
+    );
+    journal["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
+    journal["title"] = json!("obol drill journal");
+    journal
+}
