@@ -370,6 +370,21 @@ impl FaultKind {
         }
     }
 
+    /// The name, and how much of it.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let name = self.name();
+        match self {
+            Self::Kill { graceful: true } => format!("{name} by SIGTERM"),
+            Self::CpuHog { threads } => format!("{name} of {threads} threads"),
+            Self::MemoryPressure { mebibytes } => format!("{name} of {mebibytes} MiB"),
+            Self::Network(NetworkFault::Delay(by)) => format!("{name} of {by}"),
+            Self::Network(NetworkFault::Loss(percent)) => format!("{name} of {percent} %"),
+            Self::ClockStep { by } => format!("{name} by {by}"),
+            _ => name.to_owned(),
+        }
+    }
+
     /// Whether it is of the host and not of a process.
     #[must_use]
     pub const fn is_of_host(&self) -> bool {

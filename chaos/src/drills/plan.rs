@@ -40,7 +40,7 @@ pub struct PlannedStep {
 #[derive(Clone, Debug, Serialize)]
 pub struct PlannedFault {
     /// What.
-    pub fault: &'static str,
+    pub fault: String,
     /// For how long.
     #[serde(rename = "for")]
     pub lasts: Option<String>,
@@ -90,7 +90,7 @@ pub fn plan(drill: &Drill, observer: &Observer, snapshot: &Snapshot, number: u32
             step.faults.iter().filter(|f| f.kind.takes_out()).flat_map(|f| of_fault(&f.targets)).collect();
         guards.extend(guard::ask(&drill.guards, observer.deployment(), snapshot, &out, chosen.len()));
         let faults = step.faults.iter().map(|fault| PlannedFault {
-            fault: fault.kind.name(),
+            fault: fault.kind.words(),
             lasts: fault.lasts.map(duration::print),
             hits: of_fault(&fault.targets)
                 .into_iter()

@@ -25,6 +25,13 @@ pub enum SelectError {
         /// What it wants.
         wants: String,
     },
+    /// Whoever fits is another target already.
+    Taken {
+        /// The target.
+        target: String,
+        /// The kind that it wants.
+        wants: &'static str,
+    },
     /// Fewer fit than it wants.
     TooFew {
         /// The target.
@@ -49,6 +56,9 @@ impl fmt::Display for SelectError {
                     f.write_str("no live process fits; see `obol status`")
                 }
             }
+            Self::Taken { target, wants } => {
+                write!(f, "target {target} wants a {wants}, and each that lives is another target already")
+            }
             Self::TooFew { target, wants, there } => {
                 write!(f, "target {target} wants {wants} processes, and {there} fit; see `obol status`")
             }
@@ -70,7 +80,10 @@ pub fn choose(
     let used = |target: &&Target| step.faults.iter().any(|fault| fault.targets.contains(&target.name));
     let (referring, plain): (Vec<&Target>, Vec<&Target>) =
         drill.targets.iter().filter(used).partition(|target| target.serving.is_some());
-    for target in plain.into_iter().chain(referring) {
+    // Nobody is hit as two targets, so whoever wants everybody takes what the others leave.
+    let (greedy, modest): (Vec<&Target>, Vec<&Target>) =
+        plain.into_iter().partition(|target| matches!(target.select, Select::All | Select::Percent(100)));
+    for target in modest.into_iter().chain(referring).chain(greedy) {
         let turn = mix(
             mix(u64::from(drill.seed), u64::from(number)),
             target.name.bytes().fold(0, |h, b| mix(h, u64::from(b))),
@@ -149,6 +162,9 @@ fn pick(
         Select::Minority => many.saturating_sub(1) / 2,
         Select::Majority => many / 2 + 1,
     };
+    if many == 0 && snapshot.processes.iter().any(|p| fits(&p)) {
+        return Err(SelectError::Taken { target: target.name.clone(), wants: target.kind.name() });
+    }
     if many == 0 || wants == 0 {
         return Err(empty(target));
     }

@@ -197,10 +197,17 @@ impl Table {
         if self.generation(region) != generation {
             return false;
         }
-        let word = if what == Impairment::default() { 0 } else { what.word(generation) };
+        let whole = |what: Impairment| what == Impairment::default();
+        let word = if whole(what) { 0 } else { what.word(generation) };
+        let was_whole = whole(self.impairment(region));
         entry[IMPAIRMENT].store(word, Ordering::Relaxed);
-        let impaired = (1..REGIONS).filter(|region| self.impairment(*region) != Impairment::default());
-        self.map[IMPAIRED].store(impaired.count() as u64, Ordering::Release);
+        if whole(what) {
+            // Counted anew: owners that went took their impairments with them.
+            let impaired = (1..REGIONS).filter(|region| !whole(self.impairment(*region)));
+            self.map[IMPAIRED].store(impaired.count() as u64, Ordering::Release);
+        } else if was_whole {
+            self.map[IMPAIRED].fetch_add(1, Ordering::Release);
+        }
         true
     }
 

@@ -119,7 +119,7 @@ fn trigger(drill: &Drill, doc: &mut Document) {
             let lasts = fault.lasts.map_or(String::new(), |span| format!(" for {span}"));
             let whom =
                 if fault.targets.is_empty() { "the host".to_owned() } else { fault.targets.join(", ") };
-            lines.push(format!("Step {}: {} at {whom}{lasts}, on one cue.", step.name, fault.kind.name()));
+            lines.push(format!("Step {}: {} at {whom}{lasts}, on one cue.", step.name, fault.kind.words()));
         }
     }
     doc.add(Part::List(lines));
@@ -208,18 +208,24 @@ fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     sorted.sort_unstable();
     let within = |q: f64| match interval(&sorted, q) {
         Some((low, high)) => format!("between {low} and {high}"),
-        None => "not known: too few repetitions".to_owned(),
+        None => "not held in on both sides: there are too few repetitions for that".to_owned(),
     };
     if !sorted.is_empty() {
         doc.add(Part::List(vec![
             format!("With 95 %, the true median is {}.", within(0.5)),
             format!("With 95 %, the true 90th percentile is {}.", within(0.9)),
             format!(
-                "{} of {} repetitions were void, so nothing is concluded from them; the journal says of each why.",
+                "{} of {} repetitions were void{}",
                 journal.void,
-                trials.counted.len()
+                trials.counted.len(),
+                if journal.void == 0 {
+                    "."
+                } else {
+                    ": nothing is concluded from them, and the journal says of each why."
+                }
             ),
-            "These are figures of this machine at that time. Another profile, kernel or load gives others.".to_owned(),
+            "These are figures of this machine at that time. Another profile, kernel or load gives others."
+                .to_owned(),
         ]));
     }
     if let Some(svg) = figures::distribution(journal) {
