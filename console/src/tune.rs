@@ -266,7 +266,7 @@ fn print(tuned: &Tuned) -> std::io::Result<()> {
         output::line(format_args!(
             "{:>8} {:>9} {:>7} {:>9.4} % {:>9.4} % {:>10}  {}",
             m.pause_us.to_string(),
-            m.renewals,
+            if m.came_up() { m.renewals.to_string() } else { "none up".to_owned() },
             m.late,
             m.timely_percent,
             m.claimed_percent,

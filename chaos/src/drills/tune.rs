@@ -169,6 +169,12 @@ fn micros<S: Serializer>(span: &Nanos, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Measured {
+    /// Whether there was a cluster to count in: with leases that are far too short, none becomes healthy.
+    #[must_use]
+    pub const fn came_up(&self) -> bool {
+        self.renewals > 0
+    }
+
     /// From what was counted.
     #[must_use]
     pub fn new(load: &str, pause: Nanos, counted: Counted) -> Self {
@@ -356,7 +362,7 @@ fn table(rows: &[Measured]) -> Part {
         vec![
             words(m.load.clone()),
             number(m.pause_us.to_string()),
-            number(m.renewals.to_string()),
+            number(if m.came_up() { m.renewals.to_string() } else { "did not come up".to_owned() }),
             number(m.late.to_string()),
             number(format!("{:.4} %", m.timely_percent)),
             number(format!("{:.4} %", m.claimed_percent)),
