@@ -41,6 +41,8 @@ const DEAD_MAN: Nanos = Nanos::from_secs(10);
 const BLOWS_MAX: usize = 64;
 /// The lowest real-time priority: above every ordinary program, below whatever has one for a reason.
 const PRIORITY: u32 = 1;
+/// Whoever hears of the blows wakes up, and would take a core from the failover: nobody does so for this long.
+const QUIET: Duration = Duration::from_millis(5);
 /// How often the endpoint's loop turns by itself while nothing comes.
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
 
@@ -191,7 +193,10 @@ impl Machine for Listener {
                 _ => {}
             }
         }
+        let due = state.injected.iter().map(Injected::until).fold(Instant::NEVER, Instant::min);
         drop(state);
+        // What has to be undone sooner is undone by who hears of it.
+        thread::sleep(QUIET.min(due.since(clock::now()).to_std()));
         // If nobody listens any more, the main loop has ended and has mended everything.
         let _ = self.tell.send(News::Fired(stamps));
     }
