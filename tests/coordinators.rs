@@ -1,7 +1,9 @@
 //! `obol coordinator`: who decides is changed while apps hold leases.
 
-use crate::support::{Root, Status};
+use crate::support::{Root, Status, signal, until};
+use obol_membership::View;
 use serde_json::Value;
+use std::process::Stdio;
 
 fn acceptors(done: &Value) -> Vec<u64> {
     done["acceptors"].as_array().expect("an array").iter().map(|n| n.as_u64().expect("a number")).collect()
@@ -15,6 +17,26 @@ fn incarnations(status: &Status) -> Vec<(String, u64)> {
 fn suspected(status: &Status) -> u64 {
     let count = |p: &&Value| p["counters"]["heartbeat_suspicions"].as_u64().unwrap_or(0);
     status.processes().values().map(count).sum()
+}
+
+#[test]
+fn a_coordinator_keeps_the_newest_view_in_a_file_beside_its_decisions() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    root.healthy();
+    root.run(&["kill", "coord-2"]).ends(0);
+    let path = root.cluster().join("kept.view");
+    let file = path.to_str().expect("text");
+    let mut run = root.command(&["coordinator", "run", "--number", "2", "--save", file]);
+    let mut coordinator = run.stdin(Stdio::null()).spawn().expect("it starts");
+    let kept = || std::fs::read(&path).ok().and_then(|bytes| View::unseal(&bytes)).map(|view| view.id.0);
+    let view = root.until("it is a member", |s| s.incarnation("coord-2") > 3).view();
+    until("the view is kept", || kept() >= Some(view));
+    root.run(&["stop", "app-1"]).ends(0);
+    let later = root.until("app-1 has left", |s| s.view() > view).view();
+    signal("TERM", &[i64::from(coordinator.id())]);
+    assert!(coordinator.wait().expect("a child").success());
+    assert!(kept() >= Some(later), "whatever was new is kept at the end");
 }
 
 #[test]

@@ -492,6 +492,9 @@ pub(crate) enum Coordinator {
         /// The coordinator's number, from 1
         #[arg(long)]
         number: u16,
+        /// Keep the newest view in this file, beside the decisions, for `obol coordinator recover` after a disaster
+        #[arg(long, value_name = "FILE")]
+        save: Option<PathBuf>,
     },
 }
 

@@ -40,7 +40,9 @@ struct Change {
 
 pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<ExitCode, Failure> {
     let (added, removed, json) = match *what {
-        Coordinator::Run { number } => return daemons::coordinator(root, cluster, number),
+        Coordinator::Run { number, ref save } => {
+            return daemons::coordinator(root, cluster, number, save.as_deref());
+        }
         Coordinator::Recover { ref from, json } => return recover::run(root, cluster, from, json),
         Coordinator::Add { number, json } => (Some(number), None, json),
         Coordinator::Remove { number, json } => (None, Some(number), json),

@@ -2,6 +2,7 @@
 
 use crate::output::{self, Failure};
 use obol_agent::{AttachError, Attached, OwnView};
+use obol_coordinator::Saver;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::shm::{Presence, ShmError, clock, sched};
@@ -10,6 +11,7 @@ use obol_membership::Kind;
 use obol_profiles::endpoint::{Endpoint, LEAVE_TIMEOUT};
 use obol_profiles::{Scheduling, Site};
 use std::fmt::Display;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -58,8 +60,28 @@ fn ended<E: Display>(name: impl Display, result: Result<(), E>) -> Result<ExitCo
     result.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::Failed(format!("{name}: {error}")))
 }
 
-pub(crate) fn coordinator(root: &Path, cluster: Name, number: u16) -> Result<ExitCode, Failure> {
+pub(crate) fn coordinator(
+    root: &Path,
+    cluster: Name,
+    number: u16,
+    save: Option<&Path>,
+) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
+    // Before this thread is scheduled in real time: the saver must not be.
+    let _saver = match save {
+        Some(path) => {
+            let failed = move |path: &Path, error: &io::Error| {
+                // A coordinator decides without it; whether anybody reads this does not matter to it.
+                let _ = output::remark(format_args!(
+                    "obol: coord-{number} can not save views to {}: {error}",
+                    path.display()
+                ));
+            };
+            let saver = Saver::start(site.cluster.clone(), number, path.to_owned(), failed);
+            Some(saver.map_err(Failure::failed)?)
+        }
+        None => None,
+    };
     // All are refused alike: the first tells for all.
     schedule(&site, number == 1)?;
     let result = obol_coordinator::run(&site, number, obol_agent::seed(), &stop, |endpoint| {

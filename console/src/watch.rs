@@ -11,8 +11,7 @@ use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
 use obol_profiles::Site;
 use serde::Serialize;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -122,15 +121,7 @@ fn tell(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
 
 /// Replaces a file, so that whatever happens the old or the new one is there whole.
 pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    let mut fresh = path.to_owned().into_os_string();
-    fresh.push(".new");
-    let write = || {
-        let mut file = File::create(&fresh)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&fresh, path)
-    };
-    write()
+    obol_coordinator::save(path, bytes)
         .map_err(|error: io::Error| Failure::Failed(format!("could not save to {}: {error}", path.display())))
 }
 

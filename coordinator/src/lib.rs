@@ -4,8 +4,10 @@
 //! predecessor stopped. Everything else it knows it learns again.
 
 mod operator;
+mod saver;
 
 pub use operator::Operator;
+pub use saver::{Saver, save};
 
 use obol_membership::Coordinator;
 use obol_profiles::Site;

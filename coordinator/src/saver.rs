@@ -1,0 +1,104 @@
+//! The newest decided view in a file, for the day on which all memory is lost.
+//!
+//! A coordinator publishes each view in its region before it tells anybody; a thread of its own looks there from time to
+//! time and writes down what is new. The thread that decides does nothing for it, and waits for no disk.
+
+use obol_fabric::ViewId;
+use obol_fabric::shm::{Cluster, Observed};
+use obol_membership::View;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Between two looks at the newest view: what a disaster can cost of the file's age.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Saves views until it is dropped; the newest at the latest then.
+#[derive(Debug)]
+pub struct Saver {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Saver {
+    /// Begins to save the views that coordinator `number` knows. Started before its process asks for real-time scheduling,
+    /// the thread has none. `failed` is called with each failure that differs from the one before.
+    pub fn start(
+        cluster: Cluster,
+        number: u16,
+        path: PathBuf,
+        failed: impl Fn(&Path, &io::Error) + Send + 'static,
+    ) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let work = move || {
+            let mut source = Source { cluster, number, region: None, saved: None, bytes: Vec::new() };
+            let mut said = None;
+            loop {
+                let ends = stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
+                let error = source.save_newest(&path).err();
+                let kind = error.as_ref().map(io::Error::kind);
+                if let Some(error) = error.filter(|_| kind != said) {
+                    failed(&path, &error);
+                }
+                said = kind;
+                if ends {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("saver".to_owned()).spawn(work)?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Saver {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            // It only panics if memory runs out; there is nobody left to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Source {
+    cluster: Cluster,
+    number: u16,
+    region: Option<Observed>,
+    saved: Option<ViewId>,
+    bytes: Vec<u8>,
+}
+
+impl Source {
+    fn save_newest(&mut self, path: &Path) -> io::Result<()> {
+        if self.region.is_none() {
+            // Not there before the coordinator has begun.
+            self.region = Observed::open(&self.cluster, u32::from(self.number)).ok();
+        }
+        let Some(region) = &self.region else { return Ok(()) };
+        let reader = region.reader();
+        if reader.view_id().is_none_or(|id| self.saved.is_some_and(|saved| id <= saved)) {
+            return Ok(());
+        }
+        self.bytes.clear();
+        let found = reader.view_into(&mut self.bytes);
+        // A view that is being replaced is looked at again.
+        let Some(view) = found.and_then(|_| View::unseal(&self.bytes)) else { return Ok(()) };
+        save(path, &self.bytes)?;
+        self.saved = Some(view.id);
+        Ok(())
+    }
+}
+
+/// Replaces a file, so that whatever happens the old or the new one is there whole.
+pub fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut fresh = path.to_owned().into_os_string();
+    fresh.push(".new");
+    let mut file = File::create(&fresh)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)
+}
