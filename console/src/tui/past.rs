@@ -22,7 +22,7 @@ const VIEWS_EVERY: Nanos = Nanos::from_secs(600);
 pub(super) fn live_through(model: &mut Model, place: &Place) {
     let looks = |place: Place| {
         let mut live = Live::new(place);
-        let mut look = || match live.look() {
+        let mut look = || match live.look(false) {
             News::Sample(sample) => Some(*sample),
             News::Lost { .. } => None,
         };
@@ -32,12 +32,10 @@ pub(super) fn live_through(model: &mut Model, place: &Place) {
         Some((before, look()?))
     };
     let place = place.clone();
-    let Some((before, now)) = std::thread::spawn(move || looks(place)).join().unwrap_or_default() else {
-        return;
-    };
     // On a thread of its own, as the live samples come: what one thread allocates lies apart from what another does.
     let (tell, told) = mpsc::sync_channel(1);
     let tells = move || {
+        let Some((before, now)) = looks(place) else { return };
         let mut ago = HOUR;
         let mut last = Nanos(u64::MAX);
         while ago > Nanos::ZERO {

@@ -19,7 +19,13 @@ const TORN_READS_MAX: u32 = 64;
 pub struct Reader<'a> {
     words: &'a [AtomicU64],
     layout: &'a Layout,
+    /// The buckets of each histogram that are there, from the first to before the last.
+    buckets: [(usize, usize); Histogram::ALL.len()],
 }
+
+/// Of each histogram.
+pub(crate) const EVERY_BUCKET: [(usize, usize); Histogram::ALL.len()] =
+    [(0, HISTOGRAM_WORDS); Histogram::ALL.len()];
 
 /// A seat at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +52,12 @@ pub struct SeatInfo {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(words: &'a [AtomicU64], layout: &'a Layout) -> Self {
-        Self { words, layout }
+        Self { words, layout, buckets: EVERY_BUCKET }
+    }
+
+    /// One that has these buckets of the histograms alone.
+    pub(crate) fn within(self, buckets: [(usize, usize); Histogram::ALL.len()]) -> Self {
+        Self { buckets, ..self }
     }
 
     fn part(&self, offset: u32, bytes: usize) -> &'a [AtomicU64] {
@@ -185,7 +196,9 @@ impl<'a> Reader<'a> {
     /// The buckets of one of the owner's histograms that hold any sample: which, and how many.
     pub fn buckets(&self, which: Histogram) -> impl Iterator<Item = (u16, u64)> + use<'a> {
         let words = self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8);
-        let each = (0u16..).zip(words).map(|(bucket, word)| (bucket, memory::relaxed(word)));
+        let (first, end) = self.buckets[which as usize];
+        let words = words.get(first..end).unwrap_or_default();
+        let each = (first as u16..).zip(words).map(|(bucket, word)| (bucket, memory::relaxed(word)));
         each.filter(|(_, n)| *n > 0)
     }
 

@@ -21,8 +21,9 @@ pub(crate) const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(50),
 /// A cluster that is not there is looked for again after this time, which doubles up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Between two looks at the histograms: they only grow, so nothing is lost in between, and they are large.
-const SPANS_EVERY: Nanos = Nanos::from_secs(1);
+/// Between two looks at the histograms: they only grow, so nothing is lost in between, and they are large. And while nobody
+/// looks at what they tell.
+const SPANS_EVERY: [Nanos; 2] = [Nanos::from_secs(1), Nanos::from_secs(4)];
 
 /// The time between two samples, which the console may change while the source runs.
 #[derive(Clone, Debug)]
@@ -72,8 +73,8 @@ impl Live {
         Ok(fs::metadata(self.place.root.join(self.place.cluster.as_str()))?.ino())
     }
 
-    /// Reads the cluster once; a cluster of the same name that was made anew is opened anew.
-    pub(crate) fn look(&mut self) -> News {
+    /// Reads the cluster once, what is large less often if it is read slowly; a cluster of the same name that was made anew is opened anew.
+    pub(crate) fn look(&mut self, slow: bool) -> News {
         let inode = match self.inode() {
             Ok(inode) => inode,
             Err(error) => {
@@ -109,7 +110,7 @@ impl Live {
         // Notes that can not be read now are read by the next look.
         sample.marks = open.marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
         if due {
-            open.spans_due = sample.at + SPANS_EVERY;
+            open.spans_due = sample.at + SPANS_EVERY[usize::from(slow)];
         }
         if sample.health == Health::Unreachable && sample.processes.is_empty() {
             return News::Lost {
@@ -124,7 +125,7 @@ impl Live {
         let mut retry = RETRY.0;
         let mut next = std::time::Instant::now();
         loop {
-            let news = self.look();
+            let news = self.look(rate.get() > POLL_EVERY);
             let every = if matches!(news, News::Lost { .. }) {
                 let every = retry;
                 retry = (retry * 2).min(RETRY.1);

@@ -1,7 +1,10 @@
 //! What a list shows: words that must be there, words that must not, and labels.
 //!
 //! `app` keeps rows that hold "app"; `!app` those that do not; `-l kind=agent` those whose label `kind` starts with
-//! "agent". Several words must all hold. Case does not matter.
+//! "agent"; `~^app-[12]$` those of which one label matches the regular expression, `-l name=~^app` those whose `name` does.
+//! Several words must all hold. Case does not matter.
+
+use regex_lite::{Regex, RegexBuilder};
 
 /// A filter as it was typed, and what it means.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +17,43 @@ pub(crate) struct Filter {
 struct Term {
     inverse: bool,
     label: Option<String>,
-    word: String,
+    word: Word,
+}
+
+/// What is looked for.
+#[derive(Clone, Debug)]
+enum Word {
+    Text(String),
+    Pattern(Regex),
+}
+
+impl PartialEq for Word {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Text(a), Self::Text(b)) => a == b,
+            (Self::Pattern(a), Self::Pattern(b)) => a.as_str() == b.as_str(),
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Word {}
+
+/// A pattern larger than this when it is compiled is none.
+const PATTERN_BYTES_MAX: usize = 64 << 10;
+
+impl Word {
+    /// Understands any word: a pattern that is none, because it is not finished perhaps, is looked for as it stands.
+    fn new(word: &str) -> Self {
+        let pattern = word.strip_prefix('~').filter(|pattern| !pattern.is_empty()).and_then(|pattern| {
+            RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES_MAX).build().ok()
+        });
+        pattern.map_or_else(|| Self::Text(word.trim_start_matches('~').to_lowercase()), Self::Pattern)
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Text(text) if text.is_empty())
+    }
 }
 
 impl Filter {
@@ -31,11 +70,11 @@ impl Filter {
                 Some(rest) => (true, rest),
                 None => (false, word),
             };
-            let word = word.to_lowercase();
             let (label, word) = match word.split_once('=') {
-                Some((label, value)) if labelled => (Some(label.to_owned()), value.to_owned()),
+                Some((label, value)) if labelled => (Some(label.to_lowercase()), value),
                 _ => (None, word),
             };
+            let word = Word::new(word);
             labelled = false;
             if !word.is_empty() {
                 terms.push(Term { inverse, label, word });
@@ -57,9 +96,11 @@ impl Filter {
     /// Whether a row with these labels is kept. A word is looked for in all of them.
     pub(crate) fn keeps(&self, labels: &[(&str, &str)]) -> bool {
         self.terms.iter().all(|term| {
-            let found = labels.iter().any(|(label, value)| match &term.label {
-                Some(wanted) => label == wanted && value.to_lowercase().starts_with(&term.word),
-                None => value.to_lowercase().contains(&term.word),
+            let found = labels.iter().any(|(label, value)| match (&term.label, &term.word) {
+                (Some(wanted), _) if label != wanted => false,
+                (_, Word::Pattern(pattern)) => pattern.is_match(value),
+                (Some(_), Word::Text(text)) => value.to_lowercase().starts_with(text),
+                (None, Word::Text(text)) => value.to_lowercase().contains(text),
             });
             found != term.inverse
         })
@@ -85,5 +126,12 @@ mod tests {
         assert!(!keeps("-l name=frozen"));
         assert!(keeps("-l !kind=agent"));
         assert!(keeps("!"), "an unfinished word does not hide everything");
+        assert!(keeps("~^APP-[12]$"));
+        assert!(!keeps("~^pp"));
+        assert!(keeps("!~^pp"));
+        assert!(keeps("-l name=~2$ -l kind=app"));
+        assert!(!keeps("-l kind=~2$"));
+        assert!(keeps("~") && keeps("-l name=~"), "an unfinished pattern does not either");
+        assert!(!keeps("~app-["), "what is no pattern is looked for as it stands");
     }
 }

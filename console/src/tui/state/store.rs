@@ -3,7 +3,7 @@
 //!
 //! A sample that is left out leaves its events, counts and marks to the next one, so none is lost.
 
-use crate::tui::poll::sample::{EventRow, MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
+use crate::tui::poll::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
 use crate::tui::state::packed::{self, Identity, Numbers};
 use obol_fabric::{Instant, Nanos};
 use std::collections::VecDeque;
@@ -15,8 +15,10 @@ const TIERS: [(Nanos, Nanos); 2] =
 /// What is older is let go of.
 const REACH: Nanos = Nanos::from_secs(3600);
 
-/// The samples may take so many bytes.
-const BYTES_MAX: usize = 2 << 20;
+/// The samples may take so many bytes, without their events.
+const BYTES_MAX: usize = 3 << 19;
+/// So many events are kept; then the oldest go first. A screen shows half as many at most.
+const EVENTS_MAX: usize = 2 * crate::tui::state::data::EVENTS_MAX;
 
 /// About how much memory a bucket of a sparse distribution takes.
 const BUCKET_BYTES: usize = 24;
@@ -36,13 +38,12 @@ struct Frame {
 }
 
 impl Frame {
-    /// About how much memory it takes. What it shares with others is not counted.
+    /// About how much memory it takes, without its events. What it shares with others is not counted.
     fn bytes(&self) -> usize {
-        let Sample { events, spans, marks, .. } = &self.rest;
+        let Sample { spans, marks, .. } = &self.rest;
         let spans = spans.iter().map(|span| size_of::<SpanRow>() + span.counts.buckets() * BUCKET_BYTES);
         size_of::<Self>()
             + self.rows.len()
-            + events.len() * size_of::<EventRow>()
             + spans.sum::<usize>()
             + marks.iter().map(|mark| size_of::<MarkRow>() + mark.text.len()).sum::<usize>()
     }
@@ -90,6 +91,8 @@ pub(crate) struct Store {
     /// The newest sample, from which the next one differs.
     newest: Option<Arc<Sample>>,
     bytes: usize,
+    /// How many events the samples have.
+    events: usize,
     /// If nothing is left out: all samples as they are.
     whole: Option<Vec<Arc<Sample>>>,
 }
@@ -109,6 +112,7 @@ impl Store {
         let now = sample.at;
         let frame = self.frame(&sample);
         self.bytes += frame.bytes();
+        self.events += frame.rest.events.len();
         self.frames.push_back(frame);
         self.newest = Some(sample);
         for (age, apart) in TIERS {
@@ -119,6 +123,14 @@ impl Store {
         }
         while self.frames.front().is_some_and(|first| now.since(first.at) > REACH) {
             self.forget_first();
+        }
+        while self.events > EVENTS_MAX
+            && let Some(oldest) = self.frames.iter_mut().find(|frame| !frame.rest.events.is_empty())
+        {
+            let gone = (self.events - EVENTS_MAX).min(oldest.rest.events.len());
+            oldest.rest.events.drain(..gone);
+            oldest.rest.events.shrink_to_fit();
+            self.events -= gone;
         }
         while self.bytes > BYTES_MAX
             && let Some(least) = self.least_missed(now)
@@ -193,6 +205,7 @@ impl Store {
     fn forget_first(&mut self) {
         if let Some(first) = self.frames.front_mut() {
             self.bytes -= first.bytes();
+            self.events -= first.rest.events.len();
             (first.rest.events, first.rest.spans, first.rest.marks) = Default::default();
             self.bytes += first.bytes();
         }
@@ -287,7 +300,7 @@ mod tests {
         for number in 0..n {
             at += quarter;
             let mut sample = samples::empty(at);
-            sample.events = vec![samples::event(at, number)];
+            sample.events = Vec::from_iter((number % 2 == 0).then(|| samples::event(at, number / 2)));
             sample.spans = vec![SpanRow { of: Histogram::Margin, counts: Counts::from_pairs([(5, 1)]) }];
             store.push(Arc::new(sample));
         }
@@ -295,10 +308,26 @@ mod tests {
         let times: Vec<Instant> = store.times().collect();
         assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
         let numbers: Vec<u64> = store.iter().flat_map(|s| s.events.clone()).map(|e| e.number).collect();
-        assert_eq!(numbers, (0..n).collect::<Vec<_>>());
+        assert_eq!(numbers, (0..n / 2).collect::<Vec<_>>());
+        assert_eq!(store.events, numbers.len());
         let spans: u64 = store.iter().flat_map(|s| s.spans.clone()).map(|span| span.counts.len()).sum();
         assert_eq!(spans, n);
         assert_eq!(store.bytes, store.frames.iter().map(Frame::bytes).sum::<usize>());
+    }
+
+    #[test]
+    fn of_too_many_events_the_newest_are_kept_and_no_sample_goes_for_them() {
+        let mut store = Store::default();
+        let most = EVENTS_MAX as u64;
+        for n in 0..200 {
+            let at = Instant(1_000_000_000 + n * 250_000_000);
+            let mut sample = samples::empty(at);
+            sample.events = (0..most / 100).map(|more| samples::event(at, n * most / 100 + more)).collect();
+            store.push(Arc::new(sample));
+        }
+        let numbers: Vec<u64> = store.iter().flat_map(|s| s.events.clone()).map(|e| e.number).collect();
+        assert_eq!((numbers.len(), numbers.last()), (EVENTS_MAX, Some(&(199 * most / 100 + most / 100 - 1))));
+        assert!(store.len() == 200, "{}", store.len());
     }
 
     #[test]

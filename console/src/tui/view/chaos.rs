@@ -66,6 +66,8 @@ fn areas(model: &Model, body: Rect) -> Areas {
     let list = Rect { height: wanted, ..body };
     let some = !model.chaos.runs.is_empty() || model.chaos.running.is_some();
     let runs = if some { (rest / RUNS_PART).max(PANE_LEAST).min(rest) } else { 0 };
+    // What is too low for a preview is the runs'.
+    let runs = if some && rest - runs < PANE_LEAST { rest } else { runs };
     let preview = rest - runs;
     let at = |y, height| (height >= PANE_LEAST).then_some(Rect { y, height, ..body });
     Areas {

@@ -128,7 +128,9 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let median = total.map(|total| format!("median {total}"));
     let inside = grid.frame(canvas, above, &[title], &list.filter, median);
     if rows.is_empty() {
-        let why = if list.filter.is_empty() {
+        let why = if model.replay.is_some() && list.filter.is_empty() {
+            "no failover up to this moment of the recording; {event-forward} goes to the next view change"
+        } else if list.filter.is_empty() {
             "no failover in the events that were read; `obol kill app-1` makes one"
         } else {
             "the filter keeps no failover; {back} clears it"

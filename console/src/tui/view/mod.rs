@@ -113,7 +113,10 @@ pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
             String::new()
         };
         let y = areas.reasons.y + u16::try_from(at).unwrap_or(0);
-        canvas.put(areas.reasons, 1, y, &format!("{sign} {more}{text}"), *role);
+        let line = format!("{sign} {more}{text}");
+        // A count without its figure says something else.
+        let line = if *sign == "*" { fit(&line, "  ", areas.reasons.width.saturating_sub(1)) } else { &line };
+        canvas.put(areas.reasons, 1, y, line, *role);
     }
     match model.screen {
         Screen::Members => {
@@ -163,6 +166,19 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
         all.insert(all.len().min(usize::from(REASONS_MAX) - 1), ("*", text, Role::Text));
     }
     all
+}
+
+/// As many whole parts of a line as there is room for; the first is there in any case.
+fn fit<'a>(text: &'a str, between: &str, room: u16) -> &'a str {
+    let mut end = 0;
+    for part in text.split(between) {
+        let next = if end == 0 { part.len() } else { end + between.len() + part.len() };
+        if end > 0 && width(&text[..next]) > room {
+            break;
+        }
+        end = next;
+    }
+    &text[..end]
 }
 
 /// What the header says, with what goes first when there is no room.
@@ -283,7 +299,7 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     match &model.mode {
         Mode::Typing { what, text } => {
             let (sign, help) = match what {
-                Prompt::Filter => ("/", "word  !word  -l kind=app   Enter keeps it, Esc clears it"),
+                Prompt::Filter => ("/", "word  !word  ~regex  -l kind=app   Enter keeps it, Esc clears it"),
                 Prompt::Note => ("note: ", "divides before from after, for everybody   Enter, Esc"),
                 Prompt::Arm => ("name of the cluster that is to be hit: ", "Enter arms, Esc"),
                 Prompt::Palette => (":", "a command or a screen by name   Enter, Esc"),
@@ -331,7 +347,8 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                     "{down}/{up} select   {filter} filter   {back} back   {freeze} freeze   {step-back} {step-forward} step"
                 }
             };
-            let x = line(canvas, &frozen.unwrap_or_else(|| model.keymap.fill(keys)), Role::Dim);
+            let hints = frozen.unwrap_or_else(|| model.keymap.fill(keys));
+            let x = line(canvas, fit(&hints, "   ", area.width.saturating_sub(1)), Role::Dim);
             if let Some(sample) = &model.data().sample {
                 let cost = sample.cost;
                 let text = format!(
