@@ -132,6 +132,7 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
     let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
     let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
+    let mut decided: BTreeSet<ViewId> = BTreeSet::new();
     for row in &data.events {
         let EventRow { at, process, event, level, a, b, doubt, .. } = *row;
         let moment = Moment { process, event, at, doubt };
@@ -151,6 +152,7 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
             }
             Event::Propose => drop(proposed.insert((process, view), moment)),
             Event::Decide => {
+                decided.insert(view);
                 // What only a coordinator that does not decide has noticed is not this view's cause.
                 let here = pending.remove(&process).unwrap_or_default();
                 gone.extend(here.dead.iter().map(|dead| dead.who));
@@ -165,6 +167,11 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
                 found.insert(view, Failover { view, decider: process, dead: here.dead, began, moments });
             }
             Event::Fenced | Event::Clear | Event::ViewReceived | Event::Active | Event::Service => {
+                // Whoever decided this view has taken its flight recorder along: what was noticed before may be its cause,
+                // so it is not told as that of a later one.
+                if event == Event::ViewReceived && !decided.contains(&view) {
+                    pending.remove(&process);
+                }
                 if let Some(failover) = found.get_mut(&view) {
                     failover.moments.push(moment);
                 }
@@ -292,6 +299,24 @@ mod tests {
             found.iter().map(|f| f.dead.iter().map(|dead| dead.who.0).collect()).collect();
         assert_eq!(dead, [vec![7], vec![1]]);
         assert!(found[1].total().is_some_and(|total| total < Nanos::from_millis(1)), "{:?}", found[1]);
+    }
+
+    #[test]
+    fn what_a_lost_recorder_may_have_decided_is_no_cause_of_a_later_view() {
+        let mut sample = samples::degraded(Instant(9_000_000_000));
+        // A second before, coord-1 heard of another death, and received the view of somebody whose recorder is gone.
+        let before = |event, a, us: u64| {
+            let at = Instant(8_000_000_000 + us * 1000);
+            EventRow { event, a, at, ..sample.events[0] }
+        };
+        let (notice, received) = (before(Event::Notice, 4, 0), before(Event::ViewReceived, 6, 50));
+        sample.events.splice(0..0, [notice, received]);
+        let mut data = Data::default();
+        data.take(Arc::new(sample));
+        let found = all(&data);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].dead.iter().map(|dead| dead.who.0).collect::<Vec<_>>(), [7]);
+        assert_eq!(found[0].total(), Some(Nanos::from_micros(156)));
     }
 
     #[test]
