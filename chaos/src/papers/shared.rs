@@ -1,7 +1,12 @@
 //! Machines that keep one copy of each view between them, as thousands of them would fill the memory with equal ones.
 
 use crate::campaign::role::Role;
-use obol_fabric::{Event, Fabric, Instant, Machine, ViewId};
+use obol_fabric::metrics::{Counter, Histogram};
+use obol_fabric::recorder::Record;
+use obol_fabric::{
+    Address, Event, Fabric, Group, Incarnation, Instant, Machine, Nanos, Page, Remote, SeatStatus, Token,
+    ViewId,
+};
 use obol_membership::View;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,6 +37,10 @@ impl Shared {
         self.role.view()
     }
 
+    const fn is_member(&self) -> bool {
+        matches!(self.role, Role::Member(_))
+    }
+
     fn share(&mut self) {
         let id = self.role.view().id;
         if core::mem::replace(&mut self.seen, id) == id {
@@ -55,20 +64,88 @@ impl Shared {
 
 impl Machine for Shared {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.role.start(now, fabric);
+        let mut fabric = Quiet { inner: fabric, member: self.is_member() };
+        self.role.start(now, &mut fabric);
     }
 
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
-        self.role.handle(now, event, fabric);
+        let mut fabric = Quiet { inner: fabric, member: self.is_member() };
+        self.role.handle(now, event, &mut fabric);
         self.share();
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.role.tick(now, fabric);
+        let mut fabric = Quiet { inner: fabric, member: self.is_member() };
+        self.role.tick(now, &mut fabric);
         self.share();
     }
 
     fn deadline(&self) -> Instant {
         self.role.deadline()
+    }
+}
+
+/// A fabric on which members do not publish their views: nobody reads them here, and there are thousands.
+struct Quiet<'a, F> {
+    inner: &'a mut F,
+    member: bool,
+}
+
+impl<F: Fabric> Fabric for Quiet<'_, F> {
+    fn address(&self) -> Address {
+        self.inner.address()
+    }
+    fn read(&mut self, from: Remote, len: u32, token: Token) {
+        self.inner.read(from, len, token);
+    }
+    fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.inner.write(to, bytes, token);
+    }
+    fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
+        self.inner.cas(at, expected, desired, token);
+    }
+    fn send(&mut self, to: Address, bytes: &[u8]) {
+        self.inner.send(to, bytes);
+    }
+    fn multicast(&mut self, group: Group, bytes: &[u8]) {
+        self.inner.multicast(group, bytes);
+    }
+    fn watch(&mut self, whom: Address) {
+        self.inner.watch(whom);
+    }
+    fn watch_lazily(&mut self, whom: Address) {
+        self.inner.watch_lazily(whom);
+    }
+    fn unwatch(&mut self, whom: Address) {
+        self.inner.unwatch(whom);
+    }
+    fn publish_page(&mut self, page: &Page) {
+        self.inner.publish_page(page);
+    }
+    fn is_active(&self, view: ViewId) -> bool {
+        self.inner.is_active(view)
+    }
+    fn publish_view(&mut self, id: ViewId, bytes: &[u8]) {
+        if !self.member {
+            self.inner.publish_view(id, bytes);
+        }
+    }
+    fn publish_cleared(&mut self, base: ViewId) {
+        self.inner.publish_cleared(base);
+    }
+    fn publish_incarnation(&mut self, incarnation: Incarnation) {
+        self.inner.publish_incarnation(incarnation);
+    }
+    fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
+        self.inner.publish_seat(seat, status);
+    }
+    fn record(&mut self, record: Record) {
+        self.inner.record(record);
+    }
+    fn count(&mut self, counter: Counter, by: u64) {
+        self.inner.count(counter, by);
+    }
+    fn observe(&mut self, histogram: Histogram, value: Nanos) {
+        self.inner.observe(histogram, value);
     }
 }

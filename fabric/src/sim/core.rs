@@ -11,6 +11,7 @@ use super::slab::Slab;
 use crate::layout::Layout;
 use crate::metrics;
 use core::sync::atomic::Ordering;
+use std::sync::Arc;
 
 #[derive(Debug)]
 pub(super) struct Core {
@@ -29,6 +30,8 @@ pub(super) struct Core {
     pub(super) ops: Slab<Op>,
     pub(super) messages: Slab<Message>,
     pub(super) payloads: Slab<Payload>,
+    /// What long READs have found last.
+    pub(super) snapshots: Vec<Arc<[u8]>>,
     /// Numbers watches; never reused, so that a notice of an ended watch finds nothing.
     pub(super) watches: u32,
 }
@@ -49,6 +52,7 @@ impl Core {
             ops: Slab::default(),
             messages: Slab::default(),
             payloads: Slab::default(),
+            snapshots: Vec::new(),
             watches: 0,
         }
     }

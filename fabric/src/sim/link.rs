@@ -2,6 +2,7 @@
 
 use crate::contract::LinkError;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// What an operation does. Payloads of up to 8 bytes are inline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub(super) struct Op {
     pub(super) gap: u64,
     /// In a modelled testbed: how long the answer takes.
     pub(super) back: u64,
+    /// What a long READ found, in place of `bytes`.
+    pub(super) shared: Option<Arc<[u8]>>,
     /// Bytes of the first half.
     pub(super) split: u32,
     /// The half that lies behind is executed first.

@@ -7,6 +7,7 @@ use super::queue::Pending;
 use crate::contract::{LinkError, Remote, Token};
 use crate::memory;
 use core::sync::atomic::Ordering;
+use std::sync::Arc;
 
 /// What to post.
 pub(super) enum Order<'a> {
@@ -17,6 +18,11 @@ pub(super) enum Order<'a> {
 
 /// A generation that no process gets.
 const NOBODY: u32 = u32::MAX;
+
+/// From so many bytes on, what READs find is kept once for all, and no buffer is kept for the next operation.
+const SHARED_MIN: usize = 16 * 1024;
+/// What was found last, to be shared.
+const SNAPSHOTS_MAX: usize = 4;
 
 impl Core {
     /// Posts an operation that leaves its node at `departs`.
@@ -170,6 +176,7 @@ impl Core {
             } else {
                 let failed = op.outcome != Outcome::Open;
                 self.execute_half(id, false);
+                self.share(id);
                 if !failed {
                     self.answer(id, Outcome::Done);
                 }
@@ -213,6 +220,25 @@ impl Core {
         }
         let digest = op.token ^ op.bytes.first_chunk().map_or(0, |c| u64::from_le_bytes(*c));
         self.mix(digest);
+    }
+
+    /// Keeps what a long READ found once, however many read the same: thousands that fetch a large view at once.
+    fn share(&mut self, id: u32) {
+        let op = &mut self.ops[id];
+        if op.verb != Verb::Read || op.bytes.len() < SHARED_MIN {
+            return;
+        }
+        let bytes = core::mem::take(&mut op.bytes);
+        let known = self.snapshots.iter().find(|known| known[..] == bytes[..]).map(Arc::clone);
+        let shared = known.unwrap_or_else(|| {
+            if self.snapshots.len() == SNAPSHOTS_MAX {
+                self.snapshots.remove(0);
+            }
+            let shared: Arc<[u8]> = Arc::from(bytes);
+            self.snapshots.push(Arc::clone(&shared));
+            shared
+        });
+        op.shared = Some(shared);
     }
 
     /// Sends the answer of an executed (or refused) operation on its way.
@@ -371,6 +397,10 @@ impl Core {
         let op = &mut self.ops[id];
         op.refs -= 1;
         if op.refs == 0 {
+            op.shared = None;
+            if op.bytes.capacity() >= SHARED_MIN {
+                op.bytes = Vec::new();
+            }
             self.ops.free(id);
         }
     }

@@ -268,11 +268,13 @@ impl<M: Machine> World<M> {
 fn complete<M: Machine>(machine: &mut M, now: Instant, id: u32, port: &mut Port<'_>) {
     let op = &mut port.core.ops[id];
     let bytes = core::mem::take(&mut op.bytes);
+    let shared = op.shared.take();
+    let long = shared.as_deref().unwrap_or(&bytes);
     let word = op.word.to_le_bytes();
     let token = Token(op.token);
     let result = match (op.outcome, op.verb) {
         (Outcome::Failed(error), _) => Err(error),
-        (_, Verb::Read) if op.len > 8 => Ok(Completion::Read(&bytes)),
+        (_, Verb::Read) if op.len > 8 => Ok(Completion::Read(long)),
         (_, Verb::Read) => Ok(Completion::Read(&word[..op.len as usize])),
         (_, Verb::Write) => Ok(Completion::Written),
         (_, Verb::Cas) => Ok(Completion::Swapped(op.word)),
