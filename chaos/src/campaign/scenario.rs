@@ -191,7 +191,7 @@ impl Scenario {
             timing.lease_calm = Nanos(lease + stretch.below(12 * lease));
         }
         let mut links = Rng::new(seed ^ 0x114e_5000_0000_0000);
-        timing.link_watch = links.permille(250);
+        timing.link_watch = links.permille(120);
         timing.link_timeout = Nanos(lease * (2 + links.below(6)));
         timing.link_every = Nanos(timing.link_timeout.0 / (3 + links.below(3)));
         if slow {
