@@ -156,6 +156,21 @@ fn a_cut_that_heals_before_it_counts_harms_nobody() {
 }
 
 #[test]
+fn who_can_not_decide_accuses_nobody_for_links_so_that_nobody_goes_when_they_are_back() {
+    let mut cluster = cluster(3);
+    let view = cluster.view(0).id;
+    for (a, b) in [(0, 1), (0, 2), (1, 2)] {
+        cut(&mut cluster, a, b);
+    }
+    cluster.run(Nanos::from_millis(10));
+    assert!(cluster.counted(1, Counter::LinksLost) > 0 && !cluster.is_leading(1));
+    cluster.cuts.clear();
+    cluster.run(Nanos::from_millis(10));
+    assert!(cluster.is_leading(0));
+    assert_eq!(cluster.view(0).id, view);
+}
+
+#[test]
 fn a_broken_multicast_tree_is_not_taken_for_broken_links() {
     let mut cluster = cluster(3);
     let view = cluster.view(0).id;

@@ -95,7 +95,7 @@ impl Cliques {
     }
 
     /// Who has to go, in the eyes of a leader. It waits until some link has been down for so long that everybody can have
-    /// told what became of theirs.
+    /// told what became of theirs. Nobody if it is not for this process to say.
     pub(super) fn verdict(
         &self,
         view: &View,
@@ -119,10 +119,8 @@ impl Cliques {
             let of = |(a, b): &(usize, usize)| (*a == node).then_some(*b).or((*b == node).then_some(*a));
             down.iter().filter_map(of).find(|peer| stays[*peer])
         };
-        (0..nodes.len())
-            .filter(|node| !stays[*node])
-            .map(|node| Cut { accused: nodes[node], by: nodes[lost(node).unwrap_or(leader)] })
-            .collect()
+        let go = (0..nodes.len()).filter(|node| !stays[*node]);
+        go.map(|node| Cut { accused: nodes[node], by: nodes[lost(node).unwrap_or(leader)] }).collect()
     }
 
     /// Coordinators that should lead before this one and can not, in its eyes: it has lost them, or they have lost so many
@@ -160,12 +158,15 @@ impl Cliques {
         before.sort_by_key(|m| m.proposer);
         let patience = config.timing.link_timeout.saturating_mul(1 + before.len() as u64);
         let after = |since: Instant| since + patience;
-        let able = self.powerless_since(me, view, config).is_none();
+        if self.powerless_since(me, view, config).is_some() {
+            // It could not decide either; when it can, what it knows now may not be so any more.
+            return Vec::new();
+        }
         before
             .into_iter()
             .filter_map(|m| {
                 let lost = self.down_since(m.incarnation, me, config).map(after);
-                let alone = self.powerless_since(m.incarnation, view, config).filter(|_| able).map(after);
+                let alone = self.powerless_since(m.incarnation, view, config).map(after);
                 lost.into_iter().chain(alone).min().map(|at| (m.incarnation, at))
             })
             .collect()
@@ -187,12 +188,14 @@ impl Cliques {
         })
     }
 
-    /// When a leader, or who waits to lead, has to look again.
+    /// When a leader, or who waits to lead, has to look again. `suspected` are those that are `gone` and those that have been
+    /// found to have to go.
     pub(super) fn deadline(
         &self,
         view: &View,
         me: Incarnation,
         gone: impl Fn(Incarnation) -> bool,
+        suspected: impl Fn(Incarnation) -> bool,
         leads: bool,
         config: &Config,
     ) -> Instant {
@@ -203,10 +206,12 @@ impl Cliques {
         let due = if leads {
             let ripe = |since: Instant| since + config.timing.link_timeout;
             let powerless = self.powerless_since(me, view, config).is_some();
-            let links = if powerless { BTreeMap::new() } else { self.links(&nodes(view, &gone), config) };
+            let links =
+                if powerless { BTreeMap::new() } else { self.links(&nodes(view, &suspected), config) };
             links.into_values().map(ripe).min()
         } else {
-            self.judged(view, me, gone, config).into_iter().map(|(_, at)| at).min()
+            let judged = self.judged(view, me, gone, config).into_iter();
+            judged.filter(|(who, _)| !suspected(*who)).map(|(_, at)| at).min()
         };
         expiry.into_iter().chain(due).min().unwrap_or(Instant::NEVER)
     }
