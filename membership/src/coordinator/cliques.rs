@@ -4,12 +4,12 @@
 //! uKharon, section 4.2: the leader keeps the largest clique that it belongs to itself. A link that is down is a suspicion
 //! and never a proof: whoever goes may live, and hold a lease.
 
-use crate::Config;
-use crate::clique;
+use super::{Accusation, Coordinator};
 use crate::mutants::Mutant;
-use crate::view::{Kind, View};
+use crate::view::{Kind, Level, View};
+use crate::{Config, clique, links};
 use obol_fabric::layout::PROPOSERS_MAX;
-use obol_fabric::{Incarnation, Instant};
+use obol_fabric::{Evidence, Fabric, Incarnation, Instant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What one member told last.
@@ -22,10 +22,10 @@ struct Row {
 
 /// Somebody who has to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
-    pub(super) accused: Incarnation,
+struct Cut {
+    accused: Incarnation,
     /// A member that stays and lost the link to it.
-    pub(super) by: Incarnation,
+    by: Incarnation,
 }
 
 /// Reports of links that are down.
@@ -65,7 +65,7 @@ impl Cliques {
     }
 
     /// Forgets members that do not repeat their report: a single one never has consequences.
-    pub(super) fn expire(&mut self, config: &Config, now: Instant) {
+    fn expire(&mut self, config: &Config, now: Instant) {
         self.0.retain(|_, row| row.heard + config.timing.link_timeout > now);
     }
 
@@ -96,7 +96,7 @@ impl Cliques {
 
     /// Who has to go, in the eyes of a leader. It waits until some link has been down for so long that everybody can have
     /// told what became of theirs. Nobody if it is not for this process to say.
-    pub(super) fn verdict(
+    fn verdict(
         &self,
         view: &View,
         me: Incarnation,
@@ -126,18 +126,18 @@ impl Cliques {
     /// Coordinators that should lead before this one and can not, in its eyes: it has lost them, or they have lost so many
     /// acceptors that they decide nothing. The one that leads has one timeout to decide who goes, and each that comes
     /// before this one another.
-    pub(super) fn unfit(
+    fn unfit(
         &self,
         view: &View,
         me: Incarnation,
         gone: impl Fn(Incarnation) -> bool,
         config: &Config,
         now: Instant,
-    ) -> Vec<Incarnation> {
+    ) -> Vec<Cut> {
         self.judged(view, me, gone, config)
             .into_iter()
             .filter(|(_, at)| *at <= now)
-            .map(|(who, _)| who)
+            .map(|(accused, _)| Cut { accused, by: me })
             .collect()
     }
 
@@ -190,7 +190,7 @@ impl Cliques {
 
     /// When a leader, or who waits to lead, has to look again. `suspected` are those that are `gone` and those that have been
     /// found to have to go.
-    pub(super) fn deadline(
+    fn deadline(
         &self,
         view: &View,
         me: Incarnation,
@@ -214,6 +214,48 @@ impl Cliques {
             judged.filter(|(who, _)| !suspected(*who)).map(|(_, at)| at).min()
         };
         expiry.into_iter().chain(due).min().unwrap_or(Instant::NEVER)
+    }
+}
+
+impl Coordinator {
+    /// Who has to go because of links that are down: as a leader, all who are not of its clique; otherwise those before it
+    /// that can not lead. Such a suspicion is dropped again when the links are whole before a view could exclude anybody.
+    pub(super) fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.config)) else { return };
+        self.cliques.heard(me, self.links.down(), view, now);
+        self.cliques.expire(&self.config, now);
+        let gone = |who| self.is_gone(who);
+        let cuts = if self.leading {
+            self.cliques.verdict(view, me, gone, &self.config, now)
+        } else {
+            self.cliques.unfit(view, me, gone, &self.config, now)
+        };
+        let is_cut = |who: &Incarnation| cuts.iter().any(|cut| cut.accused == *who);
+        self.suspects.retain(|who, by| by.level != Level::Timeout || is_cut(who));
+        for Cut { accused, by } in cuts {
+            let by = Accusation { accuser: by, level: Level::Timeout };
+            if self.config.plant.has(Mutant::LostLinkIsProof) {
+                self.accuse(accused, by, Evidence::Proof, now, fabric);
+            }
+            // Whoever is suspected for more than its links stays so.
+            if !self.suspects.contains_key(&accused) {
+                self.suspect(accused, by, fabric);
+            }
+        }
+    }
+
+    /// When links have to be judged again.
+    pub(super) fn links_due(&self) -> Instant {
+        let Some(me) = self.incarnation() else { return Instant::NEVER };
+        let gone = |who| self.is_gone(who);
+        let suspected = |who| self.suspects.contains_key(&who);
+        self.cliques.deadline(self.view(), me, gone, suspected, self.leading, &self.config)
+    }
+
+    /// Whether somebody is suspected, and not for its links alone. Nobody else is told of links, so what is suspected for
+    /// them was suspected here.
+    fn is_gone(&self, who: Incarnation) -> bool {
+        self.suspects.get(&who).is_some_and(|by| by.level != Level::Timeout)
     }
 }
 

@@ -399,39 +399,6 @@ impl Coordinator {
         true
     }
 
-    /// Who has to go because of links that are down: as a leader, all who are not of its clique; otherwise those before it
-    /// that can not lead. Such a suspicion is dropped again when the links are whole before a view could exclude anybody.
-    fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
-        let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.config)) else { return };
-        self.cliques.heard(me, self.links.down(), view, now);
-        self.cliques.expire(&self.config, now);
-        let gone = |who| self.is_gone(who);
-        let cuts: Vec<cliques::Cut> = if self.leading {
-            self.cliques.verdict(view, me, gone, &self.config, now)
-        } else {
-            let unfit = self.cliques.unfit(view, me, gone, &self.config, now);
-            unfit.into_iter().map(|accused| cliques::Cut { accused, by: me }).collect()
-        };
-        let is_cut = |who: &Incarnation| cuts.iter().any(|cut| cut.accused == *who);
-        self.suspects.retain(|who, by| by.level != Level::Timeout || is_cut(who));
-        for cliques::Cut { accused, by } in cuts {
-            let by = Accusation { accuser: by, level: Level::Timeout };
-            if self.config.plant.has(Mutant::LostLinkIsProof) {
-                self.accuse(accused, by, Evidence::Proof, now, fabric);
-            }
-            // Whoever is suspected for more than its links stays so.
-            if !self.suspects.contains_key(&accused) {
-                self.suspect(accused, by, fabric);
-            }
-        }
-    }
-
-    /// Whether somebody is suspected, and not for its links alone. Nobody else is told of links, so what is suspected for
-    /// them was suspected here.
-    fn is_gone(&self, who: Incarnation) -> bool {
-        self.suspects.get(&who).is_some_and(|by| by.level != Level::Timeout)
-    }
-
     fn accuse_address<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
         // A member that was removed already may still be one whose page has to be cleared.
         let newest = self.log.newest().view.id;
@@ -813,11 +780,7 @@ impl Machine for Coordinator {
         let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
         let drift = if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER };
         let stretch = if self.leading { self.stretch.due(&self.config.timing) } else { Instant::NEVER };
-        let cliques = self.incarnation().map_or(Instant::NEVER, |me| {
-            let gone = |who| self.is_gone(who);
-            let suspected = |who| self.suspects.contains_key(&who);
-            self.cliques.deadline(self.view(), me, gone, suspected, self.leading, &self.config)
-        });
+        let cliques = self.links_due();
         poll.min(standing)
             .min(cliques)
             .min(self.links.deadline())
