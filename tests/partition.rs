@@ -2,7 +2,7 @@
 
 use crate::support::{Root, Up, until};
 use obol_fabric::Name;
-use obol_fabric::shm::Cluster;
+use obol_fabric::shm::{Cluster, Impairment, RegionInfo};
 use std::path::PathBuf;
 
 /// The laptop's profile, with links watched at the pace of a test.
@@ -31,13 +31,24 @@ impl Cut {
         Self { root, up, cluster }
     }
 
-    fn region(&self, name: &str) -> u32 {
-        let named = |r: &&obol_fabric::shm::RegionInfo| r.alive && r.name.as_str() == name;
-        self.cluster.regions().iter().find(named).expect("it has a region").number
+    fn region(&self, name: &str) -> RegionInfo {
+        let named = |r: &RegionInfo| r.alive && r.name.as_str() == name;
+        self.cluster.regions().into_iter().find(named).expect("it has a region")
     }
 
+    /// What the first one sends does not get to the second one any more.
     fn cut(&self, from: &str, to: &str) {
-        assert!(self.cluster.cut_link(self.region(from), self.region(to)));
+        let unheard_at = u16::try_from(self.region(to).number).expect("a region");
+        self.impair(from, Impairment { unheard_at, ..Impairment::default() });
+    }
+
+    fn mend(&self, names: &[&str]) {
+        names.iter().for_each(|name| self.impair(name, Impairment::default()));
+    }
+
+    fn impair(&self, name: &str, what: Impairment) {
+        let region = self.region(name);
+        assert!(self.cluster.impair(region.number, region.generation, what));
     }
 
     /// Waits for a view that removed a process at level 3, and gives what it says about that.
@@ -70,7 +81,7 @@ fn of_two_nodes_that_lost_each_other_the_younger_goes_and_returns_when_the_link_
     assert!(said.contains(&format!("no link to {older}")), "{said}");
     let apart = cut.root.until("the others go on", |s| s.is_active(older) && !s.is_active(younger));
     assert_eq!(apart.pid(younger), before.pid(younger), "its process lives");
-    cut.cluster.mend_links();
+    cut.mend(&[older, younger]);
     let after = cut.root.healthy();
     assert!(after.incarnation(younger) > before.incarnation(younger));
     assert_eq!(after.incarnation(older), before.incarnation(older));
@@ -88,7 +99,7 @@ fn a_leader_that_its_peers_can_not_answer_is_replaced_though_all_live() {
     let without =
         cut.root.until("the nodes go on", |s| ["app-1", "app-2", "app-3"].iter().all(|a| s.is_active(a)));
     assert_eq!(without.pid("coord-1"), before.pid("coord-1"));
-    cut.cluster.mend_links();
+    cut.mend(&["coord-2", "coord-3"]);
     let after = cut.root.healthy();
     assert!(after.incarnation("coord-1") > before.incarnation("coord-1"));
 }

@@ -225,6 +225,7 @@ fn strike(aimed: &Aimed, program: &Path, cluster: &Cluster) -> io::Result<Option
                 loss_percent: there.loss_percent.max(links.loss_percent),
                 multicast_lost: there.multicast_lost || links.multicast_lost,
                 operations_fail: there.operations_fail || links.operations_fail,
+                ..there
             };
             let still = cluster.impair(link.region, link.generation, what);
             still.then_some(None).ok_or_else(|| io::Error::other("its region has another owner by now"))

@@ -242,30 +242,6 @@ impl Cluster {
         })
     }
 
-    /// Cuts one direction between two regions until it is mended: datagrams get lost, and operations in either direction
-    /// fail, because they need the way back. For drills and tests, where [`Cluster::impair`] is too coarse; false if
-    /// [`super::CUTS_MAX`] directions are cut already. Deaths are still told, by the kernel.
-    #[must_use]
-    pub fn cut_link(&self, from: u32, to: u32) -> bool {
-        from == to || self.table.cuts().cut(from, to)
-    }
-
-    /// Mends one direction.
-    pub fn mend_link(&self, from: u32, to: u32) {
-        self.table.cuts().mend(from, to);
-    }
-
-    /// Mends all.
-    pub fn mend_links(&self) {
-        self.table.cuts().clear();
-    }
-
-    /// The directions that are cut, by region.
-    #[must_use]
-    pub fn cut_links(&self) -> Vec<(u32, u32)> {
-        self.table.cuts().all().collect()
-    }
-
     /// The file of a region.
     pub(crate) fn region_path(&self, number: u32) -> PathBuf {
         self.dir.join(format!("region-{number}"))

@@ -4,6 +4,8 @@
 //! the owner at its own, so that both directions are hit and nobody has to be asked. A fault is of one owner: it names
 //! the generation, and a successor's links are whole. The kernel's notices of deaths are no network, and come through.
 
+use crate::shm::table::REGIONS;
+
 /// What the links of a region's owner suffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Impairment {
@@ -15,10 +17,16 @@ pub struct Impairment {
     pub multicast_lost: bool,
     /// One-sided operations from and to it fail.
     pub operations_fail: bool,
+    /// The region of a peer that nothing from this owner reaches, while all others hear it; 0 for none. Operations between
+    /// the two fail from either side, because they need both ways.
+    pub unheard_at: u16,
 }
 
 const MULTICAST_LOST: u64 = 1 << 16;
 const OPERATIONS_FAIL: u64 = 1 << 17;
+const UNHEARD_SHIFT: u32 = 18;
+const UNHEARD_MASK: u64 = REGIONS as u64 - 1;
+const _: () = assert!(REGIONS.is_power_of_two() && UNHEARD_MASK << UNHEARD_SHIFT < 1 << 32);
 
 impl Impairment {
     /// As a word of the table.
@@ -29,6 +37,7 @@ impl Impairment {
             | u64::from(self.loss_percent) << 8
             | flag(self.multicast_lost, MULTICAST_LOST)
             | flag(self.operations_fail, OPERATIONS_FAIL)
+            | (u64::from(self.unheard_at) & UNHEARD_MASK) << UNHEARD_SHIFT
     }
 
     /// From such a word, if it is about this generation; else none.
@@ -41,16 +50,19 @@ impl Impairment {
             loss_percent: (word >> 8) as u8,
             multicast_lost: word & MULTICAST_LOST != 0,
             operations_fail: word & OPERATIONS_FAIL != 0,
+            unheard_at: (word >> UNHEARD_SHIFT & UNHEARD_MASK) as u16,
         }
     }
 
-    /// What lies between two owners.
-    pub(crate) fn between(self, other: Self) -> Between {
+    /// What lies between the owner of region `me` and that of another one, `peer`, seen from the first.
+    pub(crate) fn between(self, me: u32, other: Self, peer: u32) -> Between {
         Between {
-            cut: self.island != other.island,
+            cut: self.island != other.island || u32::from(self.unheard_at) == peer,
             loss_percent: self.loss_percent.max(other.loss_percent),
             multicast_lost: self.multicast_lost || other.multicast_lost,
-            operations_fail: self.operations_fail || other.operations_fail,
+            operations_fail: self.operations_fail
+                || other.operations_fail
+                || u32::from(other.unheard_at) == me,
         }
     }
 }
@@ -70,13 +82,20 @@ mod tests {
 
     #[test]
     fn an_impairment_is_of_one_owner() {
-        let all = Impairment { island: 255, loss_percent: 100, multicast_lost: true, operations_fail: true };
+        let all = Impairment {
+            island: 255,
+            loss_percent: 100,
+            multicast_lost: true,
+            operations_fail: true,
+            unheard_at: 8,
+        };
         for one in [
             all,
             Impairment { island: 3, ..Impairment::default() },
             Impairment { loss_percent: 7, ..Impairment::default() },
             Impairment { multicast_lost: true, ..Impairment::default() },
             Impairment { operations_fail: true, ..Impairment::default() },
+            Impairment { unheard_at: 1023, ..Impairment::default() },
         ] {
             assert_eq!(Impairment::of(one.word(9), 9), one);
             assert_eq!(Impairment::of(one.word(9), 10), Impairment::default());
@@ -86,7 +105,17 @@ mod tests {
     #[test]
     fn who_is_on_the_same_island_is_reached() {
         let on = |island| Impairment { island, ..Impairment::default() };
-        assert!(!on(0).between(on(0)).cut && !on(2).between(on(2)).cut);
-        assert!(on(0).between(on(1)).cut && on(1).between(on(2)).cut);
+        let cut = |one, other| on(one).between(8, on(other), 9).cut;
+        assert!(!cut(0, 0) && !cut(2, 2) && cut(0, 1) && cut(1, 2));
+    }
+
+    #[test]
+    fn one_peer_alone_hears_nothing() {
+        let (whole, mute) = (Impairment::default(), Impairment { unheard_at: 9, ..Impairment::default() });
+        let there = mute.between(8, whole, 9);
+        let back = whole.between(9, mute, 8);
+        assert!(there.cut && !back.cut && back.operations_fail);
+        assert_eq!(mute.between(8, whole, 10), whole.between(8, whole, 10));
+        assert_eq!(whole.between(10, mute, 8), Between::default());
     }
 }

@@ -56,7 +56,8 @@ impl Links {
         if !self.cluster.table.has_impaired() || region == self.me.region {
             return Between::default();
         }
-        self.cluster.table.impairment(self.me.region).between(self.cluster.table.impairment(region))
+        let [own, peers] = [self.me.region, region].map(|region| self.cluster.table.impairment(region));
+        own.between(self.me.region, peers, region)
     }
 
     /// Whether a datagram is lost on a link that loses so many of a hundred.
@@ -127,8 +128,7 @@ impl Links {
     /// The same, for one-sided operations.
     #[inline]
     fn target(&mut self, at: Address) -> Result<&mut Link, LinkError> {
-        let is_cut = self.cluster.table.cuts().is_apart(self.me.region, at.region);
-        if is_cut || self.suffers(at.region).operations_fail {
+        if self.suffers(at.region).operations_fail {
             return Err(LinkError::PeerDead);
         }
         self.peer(at)
@@ -177,10 +177,6 @@ impl Links {
     /// Puts a datagram into the peer's lane; its doorbell is rung by [`Links::ring`]. `false` if it is lost.
     pub(crate) fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
         let me = self.me;
-        if self.cluster.table.cuts().is_cut(me.region, to.region) {
-            // Lost on the way, of which a sender learns nothing.
-            return true;
-        }
         let percent = self.suffers(to.region).loss_percent;
         if self.loses(percent) {
             return false;

@@ -6,7 +6,6 @@
 
 mod attach;
 pub(crate) mod cluster;
-pub(crate) mod cuts;
 pub(crate) mod death;
 pub(crate) mod error;
 mod glance;
@@ -36,7 +35,6 @@ pub mod lanes;
 pub use crate::endpoint::{Owner, Wait, Waker};
 pub use attach::{Attachment, Presence};
 pub use cluster::{Cluster, RegionInfo, default_root};
-pub use cuts::CUTS_MAX;
 pub use error::ShmError;
 pub use glance::{Glance, Source, Wanted};
 pub use impair::Impairment;

@@ -4,7 +4,6 @@
 //! 0     header   magic, layout version, limits, nonce, cluster name
 //! 128   changes  counts changes of any entry
 //! 192   impaired how many entries have links that a drill impairs
-//! 200   cuts     pairs of regions whose link is cut
 //! 512   entries  64 bytes each: state, generation, kind and groups, name, impairment of its links, spare
 //! ```
 //!
@@ -12,7 +11,6 @@
 //! entry live, so they do not change while the state stays the same.
 
 use crate::layout::{self, Layout, Limits, PROPOSERS_MAX};
-use crate::shm::cuts::{self, Cuts};
 use crate::shm::error::ShmError;
 use crate::shm::impair::Impairment;
 use crate::shm::map::{self, Access, Mapping};
@@ -45,7 +43,6 @@ const HEADER_HOST: usize = 10;
 const HEADER_FIRST: usize = 11;
 const CHANGES: usize = 16;
 const IMPAIRED: usize = 24;
-const CUTS: usize = 25;
 const ENTRIES: usize = 64;
 const ENTRY_WORDS: usize = 8;
 const WORDS: usize = ENTRIES + REGIONS as usize * ENTRY_WORDS;
@@ -56,7 +53,6 @@ const ROLE: usize = 2;
 const NAME: usize = 3;
 const IMPAIRMENT: usize = 6;
 
-const _: () = assert!(CUTS + cuts::WORDS <= ENTRIES);
 const _: () = assert!(size_of::<Limits>() == (HEADER_NONCE - HEADER_LIMITS) * 8);
 
 /// What tells a cluster, and this host in it, from others.
@@ -151,12 +147,6 @@ impl Table {
             0 => FIRST_FREE..REGIONS,
             host => host * PER_HOST..((host + 1) * PER_HOST).min(REGIONS),
         }
-    }
-
-    /// Links that are cut one by one.
-    #[inline]
-    pub(crate) fn cuts(&self) -> Cuts<'_> {
-        Cuts(&self.map[CUTS..CUTS + cuts::WORDS])
     }
 
     /// Counts changes of entries, so that a reader can keep what it found.
