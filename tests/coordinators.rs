@@ -116,21 +116,26 @@ fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
     let before = root.healthy();
     let recover = |from: &str| root.run(&["coordinator", "recover", "--from", from, "--json"]);
     recover("agents").refused(&["the memory of a majority", "nothing is lost"]);
+    // Each coordinator keeps by itself what `watch` can be asked to keep.
+    let saved = root.cluster().join("saved");
+    let kept = root.cluster().join("coord-3.view");
+    until("the newest view is kept", || {
+        root.run(&["watch", "--once", "--save", saved.to_str().expect("text")]).ends(0);
+        std::fs::read(&kept).is_ok_and(|bytes| std::fs::read(&saved).is_ok_and(|newest| bytes == newest))
+    });
     for name in ["coord-1", "coord-2", "coord-3"] {
         root.run(&["kill", name]).ends(0);
     }
     root.until("all leases end", |s| s.active().is_empty());
     recover("agents").refused(&["the memory of a majority", "`obol start`"]);
-    let saved = root.cluster().join("saved");
-    let saved = saved.to_str().expect("text");
-    root.run(&["watch", "--once", "--save", saved]).ends(0);
+    root.run(&["watch", "--once", "--save", saved.to_str().expect("text")]).ends(0);
     // Their memory is lost for good.
     for number in 1..=3 {
         std::fs::remove_file(root.cluster().join(format!("region-{number}"))).expect("it was there");
     }
     recover("/nonexistent").refused(&["/nonexistent"]);
     recover(root.cluster().join("table").to_str().expect("text")).refused(&["holds no view"]);
-    let done = recover(saved).ends(0).json();
+    let done = recover(saved.to_str().expect("text")).ends(0).json();
     assert_eq!(acceptors(&done), [4, 5, 6], "{done}");
     let after = root.healthy();
     assert!(after.is_active("app-1") && after.is_active("app-2"), "{after:?}");

@@ -77,7 +77,7 @@ fn a_plan_tells_whom_it_would_hit_and_what_each_guard_says_and_touches_nothing()
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
     let deny = format!("max_targets = 2\ndeny_hosts = [\"{}*\"]", &host.trim()[..1]);
     refused(&[("max_targets = 2", &deny)], "deny_hosts");
-    // An app has no link of its own, and shared memory is never late.
+    // An app has no link of its own.
     for network in ["kind = \"partition\"", "kind = \"delay\", by = \"1ms\""] {
         let network = format!("{{ {network}, layer = \"fabric\", for = \"1s\", target");
         refused(&[("{ kind = \"kill\", target", &network)], "means");

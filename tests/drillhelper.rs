@@ -6,7 +6,7 @@ use obol_chaos::drills::channel::{Arm, Blow, Lines, Links, Order, Told, Whom, so
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::metrics::Counter;
 use obol_fabric::shm::{Cluster, Endpoint, Impairment, Observed, Owner, Process, Wait};
-use obol_fabric::{Drive as _, Fabric as _, Group, Name};
+use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
 use serde_json::Value;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -180,6 +180,7 @@ fn arm(token: Token, blows: Vec<Blow>) -> Arm {
         keep_acceptors: 2,
         keep_lease_caches: 0,
         deny_hosts: Vec::new(),
+        allow_clock_step: false,
         blows,
         restart: Vec::new(),
     }
@@ -272,6 +273,8 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
         Arm { deny_hosts: vec!["*".to_owned()], ..arm(token(), kill(app.clone())) },
         "guard deny_hosts",
     );
+    let jump = vec![Blow::StepClock { by: 3600 * SECOND, lasts: SECOND }];
+    helper.refuses(arm(token(), jump), "allow_clock_step");
     helper.refuses(Arm { token: "00".to_owned(), ..arm(token(), kill(app)) }, "the token");
     helper.refuses(arm(token(), Vec::new()), "0 blows");
     assert_eq!(undo_records(&root), 0);
@@ -359,7 +362,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     let mut sender = Sender::new(&root);
     let begin = |helper: &mut Helper, sender: &mut Sender, name: &str| {
         let before = root.healthy();
-        let links = Links { loss_percent: 1, ..Links::default() };
+        let links = Links { loss_percent: 1, delay: 1_000, ..Links::default() };
         let blow = Blow::Impair { whom: whom(&before, name), links, lasts: 3600 * SECOND };
         let token = token();
         assert_eq!(helper.arm(arm(token, vec![blow])), Told::Armed);
@@ -370,9 +373,8 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     let cluster = sender.cluster.clone();
     let impaired = || {
         let all = cluster.regions().into_iter();
-        all.filter(|r| cluster.impairment(r.number) != Impairment::default())
-            .map(|r| r.name.to_string())
-            .collect::<Vec<_>>()
+        let slow = Impairment { loss_percent: 1, delay: Nanos::from_micros(1), ..Impairment::default() };
+        all.filter(|r| cluster.impairment(r.number) == slow).map(|r| r.name.to_string()).collect::<Vec<_>>()
     };
     let mut helper = Helper::start(&root);
     begin(&mut helper, &mut sender, "node-2");

@@ -2,6 +2,7 @@
 //! view again, and come back as somebody new. The others go on.
 
 use crate::support::{Root, Status, Up, freeze, signal, until_or};
+use obol_profiles::Profile;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -105,4 +106,27 @@ fn a_frozen_follower_is_excluded_and_comes_back() {
     let root = Root::new();
     let up = root.up(&["--apps", "2"]);
     sleep_and_wake(&root, &up, "coord-3", &["app-1", "app-2"]);
+}
+
+#[test]
+fn an_agent_that_sleeps_through_more_views_than_the_ring_has_slots_jumps_to_the_newest() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let before = root.healthy();
+    let slots = Profile::builtin("laptop").expect("it is built in").limits.slots;
+    freeze(before.pid("node-2"));
+    // Each death is a view, and each return. The first of them wait in its mailbox, so the ring has to come round twice.
+    while root.status().view() <= before.view() + 3 * u64::from(slots) {
+        root.run(&["kill", "app-1"]).ends(0);
+        root.until("app-1 is out", |s| !s.is_active("app-1"));
+        root.run(&["start", "app-1"]).ends(0);
+        root.until("app-1 is back", |s| s.is_active("app-1"));
+    }
+    let missed = root.status().view();
+    signal("CONT", &[before.pid("node-2")]);
+    let after = root.healthy();
+    assert!(after.view() >= missed && after.is_active("app-2"), "{after:?}");
+    assert_eq!(after.pid("node-2"), before.pid("node-2"), "it is the same process");
+    let jumps = |s: &Status| s.process("node-2")["counters"]["view_jumps"].as_u64().unwrap_or(0);
+    assert!(jumps(&after) > jumps(&before), "{after:?}");
 }

@@ -51,3 +51,25 @@ fn a_value_outlives_the_server_that_took_it() {
     }
     says(&["server", "--name", "other"]).refused(&["begins with `kv-`"]);
 }
+
+#[test]
+fn a_drill_tells_what_a_client_saw_of_the_failovers_beside_what_the_members_did() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let drill = ["drill", "app", "--observe", "client", "--count", "3", "--json"];
+    let said = root.run(&drill).ends(0).json();
+    assert_eq!(said["count"], 3);
+    assert!(said["client_us"]["p50"].as_f64() > Some(0.0), "{said}");
+    root.run(&["drill", "leader", "--observe", "client"]).refused(&["is for `obol drill app`"]);
+}
+
+#[test]
+fn the_demos_cache_serves_its_load() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1", "--kv"]);
+    // The load writes each of its keys within a second.
+    until("the load has written", || root.run(&["kv", "get", "4"]).code == Some(0));
+    root.until("all are members", |status| {
+        ["kv-1", "kv-2", "kv-3", "kv_load"].iter().all(|it| status.is_active(it))
+    });
+}

@@ -12,6 +12,7 @@ mod embedded;
 mod faults;
 mod frozen;
 mod kv;
+mod leases;
 mod leftovers;
 mod life;
 mod partition;

@@ -74,6 +74,34 @@ fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told
 }
 
 #[test]
+fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let (pid, hook, lines) = (note(&root, "pid"), note(&root, "hook"), note(&root, "lines"));
+    let stays = format!(
+        "echo $$ >{}; while read -r line; do echo $OBOL_NAME: $line >>{}; done",
+        hook.display(),
+        lines.display()
+    );
+    let script = format!("echo $$ >{}; exec sleep 1000", pid.display());
+    let run = Background::start(&root, wrapped(&root, &["--shell", "--views-to", &stays], &script));
+    until("the hook is told of a view", || read(&lines).lines().any(|line| line.ends_with("app-1 guest")));
+    assert!(read(&lines).starts_with("guest: view "), "{}", read(&lines));
+    let first = pid_in(&hook);
+    signal("KILL", &[first]);
+    until("the hook is dead", || has_ended(first));
+    signal("KILL", &[pid_in(&pid)]);
+    let ran = run.end().ends(128 + 9);
+    let member = &told(&ran, "member")[0]["incarnation"];
+    assert!(read(&lines).ends_with(&format!(" {member} it died\n")), "{}", read(&lines));
+    let second = pid_in(&hook);
+    assert!(first != second && has_ended(second), "{first}, {second}");
+    for path in [pid, hook, lines] {
+        std::fs::remove_file(path).expect("removed");
+    }
+}
+
+#[test]
 fn a_signal_makes_the_program_leave_first_and_then_comes_to_it() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);

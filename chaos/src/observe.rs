@@ -14,6 +14,7 @@ use obol_fabric::shm::{
 use obol_fabric::verbs::ClockRelation;
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::view::{Member, coordinator_name};
+use obol_membership::word::Head;
 use obol_membership::{Kind, Plant, View};
 use obol_profiles::{Deployment, Site, SiteError};
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,8 @@ pub struct Process {
     pub detection: Detection,
     /// How far its heartbeat is.
     pub heartbeat: u64,
+    /// What its acceptor memory says of the newest slots; only a coordinator's says anything.
+    pub head: Head,
     /// Its counters, in the order of [`Counter::ALL`].
     pub counters: Vec<u64>,
 }
@@ -181,7 +184,7 @@ struct Watched {
     cursors: Cursors,
     /// The owner's histograms at the last look at them, in the order of [`Histogram::ALL`], as pairs of bucket and number;
     /// none before the first.
-    counted: Option<Vec<Vec<(u16, u64)>>>,
+    counted: Option<Vec<Pairs>>,
 }
 
 impl Watched {
@@ -193,15 +196,18 @@ impl Watched {
 
     /// What the owner counted in its histograms since the last look at them; none at the first.
     fn spans(&mut self, reader: Reader<'_>, load: &mut Load) -> Option<Spans> {
-        let now: Vec<Vec<_>> = Histogram::ALL.iter().map(|which| reader.buckets(*which).collect()).collect();
+        let now: Vec<Pairs> = Histogram::ALL.iter().map(|which| reader.buckets(*which).collect()).collect();
         Histogram::ALL.iter().for_each(|_| load.read(HISTOGRAM_WORDS * 8));
         let before = self.counted.replace(now)?;
-        let before = |at: usize| before.get(at).map_or(&[][..], Vec::as_slice);
+        let before = |at: usize| before.get(at).map_or(&[][..], |pairs| pairs);
         let now = self.counted.iter().flatten().enumerate();
         let counts = now.map(|(at, pairs)| Counts::grown(before(at), pairs)).collect();
         Some(Spans { process: self.name, counts })
     }
 }
+
+/// Buckets and how many samples they hold.
+type Pairs = Box<[(u16, u64)]>;
 
 /// What came since the last look.
 struct News {
@@ -383,6 +389,13 @@ impl Observer {
         let seat = reader.seat(0);
         let beat = seat.map_or(0, |seat| seat.heartbeat);
         let is_here = owner.time.is_here();
+        let mut head = Head::default();
+        if owner.kind == Kind::Coordinator {
+            let ring: Vec<u64> = reader.slots().collect();
+            self.load.read(ring.len() * 8);
+            let near = view.as_ref().map_or(ViewId::GENESIS, |view| view.id);
+            head = Head::of(&ring, near, self.cluster.layout().limits().proposers);
+        }
         self.load.read(COUNTER_WORDS * 8);
         out.push(Process {
             name: owner.name,
@@ -397,6 +410,7 @@ impl Observer {
             lease,
             detection: seat.map_or(Detection::default(), |seat| seat.detection),
             heartbeat: beat,
+            head,
             counters: reader.counters(0),
         });
         for seat in occupied(&reader, seats) {
@@ -416,6 +430,7 @@ impl Observer {
                 lease,
                 detection: seat.detection,
                 heartbeat: seat.heartbeat,
+                head: Head::default(),
                 counters: reader.counters(seat.seat),
             });
         }
@@ -463,7 +478,8 @@ impl Observer {
                 self.occupants(region.reader(), owner, &mut processes);
                 continue;
             };
-            let wanted = Wanted { page: kind != Kind::Coordinator, histograms: news.spans.is_some() };
+            let decides = kind == Kind::Coordinator;
+            let wanted = Wanted { page: !decides, histograms: news.spans.is_some(), slots: decides };
             let glance = self.glance.take();
             let glanced = glance.map(|mut glance| (self.glance_at(&mut glance, info.number, wanted), glance));
             let reader = match &glanced {

@@ -88,7 +88,7 @@ fn longer_leases_and_less_load_are_never_less_timely() {
 
 #[test]
 fn failovers_scale_by_every_method() {
-    // From about 60 members on, views fit no datagram and all members fetch them at once.
+    // From about 60 members on, views fit no datagram.
     let once = scale(&testbed(), 256, 1, 1, 2).expect("every failover comes");
     assert_eq!(once.sizes(), [8, 16, 32, 64, 128, 256]);
     assert_eq!(once.points.len(), 6 * Method::ALL.len());

@@ -2,13 +2,16 @@
 
 mod config;
 mod drill;
+#[cfg(test)]
+mod reference;
 mod sim;
 
 use crate::tui::Theme;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use config::ConfigCommand;
-pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillRun};
+pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillRun, Observe};
+use obol_fabric::shm::program;
 pub(crate) use sim::{PapersOptions, Sim};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -223,28 +226,13 @@ pub(crate) enum Command {
     Coordinator(Coordinator),
     /// An agent process (started by `up`)
     #[command(hide = true)]
-    Agent {
-        /// The node's name
-        #[arg(long)]
-        name: obol_fabric::Name,
-    },
+    Agent(Named),
     /// A lease cache process (started by `up`)
     #[command(hide = true)]
-    LeaseCache {
-        /// The cache's name
-        #[arg(long)]
-        name: obol_fabric::Name,
-    },
+    LeaseCache(Named),
     /// A demo application attached to an agent (started by `up`)
     #[command(hide = true)]
-    App {
-        /// The app's name
-        #[arg(long)]
-        name: obol_fabric::Name,
-        /// The agent that it attaches to
-        #[arg(long)]
-        node: obol_fabric::Name,
-    },
+    App(DemoApp),
     /// What breaks things on a drill's cue (started by `drill run`)
     #[command(hide = true)]
     DrillHelper {
@@ -275,6 +263,25 @@ pub(crate) enum Command {
         #[arg(long)]
         role: u32,
     },
+}
+
+/// A daemon on a node.
+#[derive(Debug, Args)]
+pub(crate) struct Named {
+    /// Its name
+    #[arg(long)]
+    pub(crate) name: obol_fabric::Name,
+}
+
+/// A demo application.
+#[derive(Debug, Args)]
+pub(crate) struct DemoApp {
+    /// The app's name
+    #[arg(long)]
+    pub(crate) name: obol_fabric::Name,
+    /// The agent that it attaches to
+    #[arg(long)]
+    pub(crate) node: obol_fabric::Name,
 }
 
 #[derive(Debug, Subcommand)]
@@ -331,6 +338,9 @@ pub(crate) struct Up {
     /// Lease caches, which renew the leases of agents so that coordinators need not
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
     pub(crate) caches: u16,
+    /// A replicated cache beside the apps, with a gentle load: kill its primary and nobody notices
+    #[arg(long, conflicts_with = "rdma")]
+    pub(crate) kv: bool,
     /// Profile: a name that `obol profile list` knows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
@@ -488,14 +498,17 @@ pub(crate) enum Coordinator {
     },
     /// A coordinator process (started by `up`)
     #[command(hide = true)]
-    Run {
-        /// The coordinator's number, from 1
-        #[arg(long)]
-        number: u16,
-        /// Keep the newest view in this file, beside the decisions, for `obol coordinator recover` after a disaster
-        #[arg(long, value_name = "FILE")]
-        save: Option<PathBuf>,
-    },
+    Run(CoordinatorRun),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CoordinatorRun {
+    /// The coordinator's number, from 1
+    #[arg(long)]
+    pub(crate) number: u16,
+    /// Keep the newest view in this file, beside the decisions, for `obol coordinator recover` after a disaster
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -654,9 +667,55 @@ pub(crate) enum HostCommand {
     },
 }
 
+/// The command line of a cluster's own processes, without those of all other commands: what is read of it stays in the
+/// memory of a process that runs for months.
+#[derive(Debug, Parser)]
+#[command(name = "obol", disable_help_flag = true, disable_help_subcommand = true)]
+struct Daemon {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    Agent(Named),
+    LeaseCache(Named),
+    App(DemoApp),
+    #[command(subcommand)]
+    Coordinator(CoordinatorRole),
+}
+
+#[derive(Debug, Subcommand)]
+enum CoordinatorRole {
+    Run(CoordinatorRun),
+}
+
+impl Daemon {
+    /// Reads the command line, if it is a daemon's.
+    fn read() -> Option<Cli> {
+        const ROLES: [&str; 4] = ["agent", "lease-cache", "app", "coordinator"];
+        std::env::args_os().find(|word| ROLES.iter().any(|role| word == role))?;
+        let Self { place, role } = Self::try_parse().ok()?;
+        // Before anything else has run, so that nothing of what a failover needs is let go of.
+        program::release();
+        let command = match role {
+            Role::Agent(named) => Command::Agent(named),
+            Role::LeaseCache(named) => Command::LeaseCache(named),
+            Role::App(app) => Command::App(app),
+            Role::Coordinator(CoordinatorRole::Run(run)) => Command::Coordinator(Coordinator::Run(run)),
+        };
+        Some(Cli { place, command })
+    }
+}
+
 impl Cli {
     /// Reads the command line, or says what is wrong with it and ends the process.
     pub(crate) fn read() -> Self {
+        if let Some(daemon) = Daemon::read() {
+            return daemon;
+        }
         Self::try_parse().unwrap_or_else(|mut error| {
             let command = <Self as clap::CommandFactory>::command();
             let shown =
@@ -677,6 +736,28 @@ impl Cli {
             error.exit()
         })
     }
+}
+
+/// The completion script of a shell. It knows what operators see, and not what processes of a cluster are started with.
+pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
+    fn shown(command: &clap::Command) -> clap::Command {
+        let below = command.get_subcommands().filter(|one| !one.is_hide_set()).map(shown);
+        // Names live as long as the program.
+        let name: &'static str = command.get_name().to_owned().leak();
+        let mut bare = clap::Command::new(name).disable_help_subcommand(true);
+        if let Some(about) = command.get_about() {
+            bare = bare.about(about.clone());
+        }
+        bare.args(command.get_arguments().cloned()).subcommands(below)
+    }
+    let mut script = Vec::new();
+    clap_complete::generate(
+        shell,
+        &mut shown(&<Cli as clap::CommandFactory>::command()),
+        "obol",
+        &mut script,
+    );
+    script
 }
 
 /// A theme by its name.

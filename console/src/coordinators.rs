@@ -40,8 +40,8 @@ struct Change {
 
 pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<ExitCode, Failure> {
     let (added, removed, json) = match *what {
-        Coordinator::Run { number, ref save } => {
-            return daemons::coordinator(root, cluster, number, save.as_deref());
+        Coordinator::Run(ref run) => {
+            return daemons::coordinator(root, cluster, run.number, run.save.as_deref());
         }
         Coordinator::Recover { ref from, json } => return recover::run(root, cluster, from, json),
         Coordinator::Add { number, json } => (Some(number), None, json),

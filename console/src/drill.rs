@@ -1,6 +1,6 @@
 //! `obol drill`: run a drill and print its report.
 
-use crate::cli::{Drill, DrillKind};
+use crate::cli::{Drill, DrillKind, Observe};
 use crate::drills;
 use crate::output::{self, Failure};
 use obol_chaos::drills::Victims;
@@ -19,6 +19,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let Some(kind) = options.kind else {
         return Err(Failure::Refused("say who dies, or which drill; see `obol drill --help`".to_owned()));
     };
+    if options.observe == Observe::Client {
+        if kind != DrillKind::App {
+            return Err(Failure::Refused("--observe client is for `obol drill app`".to_owned()));
+        }
+        return crate::kv::failover::run(root, cluster, options.count, options.gap, options.json);
+    }
     let victims = match kind {
         DrillKind::App => Victims::App,
         DrillKind::Leader => Victims::Leader,

@@ -2,12 +2,12 @@
 
 use crate::cli::{DrillCommand, DrillFile, DrillRun};
 use crate::output::{self, Failure};
-use obol_chaos::drillfile::{self, Drill};
+use obol_chaos::drillfile::{self, Drill, Percentile};
 use obol_chaos::drills::helper::Way;
 use obol_chaos::drills::journal::Judged;
 use obol_chaos::drills::ssh::Ssh;
 use obol_chaos::drills::table2;
-use obol_chaos::drills::{self, Journal, Options, Probed};
+use obol_chaos::drills::{self, Journal, Options, Probed, Progress};
 use obol_chaos::marks::Mark;
 use obol_chaos::observe::{Observer, Snapshot};
 use obol_chaos::stats::Summary;
@@ -226,7 +226,7 @@ pub(crate) struct How {
     pub(crate) count: Option<u32>,
     pub(crate) undo_early: bool,
     pub(crate) ssh: Option<Ssh>,
-    /// Whether each repetition is told, and not only to people and now and then.
+    /// Whether each repetition and its steps are told, and not only to people and now and then.
     pub(crate) progress: bool,
 }
 
@@ -238,7 +238,11 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     }
     let How { count, undo_early, ssh, progress } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
-    let options = Options { count, undo_early, ssh, program };
+    let tell: fn(&Drill, Progress<'_>) = |drill, progress| {
+        // As below.
+        let _ = output::remark(format_args!("drill {}, {progress}", drill.id));
+    };
+    let options = Options { count, undo_early, ssh, program, tell: progress.then_some(tell) };
     let count = count.unwrap_or(drill.repeat.count);
     let chatty = std::io::stderr().is_terminal();
     // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's own report still does.
@@ -298,8 +302,12 @@ pub(crate) fn head(of: &str) -> std::io::Result<()> {
 
 /// A row of it.
 pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
+    let claimed = |value: f64, percentile: Percentile| {
+        if s.n < u64::from(percentile.samples_min()) { "--".to_owned() } else { us(value) }
+    };
+    let [p50, p90] = [claimed(s.p50, Percentile::P50), claimed(s.p90, Percentile::P90)];
     let p99 = s.p99.map_or("--".to_owned(), us);
-    let [min, p50, p90, max] = [s.min, s.p50, s.p90, s.max].map(us);
+    let [min, max] = [s.min, s.max].map(us);
     output::line(format_args!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n))
 }
 

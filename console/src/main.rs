@@ -79,16 +79,13 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Deaths(command) => deaths::run(command),
         Command::Man { dir } => man::run(dir.as_deref()),
         Command::Completions { shell } => {
-            let mut command = <Cli as clap::CommandFactory>::command();
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut command, "obol", &mut script);
-            output::bytes(&script)?;
+            output::bytes(&cli::completions(*shell))?;
             Ok(ExitCode::SUCCESS)
         }
         Command::Coordinator(what) => coordinators::run(&root, cluster, what),
-        Command::Agent { name } => daemons::agent(&root, cluster, *name),
-        Command::LeaseCache { name } => daemons::lease_cache(&root, cluster, *name),
-        Command::App { name, node } => daemons::app(&root, cluster, *name, *node),
+        Command::Agent(agent) => daemons::agent(&root, cluster, agent.name),
+        Command::LeaseCache(cache) => daemons::lease_cache(&root, cluster, cache.name),
+        Command::App(app) => daemons::app(&root, cluster, app.name, app.node),
         Command::DrillHelper { stdio } => drills::helper(&root, cluster, *stdio),
         Command::DrillLoad { threads, mebibytes, nanoseconds } => {
             daemons::load(*threads, *mebibytes, *nanoseconds)

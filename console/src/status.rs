@@ -6,6 +6,9 @@ use obol_chaos::observe::{Health, Observer, Process, Snapshot};
 use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
 use obol_fabric::{Incarnation, Name};
+use obol_membership::Kind;
+use obol_membership::view::coordinator_name;
+use obol_membership::word::{Ballot, Head};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,6 +31,32 @@ struct RenewalsJson {
     failed: u64,
 }
 
+/// A ballot of a slot in JSON.
+#[derive(Serialize)]
+struct BallotJson {
+    slot: u64,
+    ballot: u16,
+    proposer: String,
+}
+
+/// What a coordinator's acceptor memory says of the newest slots.
+#[derive(Serialize)]
+struct AcceptorJson {
+    accepted: Option<BallotJson>,
+    prepared: Option<BallotJson>,
+}
+
+impl AcceptorJson {
+    fn of(head: Head) -> Self {
+        let ballot = |of: Ballot| BallotJson {
+            slot: of.slot.0,
+            ballot: of.number,
+            proposer: coordinator_name(of.proposer).to_string(),
+        };
+        Self { accepted: head.accepted.map(ballot), prepared: head.prepared.map(ballot) }
+    }
+}
+
 /// A process in JSON.
 #[derive(Serialize)]
 struct ProcessJson<'a> {
@@ -44,6 +73,8 @@ struct ProcessJson<'a> {
     view: Option<u64>,
     lease: Option<LeaseJson>,
     renewals: Option<RenewalsJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    acceptor: Option<AcceptorJson>,
     counters: BTreeMap<&'static str, u64>,
 }
 
@@ -89,6 +120,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
             late: p.counter(Counter::RenewalsLate),
             failed: p.counter(Counter::RenewalsFailed),
         }),
+        acceptor: (p.kind == Kind::Coordinator).then(|| AcceptorJson::of(p.head)),
         counters: Counter::ALL.iter().map(|c| (c.name(), p.counter(*c))).filter(|(_, n)| *n > 0).collect(),
     }
 }

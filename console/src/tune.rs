@@ -263,14 +263,10 @@ fn print(tuned: &Tuned) -> std::io::Result<()> {
         if n == tuned.sweep.len() {
             output::line("the recommended profile, tried:")?;
         }
+        let (pause, [renewals, late, timely, claimed, suspicions]) =
+            (m.pause_us.to_string(), m.cells("none up"));
         output::line(format_args!(
-            "{:>8} {:>9} {:>7} {:>9.4} % {:>9.4} % {:>10}  {}",
-            m.pause_us.to_string(),
-            if m.came_up() { m.renewals.to_string() } else { "none up".to_owned() },
-            m.late,
-            m.timely_percent,
-            m.claimed_percent,
-            m.false_suspicions,
+            "{pause:>8} {renewals:>9} {late:>7} {timely:>11} {claimed:>11} {suspicions:>10}  {}",
             m.load
         ))?;
     }

@@ -40,15 +40,27 @@ struct Spec {
     arguments: Vec<String>,
 }
 
-/// The arguments of coordinator `number`.
-fn coordinator(number: u16) -> Vec<String> {
-    vec!["coordinator".into(), "run".into(), "--number".into(), number.to_string()]
+/// Servers of the demo's cache: one dies, one takes over, one becomes its backup.
+const KV_SERVERS: u32 = 3;
+/// How often they look into their memory unasked: the demo's client rings.
+const KV_POLL_EVERY: &str = "10ms";
+/// The demo's client.
+const KV_LOAD: &str = "kv_load";
+
+/// The arguments of coordinator `number`. It keeps the newest view beside its region: who has lost the memory of a majority
+/// goes on from there.
+fn coordinator(number: u16, directory: &Path) -> Vec<String> {
+    let save = directory.join(format!("{}.view", coordinator_name(number)));
+    let save = save.display().to_string();
+    vec!["coordinator".into(), "run".into(), "--number".into(), number.to_string(), "--save".into(), save]
 }
 
 /// The processes of a cluster.
 struct Supervisor {
     program: PathBuf,
     common: Vec<String>,
+    /// The cluster's.
+    directory: PathBuf,
     specs: BTreeMap<String, Spec>,
     /// Coordinators that the profile has room for; those beyond the first ones may be added later.
     coordinators_max: u16,
@@ -56,7 +68,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn new(root: &Path, cluster: Name, deployment: &Deployment) -> Result<Self, Failure> {
+    fn new(root: &Path, cluster: Name, deployment: &Deployment, kv: bool) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
         let common = vec![
             "--cluster".to_owned(),
@@ -64,12 +76,13 @@ impl Supervisor {
             "--root".to_owned(),
             root.display().to_string(),
         ];
+        let directory = root.join(cluster.as_str());
         let mut specs = BTreeMap::new();
         let mut add = |name: String, arguments: Vec<String>| {
             specs.insert(name, Spec { arguments });
         };
         for n in 1..=deployment.coordinators {
-            add(coordinator_name(n).to_string(), coordinator(n));
+            add(coordinator_name(n).to_string(), coordinator(n, &directory));
         }
         for n in 1..=deployment.caches {
             let name = format!("cache-{n}");
@@ -80,14 +93,23 @@ impl Supervisor {
             add(node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
             add(app.clone(), vec!["app".into(), "--name".into(), app, "--node".into(), node]);
         }
+        if kv {
+            for n in 1..=KV_SERVERS {
+                let name = format!("{}{n}", obol_kv::SERVER_PREFIX);
+                let look = ["--poll-every".into(), KV_POLL_EVERY.into()];
+                let server = ["kv".into(), "server".into(), "--name".into(), name.clone()];
+                add(name, server.into_iter().chain(look).collect());
+            }
+            add(KV_LOAD.into(), vec!["kv".into(), "load".into(), "--name".into(), KV_LOAD.into()]);
+        }
         let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
-        Ok(Self { program, common, specs, coordinators_max, children: BTreeMap::new() })
+        Ok(Self { program, common, directory, specs, coordinators_max, children: BTreeMap::new() })
     }
 
     /// Starts a process that does not run.
     fn start(&mut self, name: &str) -> Result<u32, String> {
         let added = (1..=self.coordinators_max).find(|n| coordinator_name(*n).as_str() == name);
-        let added = added.map(|n| Spec { arguments: coordinator(n) });
+        let added = added.map(|n| Spec { arguments: coordinator(n, &self.directory) });
         let Some(spec) = self.specs.get(name).or(added.as_ref()) else {
             let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
             return Err(format!(
@@ -225,10 +247,11 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     // From here on everything is undone when this function is left: first the processes, then the directory.
     let directory = Made::new(root, cluster, &deployment)?;
     let requests = listen(&root.join(cluster.as_str()))?;
-    let mut supervisor = Supervisor::new(root, cluster, &deployment)?;
+    let mut supervisor = Supervisor::new(root, cluster, &deployment, options.kv)?;
     let names: Vec<String> = supervisor.specs.keys().cloned().collect();
-    let order =
-        |name: &String| ["coord", "cache", "node", "app"].iter().position(|kind| name.starts_with(kind));
+    let order = |name: &String| {
+        ["coord", "cache", "node", "app", "kv-", KV_LOAD].iter().position(|kind| name.starts_with(kind))
+    };
     let mut ordered = names;
     ordered.sort_by_key(order);
     for name in &ordered {

@@ -12,6 +12,7 @@
 //! those posted before its completion was taken fail, too: a CAS is never executed after the WRITE before it was lost. An operation that is posted
 //! to the own address takes the same path, so that one word is never changed from two atomicity domains.
 
+use crate::atomic::AtomicU64;
 use crate::metrics::{Counter, Histogram};
 use crate::page::Page;
 use crate::recorder::Record;
@@ -163,6 +164,16 @@ pub trait Fabric {
     fn read(&mut self, from: Remote, len: u32, token: Token);
     /// WRITE bytes (a multiple of 8) into a peer's region. Peers may see it half done.
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token);
+    /// As [`Fabric::write`], but its success may go untold: for what is told otherwise, or written again if need be.
+    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.write(to, bytes, token);
+    }
+    /// The words of the own region that `[offset, offset + len)` touches, with what peers have written there until now; `None`
+    /// if they are misaligned or outside, or there is no memory. They may be half written. Over RDMA a WRITE that is complete
+    /// for its poster may still be missing; a READ of the own region that is posted later brings it when it completes.
+    fn own(&self, _offset: u32, _len: usize) -> Option<&[AtomicU64]> {
+        None
+    }
     /// CAS one 8-byte word of a peer's region.
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token);
 

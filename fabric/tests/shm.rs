@@ -5,12 +5,14 @@ mod support;
 
 use obol_fabric::layout::DEATH_WORDS;
 use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::{Kind as EventKind, Record};
 use obol_fabric::shm::{Cluster, Endpoint, Impairment, Region, ShmError, Wait, clock};
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
     Nanos, Page, Remote, SeatRequest, SeatStatus, Token, ViewId, page,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use support::{Child, LIMITS, Probe, Root, coordinator, cpu_time, kill, live, name, process, until};
 
 /// Where every process of these tests starts if it has a role.
@@ -112,6 +114,46 @@ fn over_a_link_that_is_cut_nothing_gets_there_and_no_answer_comes_back() {
     assert_eq!(probe.read(Token(4)), Some(vec![0; 8]), "nothing was executed");
     let counters = endpoint.region().reader().counters(0);
     assert_eq!(counters[Counter::DatagramsLost as usize], 1, "what was sent while nothing got there");
+}
+
+#[test]
+fn over_a_slow_link_all_takes_so_long_and_stays_in_order() {
+    const DELAY: Nanos = Nanos::from_millis(20);
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let _peer = Child::start(&root, "echo", "peer", None);
+    let peer = live(&cluster, "peer");
+    let mut endpoint = Endpoint::open(&cluster, process("me"), Wait::Block).expect("opened");
+    let mut probe = Probe::default();
+    let word = |at| Remote { at, offset: cluster.layout().fence() };
+    let slow = Impairment { delay: DELAY, ..Impairment::default() };
+    assert!(cluster.impair(peer.region, peer.generation, slow));
+    let posted = clock::now();
+    endpoint.cas(word(peer), 0, 5, Token(1));
+    endpoint.read(word(endpoint.address()), 8, Token(2));
+    endpoint.send(peer, b"0");
+    assert!(cluster.impair(peer.region, peer.generation, Impairment::default()));
+    endpoint.read(word(peer), 8, Token(3));
+    until(&mut endpoint, &mut probe, |p| p.read(Token(3)).is_some() && !p.datagrams.is_empty());
+    assert!(clock::now().since(posted) >= DELAY);
+    let tokens: Vec<u64> = probe.completions.iter().map(|(token, _)| token.0).collect();
+    assert_eq!(tokens, [2, 1, 3], "one's own memory is no peer's, and the link's order stands");
+    assert_eq!(
+        (probe.swapped(Token(1)), probe.read(Token(3))),
+        (Some(0), Some(vec![5, 0, 0, 0, 0, 0, 0, 0]))
+    );
+    assert_eq!(probe.datagrams, [(peer, b"0".to_vec())]);
+    // A link that breaks takes with it what was on its way.
+    assert!(cluster.impair(peer.region, peer.generation, slow));
+    for token in [Token(4), Token(5)] {
+        endpoint.cas(word(peer), 5, 6, token);
+    }
+    assert!(cluster.impair(peer.region, peer.generation, Impairment { island: 1, ..slow }));
+    until(&mut endpoint, &mut probe, |p| p.failures().len() == 2);
+    assert!(cluster.impair(peer.region, peer.generation, Impairment::default()));
+    endpoint.read(word(peer), 8, Token(6));
+    until(&mut endpoint, &mut probe, |p| p.read(Token(6)).is_some());
+    assert_eq!(probe.read(Token(6)), Some(vec![5, 0, 0, 0, 0, 0, 0, 0]), "nothing was executed");
 }
 
 #[test]
@@ -451,6 +493,40 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     assert!(matches!(full, Err(ShmError::NoSeat { seats: 2, .. })));
     let nobody = Attachment::open_named(&cluster, name("x"), name("app"), beat).map(drop).expect_err("no x");
     assert!(nobody.to_string().ends_with("there are: agent"), "{nobody}");
+}
+
+#[test]
+fn who_sees_a_new_program_in_a_seat_sees_no_event_of_the_one_before() {
+    use obol_fabric::shm::Attachment;
+    const PROGRAMS: u32 = 100;
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let mut agent = Agent::default();
+    let number = endpoint.address().region;
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let region = Region::open(&cluster, number).expect("mapped");
+            while !done.load(Ordering::Relaxed) {
+                let Some(seat) = region.reader().seat(1) else { continue };
+                let events = region.reader().events(1, 0);
+                let older = events.iter().find(|event| event.record.a < u64::from(seat.generation));
+                assert_eq!(older, None, "generation {}", seat.generation);
+            }
+        });
+        for _ in 0..PROGRAMS {
+            let beat = Nanos::from_millis(1);
+            let program = Attachment::open(&cluster, number, name("app"), beat).expect("seated");
+            let address = program.address();
+            for _ in 0..20 {
+                program.record(Record::new(EventKind::Service, u64::from(address.generation), 0));
+            }
+            drop(program);
+            until(&mut endpoint, &mut agent, |_| seat_is_free(&cluster, address));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
 }
 
 fn seat_is_free(cluster: &Cluster, at: Address) -> bool {

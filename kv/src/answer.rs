@@ -1,9 +1,19 @@
-//! The datagram that answers a request.
+//! What answers a request: written into the client's own memory, into the place that it keeps for the request's number.
+//!
+//! ```text
+//! 0   number     of the request
+//! 8   head       status + 1 (1 byte), spare (1 byte), bytes of the value (2 bytes), checksum (4 bytes)
+//! 16  client     that asked
+//! 24  value      filled up with zeros to a multiple of 8
+//! ```
 
-/// Begins every answer; no message of the membership protocol begins so.
-pub(crate) const TAG: u8 = 0xcb;
-/// Bytes before the value: tag, status, 6 spare, client, request.
-const HEAD_BYTES: usize = 24;
+use crate::{VALUE_BYTES_MAX, words};
+use core::sync::atomic::AtomicU64;
+
+/// Words before the value.
+const HEAD_WORDS: usize = 3;
+/// Bytes of the longest answer.
+pub(crate) const ANSWER_BYTES: usize = HEAD_WORDS * 8 + VALUE_BYTES_MAX;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,52 +29,56 @@ pub enum Status {
 
 /// An answer to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Answer<'a> {
+pub(crate) struct Answer<'a> {
     /// The client that asked.
     pub(crate) client: u64,
     /// The number of its request.
     pub(crate) request: u64,
     /// How the request ended.
-    pub status: Status,
+    pub(crate) status: Status,
     /// What a GET found.
-    pub value: &'a [u8],
+    pub(crate) value: &'a [u8],
 }
 
 impl<'a> Answer<'a> {
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(HEAD_BYTES + self.value.len());
-        out.extend_from_slice(&[TAG, self.status as u8, 0, 0, 0, 0, 0, 0]);
-        out.extend_from_slice(&self.client.to_le_bytes());
-        out.extend_from_slice(&self.request.to_le_bytes());
-        out.extend_from_slice(self.value);
-        out
+    /// Makes `out` the answer's bytes: a multiple of 8.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let head = words::Head { kind: self.status as u8 + 1, more: 0 };
+        words::encode(self.request, head, &[self.client], &[], self.value, out);
     }
 
-    /// `None` for anything that no server sends.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let (head, value) = bytes.split_at_checked(HEAD_BYTES)?;
-        let status = match head {
-            [TAG, 0, ..] => Status::Done,
-            [TAG, 1, ..] => Status::Missing,
-            [TAG, 2, ..] => Status::Full,
+    /// The answer to this request, if it is all there; copied into `buffer`.
+    pub(crate) fn decode(from: &[AtomicU64], request: u64, buffer: &'a mut Vec<u8>) -> Option<Self> {
+        let head = words::copy(from, request, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
+        let buffer: &'a [u8] = buffer;
+        let status = match head.kind {
+            1 => Status::Done,
+            2 => Status::Missing,
+            3 => Status::Full,
             _ => return None,
         };
-        let word = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-        Some(Self { client: word(8)?, request: word(16)?, status, value })
+        let value = buffer.get(8 * (HEAD_WORDS + usize::from(head.more))..)?;
+        Some(Self { client: words::word(buffer, 2)?, request, status, value })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use obol_fabric::memory;
 
     #[test]
     fn an_answer_comes_back_and_nothing_else_does() {
         let answer = Answer { client: 5, request: 9, status: Status::Missing, value: b"abc" };
-        let bytes = answer.encode();
-        assert_eq!(Answer::decode(&bytes), Some(answer));
-        assert_eq!(Answer::decode(&bytes[..HEAD_BYTES - 1]), None);
-        assert_eq!(Answer::decode(&[TAG, 3].into_iter().chain([0; 30]).collect::<Vec<u8>>()), None);
-        assert_eq!(Answer::decode(&[1; 64]), None);
+        let (mut bytes, mut buffer) = (Vec::new(), Vec::new());
+        answer.encode(&mut bytes);
+        let words = memory::zeroed(ANSWER_BYTES);
+        assert_eq!(Answer::decode(&words, 0, &mut buffer), None);
+        memory::copy_in(&words, &bytes);
+        assert_eq!(Answer::decode(&words, 9, &mut buffer), Some(answer));
+        assert_eq!(Answer::decode(&words, 8, &mut buffer), None);
+        assert_eq!(Answer::decode(&words[..3], 9, &mut buffer), None);
+        memory::copy_in(&words[2..], &[6]);
+        assert_eq!(Answer::decode(&words, 9, &mut buffer), None);
     }
 }

@@ -1,28 +1,61 @@
-//! Where the service's memory lies in a server's region. A member that is no acceptor has no use for the slots' values that
-//! every region has room for; a server's peers write there.
+//! Where the service's memory lies in a member's region. A member that is no acceptor has no use for the slots' values that
+//! every region has room for; there a server's peers write to it, and a client's server its answers. Each entry begins with a
+//! cache line of its own.
 //!
 //! ```text
+//!          of a server
 //! 0        applied    the newest record of this server's log that its backup has applied; written by the backup
-//! 64       ring       the primary's log as this server, its backup, gets it: RING entries
+//! 64       ring       the primary's log as this server, its backup, gets it, one entry after the other
 //! ..       blocks     one for each region number but the coordinators': a client's head and its WINDOW newest requests
+//!          of a client
+//! 0        answers    to its WINDOW newest requests
 //! ```
 
+use crate::answer::ANSWER_BYTES;
 use crate::entry::ENTRY_BYTES;
 use obol_fabric::Layout;
 use obol_fabric::layout::PROPOSERS_MAX;
 
 /// Requests of a client that can be on the way at once.
 pub const WINDOW: u64 = 8;
-/// Records that can be on the way to the backup at once.
-pub(crate) const RING: u64 = 64;
-/// A client's head: its id, its first and last request that it wants an answer to, and how often it asked again.
-pub(crate) const CLIENT_HEAD_BYTES: u32 = 32;
+/// Bytes of records that can be on the way to the backup at once: some 850 of PUTs of 32 bytes, 64 of the longest.
+pub(crate) const RING_BYTES: u64 = 64 * PLACE_BYTES as u64;
+/// Words of a client's head, which begins a conversation: its id, its first request that it wants an answer to, how
+/// often it began, and whether it is to be rung for. Their sum follows.
+pub(crate) const CLIENT_HEAD_WORDS: usize = 4;
+
+/// Bytes of a cache line.
+const LINE_BYTES: u32 = 64;
+const PLACE_BYTES: u32 = (ENTRY_BYTES as u32).next_multiple_of(LINE_BYTES);
+const _: () = assert!(ANSWER_BYTES <= PLACE_BYTES as usize);
 
 /// The first region number that can be a client's.
 const FIRST: u32 = PROPOSERS_MAX as u32 + 1;
-const RING_AT: u32 = 64;
-const BLOCKS_AT: u32 = RING_AT + RING as u32 * ENTRY_BYTES as u32;
-const BLOCK_BYTES: u32 = CLIENT_HEAD_BYTES + WINDOW as u32 * ENTRY_BYTES as u32;
+const RING_AT: u32 = LINE_BYTES;
+const BLOCKS_AT: u32 = RING_AT + RING_BYTES as u32;
+const BLOCK_BYTES: u32 = LINE_BYTES + WINDOW as u32 * PLACE_BYTES;
+
+/// Bytes of the log before a record, the gaps included that the end of the ring makes: no record is broken in two there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct LogAt(pub(crate) u64);
+
+impl LogAt {
+    /// Where a record after this place begins, whatever its length: both sides know that before they know the record.
+    pub(crate) const fn begin(self) -> Self {
+        let left = RING_BYTES - self.0 % RING_BYTES;
+        if left < ENTRY_BYTES as u64 { Self(self.0 + left) } else { self }
+    }
+
+    /// After a record of so many bytes that begins here.
+    pub(crate) const fn after(self, bytes: usize) -> Self {
+        Self(self.0 + bytes as u64)
+    }
+
+    /// Whether what ends here overwrites nothing, if everything before `applied` was applied.
+    pub(crate) const fn fits(self, applied: Self) -> bool {
+        self.0 <= applied.0 + RING_BYTES
+    }
+}
 
 /// Offsets in a server's region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,8 +69,9 @@ impl Area {
     #[must_use]
     pub fn of(layout: &Layout) -> Option<Self> {
         let values = layout.values();
-        let blocks = (values.end - values.start).checked_sub(BLOCKS_AT)? / BLOCK_BYTES;
-        (blocks > 0).then_some(Self { begin: values.start, blocks })
+        let begin = values.start.next_multiple_of(LINE_BYTES);
+        let blocks = values.end.checked_sub(begin)?.checked_sub(BLOCKS_AT)? / BLOCK_BYTES;
+        (blocks > 0).then_some(Self { begin, blocks })
     }
 
     /// Whether a client with this region number has a block.
@@ -50,8 +84,9 @@ impl Area {
         self.begin
     }
 
-    pub(crate) const fn record(&self, number: u64) -> u32 {
-        self.begin + RING_AT + (number % RING) as u32 * ENTRY_BYTES as u32
+    /// Of a record at this place of the log.
+    pub(crate) const fn record(&self, at: LogAt) -> u32 {
+        self.begin + RING_AT + (at.0 % RING_BYTES) as u32
     }
 
     pub(crate) const fn client(&self, region: u32) -> u32 {
@@ -59,6 +94,28 @@ impl Area {
     }
 
     pub(crate) const fn request(&self, region: u32, number: u64) -> u32 {
-        self.client(region) + CLIENT_HEAD_BYTES + (number % WINDOW) as u32 * ENTRY_BYTES as u32
+        self.client(region) + LINE_BYTES + (number % WINDOW) as u32 * PLACE_BYTES
+    }
+
+    /// In the client's own region.
+    pub(crate) const fn answer(&self, number: u64) -> u32 {
+        self.begin + (number % WINDOW) as u32 * PLACE_BYTES
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_follow_each_other_and_none_is_broken_in_two() {
+        let mut at = LogAt::default();
+        for n in 0..10_000_usize {
+            let begin = at.begin();
+            assert!(begin >= at && begin.0 - at.0 < ENTRY_BYTES as u64);
+            assert!(begin.0 % RING_BYTES + ENTRY_BYTES as u64 <= RING_BYTES);
+            at = begin.after(40 + 8 * (n % 129));
+        }
+        assert!(at.fits(LogAt(at.0 - RING_BYTES)) && !at.fits(LogAt(at.0 - RING_BYTES - 1)));
     }
 }

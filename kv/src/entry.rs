@@ -1,22 +1,23 @@
 //! One entry of a server's memory: a client's request, or a record of the primary's log. Both are written by one-sided
-//! WRITEs of more than 8 bytes, so a reader may see half of one; the checksum tells.
+//! WRITEs of more than 8 bytes, so a reader may see half of one; the checksum tells. A GET, and a PUT of 32 bytes, take one
+//! cache line.
 //!
 //! ```text
 //! 0   number     counts a client's requests, or a log's records, from 1
-//! 8   head       kind (1 byte), spare (1 byte), bytes of the value (2 bytes), CRC-32 of all the rest (4 bytes)
+//! 8   head       kind (1 byte), whether the request is told (1 byte), bytes of the value (2 bytes), checksum (4 bytes)
 //! 16  key
 //! 24  client     who asked
-//! 32  request    the number of its request
-//! 40  value      filled up with zeros to a multiple of 8
+//! 32  request    the number of its request; left out if it is the number of the entry
+//! ..  value      filled up with zeros to a multiple of 8
 //! ```
 
-use crate::VALUE_BYTES_MAX;
+use crate::{VALUE_BYTES_MAX, words};
+use core::sync::atomic::AtomicU64;
 
-/// Bytes before the value.
-pub(crate) const HEAD_BYTES: usize = 40;
+/// Words before the value, without the request's number.
+const HEAD_WORDS: usize = 4;
 /// Bytes of the longest entry.
-pub(crate) const ENTRY_BYTES: usize = HEAD_BYTES + VALUE_BYTES_MAX;
-const _: () = assert!(ENTRY_BYTES.is_multiple_of(8));
+pub(crate) const ENTRY_BYTES: usize = (HEAD_WORDS + 1) * 8 + VALUE_BYTES_MAX;
 
 /// What an entry asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,89 +50,83 @@ pub(crate) struct Entry<'a> {
     pub(crate) value: &'a [u8],
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
-/// The checksum of an entry whose own place holds zero.
-fn checksum(bytes: &[u8]) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&bytes[..12]);
-    hasher.update(&bytes[16..]);
-    hasher.finalize()
-}
-
 impl<'a> Entry<'a> {
-    /// Appends the entry's bytes: a multiple of 8.
+    /// Makes `out` the entry's bytes: a multiple of 8.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        debug_assert!(self.value.len() <= VALUE_BYTES_MAX, "checked where it was taken");
-        let begin = out.len();
-        out.extend_from_slice(&self.number.to_le_bytes());
-        out.extend_from_slice(&[self.kind as u8, 0]);
-        out.extend_from_slice(&(self.value.len() as u16).to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        for word in [self.key, self.client, self.request] {
-            out.extend_from_slice(&word.to_le_bytes());
-        }
-        out.extend_from_slice(self.value);
-        out.resize(begin + HEAD_BYTES + self.value.len().next_multiple_of(8), 0);
-        let sum = checksum(&out[begin..]);
-        out[begin + 12..begin + 16].copy_from_slice(&sum.to_le_bytes());
+        let request = [self.request];
+        let more = if self.request == self.number { &[][..] } else { &request[..] };
+        let head = words::Head { kind: self.kind as u8, more: more.len() as u8 };
+        words::encode(self.number, head, &[self.key, self.client], more, self.value, out);
     }
 
-    /// The entry at the beginning of these bytes; `None` if there is none, or only a part of one.
-    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Self> {
-        let head = word(bytes, 8)?.to_le_bytes();
-        let kind = *Kind::ALL.get(usize::from(head[0]).wrapping_sub(1))?;
-        let len = usize::from(u16::from_le_bytes([head[2], head[3]]));
-        let whole = bytes.get(..HEAD_BYTES + len.next_multiple_of(8))?;
-        let sum = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-        if len > VALUE_BYTES_MAX || checksum(whole) != sum {
-            return None;
-        }
-        Some(Self {
-            number: word(bytes, 0)?,
-            kind,
-            key: word(bytes, 16)?,
-            client: word(bytes, 24)?,
-            request: word(bytes, 32)?,
-            value: whole.get(HEAD_BYTES..HEAD_BYTES + len)?,
-        })
+    /// How many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let more = usize::from(self.request != self.number);
+        8 * (HEAD_WORDS + more) + self.value.len().next_multiple_of(8)
+    }
+
+    /// The entry with this number, if it is all there. It is copied into `buffer` first: whoever wrote it may write again.
+    pub(crate) fn decode(from: &[AtomicU64], number: u64, buffer: &'a mut Vec<u8>) -> Option<Self> {
+        let head = words::copy(from, number, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
+        let buffer: &'a [u8] = buffer;
+        let kind = *Kind::ALL.get(usize::from(head.kind).wrapping_sub(1))?;
+        let request = if head.more == 0 { number } else { words::word(buffer, HEAD_WORDS)? };
+        let value = buffer.get(8 * (HEAD_WORDS + usize::from(head.more))..)?;
+        let [key, client] = [words::word(buffer, 2)?, words::word(buffer, 3)?];
+        Some(Self { number, kind, key, client, request, value })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use obol_fabric::memory;
 
     fn entry(value: &[u8]) -> Entry<'_> {
         Entry { number: 7, kind: Kind::Put, key: 9, client: 11, request: 13, value }
     }
 
+    fn written(bytes: &[u8]) -> Box<[AtomicU64]> {
+        let words = memory::zeroed(ENTRY_BYTES);
+        memory::copy_in(&words, bytes);
+        words
+    }
+
     #[test]
     fn an_entry_comes_back_as_it_went_in_whatever_follows_it() {
         for len in [0, 1, 7, 8, 9, VALUE_BYTES_MAX] {
-            let value = vec![0xa5; len];
-            let mut bytes = Vec::new();
-            entry(&value).encode(&mut bytes);
-            assert!(bytes.len().is_multiple_of(8) && bytes.len() <= ENTRY_BYTES);
-            bytes.resize(ENTRY_BYTES, 0xff);
-            assert_eq!(Entry::decode(&bytes), Some(entry(&value)), "{len} bytes");
+            for request in [7, 13] {
+                let value = vec![0xa5; len];
+                let entry = Entry { request, ..entry(&value) };
+                let (mut bytes, mut buffer) = (Vec::new(), Vec::new());
+                entry.encode(&mut bytes);
+                assert!(bytes.len().is_multiple_of(8) && bytes.len() <= ENTRY_BYTES);
+                assert_eq!(bytes.len(), entry.bytes());
+                bytes.resize(ENTRY_BYTES, 0xff);
+                assert_eq!(Entry::decode(&written(&bytes), 8, &mut buffer), None);
+                assert_eq!(Entry::decode(&written(&bytes), 7, &mut buffer), Some(entry), "{len} bytes");
+            }
         }
     }
 
     #[test]
+    fn a_short_put_takes_a_cache_line() {
+        let mut bytes = Vec::new();
+        Entry { request: 7, ..entry(&[1; 32]) }.encode(&mut bytes);
+        assert_eq!(bytes.len(), 64);
+    }
+
+    #[test]
     fn half_an_entry_is_none() {
-        let mut older = Vec::new();
+        let (mut older, mut newer, mut buffer) = (Vec::new(), Vec::new(), Vec::new());
         entry(&[1; 64]).encode(&mut older);
-        let mut newer = Vec::new();
         Entry { number: 8, ..entry(&[2; 64]) }.encode(&mut newer);
         for cut in (8..newer.len()).step_by(8) {
             let mut torn = newer[..cut].to_vec();
             torn.extend_from_slice(&older[cut..]);
-            assert_eq!(Entry::decode(&torn), None, "{cut} bytes of it");
+            assert_eq!(Entry::decode(&written(&torn), 8, &mut buffer), None, "{cut} bytes of it");
         }
-        assert_eq!(Entry::decode(&[0; ENTRY_BYTES]), None, "empty memory");
-        assert_eq!(Entry::decode(&newer[..16]), None);
+        assert_eq!(Entry::decode(&written(&[0; ENTRY_BYTES]), 0, &mut buffer), None, "empty memory");
+        assert_eq!(Entry::decode(&written(&newer)[..2], 8, &mut buffer), None);
     }
 }

@@ -5,44 +5,50 @@
 //! they are as records among the others: whatever it has of a key, the newest record of it comes last.
 
 use crate::answer::{Answer, Status};
-use crate::area::{Area, RING, WINDOW};
-use crate::entry::{Entry, Kind};
+use crate::area::{Area, CLIENT_HEAD_WORDS, LogAt, WINDOW};
+use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::flaw::{Flaw, Planted};
+use crate::node::RING;
 use crate::server::{Part, token};
 use crate::store::Store;
+use crate::words;
+use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, ViewId};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 /// After so long the primary tries a WRITE to its backup again that has failed, as long as the view names that backup.
 const AGAIN_AFTER: Nanos = Nanos::from_micros(100);
-/// So much of the ring is left to PUTs while a new backup gets the keys.
-const COPY_SHARE: usize = RING as usize / 2;
+/// So many records are on the way while a new backup gets the keys: the rest of the ring is left to PUTs.
+const COPY_SHARE: usize = 32;
+/// So many requests are executed before their answers are given. Fewer keep client and primary at work at the same time, more
+/// have one look at the lease serve more answers; uKharon's batches are of six.
+const BATCH: usize = 6;
+/// Buffers of answers that are kept for the next ones.
+const SPARE_MAX: usize = 64;
 
 /// An answer that is not given yet.
 struct Held {
-    to: Address,
+    to: Remote,
     bytes: Vec<u8>,
 }
 
 /// What the primary knows of a client.
-#[derive(Default)]
 struct Conversation {
-    /// Drawn by the client at random.
+    /// Where the client is, and its answers go.
+    at: Address,
+    /// Drawn by the client at random; zero until it has begun.
     id: u64,
+    /// How often it began.
+    again: u64,
     /// The next request that is executed.
     next: u64,
-    /// The newest that the client has written.
-    last: u64,
-    /// How often it asked again.
-    again: u64,
-    /// A READ of the next request is on the way.
-    reading: bool,
+    /// It sleeps while it waits.
+    rings: bool,
 }
 
 /// A record that the backup may not have.
 struct Record {
-    /// Counts the records of this backup from 1.
-    number: u64,
+    at: LogAt,
     /// The PUT that it stands for, or the one before it.
     put: u64,
     bytes: Vec<u8>,
@@ -55,15 +61,30 @@ struct Backup {
     /// Records that it is to get, oldest first; the first `posted` of them are on the way.
     records: VecDeque<Record>,
     posted: usize,
+    /// The next record, counted from 1.
     next: u64,
+    /// Where the log ends.
+    end: LogAt,
     /// What it says it has applied.
-    applied: u64,
+    applied: LogAt,
     /// Set while WRITEs fail: nothing is posted before it.
     again_at: Option<Instant>,
     /// What is still to be copied.
     keys: Vec<u64>,
     clients: Vec<u64>,
     synced: bool,
+}
+
+impl Backup {
+    /// Looks what the backup says it has applied. An earlier one may have said it.
+    fn hear<F: Fabric>(&mut self, area: Area, fabric: &F) {
+        if let Some([who, applied]) = fabric.own(area.applied(), 24).and_then(words::unseal::<2>)
+            && who == self.who.0
+            && applied <= self.end.0
+        {
+            self.applied = LogAt(applied).max(self.applied);
+        }
+    }
 }
 
 /// The primary's state.
@@ -77,13 +98,15 @@ pub(crate) struct Lead {
     /// All PUTs up to this one are where they have to be.
     durable: u64,
     backup: Option<Backup>,
-    /// Answers by the PUT that they wait for.
-    waiting: BTreeMap<u64, Vec<Held>>,
+    /// Answers, each after the PUT that it waits for, in the order of those.
+    waiting: VecDeque<(u64, Held)>,
     ready: Vec<Held>,
-    /// By region.
-    clients: BTreeMap<u32, Conversation>,
-    /// READs of the own memory that have not come back.
-    reading: u32,
+    spare: Vec<Vec<u8>>,
+    clients: Vec<Conversation>,
+    /// Who is looked at first.
+    turn: usize,
+    /// The request that is being executed.
+    request: Vec<u8>,
 }
 
 impl Lead {
@@ -95,10 +118,12 @@ impl Lead {
             number,
             durable: number,
             backup: None,
-            waiting: BTreeMap::new(),
+            waiting: VecDeque::new(),
             ready: Vec::new(),
-            clients: BTreeMap::new(),
-            reading: 0,
+            spare: Vec::new(),
+            clients: Vec::new(),
+            turn: 0,
+            request: Vec::new(),
         }
     }
 
@@ -114,10 +139,17 @@ impl Lead {
 
     /// Takes note of a view in which this server is the primary. What an earlier backup did not get needs no replication
     /// any more: it is answered as soon as this view is active, and a new backup gets it with the copy.
-    pub(crate) fn install(&mut self, backup: Option<(Incarnation, Address)>, clients: &[u32], store: &Store) {
-        self.clients.retain(|region, _| clients.contains(region));
-        for &region in clients {
-            self.clients.entry(region).or_default();
+    pub(crate) fn install(
+        &mut self,
+        backup: Option<(Incarnation, Address)>,
+        clients: &[Address],
+        store: &Store,
+    ) {
+        self.clients.retain(|client| clients.contains(&client.at));
+        for &at in clients {
+            if self.clients.iter().all(|client| client.at != at) {
+                self.clients.push(Conversation { at, id: 0, again: 0, next: 1, rings: false });
+            }
         }
         if self.backup.as_ref().map(|known| known.who) == backup.map(|(who, _)| who) {
             return;
@@ -129,7 +161,8 @@ impl Lead {
             records: VecDeque::new(),
             posted: 0,
             next: 1,
-            applied: 0,
+            end: LogAt::default(),
+            applied: LogAt::default(),
             again_at: None,
             keys: store.keys(),
             clients: store.clients(),
@@ -137,144 +170,143 @@ impl Lead {
         });
     }
 
-    /// Looks into the own memory: what clients have written, and what the backup has applied.
-    pub(crate) fn poll<F: Fabric>(&mut self, now: Instant, view: ViewId, store: &Store, fabric: &mut F) {
-        // A look before the work, so that it is not in vain; what counts is the look after it.
-        if !self.may_serve(view, fabric) {
-            return;
-        }
-        self.copy(store);
-        self.replicate(now, fabric);
-        if self.reading > 0 {
-            return;
-        }
-        let at = fabric.address();
-        for &region in self.clients.keys() {
-            self.reading += 1;
-            let head = Remote { at, offset: self.area.client(region) };
-            fabric.read(head, crate::area::CLIENT_HEAD_BYTES, token(Part::ClientHead, region));
-        }
-        if self.backup.is_some() {
-            self.reading += 1;
-            fabric.read(Remote { at, offset: self.area.applied() }, 8, token(Part::Applied, 0));
-        }
-    }
-
-    /// A client's head was read.
-    pub(crate) fn on_head<F: Fabric>(&mut self, region: u32, bytes: &[u8], fabric: &mut F) {
-        self.reading = self.reading.saturating_sub(1);
-        let Some(client) = self.clients.get_mut(&region) else { return };
-        let word = |at: usize| {
-            let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
-            word.map_or(0, u64::from_le_bytes)
-        };
-        let [id, first, last, again] = [0, 8, 16, 24].map(word);
-        if id == 0 || first == 0 {
-            return;
-        }
-        if (client.id, client.again) != (id, again) && !client.reading {
-            *client = Conversation { id, next: first, last, again, reading: false };
-        }
-        // The four words may be of different heads; a last request that can not be is not believed.
-        client.last = if last < client.next + WINDOW { client.last.max(last) } else { client.last };
-        self.read_next(region, fabric);
-    }
-
-    /// Reads a client's next request if there is one.
-    fn read_next<F: Fabric>(&mut self, region: u32, fabric: &mut F) {
-        let Some(client) = self.clients.get_mut(&region) else { return };
-        if client.reading || client.next > client.last {
-            return;
-        }
-        client.reading = true;
-        self.reading += 1;
-        let from = Remote { at: fabric.address(), offset: self.area.request(region, client.next) };
-        fabric.read(from, crate::entry::ENTRY_BYTES as u32, token(Part::Request, region));
-    }
-
-    /// A client's request was read; it may be an older one, or half of one.
-    pub(crate) fn on_request<F: Fabric>(
+    /// Executes what clients have written into the own memory, [`BATCH`] requests at most, and brings the backup further. Tells
+    /// whether there was a request.
+    pub(crate) fn poll<F: Fabric>(
         &mut self,
-        region: u32,
-        bytes: &[u8],
+        now: Instant,
+        view: ViewId,
         store: &mut Store,
         fabric: &mut F,
-    ) {
-        self.reading = self.reading.saturating_sub(1);
-        let Some(client) = self.clients.get_mut(&region) else { return };
-        client.reading = false;
-        let Some(entry) = Entry::decode(bytes).filter(|entry| entry.client == client.id) else { return };
-        if entry.number < client.next {
+    ) -> bool {
+        // A look before the work, so that it is not in vain; what counts is the look after it.
+        if self.is_behind() {
+            if !self.may_serve(view, fabric) {
+                return false;
+            }
+            self.copy(store);
+            self.replicate(now, fabric);
+        }
+        let mut executed = 0;
+        let count = self.clients.len();
+        for n in 0..count {
+            let at = (self.turn + n) % count;
+            self.greet(at, fabric);
+            while executed < BATCH && self.is_asked(at, fabric) {
+                if executed == 0 && !self.may_serve(view, fabric) {
+                    return false;
+                }
+                if !self.take_request(at, store, fabric) {
+                    break;
+                }
+                executed += 1;
+            }
+        }
+        if executed == 0 {
+            return false;
+        }
+        self.turn = self.turn.wrapping_add(1) % count.max(1);
+        self.replicate(now, fabric);
+        true
+    }
+
+    /// Looks whether a client has begun a conversation, for the first time or anew.
+    fn greet<F: Fabric>(&mut self, at: usize, fabric: &F) {
+        let Some(client) = self.clients.get_mut(at) else { return };
+        let head = self.area.client(client.at.region);
+        let Some(head) = fabric.own(head, 8 * (CLIENT_HEAD_WORDS + 1)) else { return };
+        let is_known = [(0, client.id), (2, client.again)]
+            .iter()
+            .all(|(n, known)| head.get(*n).is_some_and(|word| word.load(Ordering::Relaxed) == *known));
+        if is_known {
             return;
         }
-        let is_next = entry.number == client.next;
-        // One that is missing was answered: the client has used its place again.
-        client.next += 1;
-        if is_next {
-            self.execute(Address::region(region), &entry, store);
-        }
-        self.read_next(region, fabric);
-    }
-
-    /// A READ of the own memory did not succeed.
-    pub(crate) fn on_unread(&mut self, part: Part, region: u32) {
-        self.reading = self.reading.saturating_sub(1);
-        if part == Part::Request
-            && let Some(client) = self.clients.get_mut(&region)
+        if let Some([id, first, again, rings]) = words::unseal::<CLIENT_HEAD_WORDS>(head)
+            && id != 0
         {
-            client.reading = false;
+            (client.id, client.again, client.next, client.rings) = (id, again, first, rings != 0);
         }
     }
 
-    pub(crate) fn on_applied(&mut self, bytes: &[u8]) {
-        self.reading = self.reading.saturating_sub(1);
-        let Ok(word) = bytes.try_into().map(u64::from_le_bytes) else { return };
-        if let Some(backup) = &mut self.backup
-            && word < backup.next
-        {
-            backup.applied = word.max(backup.applied);
-        }
+    /// Whether there may be a request of a client that was not executed.
+    fn is_asked<F: Fabric>(&self, at: usize, fabric: &F) -> bool {
+        let Some(client) = self.clients.get(at).filter(|client| client.id != 0) else { return false };
+        let place = fabric.own(self.area.request(client.at.region, client.next), 8);
+        let number = place.and_then(<[_]>::first).map_or(0, |word| word.load(Ordering::Relaxed));
+        number >= client.next
+    }
+
+    /// Executes the next request of a client, or skips what needs no answer any more. `false` if half of it is there, or what
+    /// no client writes.
+    fn take_request<F: Fabric>(&mut self, at: usize, store: &mut Store, fabric: &F) -> bool {
+        let Some(client) = self.clients.get_mut(at) else { return false };
+        let place = self.area.request(client.at.region, client.next);
+        let Some(words) = fabric.own(place, ENTRY_BYTES) else { return false };
+        let Some(number) = words.first().map(|word| word.load(Ordering::Relaxed)) else { return false };
+        let mut bytes = std::mem::take(&mut self.request);
+        let entry = Entry::decode(words, number, &mut bytes).filter(|entry| entry.client == client.id);
+        let is_taken = if let Some(entry) = entry.filter(|_| number >= client.next) {
+            let to = client.at;
+            // A client uses a place again when everything before has an answer.
+            let is_next = number == client.next;
+            client.next = if is_next {
+                number.saturating_add(1)
+            } else {
+                client.next.saturating_add(1).max(number.saturating_sub(WINDOW - 1))
+            };
+            if is_next {
+                self.execute(to, &entry, store);
+            }
+            true
+        } else {
+            false
+        };
+        self.request = bytes;
+        is_taken
     }
 
     /// Executes a request, before it is replicated. (uKharon, section 7.3: speculatively.)
     fn execute(&mut self, to: Address, entry: &Entry<'_>, store: &mut Store) {
-        let (client, request) = (entry.client, entry.number);
-        let answer =
-            |status, value: &[u8]| Held { to, bytes: Answer { client, request, status, value }.encode() };
         match entry.kind {
             Kind::Get => {
-                let (held, written) = match store.get(entry.key) {
-                    Some(cell) => (answer(Status::Done, &cell.value), cell.written),
-                    None => (answer(Status::Missing, &[]), 0),
+                let (status, value, written) = match store.get(entry.key) {
+                    Some(cell) => (Status::Done, &cell.value[..], cell.written),
+                    None => (Status::Missing, &[][..], 0),
                 };
                 let speculative = written > self.durable && !self.planted.has(Flaw::ShowSpeculative);
-                self.hold(if speculative { written } else { 0 }, held);
+                self.hold(if speculative { self.number } else { 0 }, to, entry, status, value);
             }
             // It is answered when everything that was executed until now is durable, so is this.
-            Kind::Put if store.has_seen(client, request) => self.hold(self.number, answer(Status::Done, &[])),
+            Kind::Put if store.has_seen(entry.client, entry.number) => {
+                self.hold(self.number, to, entry, Status::Done, &[]);
+            }
             Kind::Put => {
                 if !store.put(entry.key, entry.value, self.number + 1) {
-                    return self.hold(0, answer(Status::Full, &[]));
+                    return self.hold(0, to, entry, Status::Full, &[]);
                 }
                 self.number += 1;
-                store.see(client, request);
-                self.push(&Entry { number: 0, request, ..entry.clone() });
+                store.see(entry.client, entry.number);
+                self.push(entry);
                 if self.backup.is_none() {
                     self.durable = self.number;
                 }
-                self.hold(self.number, answer(Status::Done, &[]));
+                self.hold(self.number, to, entry, Status::Done, &[]);
             }
             // What no client writes.
             Kind::Copy | Kind::Seen | Kind::Synced => {}
         }
     }
 
-    /// Holds an answer back until this PUT is durable.
-    fn hold(&mut self, put: u64, held: Held) {
+    /// Holds the answer to a request back until this PUT is durable.
+    fn hold(&mut self, put: u64, to: Address, asked: &Entry<'_>, status: Status, value: &[u8]) {
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        Answer { client: asked.client, request: asked.number, status, value }.encode(&mut bytes);
+        let held = Held { to: Remote { at: to, offset: self.area.answer(asked.number) }, bytes };
         if put <= self.durable || self.planted.has(Flaw::AnswerFirst) {
             self.ready.push(held);
         } else {
-            self.waiting.entry(put).or_default().push(held);
+            debug_assert_eq!(put, self.number, "so they wait in order");
+            self.waiting.push_back((put, held));
         }
     }
 
@@ -284,9 +316,11 @@ impl Lead {
         let Some(backup) = &mut self.backup else { return };
         let number = backup.next;
         backup.next += 1;
-        let mut bytes = Vec::new();
+        let mut bytes = self.spare.pop().unwrap_or_default();
         Entry { number, ..entry.clone() }.encode(&mut bytes);
-        backup.records.push_back(Record { number, put, bytes });
+        let at = backup.end.begin();
+        backup.end = at.after(bytes.len());
+        backup.records.push_back(Record { at, put, bytes });
     }
 
     /// Goes on with the copy for a backup that joined later.
@@ -318,11 +352,14 @@ impl Lead {
             return;
         }
         backup.again_at = None;
+        if !backup.end.fits(backup.applied) {
+            backup.hear(area, fabric);
+        }
         while let Some(record) = backup.records.get(backup.posted) {
-            if record.number > backup.applied + RING {
+            if !record.at.after(record.bytes.len()).fits(backup.applied) {
                 return;
             }
-            let to = Remote { at: backup.at, offset: area.record(record.number) };
+            let to = Remote { at: backup.at, offset: area.record(record.at) };
             // Tells a completion of this backup's from one of an earlier one's.
             fabric.write(to, &record.bytes, token(Part::Record, backup.who.0 as u32));
             backup.posted += 1;
@@ -343,7 +380,18 @@ impl Lead {
             && let Some(record) = backup.records.pop_front()
         {
             self.durable = self.durable.max(record.put);
+            self.spare.push(record.bytes);
         }
+    }
+
+    /// Whether there is something that the backup was not sent.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.backup.as_ref().is_some_and(|b| !b.synced || b.posted < b.records.len())
+    }
+
+    /// Whether an answer waits for the backup.
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
     }
 
     /// Whether this server is the primary of a view that is active now.
@@ -355,22 +403,25 @@ impl Lead {
 
     /// Gives the answers that may be given: all of a round after one look at the lease. Tells how many.
     pub(crate) fn settle<F: Fabric>(&mut self, view: ViewId, fabric: &mut F) -> u64 {
-        while let Some(entry) = self.waiting.first_entry().filter(|entry| *entry.key() <= self.durable) {
-            self.ready.extend(entry.remove());
-        }
-        if self.reading > 0 || self.ready.is_empty() {
-            return 0;
-        }
+        let durable = self.durable;
+        let count = self.waiting.iter().take_while(|(put, _)| *put <= durable).count();
+        self.ready.extend(self.waiting.drain(..count).map(|(_, held)| held));
         // What a GET has read, and that a PUT is replicated, was so before this look: if the view is active now, no later
         // primary has served anybody before that. (uKharon, Algorithm 2.)
-        if !self.may_serve(view, fabric) {
+        if self.ready.is_empty() || !self.may_serve(view, fabric) {
             return 0;
         }
-        for held in &self.ready {
-            fabric.send(held.to, &held.bytes);
-        }
         let given = self.ready.len() as u64;
-        self.ready.clear();
+        for held in self.ready.drain(..) {
+            // One that is lost is asked for again.
+            fabric.write_untold(held.to, &held.bytes, token(Part::Send, 0));
+            self.spare.push(held.bytes);
+            let rings = |client: &&Conversation| client.rings && client.at == held.to.at;
+            if self.clients.iter().any(|client| rings(&client)) {
+                fabric.send(held.to.at.owner(), RING);
+            }
+        }
+        self.spare.truncate(SPARE_MAX);
         given
     }
 }

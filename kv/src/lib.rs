@@ -1,7 +1,7 @@
 //! A replicated cache over one-sided memory, after uKharon-KV (uKharon, section 7.3) and HERD.
 //!
-//! Clients WRITE their requests into the primary's memory and get answers by datagram. The primary executes a request at
-//! once and, in parallel, WRITEs it to its backup's log if it changes anything; it answers when the backup has it and the
+//! Clients WRITE their requests into the primary's memory, and it WRITEs its answers into theirs. The primary executes a
+//! request at once and, in parallel, WRITEs it to its backup's log if it changes anything; it answers when the backup has it and the
 //! view that makes it the primary still is active. So a GET needs no replication. When the primary fails, the backup
 //! waits until the view without it is active, applies what is left in its log, and serves. The next server takes a copy of
 //! the state through the same log while the new primary serves: the service is redundant again by itself.
@@ -20,8 +20,9 @@ mod lead;
 mod node;
 mod server;
 mod store;
+mod words;
 
-pub use answer::{Answer, Status};
+pub use answer::Status;
 pub use area::{Area, WINDOW};
 pub use client::{Client, Done, Operation, Refusal};
 pub use flaw::Flaw;
@@ -36,6 +37,9 @@ pub const VALUE_BYTES_MAX: usize = 1024;
 
 /// The names of the servers of a cluster begin so.
 pub const SERVER_PREFIX: &str = "kv-";
+
+/// So often whoever has nothing else to do looks into its memory before it does what is due beside.
+const LOOKS: u32 = 32;
 
 /// Whether a member is a server of the cache: it has a core of its own, whose region holds the memory that is written to.
 fn is_server(member: &Member) -> bool {

@@ -1,11 +1,13 @@
 //! A member of a cluster that serves or uses the cache: the membership protocol and the service in one machine, on one
 //! endpoint.
 
-use crate::answer::{Answer, TAG};
 use crate::client::Client;
 use crate::server::{Server, part_of};
 use obol_fabric::{Event, Fabric, Incarnation, Instant, Machine, ViewId};
 use obol_membership::{Member, Role};
+
+/// The datagram that wakes up who sleeps; no message of the membership protocol is this one.
+pub(crate) const RING: &[u8] = &[0xcb];
 
 /// What a member does beside being one.
 pub enum Service {
@@ -91,11 +93,11 @@ impl Machine for Node {
                     server.on_completion(now, part, argument, result, fabric);
                 }
             }
-            Event::Datagram { bytes, .. } if bytes.first() == Some(&TAG) => {
-                if let (Some(answer), Service::Client(client)) = (Answer::decode(bytes), &mut self.service) {
-                    client.on_answer(&answer);
-                }
-            }
+            // It says nothing but that there is something to be looked at.
+            Event::Datagram { bytes: RING, .. } => match &mut self.service {
+                Service::Server(server) => server.on_ring(),
+                Service::Client(client) => client.on_ring(),
+            },
             event => {
                 self.member.handle(now, event, fabric);
                 self.tell(now, fabric);

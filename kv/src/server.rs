@@ -1,10 +1,11 @@
 //! A server: who it is in the newest view, and the backup's part.
 
-use crate::area::Area;
+use crate::area::{Area, LogAt};
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::flaw::{Flaw, Planted};
 use crate::lead::Lead;
 use crate::store::Store;
+use crate::{LOOKS, words};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
 use obol_membership::View;
 use std::sync::Arc;
@@ -13,32 +14,16 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Part {
-    /// A client's head in the own memory.
-    ClientHead = 0xf1,
-    /// A client's request in the own memory.
-    Request = 0xf2,
-    /// What the backup has applied, in the own memory.
-    Applied = 0xf3,
     /// A WRITE of a record to the backup.
     Record = 0xf4,
-    /// The next record in the own memory.
-    NextRecord = 0xf5,
-    /// A WRITE of what was applied to the primary.
-    Report = 0xf6,
-    /// A client's WRITE to the primary.
+    /// A READ of the own memory, which brings what is written there and not seen yet.
+    Drain = 0xf5,
+    /// What is written again if need be: requests, answers, reports.
     Send = 0xf7,
 }
 
 impl Part {
-    const ALL: [Self; 7] = [
-        Self::ClientHead,
-        Self::Request,
-        Self::Applied,
-        Self::Record,
-        Self::NextRecord,
-        Self::Report,
-        Self::Send,
-    ];
+    const ALL: [Self; 3] = [Self::Record, Self::Drain, Self::Send];
 }
 
 pub(crate) const fn token(part: Part, argument: u32) -> Token {
@@ -74,16 +59,66 @@ pub enum Standing {
     Lost,
 }
 
+/// A server with something to do that nobody rings for looks so often at least, however rarely it looks otherwise.
+const LOOK_EVERY_MAX: Nanos = Nanos::from_micros(20);
+
+/// A backup that has nothing new to report reports so often, lest a report was lost.
+const REPORT_EVERY: Nanos = Nanos::from_micros(100);
+
+/// So many records are applied before the primary is told that it may write over them.
+const APPLIED_MAX: u32 = 128;
+
 /// A backup's progress in its log.
 #[derive(Debug, Default)]
 struct Follow {
     /// Records applied.
     applied: u64,
+    /// Where the next one is looked for.
+    at: LogAt,
+    /// What the primary was told of, and when it is told the next time in any case.
+    reported: LogAt,
+    report_at: Instant,
     synced: bool,
-    /// A READ of the next record is on the way.
-    reading: bool,
-    /// The READ that is on the way was posted when nobody could add to the log any more.
-    is_last: bool,
+    /// [`Part::Drain`] is on the way.
+    draining: bool,
+    /// The record that is being applied.
+    record: Vec<u8>,
+}
+
+impl Follow {
+    /// Applies the records that are there, [`APPLIED_MAX`] at most. Tells whether there may be more.
+    fn apply<F: Fabric>(&mut self, area: Area, store: &mut Store, fabric: &F) -> bool {
+        for _ in 0..APPLIED_MAX {
+            let (number, at) = (self.applied + 1, self.at.begin());
+            let Some(place) = fabric.own(area.record(at), ENTRY_BYTES) else { return false };
+            let Some(record) = Entry::decode(place, number, &mut self.record) else { return false };
+            (self.applied, self.at) = (number, at.after(record.bytes()));
+            match record.kind {
+                Kind::Put | Kind::Copy => {
+                    // The primary had room for it, so there is room.
+                    let written = store.put(record.key, record.value, 0);
+                    debug_assert!(written, "as many keys as the primary");
+                    if record.kind == Kind::Put {
+                        store.see(record.client, record.request);
+                    }
+                }
+                Kind::Seen => store.see(record.client, record.request),
+                Kind::Synced => self.synced = true,
+                Kind::Get => {}
+            }
+        }
+        true
+    }
+
+    /// Tells the primary how much of the log it may write again.
+    fn report<F: Fabric>(&mut self, now: Instant, own: Incarnation, to: Remote, fabric: &mut F) {
+        if self.at == self.reported && now < self.report_at {
+            return;
+        }
+        (self.reported, self.report_at) = (self.at, now + REPORT_EVERY);
+        words::seal([own.0, self.at.0], &mut self.record);
+        fabric.write_untold(to, &self.record, token(Part::Send, 0));
+    }
 }
 
 enum Role {
@@ -192,14 +227,15 @@ impl Server {
             (_, role) => role,
         };
         self.lead_on();
+        self.poll_at = Instant::ZERO;
     }
 
     /// Tells the primary's part who its backup and its clients are.
     fn lead_on(&mut self) {
         let Role::Primary(lead) = &mut self.role else { return };
         let backup = crate::servers(&self.view).nth(1).map(|member| (member.incarnation, member.address));
-        let regions = crate::clients(&self.view).map(|member| member.address.region);
-        let clients: Vec<u32> = regions.filter(|region| self.area.has_room_for(*region)).collect();
+        let clients = crate::clients(&self.view).map(|member| member.address);
+        let clients: Vec<Address> = clients.filter(|at| self.area.has_room_for(at.region)).collect();
         lead.install(backup, &clients, &self.store);
     }
 
@@ -212,22 +248,56 @@ impl Server {
         }
     }
 
-    /// Looks into the own memory.
+    /// Looks into the own memory: once, or [`LOOKS`] times if it does nothing else.
     pub(crate) fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.poll_at = now + self.poll_every;
+        let view = self.view.id;
         match &mut self.role {
-            Role::Primary(lead) => lead.poll(now, self.view.id, &self.store, fabric),
-            Role::Backup(follow) => read_next(follow, self.area, false, fabric),
-            // Once this view is active no earlier one is: whoever was the primary before can not answer for a record that is
-            // not in the log by now.
-            Role::TakingOver(follow)
-                if fabric.is_active(self.view.id) || self.planted.has(Flaw::ServeEarly) =>
-            {
-                read_next(follow, self.area, true, fabric);
+            Role::Primary(lead) => {
+                let looks = if self.poll_every == Nanos::ZERO { LOOKS } else { 1 };
+                for _ in 0..looks {
+                    if lead.poll(now, view, &mut self.store, fabric) {
+                        self.answered += lead.settle(view, fabric);
+                        // There may be more.
+                        self.poll_at = now;
+                    } else {
+                        core::hint::spin_loop();
+                    }
+                    if lead.is_waiting() {
+                        break;
+                    }
+                }
+                if lead.is_behind() {
+                    self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
+                }
+            }
+            Role::Backup(follow) => {
+                if follow.apply(self.area, &mut self.store, fabric) {
+                    self.poll_at = now;
+                }
+                if let (Some(at), Some(own)) = (self.primary, self.own) {
+                    follow.report(now, own, Remote { at, offset: self.area.applied() }, fabric);
+                }
+            }
+            Role::TakingOver(follow) => {
+                self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
+                // Once this view is active no earlier one is: whoever was the primary before can not answer for a record that is
+                // not in the log by now.
+                let may_drain = fabric.is_active(view) || self.planted.has(Flaw::ServeEarly);
+                if may_drain && !follow.draining {
+                    follow.draining = true;
+                    let from = Remote { at: fabric.address(), offset: self.area.record(follow.at.begin()) };
+                    fabric.read(from, 8, token(Part::Drain, 0));
+                }
             }
             _ => {}
         }
         self.settle(fabric);
+    }
+
+    /// Somebody rang: there are requests.
+    pub(crate) fn on_ring(&mut self) {
+        self.poll_at = Instant::ZERO;
     }
 
     fn settle<F: Fabric>(&mut self, fabric: &mut F) {
@@ -244,76 +314,22 @@ impl Server {
         result: Result<Completion<'_>, LinkError>,
         fabric: &mut F,
     ) {
-        match (&mut self.role, part, result) {
-            (Role::Primary(lead), Part::ClientHead, Ok(Completion::Read(bytes))) => {
-                lead.on_head(argument, bytes, fabric);
+        match (&mut self.role, part) {
+            (Role::Primary(lead), Part::Record) => {
+                lead.on_written(now, argument, result.is_ok());
+                self.settle(fabric);
             }
-            (Role::Primary(lead), Part::Request, Ok(Completion::Read(bytes))) => {
-                lead.on_request(argument, bytes, &mut self.store, fabric);
+            (Role::TakingOver(follow), Part::Drain) => {
+                follow.draining = false;
+                if result.is_ok() {
+                    while follow.apply(self.area, &mut self.store, fabric) {}
+                    let follow = std::mem::take(follow);
+                    self.role = self.lead(&follow);
+                    self.lead_on();
+                }
             }
-            (Role::Primary(lead), Part::Applied, Ok(Completion::Read(bytes))) => lead.on_applied(bytes),
-            (Role::Primary(lead), Part::ClientHead | Part::Request | Part::Applied, _) => {
-                lead.on_unread(part, argument);
-            }
-            (Role::Primary(lead), Part::Record, result) => lead.on_written(now, argument, result.is_ok()),
-            (Role::Backup(_) | Role::TakingOver(_), Part::NextRecord, result) => {
-                let bytes = if let Ok(Completion::Read(bytes)) = result { bytes } else { &[] };
-                self.on_record(bytes, fabric);
-            }
-            // A report that is lost is followed by another one.
+            // What was sent and is lost is sent again.
             _ => {}
         }
-        self.settle(fabric);
     }
-
-    /// The next record was read, if it is there.
-    fn on_record<F: Fabric>(&mut self, bytes: &[u8], fabric: &mut F) {
-        let (area, primary) = (self.area, self.primary);
-        let (follow, takes_over) = match &mut self.role {
-            Role::Backup(follow) => (follow, false),
-            Role::TakingOver(follow) => (follow, true),
-            _ => return,
-        };
-        follow.reading = false;
-        let was_last = std::mem::take(&mut follow.is_last);
-        let record = Entry::decode(bytes).filter(|record| record.number == follow.applied + 1);
-        if let Some(record) = record {
-            follow.applied += 1;
-            match record.kind {
-                Kind::Put | Kind::Copy => {
-                    // The primary had room for it, so there is room.
-                    let written = self.store.put(record.key, record.value, 0);
-                    debug_assert!(written, "as many keys as the primary");
-                    if record.kind == Kind::Put {
-                        self.store.see(record.client, record.request);
-                    }
-                }
-                Kind::Seen => self.store.see(record.client, record.request),
-                Kind::Synced => follow.synced = true,
-                Kind::Get => {}
-            }
-            return read_next(follow, area, was_last, fabric);
-        }
-        if !takes_over {
-            // The end of the log, for now: the primary may write as much again.
-            if let Some(at) = primary {
-                let to = Remote { at, offset: area.applied() };
-                fabric.write(to, &follow.applied.to_le_bytes(), token(Part::Report, 0));
-            }
-        } else if was_last {
-            let follow = std::mem::take(follow);
-            self.role = self.lead(&follow);
-            self.lead_on();
-        }
-    }
-}
-
-/// Reads the next record of the log. `is_last`: nobody can add to the log any more.
-fn read_next<F: Fabric>(follow: &mut Follow, area: Area, is_last: bool, fabric: &mut F) {
-    if follow.reading {
-        return;
-    }
-    (follow.reading, follow.is_last) = (true, is_last);
-    let from = Remote { at: fabric.address(), offset: area.record(follow.applied + 1) };
-    fabric.read(from, ENTRY_BYTES as u32, token(Part::NextRecord, 0));
 }

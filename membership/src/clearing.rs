@@ -232,6 +232,12 @@ impl Clearing {
         self.holders.iter().filter(|h| h.state == State::Fenced).count()
     }
 
+    /// Whether a fence may still come to stand.
+    #[must_use]
+    pub fn awaits_fences(&self, config: &Config) -> bool {
+        config.timing.fencing && self.holders.iter().any(|h| matches!(h.state, State::Outstanding(_)))
+    }
+
     /// Whether CLEAR may be sent.
     #[must_use]
     pub fn is_done(&self, now: Instant, config: &Config) -> bool {

@@ -44,6 +44,13 @@ impl Log {
         self.0.push_back(Entry { view, learned });
     }
 
+    /// Takes an equal copy for the newest view.
+    pub fn share_newest(&mut self, same: &Arc<View>) {
+        if let Some(newest) = self.0.back_mut() {
+            newest.view = Arc::clone(same);
+        }
+    }
+
     /// The view with this id, if it is kept.
     #[must_use]
     pub fn get(&self, id: ViewId) -> Option<&Entry> {

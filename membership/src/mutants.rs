@@ -98,6 +98,8 @@ mutants! {
     10 {
         /// CLEAR when a majority of holders is clear.
         ClearOnMajority = "clear-on-majority",
+        /// Every announcement of a view says that it is cleared.
+        AnnounceAsCleared = "announce-as-cleared",
         /// Any suspicion counts as a proof of death.
         SuspicionIsProof = "suspicion-is-proof",
         /// The holder's death clears its page although an attached program can still read it.

@@ -36,6 +36,12 @@ pub fn seal(id: ViewId, body: &[u8]) -> Arc<[u8]> {
     bytes.into()
 }
 
+/// The checksum of an envelope, as it stands there.
+#[must_use]
+pub fn sum(sealed: &[u8]) -> &[u8] {
+    sealed.get(..4).unwrap_or_default()
+}
+
 /// The view that these bytes claim to be for, and the whole envelope without what follows it.
 pub fn open(bytes: &[u8]) -> Result<(ViewId, &[u8]), Unsealed> {
     let (head, _) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or(Unsealed::Short)?;

@@ -50,6 +50,9 @@ pub struct Timing {
     pub poll_every: Nanos,
     /// Contending leaders pause at random, up to this at first, and longer if that does not help.
     pub backoff_max: Nanos,
+    /// A leader holds a view's announcement back for so long at most, that its CLEAR may go in the same datagram; not with
+    /// zero.
+    pub announce_hold: Nanos,
     /// After so long without news from a majority, a process first fetches the newest view before it trusts a slot.
     pub resync_after: Nanos,
 }

@@ -476,18 +476,7 @@ impl View {
         if changes.is_empty() {
             changes.push(Change::Settled);
         }
-        let mut departed: Vec<Departed> =
-            self.departed.iter().filter(|d| d.at.0 + JOIN_WINDOW >= id.0).copied().collect();
-        departed.extend(
-            self.members.iter().filter(|m| !members.iter().any(|n| n.incarnation == m.incarnation)).map(
-                |m| Departed {
-                    token: m.token,
-                    incarnation: m.incarnation,
-                    at: id,
-                    left: changes.contains(&Change::Left(m.incarnation)),
-                },
-            ),
-        );
+        let departed = self.departed_after(id, &members, &changes);
         let mut next = Self {
             id,
             base: self.base,
@@ -547,6 +536,20 @@ impl View {
         };
         next.run_reach = next.reach();
         next
+    }
+
+    /// Who is remembered as departed by the next view, which has these members and changes.
+    pub(crate) fn departed_after(&self, id: ViewId, members: &[Member], changes: &[Change]) -> Vec<Departed> {
+        let mut departed: Vec<Departed> =
+            self.departed.iter().filter(|d| d.at.0 + JOIN_WINDOW >= id.0).copied().collect();
+        let goes = |m: &&Member| members.binary_search_by_key(&m.incarnation, |n| n.incarnation).is_err();
+        departed.extend(self.members.iter().filter(goes).map(|m| Departed {
+            token: m.token,
+            incarnation: m.incarnation,
+            at: id,
+            left: changes.contains(&Change::Left(m.incarnation)),
+        }));
+        departed
     }
 
     /// The encoded view in its envelope.

@@ -181,7 +181,7 @@ impl Wards {
                 Phase::Joining => {
                     let Ward { name, address, token, .. } = *ward;
                     let newcomer = Newcomer { kind: Kind::App, name, address, host, token, proposer: 0 };
-                    Message::Join { newcomer, as_of: ward.as_of }
+                    Message::Join { newcomer, as_of: ward.as_of, proved: true }
                 }
                 Phase::Leaving(who) | Phase::Stray(who) => Message::Leave(who),
                 Phase::Member(_) => {

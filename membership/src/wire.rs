@@ -1,7 +1,9 @@
 //! Bytes of views and datagrams: little-endian, length-prefixed, every count checked before it is believed.
 
+use crate::sealed;
 use crate::view::{Acceptor, Change, Departed, Kind, Level, Member, View};
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
+use std::sync::Arc;
 
 /// Members of one view. Bounds what a decoder allocates; a cluster's own limit is `Limits::value_bytes`.
 pub const MEMBERS_MAX: usize = 8192;
@@ -149,17 +151,7 @@ fn read_acceptor(r: &mut Reader<'_>) -> Result<Acceptor, DecodeError> {
 #[must_use]
 pub fn encode_view(view: &View) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(128 + view.members.len() * 64));
-    for number in [view.id.0, view.base.0, view.cleared.0] {
-        w.u64(number);
-    }
-    for span in [view.wait, view.run_reach, view.lease, view.cache_lease] {
-        w.u64(span.0);
-    }
-    w.u64(view.next_incarnation.0);
-    w.u16(view.acceptors.len() as u16);
-    for a in &view.acceptors {
-        write_acceptor(&mut w, a);
-    }
+    write_head(&mut w, view);
     w.u16(view.members.len() as u16);
     for m in &view.members {
         write_member(&mut w, m);
@@ -171,6 +163,26 @@ pub fn encode_view(view: &View) -> Vec<u8> {
         w.u64(d.at.0);
         w.u8(u8::from(d.left));
     }
+    write_changes(&mut w, view);
+    w.0
+}
+
+/// Everything of a view but its members, former members and changes.
+fn write_head(w: &mut Writer, view: &View) {
+    for number in [view.id.0, view.base.0, view.cleared.0] {
+        w.u64(number);
+    }
+    for span in [view.wait, view.run_reach, view.lease, view.cache_lease] {
+        w.u64(span.0);
+    }
+    w.u64(view.next_incarnation.0);
+    w.u16(view.acceptors.len() as u16);
+    for a in &view.acceptors {
+        write_acceptor(w, a);
+    }
+}
+
+fn write_changes(w: &mut Writer, view: &View) {
     w.u16(view.changes.len() as u16);
     for change in &view.changes {
         match *change {
@@ -192,11 +204,11 @@ pub fn encode_view(view: &View) -> Vec<u8> {
             Change::Settled => w.u8(5),
             Change::AcceptorAdded(acceptor) => {
                 w.u8(6);
-                write_acceptor(&mut w, &acceptor);
+                write_acceptor(w, &acceptor);
             }
             Change::AcceptorRemoved(acceptor) => {
                 w.u8(7);
-                write_acceptor(&mut w, &acceptor);
+                write_acceptor(w, &acceptor);
             }
             Change::Recovered(from) => {
                 w.u8(8);
@@ -204,7 +216,40 @@ pub fn encode_view(view: &View) -> Vec<u8> {
             }
         }
     }
+}
+
+/// How a view follows from its predecessor, where the view is too large for a datagram: what differs, and the checksum of
+/// the sealed view that comes out.
+#[must_use]
+pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
+    let mut w = Writer(Vec::with_capacity(256));
+    write_head(&mut w, view);
+    let gone = before.members.iter().filter(|m| view.member(m.incarnation).is_none());
+    let new = view.members.iter().filter(|m| before.member(m.incarnation).is_none());
+    w.u16(gone.clone().count() as u16);
+    gone.for_each(|m| w.u64(m.incarnation.0));
+    w.u16(new.clone().count() as u16);
+    new.for_each(|m| write_member(&mut w, m));
+    write_changes(&mut w, view);
+    w.0.extend_from_slice(sealed::sum(sealed));
     w.0
+}
+
+/// The view that [`encode_step`] told of, sealed, too; none if these bytes tell of another predecessor's successor, or if what
+/// comes out is not what was decided.
+#[must_use]
+pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
+    let mut r = Reader(bytes);
+    let mut view = read_head(&mut r).ok().filter(|view| view.id == before.id.next())?;
+    let gone: Vec<u64> = (0..r.count(MEMBERS_MAX).ok()?).map(|_| r.u64()).collect::<Result<_, _>>().ok()?;
+    view.members = before.members.iter().filter(|m| !gone.contains(&m.incarnation.0)).copied().collect();
+    for _ in 0..r.count(MEMBERS_MAX).ok()? {
+        view.members.push(read_member(&mut r).ok()?);
+    }
+    read_changes(&mut r, &mut view).ok()?;
+    view.departed = before.departed_after(view.id, &view.members, &view.changes);
+    let sealed = view.seal();
+    (sealed::sum(&sealed) == r.rest()).then_some((view, sealed))
 }
 
 /// Bytes by which a view can grow, beside the members that go, when some of its members are removed, the lease changes or
@@ -225,6 +270,28 @@ pub fn removal_reserve(view: &View) -> usize {
 /// The reverse of [`encode_view`].
 pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
     let mut r = Reader(bytes);
+    let mut view = read_head(&mut r)?;
+    for _ in 0..r.count(MEMBERS_MAX)? {
+        view.members.push(read_member(&mut r)?);
+    }
+    for _ in 0..r.count(MEMBERS_MAX)? {
+        view.departed.push(Departed {
+            token: r.u64()?,
+            incarnation: Incarnation(r.u64()?),
+            at: ViewId(r.u64()?),
+            left: r.flag()?,
+        });
+    }
+    read_changes(&mut r, &mut view)?;
+    r.end()?;
+    let sorted = view.members.windows(2).all(|m| m[0].incarnation <= m[1].incarnation);
+    if view.acceptors.is_empty() || view.base > view.id || view.cleared > view.base || !sorted {
+        return Err(DecodeError::OutOfBounds);
+    }
+    Ok(view)
+}
+
+fn read_head(r: &mut Reader<'_>) -> Result<View, DecodeError> {
     let mut view = View {
         id: ViewId(r.u64()?),
         base: ViewId(r.u64()?),
@@ -240,19 +307,12 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
         changes: Vec::new(),
     };
     for _ in 0..r.count(obol_fabric::layout::PROPOSERS_MAX)? {
-        view.acceptors.push(read_acceptor(&mut r)?);
+        view.acceptors.push(read_acceptor(r)?);
     }
-    for _ in 0..r.count(MEMBERS_MAX)? {
-        view.members.push(read_member(&mut r)?);
-    }
-    for _ in 0..r.count(MEMBERS_MAX)? {
-        view.departed.push(Departed {
-            token: r.u64()?,
-            incarnation: Incarnation(r.u64()?),
-            at: ViewId(r.u64()?),
-            left: r.flag()?,
-        });
-    }
+    Ok(view)
+}
+
+fn read_changes(r: &mut Reader<'_>, view: &mut View) -> Result<(), DecodeError> {
     for _ in 0..r.count(MEMBERS_MAX)? {
         view.changes.push(match r.u8()? {
             1 => Change::Joined(Incarnation(r.u64()?)),
@@ -264,18 +324,13 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
             },
             4 => Change::Lease,
             5 => Change::Settled,
-            6 => Change::AcceptorAdded(read_acceptor(&mut r)?),
-            7 => Change::AcceptorRemoved(read_acceptor(&mut r)?),
+            6 => Change::AcceptorAdded(read_acceptor(r)?),
+            7 => Change::AcceptorRemoved(read_acceptor(r)?),
             8 => Change::Recovered(ViewId(r.u64()?)),
             other => return Err(DecodeError::Unknown(other)),
         });
     }
-    r.end()?;
-    let sorted = view.members.windows(2).all(|m| m[0].incarnation <= m[1].incarnation);
-    if view.acceptors.is_empty() || view.base > view.id || view.cleared > view.base || !sorted {
-        return Err(DecodeError::OutOfBounds);
-    }
-    Ok(view)
+    Ok(())
 }
 
 /// What is wrong with a join that is not admitted.
@@ -336,10 +391,24 @@ impl Iterator for Addresses<'_> {
 /// A datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// A decided view, sealed.
-    View(&'a [u8]),
+    /// A decided view.
+    View {
+        /// The view, sealed.
+        sealed: &'a [u8],
+        /// Whether its base's CLEAR goes with it.
+        cleared: bool,
+    },
     /// Slot `0` is decided; the view is too large for a datagram: read it.
     Decided(ViewId),
+    /// A decided view that is too large for a datagram, by what differs from its predecessor.
+    Step {
+        /// The view's.
+        id: ViewId,
+        /// Its base, if that one's CLEAR goes with it; otherwise zero.
+        cleared: ViewId,
+        /// See [`encode_step`].
+        step: &'a [u8],
+    },
     /// No lease on a view below this base exists.
     Clear(ViewId),
     /// Somebody died, or may have.
@@ -359,6 +428,9 @@ pub enum Message<'a> {
         newcomer: crate::view::Newcomer,
         /// The newest view that the sender knew when it drew the token.
         as_of: ViewId,
+        /// Whether the sender reaches every member of the newest view that it knows. Whoever does not is let in only
+        /// where nothing can be decided without it.
+        proved: bool,
     },
     /// The answer to a join.
     JoinReply {
@@ -476,13 +548,19 @@ impl<'a> Message<'a> {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(80));
         match *self {
-            Self::View(sealed) => {
-                w.u8(1);
+            Self::View { sealed, cleared } => {
+                w.u8(if cleared { 22 } else { 1 });
                 w.0.extend_from_slice(sealed);
             }
             Self::Decided(id) => {
                 w.u8(2);
                 w.u64(id.0);
+            }
+            Self::Step { id, cleared, step } => {
+                w.u8(23);
+                w.u64(id.0);
+                w.u64(cleared.0);
+                w.0.extend_from_slice(step);
             }
             Self::Clear(base) => {
                 w.u8(3);
@@ -495,7 +573,7 @@ impl<'a> Message<'a> {
                 w.u8(level as u8);
                 w.u8(u8::from(evidence == Evidence::Proof));
             }
-            Self::Join { newcomer: n, as_of } => {
+            Self::Join { newcomer: n, as_of, proved } => {
                 w.u8(5);
                 w.u64(as_of.0);
                 let member = Member {
@@ -508,6 +586,7 @@ impl<'a> Message<'a> {
                     proposer: n.proposer,
                 };
                 write_member(&mut w, &member);
+                w.u8(u8::from(proved));
             }
             Self::JoinReply { token, outcome } => {
                 w.u8(6);
@@ -603,7 +682,7 @@ impl<'a> Message<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut r = Reader(bytes);
         let message = match r.u8()? {
-            1 => return Ok(Self::View(r.rest())),
+            kind @ (1 | 22) => return Ok(Self::View { sealed: r.rest(), cleared: kind == 22 }),
             2 => Self::Decided(ViewId(r.u64()?)),
             3 => Self::Clear(ViewId(r.u64()?)),
             4 => Self::Notice {
@@ -616,7 +695,7 @@ impl<'a> Message<'a> {
                 let as_of = ViewId(r.u64()?);
                 let Member { kind, name, address, host, token, proposer, .. } = read_member(&mut r)?;
                 let newcomer = crate::view::Newcomer { kind, name, address, host, token, proposer };
-                Self::Join { newcomer, as_of }
+                Self::Join { newcomer, as_of, proved: r.u8()? != 0 }
             }
             6 => {
                 let token = r.u64()?;
@@ -655,6 +734,10 @@ impl<'a> Message<'a> {
             21 => {
                 let (from, view) = (Incarnation(r.u64()?), ViewId(r.u64()?));
                 return Ok(Self::Links { from, view, silent: r.rest() });
+            }
+            23 => {
+                let (id, cleared) = (ViewId(r.u64()?), ViewId(r.u64()?));
+                return Ok(Self::Step { id, cleared, step: r.rest() });
             }
             other => return Err(DecodeError::Unknown(other)),
         };

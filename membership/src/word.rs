@@ -82,6 +82,54 @@ impl Word {
     }
 }
 
+/// A ballot: a proposal number of a slot, and the proposer that it is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ballot {
+    /// The slot.
+    pub slot: ViewId,
+    /// The proposal number.
+    pub number: u16,
+    /// The proposer, from 1.
+    pub proposer: u16,
+}
+
+/// What an acceptor's ring says of its newest slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The newest slot in which it accepted anything, and under which ballot.
+    pub accepted: Option<Ballot>,
+    /// The slot beyond that which somebody has prepared.
+    pub prepared: Option<Ballot>,
+}
+
+impl Head {
+    /// What the words of a ring say. `near` is any view less than 2^15 from the newest; `proposers` is how many a cluster
+    /// can have, in whose steps each of them counts its proposals.
+    #[must_use]
+    pub fn of(ring: &[u64], near: ViewId, proposers: u32) -> Self {
+        let touched = |raw: &u64| {
+            let ahead = ((raw >> 48) as u16).wrapping_sub(near.0 as u16) as i16;
+            let slot = ViewId(near.0.checked_add_signed(i64::from(ahead))?);
+            let state = Word(*raw).raw();
+            (state.min_proposal > 0).then_some((slot, state))
+        };
+        let accepted = ring.iter().filter_map(touched).filter(|(_, state)| state.accepted_proposal > 0);
+        let accepted = accepted.max_by_key(|(slot, _)| *slot).map(|(slot, state)| Ballot {
+            slot,
+            number: state.accepted_proposal,
+            proposer: state.accepted_value,
+        });
+        let newest = ring.iter().filter_map(touched).max_by_key(|(slot, _)| *slot);
+        let beyond = newest.filter(|(slot, _)| accepted.is_none_or(|accepted| *slot > accepted.slot));
+        let prepared = beyond.map(|(slot, state)| Ballot {
+            slot,
+            number: state.min_proposal,
+            proposer: ((u32::from(state.min_proposal) - 1) % proposers.max(1)) as u16 + 1,
+        });
+        Self { accepted, prepared }
+    }
+}
+
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let State { min_proposal, accepted_proposal, accepted_value } = self.raw();
@@ -100,6 +148,27 @@ mod tests {
         let word = Word::new(ViewId(70_000), STATE);
         assert_eq!(word.state(ViewId(70_000)), Some(STATE));
         assert_eq!(word.to_string(), "4464|9|2|3");
+    }
+
+    #[test]
+    fn a_ring_tells_what_was_accepted_last_and_which_slot_is_prepared() {
+        let ballot = |slot, number, proposer| Ballot { slot: ViewId(slot), number, proposer };
+        let accepted = |slot, n, by| {
+            let state = State { min_proposal: n, accepted_proposal: n, accepted_value: by };
+            Word::new(ViewId(slot), state).0
+        };
+        let promised = |slot, n| Word::new(ViewId(slot), State { min_proposal: n, ..State::default() }).0;
+        assert_eq!(Head::of(&[0; 4], ViewId(0), 7), Head::default());
+        let ring =
+            [accepted(65_536, 1, 1), promised(65_537, 9), accepted(65_534, 2, 2), accepted(65_535, 1, 1)];
+        let head = Head { accepted: Some(ballot(65_536, 1, 1)), prepared: Some(ballot(65_537, 9, 2)) };
+        for near in [65_530, 65_536, 65_540] {
+            assert_eq!(Head::of(&ring, ViewId(near), 7), head);
+        }
+        // Nobody has prepared the next one.
+        assert_eq!(Head::of(&ring[2..], ViewId(65_536), 7).prepared, None);
+        // A ring of the first views, read by somebody who knows none.
+        assert_eq!(Head::of(&[0, promised(1, 3)], ViewId(0), 7).prepared, Some(ballot(1, 3, 3)));
     }
 
     #[test]

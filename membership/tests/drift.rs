@@ -54,9 +54,15 @@ fn alarms(off_ppm: [i64; 6]) -> [u64; 6] {
     for (n, off) in (0_u32..).zip(off_ppm) {
         let genesis = Arc::clone(&genesis);
         let role = if n < 3 {
-            Role::Coordinator(Coordinator::new(config, n as u16 + 1, genesis, u64::from(n)))
+            Role::Coordinator(Box::new(Coordinator::new(config, n as u16 + 1, genesis, u64::from(n))))
         } else {
-            Role::Member(Member::new(config, Kind::Agent, name(&format!("node-{n}")), genesis, u64::from(n)))
+            Role::Member(Box::new(Member::new(
+                config,
+                Kind::Agent,
+                name(&format!("node-{n}")),
+                genesis,
+                u64::from(n),
+            )))
         };
         let groups = Group::Everyone.bit() | if n < 3 { Group::Coordinators.bit() } else { 0 };
         world.add(Either(role), Clock::new(Instant(1_000_000), off * 1_000), groups);

@@ -4,7 +4,7 @@ mod instant;
 
 use instant::{Cluster, TIMING};
 use obol_fabric::metrics::Counter;
-use obol_fabric::{Incarnation, Nanos};
+use obol_fabric::{Evidence, Incarnation, Nanos};
 use obol_membership::{Change, Kind, Level, Plant, Timing};
 
 const EVERY: Nanos = Nanos(250_000);
@@ -193,4 +193,40 @@ fn who_is_cut_off_is_waited_for_and_not_taken_for_dead() {
     cluster.run(Nanos::from_millis(2));
     assert_eq!(cluster.counted(0, Counter::ClearedByProof), 0);
     assert_eq!(cluster.counted(0, Counter::ClearedByWait), 1);
+}
+
+#[test]
+fn a_coordinator_without_which_nothing_is_decided_comes_back_though_it_lost_a_member_and_that_one_goes() {
+    let mut cluster = cluster(3);
+    cluster.kill(0);
+    cluster.run(Nanos::from_millis(5));
+    cut(&mut cluster, 1, 4);
+    // A false notice: of the coordinators one stays, and decides through the memory of one that is no member.
+    cluster.report(cluster.nodes[1].address, Evidence::Suspicion);
+    cluster.run(TIMEOUT);
+    assert_eq!(cluster.counted(1, Counter::Exclusions), 1);
+    cluster.run(Nanos::from_millis(10));
+    assert_eq!(named(&cluster, 2), [1, 2, 3, 5], "who can renew no lease is no member");
+    let view = cluster.view(2).id;
+    assert!([3, 5].iter().all(|at| cluster.is_active(*at, view)));
+    cluster.run(Nanos::from_millis(50));
+    assert_eq!(cluster.view(2).id, view, "nobody comes and goes");
+}
+
+#[test]
+fn who_can_decide_nothing_waits_and_does_not_look_again_and_again() {
+    // Links are judged between two looks of the other detector.
+    let link_timeout = Nanos(TIMEOUT.0 + TIMING.heartbeat_period.0 / 4);
+    let timing = Timing { link_watch: true, link_every: EVERY, link_timeout, ..TIMING };
+    for (lost, dies) in [(1, 2), (2, 1)] {
+        for delay in 0..80 {
+            let mut cluster = Cluster::with_timing(3, 3, timing, Plant::NONE);
+            cut(&mut cluster, 0, lost);
+            cluster.run(Nanos(delay * TIMEOUT.0 / 20));
+            // The last one without which they decide nothing is dead, and the link to it not known to be down yet.
+            cluster.kill(dies);
+            // Ends if no deadline stays in the past.
+            cluster.run(Nanos::from_millis(5));
+        }
+    }
 }

@@ -406,7 +406,7 @@ fn a_later_life_proves_that_the_earlier_one_is_gone() {
     let name = Name::new("node-2").expect("a name");
     let newcomer =
         Newcomer { kind: Kind::Agent, name, address, host: Incarnation::NONE, token: 99, proposer: 0 };
-    cluster.tell_coordinators(&Message::Join { newcomer, as_of: before }.encode());
+    cluster.tell_coordinators(&Message::Join { newcomer, as_of: before, proved: true }.encode());
     cluster.run(Nanos(1));
     assert!(cluster.view(0).member(old).is_none() && cluster.view(0).by_token(99).is_none());
 }

@@ -3,8 +3,8 @@
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::view::{Acceptor, Departed, Edit, Member, Newcomer};
 use obol_membership::wire::{
-    ADDRESS_BYTES_MAX, Addresses, Message, Refusal, decode_view, encode_addresses, encode_view,
-    removal_reserve,
+    ADDRESS_BYTES_MAX, Addresses, Message, Refusal, apply_step, decode_view, encode_addresses, encode_step,
+    encode_view, removal_reserve,
 };
 use obol_membership::{Change, Kind, Level, Plant, View};
 use proptest::prelude::*;
@@ -105,10 +105,10 @@ proptest! {
     }
 
     #[test]
-    fn a_join_comes_back_as_it_was(m in member(), as_of in any::<u64>()) {
+    fn a_join_comes_back_as_it_was(m in member(), as_of in any::<u64>(), proved in any::<bool>()) {
         let Member { kind, name, address, host, token, proposer, .. } = m;
         let newcomer = Newcomer { kind, name, address, host, token, proposer };
-        let join = Message::Join { newcomer, as_of: ViewId(as_of) };
+        let join = Message::Join { newcomer, as_of: ViewId(as_of), proved };
         let bytes = join.encode();
         prop_assert_eq!(Message::decode(&bytes), Ok(join));
     }
@@ -219,8 +219,57 @@ proptest! {
                 lease: Some(Nanos(11 + number as u64)),
                 ..Edit::default()
             };
-            view = view.successor(&edit, view.cleared, Plant::NONE);
+            let before = view;
+            view = before.successor(&edit, before.cleared, Plant::NONE);
             prop_assert!(view.seal().len() <= room.next_multiple_of(8), "{view:?}");
         }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_view_follows_from_its_predecessor_and_what_differs(
+        agents in proptest::collection::vec(any::<bool>(), 0..40),
+        joins in 0usize..4,
+        leaves in proptest::collection::vec((0u64..45, any::<bool>()), 0..4),
+        lease in proptest::option::of(5u64..20),
+        damaged in any::<proptest::sample::Index>(),
+    ) {
+        let coordinator = Name::new("c").expect("a name");
+        let genesis = View::genesis(&[(coordinator, Address::region(1))], Nanos(10), Nanos(10));
+        let newcomer = |at: usize| Newcomer {
+            kind: if at.is_multiple_of(3) { Kind::App } else { Kind::Agent },
+            name: Name::new(&format!("n-{at}")).expect("a name"),
+            address: Address::region(2 + at as u32),
+            host: Incarnation::NONE,
+            token: 100 + at as u64,
+            proposer: 0,
+        };
+        let admit = (0..agents.len()).map(newcomer).collect();
+        let mut before = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, Plant::NONE);
+        // Some have departed earlier.
+        let gone = |(at, left): (u64, bool)| {
+            let accused = Incarnation(2 + at);
+            let failed = Change::Failed { accused, accuser: Incarnation(1), level: Level::Heartbeat };
+            if left { Change::Left(accused) } else { failed }
+        };
+        let earlier = agents.iter().enumerate().filter(|(_, gone)| **gone).map(|(at, _)| gone((at as u64, true)));
+        before = before.successor(&Edit { remove: earlier.collect(), ..Edit::default() }, before.base, Plant::NONE);
+        let edit = Edit {
+            remove: leaves.into_iter().map(gone).collect(),
+            admit: (50..50 + joins).map(newcomer).collect(),
+            lease: lease.map(Nanos),
+            acceptor: None,
+        };
+        let view = before.successor(&edit, before.cleared, Plant::NONE);
+        let sealed = view.seal();
+        let mut step = encode_step(&before, &view, &sealed);
+        prop_assert_eq!(apply_step(&before, &step), Some((view.clone(), sealed)));
+        prop_assert_eq!(apply_step(&view, &step), None, "of another predecessor");
+        prop_assert_eq!(apply_step(&genesis, &step), None, "of another predecessor");
+        prop_assert_eq!(apply_step(&before, &step[..damaged.index(step.len())]), None, "cut off");
+        let at = damaged.index(step.len());
+        step[at] ^= 1;
+        prop_assert_eq!(apply_step(&before, &step), None, "damaged");
     }
 }

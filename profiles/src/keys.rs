@@ -201,6 +201,12 @@ pub(crate) static KEYS: &[Key] = &[
          ring may have come round.",
     ),
     key(
+        "coordinator.announce_hold",
+        span(Nanos::ZERO, SECOND, |t| &mut t.announce_hold),
+        "A leader holds a view's announcement back for so long at most, so that members are woken once: the news that no \
+         older lease is left goes with it. 0: never, where waking costs nothing.",
+    ),
+    key(
         "coordinator.join_every",
         span(US, MINUTE, |t| &mut t.join_every),
         "A join or leave without an answer is repeated so often.",
@@ -478,6 +484,7 @@ mod tests {
             standby,
             poll_every,
             backoff_max,
+            announce_hold,
             resync_after,
         } = other.timing;
         let spans = [
@@ -498,9 +505,10 @@ mod tests {
             standby,
             poll_every,
             backoff_max,
+            announce_hold,
             resync_after,
         ];
-        assert_eq!(spans, [Nanos::MAX; 18]);
+        assert_eq!(spans, [Nanos::MAX; 19]);
         assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from], [u32::MAX; 3]);
         assert!(fencing && link_watch);
         let Rdma { device, port, gid_index, traffic_class, detection, pages, core } = other.rdma;

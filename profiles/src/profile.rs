@@ -103,6 +103,7 @@ impl Profile {
                 standby: Nanos::ZERO,
                 poll_every: Nanos::ZERO,
                 backoff_max: Nanos::ZERO,
+                announce_hold: Nanos::ZERO,
                 resync_after: Nanos::ZERO,
             },
             limits: Limits {

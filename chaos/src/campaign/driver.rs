@@ -16,6 +16,9 @@ use obol_membership::{Coordinator, Kind, Member, Plant, View};
 use std::fmt;
 use std::sync::Arc;
 
+/// Within so many timeouts of a link, what was told of one is forgotten or decided on.
+const FORGET_TIMEOUTS: u64 = 3;
+
 /// Seats for programs in an agent's region: `1..=PROGRAMS`.
 pub(super) const PROGRAMS: u16 = 3;
 
@@ -372,6 +375,15 @@ impl Driver {
     pub(super) fn is_inside(&self, node: u32) -> bool {
         let address = self.world.address(node);
         !self.is_dead(node) && self.oracle.newest().members.iter().any(|m| m.address == address)
+    }
+
+    /// Lets time pass until what was told of links that were cut, and of members that were suspected, has had its
+    /// consequences.
+    pub(super) fn forget(&mut self) -> Verdict {
+        let timing = self.scenario.config.timing;
+        let end = self.world.now() + FORGET_TIMEOUTS * timing.link_timeout.0;
+        while self.world.now() < end && self.step()? {}
+        Ok(())
     }
 
     /// Row 21: what keeps the cluster from being well, or `None` if all that live are active in the newest view, and

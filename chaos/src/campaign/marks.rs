@@ -41,6 +41,8 @@ marks! {
     Settled = "settled",
     /// A view was announced by its number because it did not fit into a datagram.
     AnnouncedByNumber = "announced_by_number",
+    /// A view was too large for a datagram, and what differs from its predecessor was announced.
+    AnnouncedByStep = "announced_by_step",
     /// A holder was cleared by its fence.
     ClearByFence = "clear_by_fence",
     /// A holder was cleared by a proof of death.
@@ -55,6 +57,8 @@ marks! {
     LateClear = "late_clear",
     /// A CLEAR overtook its view.
     EarlyClear = "early_clear",
+    /// A view came with its CLEAR in one datagram.
+    ClearedView = "cleared_view",
     /// A new leader took over.
     Takeover = "takeover",
     /// Two coordinators led at once.

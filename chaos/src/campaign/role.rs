@@ -7,7 +7,7 @@ use obol_membership::{Coordinator, Member, View};
 use std::sync::Arc;
 
 /// The first bytes of messages that a mark is about: CLEAR, a join's reply, a nudge, an announcement by number, and so on.
-const OVERHEARD: [u8; 8] = [2, 3, 6, 8, 13, 15, 16, 19];
+const OVERHEARD: [u8; 10] = [2, 3, 6, 8, 13, 15, 16, 19, 22, 23];
 
 /// Which machine.
 #[derive(Debug)]
@@ -71,6 +71,7 @@ impl Tapped {
             Ok(Message::Clear(base)) if self.member().is_some() && base > ViewId(self.view().id.0) => {
                 self.marks.hit(Mark::EarlyClear);
             }
+            Ok(Message::View { cleared: true, .. }) => self.marks.hit(Mark::ClearedView),
             Ok(Message::JoinReply { outcome: Err(refusal), .. }) => self.marks.hit(match refusal {
                 Refusal::Stale => Mark::RefusedStale,
                 Refusal::NoHost => Mark::RefusedNoHost,
@@ -78,6 +79,7 @@ impl Tapped {
                 _ => Mark::RefusedOther,
             }),
             Ok(Message::Nudge(_)) => self.marks.hit(Mark::Nudge),
+            Ok(Message::Step { .. }) => self.marks.hit(Mark::AnnouncedByStep),
             Ok(Message::Decided(_)) => self.marks.hit(Mark::AnnouncedByNumber),
             Ok(Message::Strained(_)) => self.marks.hit(Mark::Strained),
             Ok(Message::Lost(_)) => self.marks.hit(Mark::AskedWhoDecides),

@@ -84,7 +84,13 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
     let verdict = match torn {
         Ok(()) if trial.clocks_keep() => heal(&mut driver, &mut survivors).and_then(|permille| {
             recovery = permille;
-            if !driver.scenario.split || !split::split(&mut driver)? {
+            if !driver.scenario.split {
+                return Ok(());
+            }
+            // What the storms have broken may still make somebody go: that is no part of what follows.
+            driver.forget()?;
+            recovery = recovery.max(heal(&mut driver, &mut survivors)?);
+            if !split::split(&mut driver)? {
                 return Ok(());
             }
             recovery = recovery.max(heal(&mut driver, &mut survivors)?);

@@ -22,6 +22,9 @@ const SEATS: u32 = 4;
 const VALUE_BYTES: u32 = 6144;
 /// Bytes of a small view, for each coordinator.
 const TIGHT_VALUE_BYTES: u32 = 240;
+/// Most views fit a datagram; into a short one, a few members and changes do.
+const DATAGRAM_BYTES: u32 = 2048;
+const SHORT_DATAGRAM_BYTES: u32 = 512;
 /// Values are laid out in multiples of this.
 const VALUE_ALIGN: u32 = 64;
 /// Laps that a slot's word can tell apart, in slots.
@@ -208,7 +211,9 @@ impl Scenario {
         let tight = (least + limits.below(u64::from(least)) as u32).next_multiple_of(VALUE_ALIGN);
         // An operator is not told that a change of acceptors does not fit.
         let value_bytes = if limits.permille(100) && spares == 0 { tight } else { VALUE_BYTES };
-        let config = config(timing, coordinators, slots, value_bytes, plant);
+        let mut short = Rng::new(seed ^ 0xda81_6500_0000_0000);
+        let datagram_bytes = if short.permille(150) { SHORT_DATAGRAM_BYTES } else { DATAGRAM_BYTES };
+        let config = config(timing, coordinators, slots, (value_bytes, datagram_bytes), plant);
         let bound = i64::from(drift_ppm) * 999;
         let clocks = (0..coordinators + agents + embedded + caches)
             .map(|_| {
@@ -278,7 +283,7 @@ impl Scenario {
         let calm = calm_network(&mut rng, lease);
         let mut timing = timing(&mut rng, lease, drift_ppm);
         timing.fencing = false;
-        let config = config(timing, 3, 4, VALUE_BYTES, plant);
+        let config = config(timing, 3, 4, (VALUE_BYTES, DATAGRAM_BYTES), plant);
         let slow = Clock::new(Instant(1_000_000), -rate_ppb);
         let fast = Clock::new(Instant(1_000_000), rate_ppb);
         Self {
@@ -305,7 +310,13 @@ impl Scenario {
     }
 }
 
-fn config(timing: Timing, coordinators: u32, slots: u32, value_bytes: u32, plant: Plant) -> Config {
+fn config(
+    timing: Timing,
+    coordinators: u32,
+    slots: u32,
+    (value_bytes, datagram_bytes): (u32, u32),
+    plant: Plant,
+) -> Config {
     let limits = Limits {
         seats: SEATS,
         slots,
@@ -313,7 +324,7 @@ fn config(timing: Timing, coordinators: u32, slots: u32, value_bytes: u32, plant
         value_bytes,
         lanes: 4,
         lane_slots: 16,
-        datagram_bytes: 2048,
+        datagram_bytes,
         recorder_events: 64,
     };
     let layout = Layout::new(limits).expect("these limits are in bounds");
@@ -346,6 +357,8 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         standby: part(rng, 100, 800),
         poll_every: part(rng, 30, 150),
         backoff_max: Nanos(2_000 + rng.below(15_000)),
+        // Half of the clusters; drawn by what is drawn already.
+        announce_hold: Nanos(if lease.is_multiple_of(2) { lease / 4 } else { 0 }),
         resync_after: if rng.permille(300) { part(rng, 200, 600) } else { Nanos(1 << 36) },
     }
 }

@@ -75,6 +75,8 @@ pub struct Guards {
     pub deny_hosts: Vec<String>,
     /// Whether a person has to say yes.
     pub require_confirm: bool,
+    /// Whether `CLOCK_REALTIME` may jump, for all programs of the host.
+    pub allow_clock_step: bool,
     /// A helper undoes its faults if it hears nothing for so long.
     pub dead_man: Nanos,
     /// When the drill is aborted.
@@ -89,6 +91,7 @@ impl Default for Guards {
             keep_lease_caches: 0,
             deny_hosts: Vec::new(),
             require_confirm: false,
+            allow_clock_step: false,
             dead_man: Nanos::from_secs(3),
             abort: Vec::new(),
         }

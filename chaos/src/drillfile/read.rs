@@ -221,6 +221,7 @@ fn guards(section: Option<Section<'_, '_>>, faults: &mut Faults) -> Guards {
     guards.deny_hosts =
         section.texts("deny_hosts", faults).unwrap_or_default().into_iter().map(|at| at.value).collect();
     guards.require_confirm = section.flag("require_confirm", faults).unwrap_or(false);
+    guards.allow_clock_step = section.flag("allow_clock_step", faults).unwrap_or(false);
     if let Some(span) = section.span("dead_man", DEAD_MAN, faults) {
         guards.dead_man = span.value;
     }

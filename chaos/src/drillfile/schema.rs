@@ -91,6 +91,7 @@ pub fn schema() -> Value {
             "keep_lease_caches": number(0, 64, "lease caches that must be left"),
             "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * is any text" },
             "require_confirm": { "type": "boolean" },
+            "allow_clock_step": { "type": "boolean", "description": "whether CLOCK_REALTIME may jump, for all programs of the host" },
             "dead_man": duration("a helper undoes its faults after so long a silence"),
             "abort": { "type": "array", "items": abort }
         }),

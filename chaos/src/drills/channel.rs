@@ -67,6 +67,8 @@ pub struct Arm {
     pub keep_lease_caches: u32,
     /// Host names that are never touched.
     pub deny_hosts: Vec<String>,
+    /// Whether the host's clock may jump.
+    pub allow_clock_step: bool,
     /// What happens on the cue, in this order.
     pub blows: Vec<Blow>,
     /// Processes that are to be started again if the runner can not.
@@ -112,6 +114,13 @@ pub enum Blow {
         /// For how many nanoseconds.
         lasts: u64,
     },
+    /// `CLOCK_REALTIME` jumps.
+    StepClock {
+        /// Forward by so many nanoseconds.
+        by: u64,
+        /// For how many nanoseconds.
+        lasts: u64,
+    },
 }
 
 impl Blow {
@@ -123,7 +132,7 @@ impl Blow {
             | Self::Terminate { whom }
             | Self::Freeze { whom, .. }
             | Self::Impair { whom, .. } => Some(whom),
-            Self::Load { .. } => None,
+            Self::Load { .. } | Self::StepClock { .. } => None,
         }
     }
 
@@ -133,7 +142,7 @@ impl Blow {
         match self {
             Self::Kill { .. } | Self::Terminate { .. } | Self::Freeze { .. } => true,
             Self::Impair { links, .. } => links.island != 0 || links.operations_fail,
-            Self::Load { .. } => false,
+            Self::Load { .. } | Self::StepClock { .. } => false,
         }
     }
 }
@@ -150,6 +159,8 @@ pub struct Links {
     pub multicast_lost: bool,
     /// One-sided operations fail.
     pub operations_fail: bool,
+    /// Operations and datagrams are on their way for so many nanoseconds.
+    pub delay: u64,
 }
 
 /// A process, so that no other can be taken for it.

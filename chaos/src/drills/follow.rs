@@ -27,6 +27,9 @@ pub(super) const HEALTH_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// A process that was asked to leave has this long.
 const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
 
+/// Why a failover failed that did not even begin.
+pub(super) const UNSEEN: &str = "no view excludes the dead";
+
 /// Waits until the cluster is healthy.
 pub(super) fn healthy(observer: &mut Observer) -> Result<Snapshot, RunError> {
     healthy_within(observer, HEALTH_TIMEOUT)
@@ -197,7 +200,7 @@ fn until_active(
                 .map(Name::as_str)
                 .collect();
             let why = match first {
-                None => "no view excludes the dead".to_owned(),
+                None => UNSEEN.to_owned(),
                 Some(id) => format!("not active in view {id}: {}", waiting.join(", ")),
             };
             return (Failover::Failed(format!("{why}, {patience} after the blow")), strangers as u64);

@@ -1,7 +1,8 @@
 //! What forbids a repetition. The runner asks before it arms anything, and each helper asks again by what it sees itself.
 
+use super::clockstep::may_step;
 use super::select::Chosen;
-use crate::drillfile::{Drill, Fault, FaultKind, Guards, Keep, NetworkFault, TargetKind};
+use crate::drillfile::{Drill, Fault, FaultKind, Guards, Keep, TargetKind};
 use crate::observe::Snapshot;
 use obol_membership::Kind;
 use obol_profiles::Deployment;
@@ -90,18 +91,17 @@ pub fn means(drill: &Drill, fault: &Fault, deployment: &Deployment) -> Answer {
         targets.clone().any(|target| target.kind == TargetKind::App)
     };
     let says = match fault.kind {
-        FaultKind::Network(NetworkFault::Delay(_)) => {
-            Some("shared memory is reached at once; to make a process late, freeze it")
-        }
         FaultKind::Network(_) if deployment.network.is_some() => Some(
             "the links of this cluster are its RDMA device's, which a drill does not break; netem can (tests/vm)",
         ),
         FaultKind::Network(_) if has_no_link() => {
             Some("an app has no link but its agent's; name the agent, or the node")
         }
-        FaultKind::ClockStep { .. } => Some(
-            "CLOCK_REALTIME belongs to the whole host, and a drill does not step it for programs that are not its own",
+        FaultKind::ClockStep { .. } if !drill.guards.allow_clock_step => Some(
+            "CLOCK_REALTIME belongs to every program of the host; on one that you can spare, set allow_clock_step = true in \
+             [guards]",
         ),
+        FaultKind::ClockStep { .. } if !may_step() => Some("it takes CAP_SYS_TIME to set the clock"),
         _ => None,
     };
     let name = fault.kind.name();

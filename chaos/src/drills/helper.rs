@@ -7,8 +7,10 @@
 //! blow. Before it answers that it is armed, its undo record is on disk.
 
 use super::channel::{Arm, Blow, Lines, Order, Stamp, Told, Whom, socket_name};
+use super::clockstep::{ClockStep, may_step};
 use super::cue::{REGION_KIND, Token};
 use super::guard;
+use super::rouse::Rouse;
 use super::select::Chosen;
 use super::undo::{Mended, Record};
 use crate::control::write_line;
@@ -18,6 +20,7 @@ use obol_fabric::shm::peer::{peer, user};
 use obol_fabric::shm::{Cluster, Endpoint, Held, Impairment, Owner, Process, ShmError, Wait, clock, sched};
 use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos};
 use obol_profiles::SiteError;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -41,8 +44,8 @@ const DEAD_MAN: Nanos = Nanos::from_secs(10);
 const BLOWS_MAX: usize = 64;
 /// The lowest real-time priority: above every ordinary program, below whatever has one for a reason.
 const PRIORITY: u32 = 1;
-/// Whoever hears of the blows wakes up, and would take a core from the failover: nobody does so for this long.
-const QUIET: Duration = Duration::from_millis(5);
+/// Whoever hears of the blows wakes up, and would take a core from the failover, which takes this long on an emulated one.
+const QUIET: Duration = Duration::from_millis(20);
 /// How often the endpoint's loop turns by itself while nothing comes.
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
 
@@ -77,12 +80,16 @@ enum Injected {
     Frozen { name: String, held: Held, until: Instant },
     Impaired { cluster: Cluster, link: Link, until: Instant },
     Load { child: Child, until: Instant },
+    Jumped { step: ClockStep, until: Instant },
 }
 
 impl Injected {
     const fn until(&self) -> Instant {
         match self {
-            Self::Frozen { until, .. } | Self::Impaired { until, .. } | Self::Load { until, .. } => *until,
+            Self::Frozen { until, .. }
+            | Self::Impaired { until, .. }
+            | Self::Load { until, .. }
+            | Self::Jumped { until, .. } => *until,
         }
     }
 
@@ -102,6 +109,10 @@ impl Injected {
                 let _ = child.kill();
                 child.wait().map(drop).map_err(|error| format!("the load could not be ended: {error}"))
             }
+            Self::Jumped { step, .. } => step
+                .undo()
+                .map(drop)
+                .map_err(|error| format!("the host's clock could not be set back: {error}")),
         }
     }
 }
@@ -118,6 +129,7 @@ struct Aimed {
     blow: Blow,
     held: Option<Held>,
     link: Option<Link>,
+    step: Option<ClockStep>,
 }
 
 /// What waits for the cue.
@@ -125,6 +137,8 @@ struct Armed {
     token: Token,
     expires: Instant,
     blows: Vec<Aimed>,
+    /// The cores that targets sleep on, where several are struck.
+    rouse: Option<Rouse>,
 }
 
 #[derive(Default)]
@@ -168,14 +182,20 @@ impl Machine for Listener {
         if clock::now() > armed.expires {
             return;
         }
+        if let Some(rouse) = &armed.rouse {
+            rouse.wake();
+        }
         // Whatever can wait does: between two blows lie one look at the clock and one system call.
         let mut struck = Vec::with_capacity(armed.blows.len());
         for aimed in &armed.blows {
             let at = clock::now();
             struck.push((at, strike(aimed, &self.program, &self.cluster)));
         }
+        if let Some(rouse) = &armed.rouse {
+            rouse.rest();
+        }
         let mut stamps = Vec::with_capacity(struck.len());
-        for (Aimed { blow, held, link }, (at, result)) in armed.blows.into_iter().zip(struck) {
+        for (Aimed { blow, held, link, step }, (at, result)) in armed.blows.into_iter().zip(struck) {
             let name = blow.whom().map_or("host", |whom| &whom.name).to_owned();
             let error = result.as_ref().err().map(ToString::to_string);
             stamps.push(Stamp { name: name.clone(), at: at.0, error });
@@ -189,6 +209,11 @@ impl Machine for Listener {
                 }
                 (Blow::Load { lasts, .. }, _, _, Ok(Some(child))) => {
                     state.injected.push(Injected::Load { child, until: at + Nanos(lasts) });
+                }
+                (Blow::StepClock { lasts, .. }, ..) => {
+                    // Whether or not it jumped: the undo looks.
+                    let until = at + Nanos(lasts);
+                    state.injected.extend(step.map(|step| Injected::Jumped { step, until }));
                 }
                 _ => {}
             }
@@ -225,6 +250,7 @@ fn strike(aimed: &Aimed, program: &Path, cluster: &Cluster) -> io::Result<Option
                 loss_percent: there.loss_percent.max(links.loss_percent),
                 multicast_lost: there.multicast_lost || links.multicast_lost,
                 operations_fail: there.operations_fail || links.operations_fail,
+                delay: there.delay.max(Nanos(links.delay)),
                 ..there
             };
             let still = cluster.impair(link.region, link.generation, what);
@@ -233,6 +259,7 @@ fn strike(aimed: &Aimed, program: &Path, cluster: &Cluster) -> io::Result<Option
         Blow::Load { threads, mebibytes, lasts } => {
             load(program, *threads, *mebibytes, Nanos(*lasts)).map(Some)
         }
+        Blow::StepClock { .. } => aimed.step.ok_or_else(lost)?.jump().map(|()| None),
     }
 }
 
@@ -479,10 +506,11 @@ impl Helper<'_> {
         self.guard(&arm, &snapshot)?;
         let expires = clock::now() + Nanos(arm.expires_in);
         let mut blows = Vec::new();
-        let (mut frozen, mut impaired) = (Vec::new(), Vec::new());
+        let (mut frozen, mut impaired, mut clock) = (Vec::new(), Vec::new(), None);
         for blow in arm.blows {
             let held = blow.whom().map(hold).transpose()?;
             let mut link = None;
+            let mut step = None;
             match &blow {
                 Blow::Freeze { whom, .. } => frozen.push((whom.name.clone(), whom.pid, whom.started)),
                 Blow::Impair { whom, links, .. } => {
@@ -493,17 +521,30 @@ impl Helper<'_> {
                     impaired.push((whom.name.clone(), found.region, found.generation));
                     link = Some(found);
                 }
+                Blow::StepClock { by, .. } => {
+                    if !arm.allow_clock_step || !may_step() || clock.is_some() {
+                        return Err("the host's clock can not jump like this: it takes allow_clock_step, CAP_SYS_TIME, and \
+                                    one jump at a time"
+                            .to_owned());
+                    }
+                    step = Some(ClockStep::new(*by));
+                    clock = step;
+                }
                 _ => {}
             }
-            blows.push(Aimed { blow, held, link });
+            blows.push(Aimed { blow, held, link, step });
         }
         let me = Process::current().map_err(|error| error.to_string())?;
-        let record = Record { helper: (me.pid, me.started), frozen, impaired, restart: arm.restart };
+        let helper = (me.pid, me.started);
+        let record = Record { helper, frozen, impaired, clock, restart: arm.restart };
         record
             .write(self.observer.cluster().dir())
             .map_err(|error| format!("the undo record could not be written: {error}"))?;
         self.record = Some(record);
-        lock(self.state).armed = Some(Armed { token, expires, blows });
+        // One blow is not held against another.
+        let cores = || blows.iter().filter_map(|aimed| aimed.blow.whom()).flat_map(cores).collect();
+        let rouse = (blows.len() > 1).then(|| Rouse::on(cores(), PRIORITY));
+        lock(self.state).armed = Some(Armed { token, expires, blows, rouse });
         Ok(())
     }
 
@@ -557,12 +598,18 @@ impl Helper<'_> {
         let mut mended = Mended::default();
         record.thaw(&mut mended);
         record.join(self.observer.cluster(), &mut mended);
+        record.set_back(&mut mended);
         record.restart(self.observer, &mut mended);
         if mended.failed.is_empty() {
             // What stays is mended again by the next drill, which changes nothing.
             let _ = record.remove(self.observer.cluster().dir());
         }
     }
+}
+
+/// The cores that a process was seen on last.
+fn cores(whom: &Whom) -> BTreeSet<u32> {
+    Process { pid: whom.pid, started: whom.started }.cores()
 }
 
 /// Takes hold of a process, and sees that it is the one that is meant.

@@ -4,6 +4,7 @@
 //! mends. Each works without the other: what one leaves behind, the next one mends from the undo record.
 
 pub mod channel;
+pub mod clockstep;
 pub mod cue;
 mod follow;
 pub mod guard;
@@ -12,9 +13,11 @@ pub mod journal;
 pub mod load;
 pub mod plan;
 pub mod probe;
+pub mod progress;
 pub mod quick;
 pub mod remote;
 pub mod report;
+mod rouse;
 pub mod runner;
 mod schema;
 pub mod select;
@@ -27,6 +30,7 @@ pub use guard::Answer;
 pub use journal::{Host, Journal, Verdict};
 pub use plan::{Plan, plan};
 pub use probe::{Probed, probe};
+pub use progress::{Progress, Stage};
 pub use quick::Victims;
 pub use runner::{Options, RunError, recover, run};
 pub use schema::journal_schema;

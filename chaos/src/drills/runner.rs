@@ -10,6 +10,7 @@ use super::guard::Answer;
 use super::journal::{self, Host, Journal, Judged, Outcome, Trial, Verdict, Victim, distribution};
 use super::plan::{plan, program};
 use super::probe::{Probed, probe};
+use super::progress::{Progress, Stage};
 use super::remote::{Place, Remote, RemoteError};
 use super::select::{Chosen, SelectError, choose};
 use super::ssh::Ssh;
@@ -48,13 +49,15 @@ pub struct Options {
     pub undo_early: bool,
     /// The host of the helper, where it is not this one.
     pub ssh: Option<Ssh>,
+    /// Who is told how far each repetition is, while it runs: the drill, and what it does.
+    pub tell: Option<fn(&Drill, Progress<'_>)>,
 }
 
 impl Options {
     /// The file's repetitions, with helpers of this program.
     #[must_use]
     pub const fn new(program: PathBuf) -> Self {
-        Self { count: None, program, undo_early: false, ssh: None }
+        Self { count: None, program, undo_early: false, ssh: None, tell: None }
     }
 }
 
@@ -173,6 +176,7 @@ struct Runner<'a> {
     trials: Vec<Trial>,
     remarks: Vec<String>,
     undo_early: bool,
+    tell: Option<fn(&Drill, Progress<'_>)>,
     /// The helper's host, where it was reached by ssh.
     ssh: Option<String>,
     /// How often each abort condition has held in a row.
@@ -225,7 +229,9 @@ pub fn run(
     let held = vec![0; drill.guards.abort.len()];
     let (trials, remarks, undo_early) = (Vec::new(), mended.done, options.undo_early);
     let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
-    let mut runner = Runner { drill, observer, endpoint, helper, trials, remarks, undo_early, held, ssh };
+    let tell = options.tell;
+    let mut runner =
+        Runner { drill, observer, endpoint, helper, trials, remarks, undo_early, tell, held, ssh };
     let (verdict, count) = runner.repeat(options.count.unwrap_or(drill.repeat.count), &mut go_on)?;
     Ok(runner.finish(verdict, count, began, before))
 }
@@ -306,8 +312,15 @@ impl Runner<'_> {
         Ok((None, count))
     }
 
+    fn tell(&self, number: u32, step: &Step, stage: Stage<'_>) {
+        if let Some(tell) = self.tell {
+            tell(self.drill, Progress { number, step: &step.name, stage });
+        }
+    }
+
     /// Arms, gives the cue, follows, and mends.
     fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
+        self.tell(number, step, Stage::Waits);
         let before = healthy(&mut self.observer)?;
         let turn = if warmup { u32::MAX - number } else { number };
         let chosen = choose(self.drill, step, &before, turn).map_err(RunError::Select)?;
@@ -319,6 +332,8 @@ impl Runner<'_> {
         let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
         let (arm, lasts) = self.arm(step, &chosen, token)?;
         self.helper.arm(arm)?;
+        let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
+        self.tell(number, step, Stage::Armed(&victims));
         self.observer.events();
         // Whoever takes the cue stamps its own blows; nothing here is on the way from them to the survivors.
         self.endpoint.multicast(Group::Drills, &token.cue());
@@ -348,7 +363,9 @@ impl Runner<'_> {
             }
             other => return Err(RemoteError::Answer(other).into()),
         }
+        self.tell(number, step, Stage::Struck);
         follow(&mut self.observer, step, &chosen, &before, &mut trial);
+        self.tell(number, step, Stage::Followed(&trial));
         self.judge_cue(step, &mut trial);
         if lasts > Nanos::ZERO {
             if self.undo_early {
@@ -356,6 +373,7 @@ impl Runner<'_> {
             }
             self.undone(lasts, &mut trial)?;
             recount(&mut self.observer, &chosen, &before, &mut trial);
+            self.tell(number, step, Stage::Undone);
         }
         if let Err(error) = self.roll_back(step, &chosen, &trial) {
             // Whatever the cluster bore, it is not whole again.
@@ -364,6 +382,7 @@ impl Runner<'_> {
             return Ok(trial);
         }
         self.helper.order(&Order::Mended)?;
+        self.tell(number, step, Stage::Restored);
         Ok(trial)
     }
 
@@ -396,6 +415,7 @@ impl Runner<'_> {
                 FaultKind::MemoryPressure { mebibytes } => {
                     blows.push(Blow::Load { threads: 0, mebibytes, lasts: span.0 });
                 }
+                FaultKind::ClockStep { by } => blows.push(Blow::StepClock { by: by.0, lasts: span.0 }),
                 _ => {}
             }
         }
@@ -412,6 +432,7 @@ impl Runner<'_> {
             },
             keep_lease_caches: guards.keep_lease_caches,
             deny_hosts: guards.deny_hosts.clone(),
+            allow_clock_step: guards.allow_clock_step,
             blows,
             restart: self.restart(step, chosen),
         };
@@ -499,7 +520,7 @@ impl Runner<'_> {
             *held = if value > *above { *held + 1 } else { 0 };
             if *held >= *samples {
                 why = Some(format!(
-                    "aborted: {} was {value} in repetition {}, above {above}",
+                    "aborted: {} was {value:.0} in repetition {}, above {above}",
                     metric.name(),
                     trial.number
                 ));
@@ -578,8 +599,7 @@ fn links(fault: NetworkFault, island: u8) -> Links {
         }
         NetworkFault::MulticastLoss => Links { multicast_lost: true, ..whole },
         NetworkFault::LinkError => Links { operations_fail: true, ..whole },
-        // Refused by the guard `means`.
-        NetworkFault::Delay(_) => whole,
+        NetworkFault::Delay(by) => Links { delay: by.0, ..whole },
     }
 }
 

@@ -175,6 +175,22 @@ impl Measured {
         self.renewals > 0
     }
 
+    /// Renewals, late, in time, claimed and false suspicions, as a table has them; `none` where no cluster came up.
+    #[must_use]
+    pub fn cells(&self, none: &str) -> [String; 5] {
+        if !self.came_up() {
+            return [none, "--", "--", "--", "--"].map(str::to_owned);
+        }
+        let percent = |share: f64| format!("{share:.4} %");
+        [
+            self.renewals.to_string(),
+            self.late.to_string(),
+            percent(self.timely_percent),
+            percent(self.claimed_percent),
+            self.false_suspicions.to_string(),
+        ]
+    }
+
     /// From what was counted.
     #[must_use]
     pub fn new(load: &str, pause: Nanos, counted: Counted) -> Self {
@@ -245,13 +261,23 @@ pub struct Tuned {
 /// any false suspicion, there and at each longer pause.
 #[must_use]
 pub fn choose(sweep: &[Measured], wanted_percent: f64) -> Option<(Nanos, Nanos)> {
-    let shortest = |good: &dyn Fn(&Measured) -> bool| {
-        let bad = sweep.iter().filter(|m| !good(m)).map(|m| m.pause_us).max();
-        sweep.iter().map(|m| m.pause_us).filter(|pause| bad.is_none_or(|bad| *pause > bad)).min()
-    };
-    let lease = shortest(&|m| m.claimed_percent >= wanted_percent)?;
-    let silence = shortest(&|m| m.false_suspicions == 0)?;
+    let (lease, silence) = (timely(sweep, wanted_percent)?, quiet(sweep)?);
     Some((lease, Nanos(silence.max(lease).0.saturating_mul(HEARTBEAT_PAUSES))))
+}
+
+/// The shortest pause from which on leases are renewed in time.
+fn timely(sweep: &[Measured], wanted_percent: f64) -> Option<Nanos> {
+    shortest(sweep, |m| m.claimed_percent >= wanted_percent)
+}
+
+/// The shortest pause from which on nobody is suspected who only made one.
+fn quiet(sweep: &[Measured]) -> Option<Nanos> {
+    shortest(sweep, |m| m.came_up() && m.false_suspicions == 0)
+}
+
+fn shortest(sweep: &[Measured], good: impl Fn(&Measured) -> bool) -> Option<Nanos> {
+    let bad = sweep.iter().filter(|m| !good(m)).map(|m| m.pause_us).max();
+    sweep.iter().map(|m| m.pause_us).filter(|pause| bad.is_none_or(|bad| *pause > bad)).min()
 }
 
 impl Recommended {
@@ -301,6 +327,13 @@ impl Tuned {
                  suspicion. Tune again with longer steps (--time), or while the machine does less.",
                 found.lease_us, self.wanted_percent
             ),
+            // Each of the two wants something else of the machine.
+            None if timely(&self.sweep, self.wanted_percent).is_some() => format!(
+                "Leases would be renewed in time, but somebody was falsely suspected at the longest pauses that were tried, \
+                 up to {}: processes stood still for longer here. Tune again while the machine does less, or give the \
+                 cluster cores and priority (profile dedicated).",
+                self.sweep.iter().map(|m| m.pause_us).max().unwrap_or_default()
+            ),
             None => format!(
                 "No pause that was tried gives {} % in time with 95 % confidence. Take longer steps (--time) to claim \
                  more, want less (--share), or give the cluster cores and priority (profile dedicated).",
@@ -317,10 +350,19 @@ impl Tuned {
              leases, so a longer lease costs only those failovers in which somebody can neither be fenced nor proved dead.",
             self.base, self.host.cores, self.host.kernel, self.step_seconds
         ));
+        if let Some((lease, silence)) = timely(&self.sweep, self.wanted_percent).zip(quiet(&self.sweep)) {
+            doc.say(format!(
+                "{lease} is the shortest pause from which on that share was claimed under each load, and {silence} the shortest \
+                 from which on nobody was falsely suspected. A lease outlasts the first; a standstill is suspected after \
+                 {HEARTBEAT_PAUSES} times the longer of the two at the earliest, because a false removal costs more than a \
+                 late renewal."
+            ));
+        }
         doc.add(Part::Heading("The sweep"));
         if let Some(svg) = self.chart() {
             let caption = "Renewals that came too late, at most, with 95 % confidence, by the pause that a lease outlasts. \
-                           Dashed: what is wanted. A lease of a profile is its pause / 0.7."
+                           Dashed: what is wanted. Where no cluster came up there is no point. A lease of a profile is its pause / \
+                           0.7."
                 .to_owned();
             doc.add(Part::Figure { name: "sweep", svg, caption });
         }
@@ -341,8 +383,8 @@ impl Tuned {
         loads.dedup();
         let late = |m: &Measured| (m.pause_us.as_micros_f64(), 100.0 - m.claimed_percent);
         for load in loads {
-            let points = self.sweep.iter().filter(|m| m.load == load).map(late);
-            chart = chart.with(Series::line(load, points.collect()));
+            let points = self.sweep.iter().filter(|m| m.load == load && m.came_up()).map(late);
+            chart = chart.with(Series::line(&format!("load: {load}"), points.collect()));
         }
         let ends =
             [self.sweep.iter().map(|m| m.pause_us).min()?, self.sweep.iter().map(|m| m.pause_us).max()?];
@@ -359,15 +401,9 @@ impl Tuned {
 
 fn table(rows: &[Measured]) -> Part {
     let row = |m: &Measured| {
-        vec![
-            words(m.load.clone()),
-            number(m.pause_us.to_string()),
-            number(if m.came_up() { m.renewals.to_string() } else { "did not come up".to_owned() }),
-            number(m.late.to_string()),
-            number(format!("{:.4} %", m.timely_percent)),
-            number(format!("{:.4} %", m.claimed_percent)),
-            number(m.false_suspicions.to_string()),
-        ]
+        let mut row = vec![words(m.load.clone()), number(m.pause_us.to_string())];
+        row.extend(m.cells("did not come up").map(number));
+        row
     };
     let heads = vec!["load", "pause", "renewals", "late", "in time", "claimed with 95 %", "false suspicions"];
     Part::Table { heads, rows: rows.iter().map(row).collect() }

@@ -1,5 +1,6 @@
 //! Undo records: written before anything is injected, so that whoever comes later can mend what a helper left behind.
 
+use super::clockstep::ClockStep;
 use crate::control::{self, Request};
 use crate::observe::Observer;
 use obol_fabric::shm::{Cluster, Impairment, Process};
@@ -28,6 +29,9 @@ pub struct Record {
     /// Regions whose links it may have impaired: name, number and generation.
     #[serde(default)]
     pub impaired: Vec<(String, u32, u32)>,
+    /// How the host's clock may have jumped.
+    #[serde(default)]
+    pub clock: Option<ClockStep>,
     /// Processes that are to be started again if they are down.
     pub restart: Vec<String>,
 }
@@ -91,6 +95,17 @@ impl Record {
         }
     }
 
+    /// Sets the clock back.
+    pub fn set_back(&self, mended: &mut Mended) {
+        match self.clock.map(ClockStep::undo) {
+            Some(Ok(true)) => mended.done.push("the host's clock was set back".to_owned()),
+            Some(Err(error)) => {
+                mended.failed.push(format!("the host's clock could not be set back: {error}"));
+            }
+            Some(Ok(false)) | None => {}
+        }
+    }
+
     /// Starts what is down.
     pub fn restart(&self, observer: &mut Observer, mended: &mut Mended) {
         let snapshot = observer.snapshot();
@@ -144,6 +159,7 @@ pub fn recover(observer: &mut Observer) -> io::Result<Mended> {
         let failed = mended.failed.len();
         record.thaw(&mut mended);
         record.join(observer.cluster(), &mut mended);
+        record.set_back(&mut mended);
         record.restart(observer, &mut mended);
         if mended.failed.len() == failed {
             record.remove(&dir)?;

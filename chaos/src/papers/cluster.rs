@@ -8,8 +8,9 @@ use crate::timeline::merge;
 use obol_fabric::page;
 use obol_fabric::recorder::{self, Stamped};
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
-use obol_fabric::{Address, Group, Instant, Layout, Limits, Name, Nanos, ViewId};
-use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
+use obol_fabric::{Address, Group, Incarnation, Instant, Layout, Limits, Name, Nanos, ViewId};
+use obol_membership::view::{Edit, Newcomer};
+use obol_membership::{Change, Config, Coordinator, Kind, Member, Plant, Timing, View};
 use obol_profiles::Testbed;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -72,6 +73,11 @@ impl Shape {
         COORDINATORS + self.apps + self.caches
     }
 
+    /// What a node that is no coordinator is, and is called.
+    fn kind(&self, node: u32) -> (Kind, &'static str) {
+        if self.app_nodes().contains(&node) { (Kind::App, "app") } else { (Kind::LeaseCache, "cache") }
+    }
+
     /// The apps' nodes.
     pub(super) const fn app_nodes(&self) -> std::ops::Range<u32> {
         COORDINATORS..COORDINATORS + self.apps
@@ -107,6 +113,7 @@ pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
         standby: Nanos::from_millis(5),
         poll_every: stretched(Nanos::from_micros(50)),
         backoff_max: Nanos::from_micros(10),
+        announce_hold: Nanos::ZERO,
         resync_after: Nanos::from_secs(60),
     }
 }
@@ -169,6 +176,21 @@ pub(super) fn in_parallel<T: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
+/// A view with all members but the last app, which nobody has a lease on: where thousands would join one after the other, a
+/// cluster begins with it. The view that the last one joins makes all of them members.
+fn populated(shape: &Shape, founders: &View, member: impl Fn(u32) -> Member) -> Arc<View> {
+    let joins = (COORDINATORS..shape.nodes()).filter(|node| *node + 1 != shape.app_nodes().end);
+    let admit = joins.filter_map(|node| {
+        let (kind, what) = shape.kind(node);
+        let address = Address { generation: 1, ..Address::region(node) };
+        let token = member(node).join_token()?;
+        Some(Newcomer { kind, name: name(what, node), address, host: Incarnation::NONE, token, proposer: 0 })
+    });
+    let edit = Edit { admit: admit.collect(), ..Edit::default() };
+    let view = founders.successor(&edit, founders.cleared, Plant::NONE);
+    Arc::new(View { cleared: view.base, changes: vec![Change::Settled], ..view })
+}
+
 /// A running cluster.
 pub(super) struct Cluster {
     pub(super) world: World<Shared>,
@@ -188,38 +210,38 @@ impl Cluster {
         let seats: Vec<(Name, Address)> = (0..COORDINATORS)
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
-        let genesis = Arc::new(View::genesis(&seats, timing.lease, timing.cache_lease));
+        let founders = Arc::new(View::genesis(&seats, timing.lease, timing.cache_lease));
         let mut world = World::new(layout, network(testbed, &shape), seed);
         if !shape.quick_start {
             world.calibrate(testbed.model.clone());
         }
         let views = Views::default();
         let mut rng = Rng::new(seed ^ 0x7ab1_e200_0000_0000);
+        let mut draw = || {
+            let (seed, rate) = (rng.next_u64(), rng.below(2 * RATE_PPB + 1) as i64 - RATE_PPB as i64);
+            (seed, Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate))
+        };
+        let drawn: Vec<(u64, Clock)> = (0..shape.nodes()).map(|_| draw()).collect();
+        let member = |node: u32, genesis: &Arc<View>| {
+            let (kind, what) = shape.kind(node);
+            Member::new(config, kind, name(what, node), Arc::clone(genesis), drawn[node as usize].0)
+        };
+        let genesis = if shape.quick_start {
+            populated(&shape, &founders, |node| member(node, &founders))
+        } else {
+            founders
+        };
         for node in 0..shape.nodes() {
-            let (genesis, seed) = (Arc::clone(&genesis), rng.next_u64());
-            let member = |kind, what| {
-                Role::Member(Box::new(Member::new(
-                    config,
-                    kind,
-                    name(what, node),
-                    Arc::clone(&genesis),
-                    seed,
-                )))
-            };
-            let (role, groups) = if node < COORDINATORS {
+            let (seed, clock) = drawn[node as usize];
+            if node < COORDINATORS {
                 let machine = Coordinator::new(config, node as u16 + 1, Arc::clone(&genesis), seed);
-                (Role::Coordinator(Box::new(machine)), Group::Coordinators.bit() | Group::Everyone.bit())
-            } else if shape.app_nodes().contains(&node) {
-                (member(Kind::App, "app"), Group::Everyone.bit())
+                let role = Role::Coordinator(Box::new(machine));
+                let groups = Group::Coordinators.bit() | Group::Everyone.bit();
+                world.add(Shared::new(role, &views), clock, groups);
             } else {
-                (member(Kind::LeaseCache, "cache"), Group::Everyone.bit())
-            };
-            let rate = rng.below(2 * RATE_PPB + 1) as i64 - RATE_PPB as i64;
-            world.add(
-                Shared::new(role, &views),
-                Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate),
-                groups,
-            );
+                let role = Role::Member(Box::new(member(node, &genesis)));
+                world.add_small(Shared::new(role, &views), clock, Group::Everyone.bit());
+            }
         }
         Ok(Self { world, rng })
     }

@@ -129,7 +129,7 @@ fn sizes(draft: &mut Draft, scaling: &Scaling) -> Result<(), PlotError> {
     draft.page.paragraph(
         "Each member has a lease page of its own. Up to 32 members leases last as published; beyond that they, and all other \
          periods, grow with the members, so that renewals cost a coordinator the same at any size. Views of more than about 60 \
-         members fit no datagram: they are announced by number, and every member fetches them.",
+         members fit no datagram: what differs from the view before is announced, and nobody has to fetch anything.",
     );
     let lines = |value: fn(&Point) -> f64, caches: bool| {
         let of = |method: Method| {

@@ -9,14 +9,13 @@ use obol_fabric::{
 };
 use obol_membership::View;
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Weak};
 
-/// Views kept to be shared: machines that are further behind keep their own.
-const SHARED_MAX: usize = 4;
-
-/// The newest views of a simulation.
-pub(super) type Views = Rc<RefCell<Vec<Arc<View>>>>;
+/// The views that some machine of a simulation knows.
+pub(super) type Views = Rc<RefCell<BTreeMap<ViewId, Weak<View>>>>;
 
 /// A machine with views that it shares with others.
 #[derive(Debug)]
@@ -47,16 +46,16 @@ impl Shared {
             return;
         }
         let mut views = self.views.borrow_mut();
-        match (views.iter().find(|view| view.id == id), &mut self.role) {
+        match (views.get(&id).and_then(Weak::upgrade), &mut self.role) {
             (Some(view), Role::Member(member)) => {
-                member.share_view(view);
+                member.share_view(&view);
             }
-            (Some(_), Role::Coordinator(_)) => {}
+            (Some(view), Role::Coordinator(coordinator)) => {
+                coordinator.share_view(&view);
+            }
             (None, role) => {
-                if views.len() == SHARED_MAX {
-                    views.remove(0);
-                }
-                views.push(Arc::clone(role.view()));
+                views.retain(|_, view| view.strong_count() > 0);
+                views.insert(id, Arc::downgrade(role.view()));
             }
         }
     }
@@ -100,6 +99,12 @@ impl<F: Fabric> Fabric for Quiet<'_, F> {
     }
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
         self.inner.write(to, bytes, token);
+    }
+    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.inner.write_untold(to, bytes, token);
+    }
+    fn own(&self, offset: u32, len: usize) -> Option<&[AtomicU64]> {
+        self.inner.own(offset, len)
     }
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         self.inner.cas(at, expected, desired, token);

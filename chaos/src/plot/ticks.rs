@@ -43,6 +43,9 @@ impl Span {
 /// Marks that an axis should have at most.
 const TICKS_MAX: f64 = 8.0;
 
+/// A logarithmic axis from its lowest to so many times that has even steps, for want of round powers.
+const EVEN_MAX: f64 = 4.0;
+
 /// The range of an axis around its values, widened to whole steps, and the marks in it. `None` without any value.
 pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> Option<Span> {
     let fits = |v: &f64| v.is_finite() && (scale == Scale::Linear || *v > 0.0);
@@ -61,7 +64,10 @@ pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> Option<S
 
 /// Steps of 1, 2 or 5 times a power of ten; from zero where that does not waste most of the axis.
 fn linear(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
-    let low = if low >= 0.0 && low < 0.6 * high { 0.0 } else { low };
+    steps(if low >= 0.0 && low < 0.6 * high { 0.0 } else { low }, high)
+}
+
+fn steps(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let span = if high > low { high - low } else { high.abs().max(1.0) };
     let rough = span / TICKS_MAX;
     let power = 10f64.powf(rough.log10().floor());
@@ -74,7 +80,7 @@ fn linear(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     (first * step, last * step, marks)
 }
 
-/// Powers of ten; of two, where the values are few octaves of whole numbers; 1, 2, 5 where few decades are shown.
+/// Even steps, where the highest is a few times the lowest; else powers of ten; of two, where the values are few octaves of whole numbers; 1, 2, 5 where few decades are shown.
 fn logarithmic(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let octaves = (high / low).log2();
     let whole = |v: f64| (v.log2() - v.log2().round()).abs() < 1e-9;
@@ -82,6 +88,10 @@ fn logarithmic(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
         let first = low.log2().round() as i32;
         let marks = (0..=octaves.round() as i32).map(|n| 2f64.powi(first + n)).collect();
         return (low, high, marks);
+    }
+    let even = steps(low, high);
+    if high <= EVEN_MAX * low && even.0 > 0.0 {
+        return even;
     }
     let (first, mut last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     if last <= first {
@@ -130,6 +140,8 @@ mod tests {
         let Span { low, high, marks, .. } = range(Scale::Log, [23.0, 180.0].into_iter()).expect("values");
         assert_eq!((low, high), (20.0, 200.0));
         assert_eq!(marks, [20.0, 50.0, 100.0, 200.0]);
+        let Span { marks, .. } = range(Scale::Log, [20.9, 36.2].into_iter()).expect("values");
+        assert_eq!(marks, [20.0, 22.0, 24.0, 26.0, 28.0, 30.0, 32.0, 34.0, 36.0, 38.0]);
         assert_eq!(range(Scale::Log, [0.0, f64::NAN].into_iter()), None);
     }
 

@@ -34,9 +34,21 @@ pub(crate) struct Drill {
     /// Pause between repetitions
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub(crate) gap: Duration,
+    /// Whose failover: the members', or beside it that of a client of a replicated cache, whose primary is then the app
+    #[arg(long, value_enum, default_value_t = Observe::Members)]
+    pub(crate) observe: Observe,
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Whose failover a drill measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Observe {
+    /// Until every survivor's view is active
+    Members,
+    /// From a client's last success to its first at the new primary
+    Client,
 }
 
 /// Drills from files.

@@ -90,7 +90,7 @@ pub(crate) enum Sim {
     /// beyond that they grow with the members, so that renewals cost a coordinator the same at any size.
     Scale {
         /// The largest size; sizes double from 8 on
-        #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..=4096))]
+        #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=4096))]
         largest: u32,
         /// Failovers behind each figure
         #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -106,7 +106,7 @@ pub(crate) enum Sim {
         #[arg(value_name = "FILE|DIR")]
         to: PathBuf,
         /// The largest size for `scale`
-        #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(8..=4096))]
+        #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=4096))]
         largest: u32,
         /// Testbed: infiniband, or a file
         #[arg(long, value_name = "NAME|FILE", default_value = "infiniband")]

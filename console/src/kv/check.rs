@@ -267,6 +267,19 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Kills it; it is started again once it is reaped.
+    pub(super) fn end(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+    }
+
+    /// Waits until it has ended.
+    pub(super) fn reap(&mut self) -> Result<(), Failure> {
+        self.child.wait().map(drop).map_err(Failure::failed)
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         // It may have ended.
@@ -276,16 +289,16 @@ impl Drop for Server {
 }
 
 /// The servers by number.
-struct Servers<'a> {
-    root: &'a Path,
-    cluster: Name,
-    running: Vec<Server>,
-    fate: Arc<Fate>,
+pub(super) struct Servers<'a> {
+    pub(super) root: &'a Path,
+    pub(super) cluster: Name,
+    pub(super) running: Vec<Server>,
+    pub(super) fate: Arc<Fate>,
 }
 
 impl Servers<'_> {
     /// The primary's place, once its backup has everything. Starts servers again that have ended.
-    fn redundant(&mut self) -> Result<usize, Failure> {
+    pub(super) fn redundant(&mut self) -> Result<usize, Failure> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
             for (place, server) in self.running.iter_mut().enumerate() {
@@ -386,7 +399,7 @@ fn work(
     let (site, keys, stop) = (Arc::clone(site), Arc::clone(keys), Arc::clone(stop));
     let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
     let run = move || {
-        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site)?)?;
+        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::LOOK_EVERY)?)?;
         let begin = place as usize * KEYS_EACH as usize;
         let latencies = [super::latencies()?, super::latencies()?];
         let mut checker = Checker {

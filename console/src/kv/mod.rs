@@ -2,6 +2,8 @@
 
 mod bench;
 mod check;
+pub(crate) mod failover;
+mod load;
 mod session;
 
 use crate::cli::duration;
@@ -22,6 +24,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// How often a client that shares its core looks for an answer.
+const LOOK_EVERY: Nanos = Nanos::from_micros(20);
 /// How long a client waits for an answer before it asks again.
 const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
 
@@ -77,6 +81,8 @@ pub(crate) enum Kv {
         #[command(flatten)]
         client: ClientOptions,
     },
+    /// Read and write now and then, as a demo
+    Load(load::Options),
     /// Start servers, kill primaries, and hold every answer against what was written
     #[command(
         after_help = "Each client writes keys of its own, larger values from time to time, and reads everybody's. An answer is wrong \
@@ -143,6 +149,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Kv) -> Result<ExitCode, 
         Kv::Get { key, client } => one(&site, client, Operation::Get(*key)),
         Kv::Put { key, value, client } => one(&site, client, Operation::Put(*key, value.as_bytes().into())),
         Kv::Bench(options) => bench::run(root, &site, options),
+        Kv::Load(options) => load::run(&site, options),
         Kv::Check(options) => check::run(root, &Arc::new(site), options),
     }
 }
@@ -187,8 +194,9 @@ fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), F
     Ok((endpoint, Node::new(member, service)))
 }
 
-fn client(site: &Site) -> Result<Service, Failure> {
-    Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), AGAIN_EVERY))))
+/// A client that looks for answers so often while it waits for any.
+fn client(site: &Site, look_every: Nanos) -> Result<Service, Failure> {
+    Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), look_every, AGAIN_EVERY))))
 }
 
 #[derive(Serialize)]
@@ -322,7 +330,7 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
         return Err(Failure::refused(obol_kv::Refusal::TooLong(value.len())));
     }
     let is_get = matches!(operation, Operation::Get(_));
-    let (mut endpoint, mut node) = join(site, options.name, client(site)?)?;
+    let (mut endpoint, mut node) = join(site, options.name, client(site, LOOK_EVERY)?)?;
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };
     let stop = AtomicBool::new(false);

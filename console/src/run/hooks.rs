@@ -1,6 +1,7 @@
 //! Hooks: programs of the operator's that are told of views and losses. One runs at a time, in the order of what they
 //! tell; of views that pile up meanwhile only the newest is told.
 
+use super::feed::Feed;
 use super::journal::{Journal, Told};
 use super::program::{Environment, Kept, code, execute, tied, words};
 use obol_fabric::{Incarnation, ViewId};
@@ -34,6 +35,8 @@ impl Call {
 pub(super) struct Setup {
     pub(super) on_view: Option<OsString>,
     pub(super) on_lost: Option<OsString>,
+    /// The hook that stays.
+    pub(super) views_to: Option<OsString>,
     pub(super) by_shell: bool,
     pub(super) timeout: Duration,
     /// What every hook finds in its environment.
@@ -68,7 +71,7 @@ impl Setup {
 }
 
 /// The applications of a view, oldest first.
-fn names(view: &View) -> String {
+pub(super) fn names(view: &View) -> String {
     let names: Vec<&str> = view.of_kind(Kind::App).map(|member| member.name.as_str()).collect();
     names.join(" ")
 }
@@ -111,7 +114,22 @@ impl Shared {
     }
 
     fn run(&self) {
+        let Setup { views_to, by_shell, timeout, environment, .. } = &self.setup;
+        let kept = || Arc::clone(&self.kept);
+        let mut feed = views_to.as_deref().map(|hook| Feed::new(words(hook, *by_shell), *timeout, kept()));
+        let tell = |outcome: io::Result<()>| {
+            if let Err(error) = outcome {
+                self.journal.tell(&Told::Trouble { text: format!("views-to: {error}") });
+            }
+        };
+        if let Some(feed) = &mut feed {
+            // Now, so that it is ready when it matters.
+            tell(feed.start(environment).map(drop));
+        }
         while let Some((call, newest)) = self.next() {
+            if let Some(feed) = &mut feed {
+                tell(feed.tell(&call, newest.as_ref().map_or(0, |view| view.id.0), environment));
+            }
             let Some(hook) = self.setup.hook(&call) else { continue };
             let view = match &call {
                 Call::View { view, .. } => Some(view.id),
@@ -119,6 +137,9 @@ impl Shared {
             };
             let ended = self.execute(hook, &self.setup.told(&call, newest.as_deref()));
             self.journal.tell(&told(call.name(), view, ended));
+        }
+        if let Some(mut feed) = feed {
+            feed.end();
         }
     }
 

@@ -3,6 +3,7 @@
 //! `run` sits in a seat of the node's agent for the program and ends the seat with it. It is the program's parent: it
 //! passes signals and the exit code on, starts the program again by policy, and leaves nothing behind.
 
+mod feed;
 mod health;
 mod hooks;
 mod journal;
@@ -58,6 +59,10 @@ pub(crate) struct Run {
     /// A program to execute when the membership is lost; without one the program is killed then
     #[arg(long, value_name = "HOOK")]
     on_lost: Option<OsString>,
+    /// A program that is started once, and told all that by lines on its standard input: "view ID INCARNATION MEMBER.."
+    /// and "lost ID INCARNATION WHY"
+    #[arg(long, value_name = "HOOK")]
+    views_to: Option<OsString>,
     /// Hooks and the health command are lines for /bin/sh, not programs
     #[arg(long)]
     shell: bool,
@@ -137,6 +142,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode,
     let setup = Setup {
         on_view: options.on_view.clone(),
         on_lost: options.on_lost.clone(),
+        views_to: options.views_to.clone(),
         by_shell: options.shell,
         timeout: options.hook_timeout,
         environment: environment.clone(),

@@ -122,6 +122,29 @@ pub(super) fn execute(
     Ok(in_time.then_some(status))
 }
 
+/// A child that stays until it is ended.
+pub(super) struct Stayed(Child);
+
+impl Stayed {
+    /// Whether it has ended by itself.
+    pub(super) fn has_ended(&mut self) -> bool {
+        !matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Waits for its end, and kills it if that takes longer than this.
+    pub(super) fn end(mut self, kept: &Kept, timeout: Duration) {
+        if !self.has_ended()
+            && let Ok(held) = Process::of(self.0.id()).and_then(Process::hold)
+            && !held.wait_ended(super::nanos(timeout))
+        {
+            // One that has ended meanwhile is reaped all the same.
+            let _ = self.0.kill();
+        }
+        let _ = self.0.wait();
+        kept.forget(&self.0);
+    }
+}
+
 /// The children that somebody waits for. Every other child of this process is an orphan that it adopted.
 #[derive(Default)]
 pub(super) struct Kept(Mutex<BTreeSet<u32>>);
@@ -138,6 +161,11 @@ impl Kept {
         let child = command.spawn()?;
         kept.insert(child.id());
         Ok(child)
+    }
+
+    /// Starts a child that stays.
+    pub(super) fn stay(&self, command: &mut Command) -> io::Result<Stayed> {
+        self.spawn(command).map(Stayed)
     }
 
     pub(super) fn forget(&self, child: &Child) {

@@ -14,6 +14,10 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
+
+/// What a drill tells is shown so much later.
+const TOLD_LATER: Duration = Duration::from_millis(20);
 
 /// The drills that ship.
 pub(crate) fn choices() -> Vec<Choice> {
@@ -50,8 +54,8 @@ impl Worker {
     pub(crate) fn run(&self, drill: String) {
         let (place, tell, running) = (self.place.clone(), self.tell.clone(), Arc::clone(&self.running));
         thread::spawn(move || {
-            let done = |done, of| tell.send(Message::Chaos(ChaosNews::Done { done, of })).is_ok();
-            let found = run(&place, &drill, &running, done);
+            let told = |news| tell.send(Message::Chaos(news)).is_ok();
+            let found = run(&place, &drill, &running, told);
             *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
             let _ = tell.send(Message::Chaos(ChaosNews::Ended { found }));
         });
@@ -102,18 +106,31 @@ fn told(plan: &Plan) -> Preview {
     Preview { drill: plan.drill.clone(), allowed: plan.allowed, lines, hits: hits.join(", ") }
 }
 
-/// What the drill tells of a repetition: how many are done, of how many.
-fn repetition(line: &str) -> Option<(u32, u32)> {
-    let (done, of) = line.strip_prefix("drill ")?.split_once(": ")?.1.split_once(" of ")?;
-    Some((done.parse().ok()?, of.parse().ok()?))
+/// What a drill tells while it runs.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    /// So many repetitions are done, of so many.
+    Done(u32, u32),
+    /// How far the running repetition is: which step of which one, and in words.
+    Stage(String, String),
 }
 
-/// Runs a drill; `done` is told of each repetition.
+fn progress(line: &str) -> Option<Line> {
+    let told = line.strip_prefix("drill ")?;
+    if let Some((step, words)) = told.split_once(", repetition ").and_then(|(_, told)| told.split_once(": "))
+    {
+        return Some(Line::Stage(step.to_owned(), words.to_owned()));
+    }
+    let (done, of) = told.split_once(": ")?.1.split_once(" of ")?;
+    Some(Line::Done(done.parse().ok()?, of.parse().ok()?))
+}
+
+/// Runs a drill; `tell` is told how far it is.
 fn run(
     place: &Place,
     drill: &str,
     running: &Mutex<Option<Process>>,
-    done: impl Fn(u32, u32) -> bool,
+    tell: impl Fn(ChaosNews) -> bool,
 ) -> Result<Journal, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut child = Command::new(program)
@@ -148,13 +165,28 @@ fn run(
         })
     });
     let mut said = String::new();
-    for line in BufReader::new(child.stderr.take().ok_or("the drill can not be heard")?).lines() {
-        let Ok(line) = line else { break };
-        match repetition(&line) {
-            // A console that has ended does not want to know.
-            Some((n, of)) => drop(done(n, of)),
-            None => said = line,
+    let mut heard = BufReader::new(child.stderr.take().ok_or("the drill can not be heard")?);
+    let mut line = String::new();
+    loop {
+        if heard.buffer().is_empty() && heard.fill_buf().is_ok_and(|some| !some.is_empty()) {
+            // To draw at the moment of the cue would take a core from what is measured.
+            thread::sleep(TOLD_LATER);
         }
+        line.clear();
+        if !heard.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            break;
+        }
+        let line = line.trim_end();
+        let news = match progress(line) {
+            Some(Line::Done(done, of)) => ChaosNews::Done { done, of },
+            Some(Line::Stage(step, words)) => ChaosNews::Stage { step, words },
+            None => {
+                line.clone_into(&mut said);
+                continue;
+            }
+        };
+        // A console that has ended does not want to know.
+        let _ = tell(news);
     }
     let journal = journal.and_then(|journal| journal.join().ok()).unwrap_or_default();
     child.wait().map_err(|error| format!("the drill was lost: {error}"))?;
@@ -167,11 +199,15 @@ fn run(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use obol_chaos::drills::{Progress, Stage};
 
     #[test]
     fn repetitions_are_told_from_what_else_a_drill_says() {
-        assert_eq!(repetition("drill app: 3 of 20"), Some((3, 20)));
-        assert_eq!(repetition("obol: guard max_targets refuses: 3 of 2"), None);
-        assert_eq!(repetition("the report is in drill-app-1"), None);
+        assert_eq!(progress("drill app: 3 of 20"), Some(Line::Done(3, 20)));
+        let told = Progress { number: 3, step: "kill", stage: Stage::Armed(&["app-2".to_owned()]) };
+        let stage = Line::Stage("3 kill".to_owned(), "armed against app-2".to_owned());
+        assert_eq!(progress(&format!("drill app, {told}")), Some(stage));
+        assert_eq!(progress("obol: guard max_targets refuses: 3 of 2"), None);
+        assert_eq!(progress("the report is in drill-app-1"), None);
     }
 }

@@ -23,11 +23,13 @@ use crate::output::{self, Failure};
 use chaos::Worker;
 pub(crate) use config::Config;
 pub(crate) use config::run as config;
+#[cfg(test)]
+pub(crate) use config::schema::schema as config_schema;
 use crossterm::event::{self, Event as Input};
 use input::Press;
 use obol_chaos::marks::Mark;
-use obol_fabric::Name;
 use obol_fabric::shm::{clock, program};
+use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
 use poll::live::{Live, POLL_EVERY, Rate};
 use poll::{Listener, News, Place};
@@ -59,9 +61,10 @@ const FRAME: Duration = Duration::from_millis(33);
 const TICK: Duration = Duration::from_millis(500);
 /// Between two looks at what is due while a recording plays.
 const PLAY: Duration = Duration::from_millis(100);
-/// Between two samples while nobody looks at them: the terminal is not in focus, or the screen is frozen. Counters and
-/// histograms only grow and flight recorders keep what happened, so nothing is lost in between.
-const POLL_UNSEEN: Duration = Duration::from_secs(1);
+/// Between two samples while the terminal is not in focus, and while nobody sees them because the screen is frozen.
+/// Counters and histograms only grow and flight recorders keep what happened, so nothing is lost in between.
+const POLL_UNFOCUSED: Duration = Duration::from_secs(1);
+const POLL_FROZEN: Duration = Duration::from_secs(4);
 
 /// What is said after a panic.
 const BUG: &str = "the console has a bug and ended; what it said about it is above";
@@ -257,6 +260,10 @@ fn listen(tell: Sender<Message>, owner: bool) -> Result<(), Failure> {
     })
 }
 
+fn nanos(span: Duration) -> Nanos {
+    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// Runs the console; gives the text that is to stay on the terminal.
 fn attend(
     terminal: &mut Terminal,
@@ -268,7 +275,7 @@ fn attend(
     place: Option<&Place>,
 ) -> Result<Option<String>, Failure> {
     let worker = place.map(|place| Worker::new(place.clone(), tell));
-    program::release_code();
+    program::release();
     let mut effects = Vec::new();
     let mut dirty = true;
     let mut focused = true;
@@ -296,7 +303,10 @@ fn attend(
                     continue;
                 }
                 Message::Input(_) => continue,
-                Message::News(news) => Event::News(news),
+                Message::News(news) => {
+                    model.polled_every = nanos(rate.get());
+                    Event::News(news)
+                }
                 Message::Chaos(news) => Event::Chaos(news),
                 Message::Signal(SIGTSTP) => {
                     effects.push(Effect::Suspend);
@@ -343,15 +353,21 @@ fn attend(
             return Ok(None);
         }
         // A recording is as dense as if somebody looked.
-        let seen = focused && model.frozen.is_none() || model.recording.is_some();
-        model.unseen = !seen;
-        rate.set(if seen { POLL_EVERY } else { POLL_UNSEEN });
+        let every = match (&model.recording, &model.frozen, focused) {
+            (Some(_), ..) | (_, None, true) => POLL_EVERY,
+            (_, Some(_), _) => POLL_FROZEN,
+            (_, None, false) => POLL_UNFOCUSED,
+        };
+        rate.set(every);
+        // What is read more often from now on is not stale for that.
+        model.polled_every = model.polled_every.max(nanos(every));
         if dirty && drawn.is_none_or(|at| at.elapsed() >= FRAME) {
             let (width, height) = terminal.size()?;
             model.reduce(Event::Resize(width, height), &mut effects);
             terminal.draw(|buffer| view::draw(&model, buffer))?;
             drawn = Some(Instant::now());
             dirty = false;
+            model.look_ahead();
         }
     }
 }

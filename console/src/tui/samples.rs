@@ -1,7 +1,8 @@
 //! Samples that tests make up.
 
 use crate::tui::poll::sample::{
-    ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow, Thresholds, ViewRow,
+    AcceptorRow, BallotRow, ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow,
+    Thresholds, ViewRow,
 };
 use obol_chaos::observe::Health;
 use obol_chaos::spans::Counts;
@@ -58,6 +59,12 @@ pub(crate) fn event(at: Instant, number: u64) -> EventRow {
     }
 }
 
+/// Of an acceptor when coord-1 has decided a view and prepared the next slot.
+fn acceptor(view: u64) -> AcceptorRow {
+    let ballot = |slot, ballot| BallotRow { slot: ViewId(slot), ballot, proposer: 1 };
+    AcceptorRow { accepted: Some(ballot(view, 1)), prepared: Some(ballot(view + 1, 8)) }
+}
+
 fn process(kind: Kind, called: &str, n: u64, at: Instant) -> ProcessRow {
     let mut counters = vec![0; Counter::ALL.len()];
     counters[Counter::RenewalsOnTime as usize] = if kind == Kind::Agent { at.0 / 8_000_000 } else { 0 };
@@ -82,6 +89,7 @@ fn process(kind: Kind, called: &str, n: u64, at: Instant) -> ProcessRow {
         lease: (kind != Kind::Coordinator).then_some(lease),
         active: kind != Kind::Coordinator,
         heartbeat: at.0,
+        acceptor: (kind == Kind::Coordinator).then(|| Box::new(acceptor(6))),
         least: (kind == Kind::Agent).then_some(Nanos::from_micros(12_000 + n)),
         slowest: (kind == Kind::Agent).then_some(Nanos::from_micros(90 + n)),
         counters,
@@ -138,6 +146,7 @@ pub(crate) fn degraded(at: Instant) -> Sample {
     for row in &mut sample.processes {
         row.view = Some(ViewId(7));
         row.lease = row.lease.map(|lease| LeaseRow { view: ViewId(7), base: ViewId(7), ..lease });
+        row.acceptor = row.acceptor.as_ref().map(|_| Box::new(acceptor(7)));
         match row.name.as_str() {
             "app-2" => {
                 row.life = Life::Down;

@@ -6,10 +6,12 @@ pub(crate) mod wire;
 
 pub use run::Wait;
 
+use crate::atomic::AtomicU64;
 use crate::contract::{DATAGRAM_BYTES_MAX, Fabric, Group, Remote, SeatStatus, Token};
 use crate::deadbeat::DeadbeatError;
 use crate::drive::Drive;
 use crate::layout::Layout;
+use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
 use crate::notice::Detection;
 use crate::page::{self, Page};
@@ -213,6 +215,16 @@ impl<W: Wire> Fabric for Endpoint<W> {
 
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
         self.wire.write(to, bytes, token);
+    }
+
+    #[inline]
+    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.wire.write_untold(to, bytes, token);
+    }
+
+    #[inline]
+    fn own(&self, offset: u32, len: usize) -> Option<&[AtomicU64]> {
+        memory::span(&self.region, offset, len)
     }
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {

@@ -79,7 +79,7 @@ impl<W: Wire> Endpoint<W> {
             turn(machine, self);
             self.flush();
             if !busy && !self.wire.has_completions() {
-                self.rest(machine.deadline());
+                self.rest(machine.deadline().min(self.wire.due()));
             }
         }
     }
@@ -93,6 +93,7 @@ impl<W: Wire> Endpoint<W> {
         }
         metrics::add(self.region.seat_word(0, offset_of!(Seat, heartbeat)), 1);
         self.count(Counter::Loops, 1);
+        self.wire.ripen(now);
         let mut busy = self.complete(machine);
         self.watches.check(self.wire.links(), now);
         let counts = [self.watches.take_counts(), self.wire.take_notice_counts()];

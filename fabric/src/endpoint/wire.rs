@@ -50,6 +50,10 @@ pub trait Wire {
     fn read(&mut self, from: Remote, len: u32, token: Token);
     /// As [`crate::Fabric::write`].
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token);
+    /// As [`crate::Fabric::write_untold`].
+    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.write(to, bytes, token);
+    }
     /// As [`crate::Fabric::cas`].
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token);
     /// Sends to the owner of a region. `false` if the datagram is lost.
@@ -61,6 +65,13 @@ pub trait Wire {
     /// Datagrams that were lost since the last call, besides those of which it was told at once.
     fn lost(&mut self) -> u64 {
         0
+    }
+
+    /// Carries out what was held back on the way and is due.
+    fn ripen(&mut self, _now: Instant) {}
+    /// When the next of that is due.
+    fn due(&self) -> Instant {
+        Instant::NEVER
     }
 
     /// The next completion; `None` once all have been taken.

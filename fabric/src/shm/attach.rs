@@ -96,9 +96,10 @@ impl Attachment {
             })
             .ok_or(ShmError::NoSeat { region: agent, seats: seats - 1 })?;
         let generation = next_generation(region.generation(seat));
-        region.occupy(seat, generation, name, me);
+        // Whoever sees the new generation must not find the old one's events: it would pass over as many new ones.
         region.clear(region.layout().counters(seat), COUNTER_WORDS * 8);
         region.clear(region.layout().recorder(seat), region.layout().recorder_bytes());
+        region.occupy(seat, generation, name, me);
         let address = Address { seat, generation, ..Address::region(agent) };
         let stop = Arc::new(AtomicU32::new(0));
         // From here on dropping it closes the seat.

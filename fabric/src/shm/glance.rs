@@ -61,6 +61,8 @@ pub struct Wanted {
     pub page: bool,
     /// Its histograms.
     pub histograms: bool,
+    /// Its slot ring; only a coordinator's says anything.
+    pub slots: bool,
 }
 
 /// Memory for a copy of one region after the other.
@@ -76,8 +78,8 @@ impl Glance {
     /// For the regions of one cluster.
     #[must_use]
     pub fn new(layout: &Layout) -> Self {
-        // What follows the view, observers do not read.
-        let bytes = layout.view() + layout.view_bytes();
+        // What follows the slots, observers do not read.
+        let bytes = layout.slots().end;
         let words = (0..bytes as usize / 8).map(|_| AtomicU64::new(0)).collect();
         Self { words, layout: *layout, raw: Vec::new(), buckets: EVERY_BUCKET }
     }
@@ -144,6 +146,23 @@ impl Glance {
         Ok(())
     }
 
+    /// Copies the slot ring. Coordinators swap its words while they are copied, so it counts once two copies are the same;
+    /// a ring that never is, is left as it was read last.
+    fn copy_slots(&mut self, from: &File, torn: &mut u64) -> io::Result<()> {
+        let ring = self.layout.slots();
+        let bytes = (ring.end - ring.start) as usize;
+        self.copy(from, ring.start, bytes)?;
+        for _ in 0..TORN_MAX {
+            let before = self.raw[..bytes].to_vec();
+            self.copy(from, ring.start, bytes)?;
+            if self.raw[..bytes] == before {
+                break;
+            }
+            *torn += 1;
+        }
+        Ok(())
+    }
+
     /// Copies a region. `knows` says of a view that it need not be copied again. Adds what it has repeated to `torn`.
     pub fn take(
         &mut self,
@@ -185,6 +204,9 @@ impl Glance {
             }
         }
         self.copy_recorders(source)?;
+        if wanted.slots {
+            self.copy_slots(&source.file, torn)?;
+        }
         if wanted.histograms { self.copy_histograms(source) } else { Ok(()) }
     }
 
@@ -264,6 +286,7 @@ mod tests {
     fn same(glance: &Glance, observed: &Observed) {
         let (a, b) = (glance.reader(), observed.reader());
         assert_eq!((a.page(), a.fence(), a.view()), (b.page(), b.fence(), b.view()));
+        assert!(a.slots().eq(b.slots()));
         for seat in 0..LIMITS.seats as u16 {
             assert_eq!(a.seat(seat), b.seat(seat));
             if a.seat(seat).is_some() {
@@ -287,13 +310,14 @@ mod tests {
         let layout = *region.layout();
         let mut source = Source::open(&cluster, 8).expect("opened");
         let mut glance = Glance::new(&layout);
-        let wanted = Wanted { page: true, histograms: true };
+        let wanted = Wanted { page: true, histograms: true, slots: true };
         let recorder = region.part(layout.recorder(0), layout.recorder_bytes());
         for n in 1..10u64 {
             page::publish(region.page(), &Page { view: ViewId(n), end: Instant(n), ..Page::default() });
             metrics::add(region.word(layout.counters(0) as usize + Counter::Loops as usize * 8), n);
             metrics::add(region.word(layout.histogram(Histogram::Margin) as usize + 80), n);
             recorder::write(recorder, Instant(n), Record::new(Kind::Decide, n, 0));
+            region.word(layout.slot(n) as usize).store(n << 48 | 1 << 32, Ordering::Relaxed);
             assert!(publish_view(&region, &layout, ViewId(n), format!("view {n}").as_bytes()));
             if n == 5 {
                 region.occupy(2, 1, name("b"), crate::shm::Process { pid: 1, started: 2 });
@@ -319,7 +343,7 @@ mod tests {
         let mut source = Source::open(&cluster, 8).expect("opened");
         let mut glance = Glance::new(region.layout());
         let mut torn = 0;
-        let wanted = Wanted { page: true, histograms: false };
+        let wanted = Wanted { page: true, histograms: false, slots: false };
         glance.take(&mut source, wanted, |_| true, &mut torn).expect("read");
         assert_eq!((glance.reader().page(), torn), (None, u64::from(TORN_MAX)));
     }

@@ -5,6 +5,7 @@
 //! the generation, and a successor's links are whole. The kernel's notices of deaths are no network, and come through.
 
 use crate::shm::table::REGIONS;
+use crate::types::Nanos;
 
 /// What the links of a region's owner suffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,37 +21,44 @@ pub struct Impairment {
     /// The region of a peer that nothing from this owner reaches, while all others hear it; 0 for none. Operations between
     /// the two fail from either side, because they need both ways.
     pub unheard_at: u16,
+    /// Operations and datagrams from and to it are on their way for so long. In whole microseconds; what is over is rounded up.
+    pub delay: Nanos,
 }
 
 const MULTICAST_LOST: u64 = 1 << 16;
 const OPERATIONS_FAIL: u64 = 1 << 17;
 const UNHEARD_SHIFT: u32 = 18;
+const NANOS_PER_MICRO: u64 = 1_000;
 const UNHEARD_MASK: u64 = REGIONS as u64 - 1;
 const _: () = assert!(REGIONS.is_power_of_two() && UNHEARD_MASK << UNHEARD_SHIFT < 1 << 32);
 
 impl Impairment {
-    /// As a word of the table.
-    pub(crate) fn word(self, generation: u32) -> u64 {
+    /// As words of the table.
+    pub(crate) fn words(self, generation: u32) -> [u64; 2] {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
-        u64::from(generation) << 32
-            | u64::from(self.island)
+        let owner = u64::from(generation) << 32;
+        let what = u64::from(self.island)
             | u64::from(self.loss_percent) << 8
             | flag(self.multicast_lost, MULTICAST_LOST)
             | flag(self.operations_fail, OPERATIONS_FAIL)
-            | (u64::from(self.unheard_at) & UNHEARD_MASK) << UNHEARD_SHIFT
+            | (u64::from(self.unheard_at) & UNHEARD_MASK) << UNHEARD_SHIFT;
+        let micros = u32::try_from(self.delay.0.div_ceil(NANOS_PER_MICRO)).unwrap_or(u32::MAX);
+        [owner | what, owner | u64::from(micros)]
     }
 
-    /// From such a word, if it is about this generation; else none.
-    pub(crate) fn of(word: u64, generation: u32) -> Self {
+    /// From such words, if they are about this generation; else none.
+    pub(crate) fn of([word, delay]: [u64; 2], generation: u32) -> Self {
         if (word >> 32) as u32 != generation {
             return Self::default();
         }
+        let delays = (delay >> 32) as u32 == generation;
         Self {
             island: word as u8,
             loss_percent: (word >> 8) as u8,
             multicast_lost: word & MULTICAST_LOST != 0,
             operations_fail: word & OPERATIONS_FAIL != 0,
             unheard_at: (word >> UNHEARD_SHIFT & UNHEARD_MASK) as u16,
+            delay: if delays { Nanos(u64::from(delay as u32) * NANOS_PER_MICRO) } else { Nanos::ZERO },
         }
     }
 
@@ -88,6 +96,7 @@ mod tests {
             multicast_lost: true,
             operations_fail: true,
             unheard_at: 8,
+            delay: Nanos::from_secs(3),
         };
         for one in [
             all,
@@ -96,10 +105,17 @@ mod tests {
             Impairment { multicast_lost: true, ..Impairment::default() },
             Impairment { operations_fail: true, ..Impairment::default() },
             Impairment { unheard_at: 1023, ..Impairment::default() },
+            Impairment { delay: Nanos::from_micros(1), ..Impairment::default() },
         ] {
-            assert_eq!(Impairment::of(one.word(9), 9), one);
-            assert_eq!(Impairment::of(one.word(9), 10), Impairment::default());
+            assert_eq!(Impairment::of(one.words(9), 9), one);
+            assert_eq!(Impairment::of(one.words(9), 10), Impairment::default());
         }
+        let short = Impairment { delay: Nanos(1), ..Impairment::default() };
+        assert_eq!(
+            Impairment::of(short.words(9), 9).delay,
+            Nanos::from_micros(1),
+            "never less than was asked for"
+        );
     }
 
     #[test]

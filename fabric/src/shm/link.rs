@@ -3,13 +3,15 @@
 
 use crate::contract::{LinkError, Remote};
 use crate::memory;
+use crate::shm::clock;
 use crate::shm::cluster::Cluster;
-use crate::shm::impair::Between;
+use crate::shm::impair::{Between, Impairment};
 use crate::shm::lanes::{self, Sender};
+use crate::shm::late::{Late, Way};
 use crate::shm::occupancy::Phase;
 use crate::shm::region::Region;
 use crate::shm::table::{FIRST_FREE, REGIONS};
-use crate::types::Address;
+use crate::types::{Address, Instant, Nanos};
 use core::sync::atomic::{Ordering, fence};
 
 /// A peer's region as this process has mapped it.
@@ -34,6 +36,8 @@ pub struct Links {
     groups_as_of: Option<u64>,
     /// Draws which datagrams an impaired link loses.
     dice: u64,
+    /// What is on its way over slow links.
+    pub(crate) way: Way,
 }
 
 impl Links {
@@ -47,6 +51,7 @@ impl Links {
             groups: Vec::with_capacity(REGIONS as usize),
             groups_as_of: None,
             dice: u64::from(me.region) << 32 | u64::from(me.generation) | 1,
+            way: Way::default(),
         }
     }
 
@@ -56,8 +61,26 @@ impl Links {
         if !self.cluster.table.has_impaired() || region == self.me.region {
             return Between::default();
         }
-        let [own, peers] = [self.me.region, region].map(|region| self.cluster.table.impairment(region));
+        let [own, peers] = self.ends(region);
         own.between(self.me.region, peers, region)
+    }
+
+    /// What a drill has done to the links of this process and of a region's owner.
+    fn ends(&self, region: u32) -> [Impairment; 2] {
+        [self.me.region, region].map(|region| self.cluster.table.impairment(region))
+    }
+
+    /// Whether any link may be slow, or was so just before. Nearly never.
+    #[inline]
+    pub(crate) fn may_be_late(&self) -> bool {
+        self.cluster.table.has_impaired() || !self.way.is_empty()
+    }
+
+    /// When what is posted to a region now is due, if it is to be held back.
+    pub(crate) fn due(&self, region: u32) -> Option<Instant> {
+        let [own, peers] = self.ends(region);
+        let delay = if region == self.me.region { Nanos::ZERO } else { own.delay.max(peers.delay) };
+        self.way.due(region, delay, clock::now())
     }
 
     /// Whether a datagram is lost on a link that loses so many of a hundred.
@@ -101,12 +124,22 @@ impl Links {
     /// The link to exactly this process, alive.
     #[inline]
     pub(crate) fn peer(&mut self, at: Address) -> Result<&mut Link, LinkError> {
+        // Who does not answer is as dead, for all that this side can know.
+        if self.suffers(at.region).cut { Err(LinkError::PeerDead) } else { self.reach(at) }
+    }
+
+    /// The same, for one-sided operations.
+    #[inline]
+    fn target(&mut self, at: Address) -> Result<&mut Link, LinkError> {
+        let link = self.suffers(at.region);
+        if link.cut || link.operations_fail { Err(LinkError::PeerDead) } else { self.reach(at) }
+    }
+
+    /// The same, over a link that is not cut.
+    #[inline]
+    fn reach(&mut self, at: Address) -> Result<&mut Link, LinkError> {
         if at.host != 0 || at.port != 0 {
             return Err(LinkError::PeerReplaced);
-        }
-        // Who does not answer is as dead, for all that this side can know.
-        if self.suffers(at.region).cut {
-            return Err(LinkError::PeerDead);
         }
         let link = self.link(at.region)?;
         // A program in a seat is reached through the region's memory as long as that program lives, whether or not the
@@ -123,15 +156,6 @@ impl Links {
             return Err(LinkError::PeerDead);
         }
         Ok(link)
-    }
-
-    /// The same, for one-sided operations.
-    #[inline]
-    fn target(&mut self, at: Address) -> Result<&mut Link, LinkError> {
-        if self.suffers(at.region).operations_fail {
-            return Err(LinkError::PeerDead);
-        }
-        self.peer(at)
     }
 
     /// Copies `out.len()` bytes of a peer's region.
@@ -176,11 +200,21 @@ impl Links {
 
     /// Puts a datagram into the peer's lane; its doorbell is rung by [`Links::ring`]. `false` if it is lost.
     pub(crate) fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
-        let me = self.me;
         let percent = self.suffers(to.region).loss_percent;
         if self.loses(percent) {
             return false;
         }
+        if self.may_be_late()
+            && let Some(due) = self.due(to.region)
+        {
+            return self.way.put(due, Late::Datagram { to, bytes: bytes.to_vec() }).is_ok();
+        }
+        self.deliver(to, bytes)
+    }
+
+    /// The same for a datagram that has arrived.
+    pub(crate) fn deliver(&mut self, to: Address, bytes: &[u8]) -> bool {
+        let me = self.me;
         let Ok(link) = self.peer(to) else { return false };
         let layout = *link.region.layout();
         let held = link.lane.filter(|&lane| lanes::is_held(&link.region, &layout, lane, me));

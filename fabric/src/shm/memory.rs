@@ -1,5 +1,5 @@
 //! Shared memory as a [`Wire`]: one-sided operations are executed by the call that posts them; only their completions
-//! wait for the loop. Datagrams go through lanes in the receiver's region.
+//! wait for the loop, but where a drill has made a link slow. Datagrams go through lanes in the receiver's region.
 
 use crate::contract::{Evidence, LinkError, Remote, Token};
 use crate::endpoint::wire::{Done, Heard, Wire};
@@ -7,6 +7,7 @@ use crate::endpoint::{Endpoint, Owner, Taken, Wait};
 use crate::shm::cluster::Cluster;
 use crate::shm::error::ShmError;
 use crate::shm::lanes::{self, Sender};
+use crate::shm::late::Late;
 use crate::shm::link::Links;
 use crate::shm::region::Region;
 use crate::types::{Address, Instant};
@@ -59,10 +60,60 @@ impl Memory {
     fn post(&mut self, at: Address, token: Token, act: impl FnOnce(&mut Self) -> Result<Done, LinkError>) {
         let broken = self.broken.contains(&at.region);
         let done = if broken { Err(LinkError::PeerDead) } else { act(self) };
-        if matches!(done, Err(LinkError::PeerDead)) && !broken {
-            self.broken.push(at.region);
-        }
+        let breaks = matches!(done, Err(LinkError::PeerDead)) && !broken;
         self.done.push_back((token, done.unwrap_or_else(Done::Failed)));
+        if breaks {
+            self.break_link(at.region);
+        }
+    }
+
+    /// Whatever was posted before this is known fails as well.
+    fn break_link(&mut self, region: u32) {
+        self.broken.push(region);
+        let failed = self.links.way.fail(region);
+        self.done.extend(failed.into_iter().map(|token| (token, Done::Failed(LinkError::PeerDead))));
+    }
+
+    /// Holds an operation back if its link is slow.
+    #[cold]
+    fn hold_back(&mut self, operation: Late) {
+        let region = operation.region();
+        match self.links.due(region) {
+            // A broken link fails it at once.
+            Some(due) if !self.broken.contains(&region) => {
+                if let Err(late) = self.links.way.put(due, operation) {
+                    let failed = Done::Failed(LinkError::PeerDead);
+                    self.done.extend(late.token().map(|token| (token, failed)));
+                    self.break_link(region);
+                }
+            }
+            _ => self.carry_out(operation),
+        }
+    }
+
+    fn carry_out(&mut self, late: Late) {
+        match late {
+            Late::Read { from, len, token } => self.read_now(from, len, token),
+            Late::Write { to, bytes, token } => self.write_now(to, &bytes, token),
+            Late::Cas { at, expected, desired, token } => self.cas_now(at, expected, desired, token),
+            // A datagram that does not arrive tells nobody.
+            Late::Datagram { to, bytes } => drop(self.links.deliver(to, &bytes)),
+        }
+    }
+
+    fn read_now(&mut self, from: Remote, len: u32, token: Token) {
+        self.post(from.at, token, |this| match len {
+            8 => this.links.read_word(from).map(|word| Done::Word(word.to_le_bytes(), 8)),
+            len => this.read_bytes(from, len as usize),
+        });
+    }
+
+    fn write_now(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.post(to.at, token, |this| this.links.write(to, bytes).map(|()| Done::Written));
+    }
+
+    fn cas_now(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
+        self.post(at.at, token, |this| this.links.cas(at, expected, desired).map(Done::Swapped));
     }
 
     fn read_bytes(&mut self, from: Remote, len: usize) -> Result<Done, LinkError> {
@@ -89,18 +140,33 @@ impl Memory {
 
 impl Wire for Memory {
     fn read(&mut self, from: Remote, len: u32, token: Token) {
-        self.post(from.at, token, |this| match len {
-            8 => this.links.read_word(from).map(|word| Done::Word(word.to_le_bytes(), 8)),
-            len => this.read_bytes(from, len as usize),
-        });
+        if self.links.may_be_late() {
+            return self.hold_back(Late::Read { from, len, token });
+        }
+        self.read_now(from, len, token);
     }
 
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
-        self.post(to.at, token, |this| this.links.write(to, bytes).map(|()| Done::Written));
+        if self.links.may_be_late() {
+            return self.hold_back(Late::Write { to, bytes: bytes.to_vec(), token });
+        }
+        self.write_now(to, bytes, token);
+    }
+
+    /// Only what fails is queued.
+    #[inline]
+    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        let at_once = !self.links.may_be_late() && self.broken.is_empty();
+        if !at_once || self.links.write(to, bytes).is_err() {
+            self.write(to, bytes, token);
+        }
     }
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
-        self.post(at.at, token, |this| this.links.cas(at, expected, desired).map(Done::Swapped));
+        if self.links.may_be_late() {
+            return self.hold_back(Late::Cas { at, expected, desired, token });
+        }
+        self.cas_now(at, expected, desired, token);
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
@@ -115,6 +181,16 @@ impl Wire for Memory {
     #[inline]
     fn flush(&mut self) {
         self.links.ring();
+    }
+
+    fn ripen(&mut self, now: Instant) {
+        while let Some(late) = self.links.way.take(now) {
+            self.carry_out(late);
+        }
+    }
+
+    fn due(&self) -> Instant {
+        self.links.way.next()
     }
 
     fn complete(&mut self) -> Option<(Token, Done)> {

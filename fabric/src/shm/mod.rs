@@ -11,6 +11,7 @@ pub(crate) mod error;
 mod glance;
 mod hearing;
 mod impair;
+mod late;
 pub(crate) mod link;
 mod map;
 mod memory;

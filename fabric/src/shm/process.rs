@@ -3,7 +3,7 @@
 
 use crate::shm::clock;
 use crate::types::Nanos;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -72,6 +72,18 @@ impl Process {
     pub fn is_stopped(self) -> bool {
         let state = stat(&self.pid.to_string()).ok().and_then(|stat| field(&stat, 3).map(str::to_owned));
         matches!(state.as_deref(), Some("T" | "t"))
+    }
+
+    /// The cores that its threads ran on last; what can not be looked at is left out.
+    #[must_use]
+    pub fn cores(self) -> BTreeSet<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid));
+        let threads = tasks.into_iter().flatten().flatten();
+        let core = |task: std::fs::DirEntry| {
+            let stat = std::fs::read(task.path().join("stat")).ok()?;
+            field(&stat, 39)?.parse().ok()
+        };
+        threads.filter_map(core).collect()
     }
 
     /// Whether any thread of it may still run.

@@ -91,6 +91,7 @@ impl<'a> Reader<'a> {
         part.get(core::mem::offset_of!(Seat, pid) / 8).filter(|word| memory::relaxed(word) >> 32 != 0)?;
         let mut raw = [0; size_of::<Seat>()];
         memory::copy_out(part, &mut raw);
+        fence(Ordering::Acquire);
         let found = Seat::read_from_bytes(&raw).ok()?;
         if found.pid == 0 {
             return None;
@@ -175,6 +176,12 @@ impl<'a> Reader<'a> {
             core::hint::spin_loop();
         }
         None
+    }
+
+    /// The words of the slot ring, each of one moment; empty if they were not read.
+    pub fn slots(&self) -> impl Iterator<Item = u64> + use<'a> {
+        let ring = self.layout.slots();
+        self.part(ring.start, (ring.end - ring.start) as usize).iter().map(memory::relaxed)
     }
 
     /// A seat's counters, in the order of [`Counter::ALL`]; empty if there is no such seat.

@@ -18,7 +18,7 @@ use crate::shm::{clock, futex};
 use crate::types::Nanos;
 use core::mem::offset_of;
 use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -216,6 +216,8 @@ impl Region {
     /// Writes who sits in a seat. The seat's state and death words are left alone.
     pub(crate) fn occupy(&self, seat: u16, generation: u32, name: crate::types::Name, me: Process) {
         let at = self.layout.seat(seat) as usize;
+        // Behind what was cleared for it. Pairs with the fence of a reader of seats.
+        fence(Ordering::Release);
         let set = |offset, value| self.word(at + offset).store(value, Ordering::Relaxed);
         set(offset_of!(Seat, generation), u64::from(generation) | u64::from(me.pid) << 32);
         set(offset_of!(Seat, started), me.started);
@@ -235,7 +237,7 @@ impl Region {
         for (i, word) in name.to_words().into_iter().enumerate() {
             set(offset_of!(Seat, name) + i * 8, word);
         }
-        core::sync::atomic::fence(Ordering::Release);
+        fence(Ordering::Release);
     }
 
     pub(crate) fn clear(&self, offset: u32, bytes: usize) {

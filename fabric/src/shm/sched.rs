@@ -58,6 +58,13 @@ pub fn pin_to_core(core: u32) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The core that the calling thread runs on.
+#[must_use]
+pub fn core() -> Option<u32> {
+    // SAFETY: takes nothing.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,11 +72,9 @@ mod tests {
     #[test]
     fn a_thread_is_kept_on_a_core_that_is_there() {
         std::thread::spawn(|| {
-            // SAFETY: takes nothing.
-            let core = u32::try_from(unsafe { libc::sched_getcpu() }).expect("a core");
-            pin_to_core(core).expect("the core that it ran on");
-            // SAFETY: as above.
-            assert_eq!(u32::try_from(unsafe { libc::sched_getcpu() }), Ok(core));
+            let here = core().expect("a core");
+            pin_to_core(here).expect("the core that it ran on");
+            assert_eq!(core(), Some(here));
             assert!(pin_to_core(u32::MAX).is_err());
         })
         .join()

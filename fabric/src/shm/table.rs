@@ -4,7 +4,7 @@
 //! 0     header   magic, layout version, limits, nonce, cluster name
 //! 128   changes  counts changes of any entry
 //! 192   impaired how many entries have links that a drill impairs
-//! 512   entries  64 bytes each: state, generation, kind and groups, name, impairment of its links, spare
+//! 512   entries  64 bytes each: state, generation, kind and groups, name, impairment and delay of its links
 //! ```
 //!
 //! An entry is claimed by one CAS on its state. Its other words are written by the claimant alone, before it makes the
@@ -52,6 +52,7 @@ const GENERATION: usize = 1;
 const ROLE: usize = 2;
 const NAME: usize = 3;
 const IMPAIRMENT: usize = 6;
+const DELAY: usize = 7;
 
 const _: () = assert!(size_of::<Limits>() == (HEADER_NONCE - HEADER_LIMITS) * 8);
 
@@ -176,7 +177,8 @@ impl Table {
     /// What the links of a region's newest owner suffer.
     pub(crate) fn impairment(&self, region: u32) -> Impairment {
         self.entry(region).map_or(Impairment::default(), |entry| {
-            Impairment::of(entry[IMPAIRMENT].load(Ordering::Relaxed), self.generation(region))
+            let words = [IMPAIRMENT, DELAY].map(|word| entry[word].load(Ordering::Relaxed));
+            Impairment::of(words, self.generation(region))
         })
     }
 
@@ -188,9 +190,10 @@ impl Table {
             return false;
         }
         let whole = |what: Impairment| what == Impairment::default();
-        let word = if whole(what) { 0 } else { what.word(generation) };
+        let words = if whole(what) { [0; 2] } else { what.words(generation) };
         let was_whole = whole(self.impairment(region));
-        entry[IMPAIRMENT].store(word, Ordering::Relaxed);
+        entry[IMPAIRMENT].store(words[0], Ordering::Relaxed);
+        entry[DELAY].store(words[1], Ordering::Relaxed);
         if whole(what) {
             // Counted anew: owners that went took their impairments with them.
             let impaired = (1..REGIONS).filter(|region| !whole(self.impairment(*region)));

@@ -33,7 +33,8 @@ impl<M: Machine> World<M> {
         let now = self.core.now;
         let groups = self.core.nodes[node as usize].groups;
         if !keep_memory {
-            self.core.nodes[node as usize].memory = region_memory(node, &self.core.layout, groups);
+            let bytes = self.core.nodes[node as usize].memory.len() as u32 * 8;
+            self.core.nodes[node as usize].memory = region_memory(node, &self.core.layout, groups, bytes);
         }
         let n = &mut self.core.nodes[node as usize];
         n.generation += 1;

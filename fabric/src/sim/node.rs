@@ -75,13 +75,13 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(region: u32, layout: &Layout, clock: Clock, groups: u32) -> Self {
+    pub(super) fn new(region: u32, layout: &Layout, clock: Clock, groups: u32, bytes: u32) -> Self {
         Self {
             generation: 1,
             state: State::Running,
             clock,
             groups,
-            memory: region_memory(region, layout, groups),
+            memory: region_memory(region, layout, groups, bytes),
             inbox: VecDeque::from([Input::Start]),
             busy_until: 0,
             stepping: false,
@@ -114,9 +114,8 @@ impl Node {
     }
 }
 
-/// A fresh region. It ends where the lanes begin: the simulator carries datagrams by itself.
-pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32) -> Arc<Box<[AtomicU64]>> {
-    let bytes = layout.lane(0);
+/// A fresh region of so many bytes of a layout.
+pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32, bytes: u32) -> Arc<Box<[AtomicU64]>> {
     let words = zeroed(bytes as usize / 8);
     let header = Header {
         magic: MAGIC,

@@ -61,6 +61,10 @@ impl Fabric for Port<'_> {
         self.core.post(self.me, to, &Order::Write(bytes), token, departs);
     }
 
+    fn own(&self, offset: u32, len: usize) -> Option<&[AtomicU64]> {
+        memory::span(self.memory(), offset, len)
+    }
+
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         let departs = self.departs(self.core.overhead(|model| model.cost(Verb::Cas, 8)));
         self.core.post(self.me, at, &Order::Cas(expected, desired), token, departs);

@@ -72,8 +72,19 @@ impl<M: Machine> World<M> {
     /// Adds a process with a fresh region; `groups` is its mask of [`crate::Group::bit`]s. It starts with the next
     /// steps of the world.
     pub fn add(&mut self, machine: M, clock: Clock, groups: u32) -> u32 {
+        // The simulator carries datagrams by itself: there are no lanes.
+        self.add_with(machine, clock, groups, self.core.layout.lane(0))
+    }
+
+    /// As [`Self::add`], of a process that accepts nothing and publishes no view: its region ends where that would lie, so
+    /// that thousands take little memory.
+    pub fn add_small(&mut self, machine: M, clock: Clock, groups: u32) -> u32 {
+        self.add_with(machine, clock, groups, self.core.layout.view())
+    }
+
+    fn add_with(&mut self, machine: M, clock: Clock, groups: u32, bytes: u32) -> u32 {
         let region = self.core.nodes.len() as u32;
-        let mut node = Node::new(region, &self.core.layout, clock, groups);
+        let mut node = Node::new(region, &self.core.layout, clock, groups, bytes);
         node.beat_at = self.core.now;
         self.core.add(node);
         self.machines.push(machine);

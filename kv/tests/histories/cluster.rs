@@ -56,6 +56,8 @@ pub(crate) struct Run {
     pub(crate) failovers: u64,
     /// Whether the last primary has a backup with everything.
     pub(crate) is_redundant: bool,
+    /// Where the servers stand at last.
+    pub(crate) standings: String,
     /// Differs between runs that differ.
     pub(crate) trace: u64,
 }
@@ -136,6 +138,7 @@ fn timing(fencing: bool) -> Timing {
         standby: Nanos::from_millis(2),
         poll_every: Nanos::from_micros(50),
         backoff_max: Nanos::from_micros(10),
+        announce_hold: Nanos::ZERO,
         resync_after: Nanos::from_millis(20),
     }
 }
@@ -213,9 +216,8 @@ impl Run {
         Ok(Self {
             operations: cluster.history.operations,
             failovers: cluster.failovers,
-            is_redundant: cluster
-                .serving()
-                .is_some_and(|node| cluster.standing(node) == Some(Standing::Primary { redundant: true })),
+            is_redundant: cluster.serving().is_some_and(|node| cluster.has_backup(node)),
+            standings: format!("{:?}", servers().map(|node| cluster.standing(node)).collect::<Vec<_>>()),
             trace: cluster.trace,
         })
     }
@@ -267,7 +269,9 @@ impl Cluster {
             };
             ("kv", Service::Server(Box::new(server)))
         } else {
-            ("client", Service::Client(Box::new(Client::new(area, seed, AGAIN_EVERY))))
+            let client = Client::new(area, seed, POLL_EVERY, AGAIN_EVERY);
+            let client = if node == CLIENTS.start { client.ringing() } else { client };
+            ("client", Service::Client(Box::new(client)))
         };
         let member = Member::new(config, Kind::App, name(what, node), genesis, seed);
         Role::Node(Box::new(Node::new(member, service)))
@@ -277,6 +281,14 @@ impl Cluster {
         match self.world.machine(node) {
             Role::Node(machine) => machine.server().map(Server::standing),
             Role::Coordinator(_) => None,
+        }
+    }
+
+    /// Whether the backup was given everything that there was; a PUT may be on the way.
+    fn has_backup(&self, node: u32) -> bool {
+        match self.world.machine(node) {
+            Role::Node(machine) => machine.server().is_some_and(Server::has_synced_backup),
+            Role::Coordinator(_) => false,
         }
     }
 

@@ -18,7 +18,8 @@ fn seeds() -> u64 {
 struct Seen {
     operations: usize,
     failovers: u64,
-    redundant_again: u64,
+    /// Runs that ended without a backup that has everything, and where the servers stood.
+    not_redundant: Vec<(u64, String)>,
 }
 
 #[test]
@@ -28,12 +29,14 @@ fn every_history_is_linearizable_and_redundancy_comes_back() {
         let run = Run::of(seed, Plan::faults(seed)).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
         seen.operations += run.operations;
         seen.failovers += run.failovers;
-        seen.redundant_again += u64::from(run.is_redundant);
+        if !run.is_redundant {
+            seen.not_redundant.push((seed, run.standings));
+        }
     }
     // The faults are not in vain: most runs have a failover, and all end with a backup that has everything.
     assert!(seen.operations as u64 > 40 * seeds, "{seen:?}");
     assert!(seen.failovers >= seeds / 2, "{seen:?}");
-    assert_eq!(seen.redundant_again, seeds, "{seen:?}");
+    assert!(seen.not_redundant.is_empty(), "{seen:?}");
 }
 
 #[test]

@@ -158,24 +158,31 @@ impl Cliques {
         before.sort_by_key(|m| m.proposer);
         let patience = config.timing.link_timeout.saturating_mul(1 + before.len() as u64);
         let after = |since: Instant| since + patience;
-        if self.powerless_since(me, view, config).is_some() {
+        if self.powerless_since(me, view, &gone, config).is_some() {
             // It could not decide either; when it can, what it knows now may not be so any more.
             return Vec::new();
         }
+        let powerless_since = |who| self.powerless_since(who, view, |_| false, config);
         before
             .into_iter()
             .filter_map(|m| {
                 let lost = self.down_since(m.incarnation, me, config).map(after);
-                let alone = self.powerless_since(m.incarnation, view, config).map(after);
+                let alone = powerless_since(m.incarnation).map(after);
                 lost.into_iter().chain(alone).min().map(|at| (m.incarnation, at))
             })
             .collect()
     }
 
     /// Since when a coordinator is not of any majority of those who decide that can all talk to each other. Whoever is no
-    /// member counts as lost to everybody.
-    fn powerless_since(&self, who: Incarnation, view: &View, config: &Config) -> Option<Instant> {
-        let deciders = deciders(view, &|_| false);
+    /// member, or `gone`, counts as lost to everybody.
+    fn powerless_since(
+        &self,
+        who: Incarnation,
+        view: &View,
+        gone: impl Fn(Incarnation) -> bool,
+        config: &Config,
+    ) -> Option<Instant> {
+        let deciders = deciders(view, &gone);
         let links = self.links(&deciders, config);
         let place = deciders.binary_search(&who).ok()?;
         let mut times: Vec<Instant> = links.values().copied().collect();
@@ -205,7 +212,8 @@ impl Cliques {
         let expiry = self.0.values().map(|row| row.heard + config.timing.link_timeout).min();
         let due = if leads {
             let ripe = |since: Instant| since + config.timing.link_timeout;
-            let powerless = self.powerless_since(me, view, config).is_some();
+            // As for the verdict: or it would be asked for again and again where there can be none.
+            let powerless = self.powerless_since(me, view, gone, config).is_some();
             let links =
                 if powerless { BTreeMap::new() } else { self.links(&nodes(view, &suspected), config) };
             links.into_values().map(ripe).min()
@@ -242,6 +250,16 @@ impl Coordinator {
                 self.suspect(accused, by, fabric);
             }
         }
+    }
+
+    /// Whether this leader needs that coordinator among the members, though it has lost some of them: because of those that
+    /// decide and are members it is of no majority that can all talk to each other. The newcomer's memory is then part
+    /// of every decision and lease, and nobody watches the links to it; once it is a member, who can not reach it goes.
+    pub(super) fn needs(&self, number: u16) -> bool {
+        let Some(me) = self.incarnation().filter(|_| self.leading) else { return false };
+        let view = self.view();
+        let powerless = || self.cliques.powerless_since(me, view, |_| false, &self.config).is_some();
+        view.acceptor(number).is_some() && powerless()
     }
 
     /// When links have to be judged again.

@@ -5,7 +5,7 @@ use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
 use crate::mutants::Mutant;
 use crate::view::{Change, Member, View};
-use crate::wire::{Message, Refusal};
+use crate::wire::{self, Message, Refusal};
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Fabric, Group, Instant, ViewId};
@@ -44,6 +44,7 @@ impl Coordinator {
         self.unfollowed |= self.leading != lead;
         self.leading = lead;
         if !lead {
+            self.announce_held(fabric);
             self.clearing = None;
             return;
         }
@@ -173,28 +174,43 @@ impl Coordinator {
             fabric.count(counter, 1);
         }
         let incompatible = view.base == view.id;
-        let announcement = self.announcement(&view, sealed);
         self.install(&view, sealed, now, fabric);
         // Whatever takes longest goes first: fences, unless members have to fetch the view after they have heard of it.
-        let fetched = announcement.len() < sealed.len();
-        if fetched {
+        let announcement = self.announcement(&view, sealed);
+        if matches!(Message::decode(&announcement), Ok(Message::Decided(_))) {
+            fabric.multicast(Group::Everyone, &announcement);
+        } else if incompatible {
+            self.held = Some((now + self.config.timing.announce_hold, Arc::clone(sealed)));
+        } else {
             fabric.multicast(Group::Everyone, &announcement);
         }
         if incompatible {
             self.begin_clearing(now, fabric);
-        }
-        if !fetched {
-            fabric.multicast(Group::Everyone, &announcement);
+            self.clear(now, fabric);
         }
     }
 
-    /// The datagram that announces a view: the view itself if it fits.
+    /// The datagram that announces a view: the view itself if it fits, otherwise how it follows from its predecessor, or
+    /// its number alone.
     pub(super) fn announcement(&self, view: &View, sealed: &[u8]) -> Vec<u8> {
-        let whole = Message::View(sealed).encode();
-        if whole.len() <= self.config.layout.limits().datagram_bytes as usize {
+        let cleared = self.cleared >= view.base || self.config.plant.has(Mutant::AnnounceAsCleared);
+        let room = self.config.layout.limits().datagram_bytes as usize;
+        let whole = Message::View { sealed, cleared }.encode();
+        if whole.len() <= room {
             return whole;
         }
-        Message::Decided(view.id).encode()
+        let before = view.id.0.checked_sub(1).and_then(|id| self.log.get(ViewId(id)));
+        let step = before.map(|entry| wire::encode_step(&entry.view, view, sealed));
+        let cleared = if cleared { view.base } else { ViewId::GENESIS };
+        let step = step.map(|step| Message::Step { id: view.id, cleared, step: &step }.encode());
+        step.filter(|step| step.len() <= room).unwrap_or_else(|| Message::Decided(view.id).encode())
+    }
+
+    /// Announces the newest view if that was held back. Returns whether it was.
+    pub(super) fn announce_held<F: Fabric>(&mut self, fabric: &mut F) -> bool {
+        let Some((_, sealed)) = self.held.take() else { return false };
+        fabric.multicast(Group::Everyone, &self.announcement(self.view(), &sealed));
+        true
     }
 
     fn aborted<F: Fabric>(&mut self, reason: Abort, now: Instant, fabric: &mut F) {
@@ -260,8 +276,17 @@ impl Coordinator {
         self.clearing = Some(clearing);
     }
 
-    /// Sends CLEAR once every holder of an older lease is clear.
+    /// Sends CLEAR once every holder of an older lease is clear, with the view if that is not announced yet: whoever is
+    /// woken once has both.
     fn clear<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        self.clear_if_done(now, fabric);
+        let fences = self.clearing.as_ref().is_some_and(|clearing| clearing.awaits_fences(&self.config));
+        if self.held.as_ref().is_some_and(|(until, _)| *until <= now || !fences) {
+            self.announce_held(fabric);
+        }
+    }
+
+    fn clear_if_done<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let Some(clearing) = &self.clearing else { return };
         let base = clearing.base();
         if base != self.view().base {
@@ -275,7 +300,9 @@ impl Coordinator {
         fabric.observe(Histogram::Clear, now.since(clearing.began()));
         self.learn_clear(base, fabric);
         fabric.record(Record::new(Event_::Clear, base.0, 0));
-        fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
+        if !self.announce_held(fabric) {
+            fabric.multicast(Group::Everyone, &Message::Clear(base).encode());
+        }
         fabric.count(Counter::ClearsSent, 1);
     }
 

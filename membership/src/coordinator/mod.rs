@@ -72,6 +72,8 @@ pub struct Coordinator {
     cleared: ViewId,
     clearing: Option<Clearing>,
     clearing_round: u32,
+    /// The newest view, sealed, if it is not announced yet so that CLEAR can go with it; and until when.
+    held: Option<(Instant, Arc<[u8]>)>,
     engine: Engine,
     leading: bool,
     /// When an aborted attempt is tried again.
@@ -121,6 +123,7 @@ impl Coordinator {
             stretch: Stretch::default(),
             clearing: None,
             clearing_round: 0,
+            held: None,
             engine: Engine::new(me, config.layout, config.plant),
             leading: false,
             retry: Instant::ZERO,
@@ -147,6 +150,17 @@ impl Coordinator {
     #[must_use]
     pub fn view(&self) -> &Arc<View> {
         &self.log.newest().view
+    }
+
+    /// See [`crate::Member::share_view`].
+    pub fn share_view(&mut self, same: &Arc<View>) -> bool {
+        let own = Arc::clone(self.view());
+        let equal = own == *same;
+        if equal {
+            self.poll.share_view(&own, same);
+            self.log.share_newest(same);
+        }
+        equal
     }
 
     /// Whether this process thinks that it leads.
@@ -265,6 +279,7 @@ impl Coordinator {
         if view.id <= self.view().id {
             return;
         }
+        self.announce_held(fabric);
         let jump = view.id != self.view().id.next();
         fabric.record(Record::new(Event_::ViewReceived, view.id.0, u64::from(jump)));
         fabric.count(if jump { Counter::ViewJumps } else { Counter::ViewsInstalled }, 1);
@@ -420,20 +435,31 @@ impl Coordinator {
     fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
         fabric.count(Counter::DatagramsReceived, 1);
         match Message::decode(bytes) {
-            Ok(Message::View(sealed)) => match View::unseal(sealed) {
-                Some(view) if view.id == self.view().id.next() => {
+            Ok(Message::View { sealed, cleared }) => {
+                let Some(view) = View::unseal(sealed) else {
+                    fabric.count(Counter::DatagramsRefused, 1);
+                    return;
+                };
+                let base = view.base;
+                if view.id == self.view().id.next() {
                     self.install(&Arc::new(view), sealed, now, fabric);
+                } else if view.id > self.view().id && view.acceptors == self.view().acceptors {
+                    self.ask(now, fabric);
+                } else if view.id > self.view().id {
+                    self.ask_others(view.acceptors, now, fabric);
                 }
-                Some(view) if view.id > self.view().id => {
-                    if view.acceptors == self.view().acceptors {
-                        self.ask(now, fabric);
-                    } else {
-                        self.ask_others(view.acceptors, now, fabric);
-                    }
+                if cleared {
+                    self.learn_clear(base, fabric);
                 }
-                Some(_) => {}
-                None => fabric.count(Counter::DatagramsRefused, 1),
-            },
+            }
+            Ok(Message::Step { id, cleared, step }) => {
+                if let Some((view, sealed)) = wire::apply_step(self.view(), step) {
+                    self.install(&Arc::new(view), &sealed, now, fabric);
+                } else if id > self.view().id {
+                    self.ask(now, fabric);
+                }
+                self.learn_clear(cleared, fabric);
+            }
             Ok(Message::Decided(id)) => {
                 if id > self.view().id {
                     self.ask(now, fabric);
@@ -450,8 +476,11 @@ impl Coordinator {
                 }
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
             }
-            Ok(Message::Join { newcomer, as_of }) => {
+            Ok(Message::Join { newcomer, as_of, proved }) => {
                 self.suspect_former_life(newcomer.address);
+                if !proved && !self.needs(newcomer.proposer) {
+                    return;
+                }
                 let leads = self.leading;
                 let answer = self.requests.join(newcomer, as_of, from, self.log.newest(), &self.config);
                 if let Some(reply) = answer.filter(|_| leads) {
@@ -728,12 +757,14 @@ impl Machine for Coordinator {
             }
             let (token, as_of) = (*token, *as_of);
             let newcomer = self.newcomer(token, fabric);
-            let join = Message::Join { newcomer, as_of }.encode();
+            let join = Message::Join { newcomer, as_of, proved: is_proved }.encode();
             if self.leading {
                 self.admit_itself(fabric);
             }
+            // Whoever decides asks in any case: see [`Coordinator::needs`].
+            let asks = is_proved || self.view().acceptor(self.me).is_some();
             for acceptor in self.view().acceptors.clone() {
-                if acceptor.proposer != self.me && is_proved {
+                if acceptor.proposer != self.me && asks {
                     fabric.send(acceptor.address, &join);
                 }
             }
@@ -778,6 +809,7 @@ impl Machine for Coordinator {
             Standing::Standby { .. } | Standing::Member(_) | Standing::Left => Instant::NEVER,
         };
         let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
+        let held = self.held.as_ref().map_or(Instant::NEVER, |(until, _)| *until);
         let drift = if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER };
         let stretch = if self.leading { self.stretch.due(&self.config.timing) } else { Instant::NEVER };
         let cliques = self.links_due();
@@ -786,6 +818,7 @@ impl Machine for Coordinator {
             .min(self.links.deadline())
             .min(stretch)
             .min(clearing)
+            .min(held)
             .min(drift)
             .min(self.retry_deadline())
             .min(self.detector.deadline())

@@ -125,9 +125,19 @@ impl Member {
     pub fn share_view(&mut self, same: &Arc<View>) -> bool {
         let equal = self.view == *same;
         if equal {
+            self.poll.share_view(&self.view, same);
             self.view = Arc::clone(same);
         }
         equal
+    }
+
+    /// By what a view will know this process once it has joined; none if it is a member already.
+    #[must_use]
+    pub const fn join_token(&self) -> Option<u64> {
+        match self.standing {
+            Standing::Joining { token, .. } => Some(token),
+            _ => None,
+        }
     }
 
     /// The own incarnation while this process is a member.
@@ -283,11 +293,12 @@ impl Member {
     fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
         fabric.count(Counter::DatagramsReceived, 1);
         match Message::decode(bytes) {
-            Ok(Message::View(sealed)) => {
+            Ok(Message::View { sealed, cleared }) => {
                 let Some(view) = View::unseal(sealed) else {
                     fabric.count(Counter::DatagramsRefused, 1);
                     return;
                 };
+                let base = view.base;
                 self.heard = self.heard.max(view.id);
                 let next = view.id == self.view.id.next();
                 let careless = self.config.plant.has(Mutant::SkipSilently)
@@ -299,18 +310,26 @@ impl Member {
                 } else if view.id > self.view.id {
                     self.catch_up(now, fabric);
                 }
+                if cleared {
+                    self.clear(base, now, fabric);
+                }
+            }
+            Ok(Message::Step { id, cleared, step }) => {
+                self.heard = self.heard.max(id);
+                if let Some((view, sealed)) = wire::apply_step(&self.view, step) {
+                    self.install(Arc::new(view), &sealed, false, now, fabric);
+                } else if id > self.view.id {
+                    self.catch_up(now, fabric);
+                }
+                if cleared > ViewId::GENESIS {
+                    self.clear(cleared, now, fabric);
+                }
             }
             Ok(Message::Decided(id)) => {
                 self.heard = self.heard.max(id);
                 self.catch_up(now, fabric);
             }
-            Ok(Message::Clear(base)) => {
-                if self.lease.clear(base, now) {
-                    fabric.count(Counter::ClearsUsed, 1);
-                    fabric.publish_page(self.lease.page());
-                    self.note_active(now, fabric);
-                }
-            }
+            Ok(Message::Clear(base)) => self.clear(base, now, fabric),
             Ok(Message::JoinReply { token, outcome: Err(refusal) }) => match self.standing {
                 Standing::Joining { token: mine, .. } if mine == token => {
                     if refusal != Refusal::Full {
@@ -356,6 +375,14 @@ impl Member {
                 | Message::Raised { .. },
             ) => {}
             Err(_) => fabric.count(Counter::DatagramsRefused, 1),
+        }
+    }
+
+    fn clear<F: Fabric>(&mut self, base: ViewId, now: Instant, fabric: &mut F) {
+        if self.lease.clear(base, now) {
+            fabric.count(Counter::ClearsUsed, 1);
+            fabric.publish_page(self.lease.page());
+            self.note_active(now, fabric);
         }
     }
 
@@ -464,7 +491,7 @@ impl Machine for Member {
                     token: *token,
                     proposer: 0,
                 };
-                let join = Message::Join { newcomer, as_of: *as_of }.encode();
+                let join = Message::Join { newcomer, as_of: *as_of, proved: true }.encode();
                 acceptors().filter(|_| is_proved).for_each(|to| fabric.send(to, &join));
             }
             Standing::Leaving { who, due } if *due <= now => {

@@ -35,6 +35,7 @@ pub const TIMING: Timing = Timing {
     standby: Nanos(5_000_000),
     poll_every: Nanos(1_000_000),
     backoff_max: Nanos(100_000),
+    announce_hold: Nanos::ZERO,
     resync_after: Nanos(100_000_000),
 };
 
@@ -51,8 +52,8 @@ pub const LIMITS: Limits = Limits {
 
 #[derive(Clone)]
 pub enum Role {
-    Coordinator(Coordinator),
-    Member(Member),
+    Coordinator(Box<Coordinator>),
+    Member(Box<Member>),
 }
 
 pub enum Happening {
@@ -205,7 +206,7 @@ impl Cluster {
         for n in 1..=coordinators {
             let genesis = Arc::clone(&cluster.genesis);
             let machine = Coordinator::new(config, n as u16, genesis, u64::from(n));
-            cluster.add(of(n).1, Role::Coordinator(machine), None);
+            cluster.add(of(n).1, Role::Coordinator(Box::new(machine)), None);
         }
         cluster
     }
@@ -238,7 +239,7 @@ impl Cluster {
         let address = Address { generation: 1, ..Address::region(100 + self.nodes.len() as u32) };
         let name = Name::new(name).expect("a name");
         let machine = Member::new(self.config, kind, name, Arc::clone(&self.genesis), self.seed * 7919);
-        self.add(address, Role::Member(machine), None)
+        self.add(address, Role::Member(Box::new(machine)), None)
     }
 
     /// Starts a coordinator that is not there yet, from the newest view that anybody knows.
@@ -248,7 +249,7 @@ impl Cluster {
         let newest = (0..self.nodes.len()).map(|at| self.view(at)).max_by_key(|view| view.id);
         let newest = Arc::new(newest.expect("a view").clone());
         let machine = Coordinator::new(self.config, number, newest, self.seed * 104_729);
-        self.add(address, Role::Coordinator(machine), None)
+        self.add(address, Role::Coordinator(Box::new(machine)), None)
     }
 
     /// A datagram from nobody of the cluster to every coordinator that runs.
@@ -266,7 +267,7 @@ impl Cluster {
         let genesis = Arc::clone(&self.genesis);
         let machine = Coordinator::new(self.config, address.region as u16, genesis, self.seed * 104_729);
         let old = self.nodes.remove(at);
-        let new = self.add(address, Role::Coordinator(machine), Some(old.memory));
+        let new = self.add(address, Role::Coordinator(Box::new(machine)), Some(old.memory));
         let node = self.nodes.remove(new);
         self.nodes.insert(at, node);
     }

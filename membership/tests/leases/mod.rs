@@ -243,6 +243,7 @@ impl Leases {
             standby: none,
             poll_every: none,
             backoff_max: none,
+            announce_hold: none,
             resync_after: none,
         };
         let config = Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), plant };

@@ -63,6 +63,55 @@ done
 until_true "a healthy cluster" obol status
 step "the module has told two deaths; view $(number view), $(sum kernel_notices) notices heard"
 
+# The wall clock jumps by an hour: nobody may notice, and it is set back, also where the helper died meanwhile. `SECONDS` is of
+# that clock.
+cat >clock.toml <<'DRILL'
+[drill]
+schema = 1
+id = "clock-step"
+title = "The wall clock jumps by an hour"
+environment = "local"
+timeout = "5m"
+
+[guards]
+allow_clock_step = true
+
+[[steady]]
+probe = "lease.active"
+
+[[step]]
+name = "jump"
+fault = { kind = "clock-step", by = "3600s", for = "1s" }
+
+[[expect]]
+metric = "members.failed"
+at_most = 0
+DRILL
+ahead() { # of where it would be without a jump, in seconds
+  echo $(($(date +%s) - $(cut -d. -f1 /proc/uptime) - began))
+}
+began=0
+began=$(ahead)
+is_back() {
+  [ "$(ahead)" -lt 60 ] || fail "the clock was not set back: $(ahead) s ahead"
+}
+obol drill run ./clock.toml || fail "the cluster minds the wall clock"
+is_back
+sed 's/for = "1s"/for = "600s"/' clock.toml >long.toml
+obol drill run ./long.toml >long.log 2>&1 &
+long=$!
+for ((i = 0; i < 1000 && $(ahead) < 3000; i++)); do
+  sleep 0.05
+done
+[ "$(ahead)" -ge 3000 ] || fail "the clock did not jump: $(cat long.log)"
+pkill -KILL -f drill-helper
+wait "$long" || true
+obol drill recover
+is_back
+obol drill recover
+is_back
+step "the wall clock has jumped twice, and nobody has minded"
+
 # Apps die all the time while the module, or the programs, go and come.
 under_fire() { # UNLOAD LOAD
   rm -f stop

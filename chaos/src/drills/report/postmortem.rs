@@ -4,10 +4,20 @@
 use super::document::{Document, Part, number, words};
 use super::figures;
 use crate::drillfile::{Drill, Metric, Percentile};
+use crate::drills::follow::UNSEEN;
 use crate::drills::journal::{Journal, Judged, Outcome, Trial, Verdict, samples};
 use crate::timeline::Phases;
 use obol_fabric::Nanos;
 
+/// What has happened by the end of each phase.
+const DONE: [&str; 6] = [
+    "a coordinator is told",
+    "a view without the dead is proposed",
+    "it is decided",
+    "nobody holds an older lease",
+    "the leader says so (CLEAR)",
+    "the last survivor is active",
+];
 /// Trials that are told one by one in a list.
 const REASONS_MAX: usize = 20;
 /// Distance from a quantile's rank, in standard deviations, that holds 95 % of all samples' ranks.
@@ -15,6 +25,23 @@ const Z95: f64 = 1.96;
 
 fn us(value: f64) -> String {
     Nanos((value * 1000.0) as u64).to_string()
+}
+
+/// So many of something.
+fn count(n: usize, what: &str) -> String {
+    let s = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{s}")
+}
+
+/// A bound or what was found, in the unit of its figure.
+fn shown(of: &str, value: f64) -> String {
+    if of == "count" { value.to_string() } else { us(value) }
+}
+
+/// Whether there was something to say, as a whole sentence.
+fn sentence(text: &str) -> String {
+    let end = if text.ends_with('.') { "" } else { "." };
+    format!("{text}{end}")
 }
 
 /// The trials that count, and those of them that were measured.
@@ -31,7 +58,7 @@ pub(super) fn document(journal: &Journal, drill: &Drill) -> Document {
     let mut doc = Document::new(format!("Drill {}: {}", journal.drill, journal.verdict.name()));
     doc.say(journal.title.clone());
     doc.add(Part::Heading("Summary"));
-    summary(journal, &mut doc);
+    summary(journal, &trials, &mut doc);
     doc.add(Part::Heading("Impact"));
     impact(journal, &trials, &mut doc);
     doc.add(Part::Heading("Trigger"));
@@ -40,16 +67,24 @@ pub(super) fn document(journal: &Journal, drill: &Drill) -> Document {
     detection(journal, &mut doc);
     doc.add(Part::Heading("How sure the figures are"));
     sureness(journal, &trials, &mut doc);
-    doc.add(Part::Heading("Time line of the slowest failover"));
-    slowest(&trials, &mut doc);
+    if let Some(trial) = trials.counted.iter().find(|trial| trial.outcome == Outcome::Failed) {
+        doc.add(Part::Heading("Time line of the failure"));
+        time_line(trial, &mut doc);
+    }
+    if let Some(trial) = trials.measured.iter().max_by_key(|trial| trial.failover_ns) {
+        doc.add(Part::Heading("Time line of the slowest failover"));
+        time_line(trial, &mut doc);
+    }
     doc.add(Part::Heading("Expected and found"));
     expected(journal, &mut doc);
     lessons(journal, &trials, &mut doc);
     doc
 }
 
-fn summary(journal: &Journal, doc: &mut Document) {
+fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
+    let open = journal.judged.iter().filter(|one| one.holds.is_none()).count();
     let verdict = match journal.verdict {
+        Verdict::Passed if open > 0 => "Whatever could be judged held, but not every bound could.",
         Verdict::Passed => "Everything held.",
         Verdict::Deviated => {
             "The cluster recovered, but a figure missed its bound or a steady state did not hold."
@@ -60,6 +95,25 @@ fn summary(journal: &Journal, doc: &mut Document) {
         Verdict::Void => "Nothing could be measured, so nothing is known.",
     };
     doc.say(format!("{} {verdict}", capital(journal.verdict.name())));
+    // Whoever reads no further knows why.
+    let mut why: Vec<String> = journal.remarks.iter().map(|remark| sentence(remark)).collect();
+    let failed = trials.counted.iter().filter(|trial| trial.outcome == Outcome::Failed);
+    why.extend(
+        failed.take(REASONS_MAX).map(|trial| format!("Repetition {}: {}.", trial.number, reason(trial))),
+    );
+    why.extend(journal.judged.iter().filter(|one| one.holds == Some(false)).map(missed));
+    why.extend(journal.judged.iter().filter(|one| one.holds.is_none()).map(|one| {
+        let are = if one.samples == 1 { "is" } else { "are" };
+        format!(
+            "{} {} was not judged: {} {are} too few.",
+            one.metric,
+            one.of,
+            count(one.samples as usize, "sample")
+        )
+    }));
+    if !why.is_empty() {
+        doc.add(Part::List(why));
+    }
     let fact = |what: &str, value: String| vec![words(what), words(value)];
     let mut rows = vec![
         fact("repetitions", format!("{}, of which {} void", journal.count, journal.void)),
@@ -67,8 +121,21 @@ fn summary(journal: &Journal, doc: &mut Document) {
         fact("cluster", format!("labelled {}, profile {}", journal.environment, journal.profile)),
         fact("machine", format!("{} cores, Linux {}", journal.host.cores, journal.host.kernel)),
     ];
+    rows.extend(journal.after.iter().map(|one| {
+        let state = if one.holds { "held" } else { "DID NOT HOLD" };
+        fact("afterwards", format!("{} {state}: {}", one.probe.name(), one.saw))
+    }));
     rows.extend(journal.ssh.as_ref().map(|host| fact("helper", format!("reached by ssh: {host}"))));
     doc.add(Part::Table { heads: vec!["what", "value"], rows });
+}
+
+fn reason(trial: &Trial) -> &str {
+    trial.reason.as_deref().unwrap_or("no reason was found")
+}
+
+fn missed(one: &Judged) -> String {
+    let found = one.found.map_or("nothing".to_owned(), |found| shown(one.of, found));
+    format!("{} {} was {found}, and its bound is {}.", one.metric, one.of, shown(one.of, one.bound))
 }
 
 fn capital(word: &str) -> String {
@@ -78,13 +145,17 @@ fn capital(word: &str) -> String {
 
 fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     doc.say(match journal.figures_us.get(Metric::CueToActive.name()) {
-        Some(s) => format!(
-            "From the first blow until the last survivor could act again, the median was {}, and the worst of {} was {}. For \
-             that long, nobody could act for the dead.",
-            us(s.p50),
-            s.n,
-            us(s.max)
-        ),
+        Some(s) => {
+            let spans = match claimed(s.p50, s.n, Percentile::P50) {
+                Some(median) => format!("the median was {}, and the worst of {} was {}", us(median), s.n, us(s.max)),
+                None if s.n == 1 => format!("it took {}", us(s.max)),
+                None => format!("it took {} to {} in {} repetitions", us(s.min), us(s.max), s.n),
+            };
+            format!(
+                "From the first blow until the last survivor could act again, {spans}. For that long, nobody could act for \
+                 the dead."
+            )
+        }
         None => "No failover was measured.".to_owned(),
     });
     let wait = trials.measured.iter().map(|t| t.lease_wait_ns).max().unwrap_or(0);
@@ -105,8 +176,8 @@ fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     ]));
     if let Some((svg, shown)) = figures::repetitions(journal) {
         let caption = format!(
-            "Each of the {shown} repetitions that were measured, in their order. A drift or a step in \
-                               here says that the machine changed meanwhile."
+            "Whatever was measured, in its order: {}. A drift or a step in here says that the machine changed meanwhile.",
+            count(shown, "repetition")
         );
         doc.add(Part::Figure { name: "repetitions", svg, caption });
     }
@@ -119,10 +190,16 @@ fn trigger(drill: &Drill, doc: &mut Document) {
             let lasts = fault.lasts.map_or(String::new(), |span| format!(" for {span}"));
             let whom =
                 if fault.targets.is_empty() { "the host".to_owned() } else { fault.targets.join(", ") };
-            lines.push(format!("Step {}: {} at {whom}{lasts}, on one cue.", step.name, fault.kind.words()));
+            let cue = if step.faults.len() > 1 { ", on one cue with the others of this step" } else { "" };
+            lines.push(format!("Step {}: {} at {whom}{lasts}{cue}.", step.name, fault.kind.words()));
         }
     }
     doc.add(Part::List(lines));
+}
+
+/// A percentile, if there are enough samples to claim it.
+fn claimed(value: f64, samples: u64, percentile: Percentile) -> Option<f64> {
+    (samples >= u64::from(percentile.samples_min())).then_some(value)
 }
 
 /// Figures, what they are, and what mostly makes them long.
@@ -171,10 +248,15 @@ fn detection(journal: &Journal, doc: &mut Document) {
     let mut rows = Vec::new();
     for (metric, meaning, _) in MEANINGS {
         let Some(s) = journal.figures_us.get(metric.name()) else { continue };
-        let p99 = s.p99.map_or("not claimed".to_owned(), us);
+        let percentiles = [claimed(s.p50, s.n, Percentile::P50), claimed(s.p90, s.n, Percentile::P90), s.p99];
         let mut row = vec![words(metric.name()), words(meaning)];
-        row.extend([us(s.p50), us(s.p90), p99, us(s.max)].map(number));
+        row.extend(percentiles.map(|value| number(value.map_or("not claimed".to_owned(), us))));
+        row.push(number(us(s.max)));
         rows.push(row);
+    }
+    if rows.is_empty() {
+        doc.say("Nothing was measured, so there are no figures.");
+        return;
     }
     doc.add(Part::Table { heads: vec!["figure", "what it is", "p50", "p90", "p99", "max"], rows });
     if let Some(svg) = figures::phases(journal) {
@@ -197,18 +279,19 @@ fn interval(sorted: &[Nanos], q: f64) -> Option<(Nanos, Nanos)> {
 }
 
 fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
-    let needed = Percentile::P99.samples_min();
+    let [p50, p90, p99] =
+        [Percentile::P50, Percentile::P90, Percentile::P99].map(|percentile| percentile.samples_min());
     doc.say(format!(
         "Every stamp is the process's own, from its flight recorder, or that of the helper that struck, and all are of one \
-         clock; nothing of the tool lies between a blow and a survivor. A percentile is told only where there are enough \
-         samples to be 95 % sure that one of them reached it: p99 needs {needed}, here are {}.",
+         clock; nothing of the tool lies between a blow and a survivor. A percentile is claimed only where there are enough \
+         samples to be 95 % sure that one of them reached it: p50 needs {p50}, p90 {p90}, p99 {p99}; here are {}.",
         trials.measured.len()
     ));
     let mut sorted: Vec<Nanos> = samples(&journal.trials, Metric::CueToActive).collect();
     sorted.sort_unstable();
     let within = |q: f64| match interval(&sorted, q) {
         Some((low, high)) => format!("between {low} and {high}"),
-        None => "not held in on both sides: there are too few repetitions for that".to_owned(),
+        None => "anywhere, for all that so few repetitions say".to_owned(),
     };
     if !sorted.is_empty() {
         doc.add(Part::List(vec![
@@ -236,11 +319,8 @@ fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     }
 }
 
-fn slowest(trials: &Trials<'_>, doc: &mut Document) {
-    let Some(trial) = trials.measured.iter().max_by_key(|trial| trial.failover_ns) else {
-        doc.say("None was measured.");
-        return;
-    };
+/// What one repetition went through.
+fn time_line(trial: &Trial, doc: &mut Document) {
     let victims: Vec<String> =
         trial.victims.iter().map(|v| format!("{} (pid {})", v.process, v.pid)).collect();
     doc.say(format!("Repetition {}, step {}: {}.", trial.number, trial.step, victims.join(", ")));
@@ -248,14 +328,21 @@ fn slowest(trials: &Trials<'_>, doc: &mut Document) {
     let first = trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default();
     for stamp in &trial.stamps {
         let at = Nanos(stamp.at.saturating_sub(first));
-        rows.push(vec![number(format!("+{at}")), words(format!("{} is hit", stamp.name))]);
+        let blow = match &stamp.error {
+            Some(error) => format!("{} is missed: {error}", stamp.name),
+            None => format!("{} is hit", stamp.name),
+        };
+        rows.push(vec![number(format!("+{at}")), words(blow)]);
     }
     let mut at = 0;
-    for phase in Phases::NAMES {
+    for (phase, done) in Phases::NAMES.into_iter().zip(DONE) {
         let Some(span) = trial.phases_ns.get(phase) else { continue };
         at += span;
-        let done = format!("{phase} done, after {}", Nanos(*span));
+        let done = format!("{done}, {} later ({phase})", Nanos(*span));
         rows.push(vec![number(format!("+{}", Nanos(at))), words(done)]);
+    }
+    if trial.outcome == Outcome::Failed {
+        rows.push(vec![number("then"), words(reason(trial))]);
     }
     doc.add(Part::Table { heads: vec!["at", "what"], rows });
 }
@@ -266,7 +353,7 @@ fn expected(journal: &Journal, doc: &mut Document) {
         return;
     }
     let row = |Judged { metric, of, bound, found, samples, holds }: &Judged| {
-        let shown = |value: f64| if *of == "count" { value.to_string() } else { us(value) };
+        let shown = |value: f64| shown(of, value);
         let holds = match holds {
             Some(true) => "yes",
             Some(false) => "NO",
@@ -286,22 +373,22 @@ fn expected(journal: &Journal, doc: &mut Document) {
 
 fn lessons(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let of = |outcome: Outcome| trials.counted.iter().filter(move |trial| trial.outcome == outcome);
-    let why = |trial: &&&Trial| trial.reason.clone().unwrap_or_else(|| "no reason was found".to_owned());
     doc.add(Part::Heading("What went well"));
-    let mut well =
-        vec![format!("{} of {} trials were measured.", trials.measured.len(), trials.counted.len())];
+    let mut well = match trials.measured.len() {
+        0 => vec!["Nothing was measured.".to_owned()],
+        n => vec![format!("{n} of {} were measured.", count(trials.counted.len(), "trial"))],
+    };
     let held = journal.judged.iter().filter(|one| one.holds == Some(true));
     well.extend(held.map(|one| format!("{} {} held its bound.", one.metric, one.of)));
     doc.add(Part::List(well));
 
     doc.add(Part::Heading("What went wrong"));
     let missed: Vec<&Judged> = journal.judged.iter().filter(|one| one.holds == Some(false)).collect();
-    let mut wrong: Vec<String> =
-        missed.iter().map(|one| format!("{} {} missed its bound.", one.metric, one.of)).collect();
-    wrong.extend(of(Outcome::Failed).map(|t| format!("Repetition {} failed: {}.", t.number, why(&t))));
+    let mut wrong: Vec<String> = missed.iter().map(|one| self::missed(one)).collect();
+    wrong.extend(of(Outcome::Failed).map(|t| format!("Repetition {} failed: {}.", t.number, reason(t))));
     let broken = journal.after.iter().filter(|one| !one.holds);
     wrong.extend(broken.map(|one| format!("Afterwards {} did not hold: {}.", one.probe.name(), one.saw)));
-    wrong.extend(journal.remarks.iter().map(|remark| format!("{remark}.")));
+    wrong.extend(journal.remarks.iter().map(|remark| sentence(remark)));
     if wrong.is_empty() {
         wrong.push("Nothing.".to_owned());
     }
@@ -312,12 +399,14 @@ fn lessons(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let mut lucky: Vec<String> = void
         .iter()
         .take(REASONS_MAX)
-        .map(|t| format!("Repetition {} says nothing: {}.", t.number, why(t)))
+        .map(|t| format!("Repetition {} says nothing: {}.", t.number, reason(t)))
         .collect();
     if void.len() > REASONS_MAX {
         lucky.push(format!("{} more say nothing; the journal has them.", void.len() - REASONS_MAX));
     }
-    if void.is_empty() {
+    if trials.measured.is_empty() && void.is_empty() {
+        lucky.push("Nothing says so.".to_owned());
+    } else if void.is_empty() {
         lucky.push("No repetition was void, so no luck is needed to explain these figures.".to_owned());
     }
     doc.add(Part::List(lucky));
@@ -337,10 +426,31 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
             metric.name()
         ));
     }
-    for one in journal.judged.iter().filter(|one| one.holds.is_none()) {
+    match journal.verdict {
+        Verdict::Aborted => actions.push(
+            "Find out why the drill was aborted (What went wrong) before it is run again. Whatever it did is undone by its \
+             helper; obol drill recover mends what may be left, and changes nothing where nothing is."
+                .to_owned(),
+        ),
+        Verdict::Interrupted => actions.push("Run it again to its end; nothing is left to undo.".to_owned()),
+        _ => {}
+    }
+    if journal.trials.iter().any(|trial| trial.overlap_ns > 0) {
+        actions.push(
+            "Two views could be used at once, which must never be. Keep this directory and the cluster's flight recorders \
+             (obol events --json), and treat it as a defect of obol."
+                .to_owned(),
+        );
+    }
+    // What ended early is not mended by more of the same.
+    let whole = matches!(journal.verdict, Verdict::Passed | Verdict::Deviated | Verdict::Void);
+    for one in journal.judged.iter().filter(|one| whole && one.holds.is_none()) {
         actions.push(format!(
-            "{} {}: repeat more often (--count); {} samples claim nothing.",
-            one.metric, one.of, one.samples
+            "{} {}: repeat more often (--count), {} {} nothing.",
+            one.metric,
+            one.of,
+            count(one.samples as usize, "sample"),
+            if one.samples == 1 { "claims" } else { "claim" }
         ));
     }
     if journal.void * 10 > journal.count {
@@ -351,6 +461,16 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
         );
     }
     if failed > 0 {
+        let unseen =
+            journal.trials.iter().filter_map(|t| t.reason.as_deref()).any(|why| why.contains(UNSEEN));
+        if unseen {
+            actions.push(format!(
+                "Nobody was taken for dead. A standstill is suspected after heartbeat.period times heartbeat.confirm (obol \
+                 profile show {}): let the fault last longer than that, or find out why nobody looked (obol status, obol \
+                 events).",
+                journal.profile
+            ));
+        }
         actions.push(
             "Run the failed repetition again with obol events beside it, before anything else is changed."
                 .to_owned(),

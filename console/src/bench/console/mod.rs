@@ -26,8 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const KEY_PATIENCE: Duration = Duration::from_secs(5);
 /// Between a change of what the console does and the next measurement.
 const SETTLE: Duration = Duration::from_secs(2);
+/// What a step writes is written whole within this time.
+const STEP_SETTLE: Duration = Duration::from_millis(100);
 /// Keys whose latency is measured.
 const KEYS: u32 = 40;
+/// Steps through the past whose latency is measured: back, and forward again.
+const STEPS: [(&str, u32); 2] = [("[", 10), ("]", 10)];
 /// What the help shows, and nothing else does.
 const HELP: &str = "any key closes";
 
@@ -36,7 +40,7 @@ struct Bounds {
     nodes: u16,
     live_percent: f64,
     frozen_percent: f64,
-    names: [&'static str; 6],
+    names: [&'static str; 7],
 }
 
 /// The design's budget. It has 0.1 % for a frozen screen without saying of how many nodes; 512 may take three times that, as
@@ -53,6 +57,7 @@ const BOUNDS: [Bounds; 2] = [
             "32 nodes, written to the terminal",
             "32 nodes, written while nothing changed",
             "32 nodes, slowest of 40 keys",
+            "32 nodes, slowest of 20 steps through the hour",
         ],
     },
     Bounds {
@@ -66,6 +71,7 @@ const BOUNDS: [Bounds; 2] = [
             "512 nodes, written to the terminal",
             "512 nodes, written while nothing changed",
             "512 nodes, slowest of 40 keys",
+            "512 nodes, slowest of 20 steps through the hour",
         ],
     },
 ];
@@ -103,6 +109,16 @@ fn measure(root: &Path, bounds: &Bounds, options: &BenchConsole) -> Result<Vec<F
     pty.press(" ")?;
     pty.until("FROZEN", true, KEY_PATIENCE)?;
     let (frozen, still) = watch(&pty, time);
+    let mut step = Duration::ZERO;
+    for (key, times) in STEPS {
+        for _ in 0..times {
+            // A frozen screen is only written to for a key.
+            let written = pty.bytes();
+            pty.press(key)?;
+            step = step.max(pty.beyond(written, KEY_PATIENCE)?);
+            std::thread::sleep(STEP_SETTLE);
+        }
+    }
     let of = &bounds.names;
     Ok(vec![
         Figure::at_most(of[0], "%", live, bounds.live_percent),
@@ -111,6 +127,7 @@ fn measure(root: &Path, bounds: &Bounds, options: &BenchConsole) -> Result<Vec<F
         Figure::at_most(of[3], "kB/s", written, WRITTEN_KB_PER_S),
         Figure::at_most(of[4], "kB/s", still, 0.0),
         Figure::at_most(of[5], "ms", slowest.as_secs_f64() * 1000.0, KEY_MS),
+        Figure::at_most(of[6], "ms", step.as_secs_f64() * 1000.0, KEY_MS),
     ])
 }
 

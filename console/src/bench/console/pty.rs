@@ -168,6 +168,20 @@ impl Pty {
         cells(&self.shown).bytes
     }
 
+    /// Waits until more than so much was written in all. Tells how long it took.
+    pub(super) fn beyond(&self, bytes: u64, patience: Duration) -> Result<Duration, Failure> {
+        let began = Instant::now();
+        let mut now = cells(&self.shown);
+        while now.bytes <= bytes {
+            let left = patience.saturating_sub(began.elapsed());
+            if left.is_zero() {
+                return Err(Failure::Failed(format!("for {patience:?} the console writes nothing")));
+            }
+            now = self.shown.1.wait_timeout(now, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(began.elapsed())
+    }
+
     /// Types these keys.
     pub(super) fn press(&mut self, keys: &str) -> Result<(), Failure> {
         let Some(out) = &mut self.keys else { return Ok(()) };

@@ -215,7 +215,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
         pin_to_core(1).map_err(Failure::failed)?;
     }
     let name = Name::new("kv_bench").map_err(Failure::failed)?;
-    let (endpoint, node) = super::join(site, name, super::client(site)?)?;
+    let (endpoint, node) = super::join(site, name, super::client(site, Nanos::ZERO)?)?;
     let mut cache = Cache { endpoint, node };
     cache.fill().map_err(failed)?;
     let flood = |_| {

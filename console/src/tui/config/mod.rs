@@ -4,7 +4,7 @@
 //! columns), so that none of them can be configured under another name than it is shown.
 
 mod read;
-mod schema;
+pub(crate) mod schema;
 mod write;
 
 use crate::output::{self, Failure};

@@ -6,7 +6,7 @@ use crate::tui::theme::Theme;
 use serde_json::{Map, Value, json};
 
 /// The JSON Schema of a configuration (draft 2020-12).
-pub(super) fn schema() -> Value {
+pub(crate) fn schema() -> Value {
     let named: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
     let pattern = format!(r"^([^\s\d]|Ctrl-[A-GKLN-Z]|F([1-9]|1[0-2])|{})$", named.join("|"));
     let keys: Map<String, Value> = BINDINGS

@@ -23,7 +23,7 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 
 /// Between two looks at the histograms: they only grow, so nothing is lost in between, and they are large. And while nobody
 /// looks at what they tell.
-const SPANS_EVERY: [Nanos; 2] = [Nanos::from_secs(1), Nanos::from_secs(4)];
+const SPANS_EVERY: [Nanos; 2] = [Nanos::from_secs(1), Nanos::from_secs(10)];
 
 /// The time between two samples, which the console may change while the source runs.
 #[derive(Clone, Debug)]
@@ -123,25 +123,22 @@ impl Live {
     /// Reads the cluster at this rate until the console ends. `quit` closes when it does.
     pub(crate) fn run(mut self, rate: &Rate, quit: &Receiver<()>, listener: &mut impl Listener) {
         let mut retry = RETRY.0;
-        let mut next = std::time::Instant::now();
         loop {
+            let began = std::time::Instant::now();
             let news = self.look(rate.get() > POLL_EVERY);
-            let every = if matches!(news, News::Lost { .. }) {
-                let every = retry;
-                retry = (retry * 2).min(RETRY.1);
-                every
-            } else {
-                retry = RETRY.0;
-                rate.get()
-            };
+            let lost = matches!(news, News::Lost { .. }).then_some(retry);
+            retry = if lost.is_some() { (retry * 2).min(RETRY.1) } else { RETRY.0 };
             if !listener.tell(news) {
                 return;
             }
-            // A look that took too long is followed by a whole pause, not by a burst.
-            next = (next + every).max(std::time::Instant::now());
-            match quit.recv_timeout(next.saturating_duration_since(std::time::Instant::now())) {
-                Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            // A rate that has become faster counts at once.
+            while let left = lost.unwrap_or(rate.get()).saturating_sub(began.elapsed())
+                && !left.is_zero()
+            {
+                match quit.recv_timeout(left.min(POLL_EVERY)) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+                }
             }
         }
     }

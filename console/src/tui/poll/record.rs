@@ -319,6 +319,17 @@ mod tests {
     }
 
     #[test]
+    fn a_recording_from_before_acceptors_were_read_is_read() {
+        let sample = samples::healthy(Instant(1_000_000_000));
+        let mut older = serde_json::to_value(Frame::Sample(Box::new(sample))).expect("JSON");
+        for row in older["sample"]["processes"].as_array_mut().expect("a list") {
+            row.as_object_mut().expect("an object").remove("acceptor");
+        }
+        let Frame::Sample(read) = serde_json::from_value(older).expect("read");
+        assert!(read.processes.iter().all(|row| row.acceptor.is_none()));
+    }
+
+    #[test]
     fn counters_of_another_build_are_taken_by_name() {
         let mut header = Header::new(samples::name("default"));
         header.counters.reverse();

@@ -8,6 +8,7 @@ use obol_chaos::spans::{Counts, Spans};
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event, Record, Stamped};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::word::{Ballot, Head};
 use obol_membership::{Change, Kind, Level, View};
 use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
@@ -183,6 +184,9 @@ pub(crate) struct ProcessRow {
     pub(crate) active: bool,
     /// How far its heartbeat is.
     pub(crate) heartbeat: u64,
+    /// What a coordinator's acceptor memory says of the newest slots; none for others, and where that is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) acceptor: Option<Box<AcceptorRow>>,
     /// The least that was left of its lease at a renewal since the last look at its histograms.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
     pub(crate) least: Option<Nanos>,
@@ -206,6 +210,40 @@ pub(crate) struct LeaseRow {
     pub(crate) end: Instant,
     #[serde(with = "plain::number")]
     pub(crate) fence: ViewId,
+}
+
+/// The newest slots of an acceptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AcceptorRow {
+    /// The newest one in which it accepted anything.
+    pub(crate) accepted: Option<BallotRow>,
+    /// The one beyond that which a proposer has prepared.
+    pub(crate) prepared: Option<BallotRow>,
+}
+
+/// A ballot of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BallotRow {
+    /// The view that the slot decides.
+    #[serde(with = "plain::number")]
+    pub(crate) slot: ViewId,
+    /// The proposal's number.
+    pub(crate) ballot: u16,
+    /// The number of the coordinator that proposed.
+    pub(crate) proposer: u16,
+}
+
+impl AcceptorRow {
+    fn of(head: Head) -> Option<Box<Self>> {
+        let row = |ballot: Ballot| BallotRow {
+            slot: ballot.slot,
+            ballot: ballot.number,
+            proposer: ballot.proposer,
+        };
+        let Head { accepted, prepared } = head;
+        (head != Head::default())
+            .then(|| Box::new(Self { accepted: accepted.map(row), prepared: prepared.map(row) }))
+    }
 }
 
 /// An event of a flight recorder.
@@ -286,6 +324,7 @@ impl ProcessRow {
                 fence,
             }),
             heartbeat: process.heartbeat,
+            acceptor: AcceptorRow::of(process.head),
             least: None,
             slowest: None,
             counters: process.counters,

@@ -76,6 +76,8 @@ pub(crate) enum ChaosNews {
     Previewed { drill: String, found: Result<Preview, String> },
     /// So many repetitions of the drill that runs are done.
     Done { done: u32, of: u32 },
+    /// How far the running repetition is: which step of which one, and in words.
+    Stage { step: String, words: String },
     /// The drill has ended.
     Ended { found: Result<Journal, String> },
 }
@@ -95,6 +97,8 @@ pub(crate) struct Chaos {
     pub(crate) running: Option<(String, Instant, bool)>,
     /// How many of its repetitions are done, of how many.
     pub(crate) done: Option<(u32, u32)>,
+    /// Which step of which repetition runs, and what has become of it until now.
+    pub(crate) stages: Option<(String, Vec<String>)>,
     /// Newest first.
     pub(crate) runs: VecDeque<Run>,
 }
@@ -185,6 +189,7 @@ impl Model {
         };
         self.chaos.running = Some((drill.clone(), self.now, false));
         self.chaos.done = None;
+        self.chaos.stages = None;
         effects.push(Effect::RunDrill(drill));
         true
     }
@@ -204,8 +209,13 @@ impl Model {
         match news {
             ChaosNews::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),
             ChaosNews::Done { done, of } => self.chaos.done = Some((done, of)),
+            ChaosNews::Stage { step, words } => match &mut self.chaos.stages {
+                Some((of, told)) if *of == step => told.push(words),
+                stages => *stages = Some((step, vec![words])),
+            },
             ChaosNews::Ended { found } => {
                 self.chaos.done = None;
+                self.chaos.stages = None;
                 let Some((drill, began, _)) = self.chaos.running.take() else { return false };
                 self.chaos.runs.push_front(Run { drill, began, ended: self.now, found });
                 self.chaos.runs.truncate(RUNS_MAX);

@@ -3,6 +3,7 @@
 
 use crate::tui::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample};
 use crate::tui::state::alerts;
+use crate::tui::state::store::Store;
 use crate::tui::state::windows::{WINDOW, Windows};
 use obol_chaos::timeline::History;
 use obol_fabric::metrics::Counter;
@@ -54,16 +55,19 @@ pub(crate) struct Track {
     read: Instant,
     /// Since when it is as it is.
     since: Instant,
-    /// Renewals per second, one cell for each [`CELL`], newest last; a gap is `None`.
-    cells: VecDeque<Option<f64>>,
+    /// Renewals per second, one cell for each [`CELL`], newest last; a gap is no number.
+    cells: VecDeque<f32>,
     cell: (u64, Point),
-    /// The least margin and the slowest renewal of each [`CELL`] of a window.
-    extremes: VecDeque<(Instant, Option<Nanos>, Option<Nanos>)>,
+    /// The least margin and the slowest renewal of each [`CELL`] of a window, [`UNKNOWN`] where there was none.
+    extremes: VecDeque<(Instant, Nanos, Nanos)>,
     /// What alerts look at, from when on: each change of the last minute, to [`CELL`], and what was before.
     past: VecDeque<(Instant, [u64; WATCHED.len()])>,
     /// The same when it was last seen.
     watched: [u64; WATCHED.len()],
 }
+
+/// Rows are many, and half as long without a word that says whether there is a value.
+const UNKNOWN: Nanos = Nanos(u64::MAX);
 
 /// Counters that alerts look at.
 const WATCHED: [Counter; 4] =
@@ -82,7 +86,7 @@ impl Track {
             moved: at,
             read: at,
             since: at,
-            cells: VecDeque::new(),
+            cells: VecDeque::with_capacity(CELLS),
             cell: (at.0 / CELL.0, point),
             extremes: VecDeque::new(),
             past: VecDeque::from([(at, WATCHED.map(|c| row.counter(c)))]),
@@ -115,12 +119,13 @@ impl Track {
         if cell > self.cell.0 {
             let from = self.cell.1;
             let span = at.since(from.at);
-            self.cells.push_back(per_second(point.counts[0].saturating_sub(from.counts[0]), span));
-            for _ in (self.cell.0 + 1..cell).take(CELLS) {
-                self.cells.push_back(None);
-            }
-            while self.cells.len() > CELLS {
-                self.cells.pop_front();
+            let newest = per_second(point.counts[0].saturating_sub(from.counts[0]), span);
+            let gaps = (self.cell.0 + 1..cell).take(CELLS).map(|_| f32::NAN);
+            for cell in std::iter::once(newest.map_or(f32::NAN, |rate| rate as f32)).chain(gaps) {
+                if self.cells.len() == CELLS {
+                    self.cells.pop_front();
+                }
+                self.cells.push_back(cell);
             }
             self.cell = (cell, point);
         }
@@ -128,10 +133,16 @@ impl Track {
             match self.extremes.back_mut().filter(|(then, ..)| then.0 / CELL.0 == cell) {
                 Some((then, least, slowest)) => {
                     *then = at;
-                    *least = [*least, row.least].into_iter().flatten().min();
-                    *slowest = [*slowest, row.slowest].into_iter().flatten().max();
+                    *least = row.least.map_or(*least, |new| new.min(*least));
+                    *slowest = match row.slowest {
+                        Some(new) if *slowest == UNKNOWN || new > *slowest => new,
+                        _ => *slowest,
+                    };
                 }
-                None => self.extremes.push_back((at, row.least, row.slowest)),
+                None => {
+                    let [least, slowest] = [row.least, row.slowest].map(|span| span.unwrap_or(UNKNOWN));
+                    self.extremes.push_back((at, least, slowest));
+                }
             }
         }
         while self.extremes.front().is_some_and(|(then, ..)| at.since(*then) > WINDOW) {
@@ -176,12 +187,12 @@ impl Track {
 
     /// The least that was left of its lease at a renewal of the last minute.
     pub(crate) fn least(&self) -> Option<Nanos> {
-        self.extremes.iter().filter_map(|(_, least, _)| *least).min()
+        self.extremes.iter().map(|(_, least, _)| *least).filter(|least| *least != UNKNOWN).min()
     }
 
     /// The longest that a renewal of the last minute took.
     pub(crate) fn slowest(&self) -> Option<Nanos> {
-        self.extremes.iter().filter_map(|(.., slowest)| *slowest).max()
+        self.extremes.iter().map(|(.., slowest)| *slowest).filter(|slowest| *slowest != UNKNOWN).max()
     }
 
     /// How long its heartbeat has not been seen to move.
@@ -201,7 +212,7 @@ impl Track {
 
     /// Renewals per second over the last minute, oldest first.
     pub(crate) fn cells(&self) -> impl ExactSizeIterator<Item = Option<f64>> + '_ {
-        self.cells.iter().copied()
+        self.cells.iter().map(|rate| (!rate.is_nan()).then(|| f64::from(*rate)))
     }
 }
 
@@ -215,7 +226,7 @@ pub(crate) struct Data {
     /// The newest sample.
     pub(crate) sample: Option<Arc<Sample>>,
     /// Each process by its name.
-    pub(crate) tracks: BTreeMap<Name, Track>,
+    pub(crate) tracks: BTreeMap<Name, Box<Track>>,
     /// The newest events, oldest first.
     pub(crate) events: VecDeque<EventRow>,
     /// How many events there were before those.
@@ -241,6 +252,21 @@ pub(crate) struct Data {
 impl Data {
     /// Takes the next sample.
     pub(crate) fn take(&mut self, sample: Arc<Sample>) {
+        self.pass(&sample);
+        self.sample = Some(sample);
+        self.alerts = alerts::all(self);
+    }
+
+    /// Takes the samples of a store after `after` and not after `to`, of which only the last is looked at.
+    pub(crate) fn take_from(&mut self, store: &Store, after: Option<Instant>, to: Instant) {
+        if let Some(last) = store.show(after, to, |sample| self.pass(sample)) {
+            self.sample = Some(last);
+            self.alerts = alerts::all(self);
+        }
+    }
+
+    /// Takes what follows from a sample, but for what is wrong.
+    fn pass(&mut self, sample: &Sample) {
         for mark in &sample.marks {
             if mark.drill.is_none() {
                 self.windows.mark(mark.at);
@@ -251,17 +277,17 @@ impl Data {
         while self.marks.len() > MARKS_MAX {
             self.marks.pop_front();
         }
-        let is_first = self.sample.is_none();
+        let is_first = self.began.is_none();
         for row in &sample.processes {
             let track = self.tracks.get_mut(&row.name);
             if !is_first {
-                self.since.add(track.as_deref(), row);
+                self.since.add(track.as_deref().map(|track| &**track), row);
             }
             // A name is new with its process, and else known.
             let is_known = track.as_ref().is_some_and(|track| track.incarnation == row.incarnation);
             match track {
                 Some(track) => track.take(row, sample.at),
-                None => drop(self.tracks.insert(row.name, Track::new(row, sample.at))),
+                None => drop(self.tracks.insert(row.name, Box::new(Track::new(row, sample.at)))),
             }
             if (!is_known || self.names.len() >= NAMES_MAX) && row.incarnation != Incarnation::NONE {
                 self.names.insert(row.incarnation, row.name);
@@ -300,8 +326,6 @@ impl Data {
             self.changes.pop_first();
         }
         self.began.get_or_insert(sample.at);
-        self.sample = Some(sample);
-        self.alerts = alerts::all(self);
     }
 
     /// What operators call an incarnation.

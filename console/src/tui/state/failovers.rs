@@ -26,6 +26,13 @@ pub(crate) struct Moment {
     pub(crate) doubt: Nanos,
 }
 
+impl Moment {
+    fn of(row: &EventRow) -> Self {
+        let EventRow { process, event, at, doubt, .. } = *row;
+        Self { process, event, at, doubt }
+    }
+}
+
 /// One failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failover {
@@ -54,13 +61,30 @@ impl Failover {
         self.moments.iter().find(|m| m.process == process && m.event == event).map(|m| m.at)
     }
 
+    /// When each process became active.
+    fn actives(&self) -> BTreeMap<Name, Moment> {
+        let mut first = BTreeMap::new();
+        for moment in self.moments.iter().filter(|m| m.event == Event::Active) {
+            first.entry(moment.process).or_insert(*moment);
+        }
+        first
+    }
+
     /// The last process that became active, and when: the end of the critical path.
     pub(crate) fn last_active(&self) -> Option<(Name, Instant)> {
-        let mut first: BTreeMap<Name, Instant> = BTreeMap::new();
-        for moment in self.moments.iter().filter(|m| m.event == Event::Active) {
-            first.entry(moment.process).or_insert(moment.at);
-        }
-        first.into_iter().max_by_key(|(_, at)| *at)
+        self.actives().into_values().map(|moment| (moment.process, moment.at)).max_by_key(|(_, at)| *at)
+    }
+
+    /// Others that may have become active later than that, within the clock error.
+    pub(crate) fn perhaps_last(&self) -> Vec<Name> {
+        let all = self.actives();
+        let Some(last) = all.values().max_by_key(|moment| moment.at).copied() else { return Vec::new() };
+        let overlaps = |one: &&Moment| {
+            let doubt = one.doubt.saturating_add(last.doubt);
+            doubt > Nanos::ZERO && last.at.since(one.at) <= doubt
+        };
+        let others = all.values().filter(|one| one.process != last.process);
+        others.filter(overlaps).map(|one| one.process).collect()
     }
 
     /// How long each phase took; a phase whose stamps are missing, or out of the order of cause and effect, is `None`.
@@ -132,11 +156,11 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
     let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
     let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
-    let mut decided: BTreeSet<ViewId> = BTreeSet::new();
+    let decides = |row: &&EventRow| row.event == Event::Decide;
+    let decided: BTreeSet<ViewId> = data.events.iter().filter(decides).map(|row| ViewId(row.a)).collect();
     for row in &data.events {
-        let EventRow { at, process, event, level, a, b, doubt, .. } = *row;
-        let moment = Moment { process, event, at, doubt };
-        let view = ViewId(a);
+        let EventRow { process, event, level, a, b, .. } = *row;
+        let (moment, view) = (Moment::of(row), ViewId(a));
         match event {
             Event::Notice => {
                 // Followers hear of a death, too, and some only after it was decided.
@@ -152,7 +176,6 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
             }
             Event::Propose => drop(proposed.insert((process, view), moment)),
             Event::Decide => {
-                decided.insert(view);
                 // What only a coordinator that does not decide has noticed is not this view's cause.
                 let here = pending.remove(&process).unwrap_or_default();
                 gone.extend(here.dead.iter().map(|dead| dead.who));
@@ -166,17 +189,17 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
                 let began = first.at;
                 found.insert(view, Failover { view, decider: process, dead: here.dead, began, moments });
             }
-            Event::Fenced | Event::Clear | Event::ViewReceived | Event::Active | Event::Service => {
-                // Whoever decided this view has taken its flight recorder along: what was noticed before may be its cause,
-                // so it is not told as that of a later one.
-                if event == Event::ViewReceived && !decided.contains(&view) {
-                    pending.remove(&process);
-                }
-                if let Some(failover) = found.get_mut(&view) {
-                    failover.moments.push(moment);
-                }
-            }
+            // Whoever decided this view has taken its flight recorder along: what was noticed before may be its cause, so
+            // it is not told as that of a later one.
+            Event::ViewReceived if !decided.contains(&view) => drop(pending.remove(&process)),
             _ => {}
+        }
+    }
+    // By the clock of another host, a view may seem to be received before it was decided.
+    for row in &data.events {
+        let of = [Event::Fenced, Event::Clear, Event::ViewReceived, Event::Active, Event::Service];
+        if let Some(failover) = found.get_mut(&ViewId(row.a)).filter(|_| of.contains(&row.event)) {
+            failover.moments.push(Moment::of(row));
         }
     }
     found

@@ -201,6 +201,10 @@ impl Model {
                 false
             }
             Action::Copy => {
+                if self.screen == Screen::Failovers && self.failovers.selected.is_none() {
+                    // The newest is shown.
+                    self.failovers.selected = view::failovers::rows(self).last().map(|f| f.view);
+                }
                 self.note = Some(match crate::tui::selected(self) {
                     Some(row) => {
                         effects.push(Effect::Copy(row.clone()));
@@ -280,11 +284,11 @@ impl Model {
         match self.screen {
             Screen::Members => {
                 let shown: Vec<Name> = view::members::rows(self).iter().map(|row| row.name).collect();
-                self.members.go(to, &shown)
+                self.members.begin(to, &shown)
             }
             Screen::Leases => {
                 let shown: Vec<Name> = view::leases::rows(self).iter().map(|row| row.name).collect();
-                self.leases.go(to, &shown)
+                self.leases.begin(to, &shown)
             }
             Screen::Coordinators | Screen::Detectors => {
                 let rows = view::counters::rows(self, self.screen);
@@ -293,7 +297,7 @@ impl Model {
                     Screen::Coordinators => &mut self.coordinators,
                     _ => &mut self.detectors,
                 };
-                list.go(to, &shown)
+                list.begin(to, &shown)
             }
             Screen::Failovers => {
                 let shown: Vec<ViewId> = view::failovers::rows(self).iter().map(|f| f.view).collect();
@@ -314,7 +318,11 @@ impl Model {
             Screen::Events => {
                 let shown: Vec<(Name, u64)> =
                     view::events::rows(self).iter().map(|event| (event.process, event.at.0)).collect();
-                self.events.go(to, &shown)
+                match (to, &self.events.selected) {
+                    // The newest are shown.
+                    (Move::By(_), None) => self.events.go(Move::Last, &shown),
+                    _ => self.events.go(to, &shown),
+                }
             }
         }
     }
@@ -419,7 +427,7 @@ impl Model {
             Some(_) => None,
             None => {
                 let Some(sample) = &self.live.sample else { return false };
-                Some(Frozen { at: sample.at, data: self.live.clone() })
+                Some(Frozen { at: sample.at, data: self.live.clone(), before: None })
             }
         };
         true

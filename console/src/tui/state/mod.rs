@@ -24,8 +24,13 @@ use std::sync::Arc;
 use store::Store;
 use table::List;
 
-/// A cluster that was not read for so long is shown as stale: while it is read at the usual rate, and while nobody looks.
-const STALE_AFTER: [Nanos; 2] = [Nanos::from_millis(1250), Nanos::from_secs(3)];
+/// A cluster that was not read for twice the time between two samples, and so much more, is shown as stale.
+const STALE_BEYOND: Nanos = Nanos::from_millis(750);
+
+/// A step back goes so many samples further back, so that the next ones are short.
+const STEPS_AHEAD: usize = 32;
+/// When so few of them are left, it goes back again.
+const STEPS_LEAST: usize = 8;
 
 /// The screens that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,6 +164,8 @@ pub(crate) struct Frozen {
     pub(crate) at: Instant,
     /// What follows from the samples up to it.
     pub(crate) data: Data,
+    /// The same for an earlier sample, so that steps back from here need not begin with the oldest.
+    pub(crate) before: Option<Box<(Instant, Data)>>,
 }
 
 /// The whole console.
@@ -183,8 +190,8 @@ pub(crate) struct Model {
     pub(crate) replay: Option<Replay>,
     /// The file that is being recorded to.
     pub(crate) recording: Option<String>,
-    /// Whether the cluster is read seldom, because nobody looks.
-    pub(crate) unseen: bool,
+    /// How often the cluster is read.
+    pub(crate) polled_every: Nanos,
     /// Why the cluster can not be read now.
     pub(crate) lost: Option<String>,
     /// How late it is.
@@ -227,7 +234,7 @@ impl Model {
             frozen: None,
             replay: None,
             recording: None,
-            unseen: false,
+            polled_every: Nanos::from_millis(250),
             lost: None,
             now: Instant::ZERO,
             members: List::default(),
@@ -261,8 +268,10 @@ impl Model {
     /// How old the newest sample is, if that is too old.
     pub(crate) fn stale(&self) -> Option<Nanos> {
         let age = self.now.since(self.live.sample.as_ref()?.at);
-        (self.lost.is_some() || self.replay.is_none() && age > STALE_AFTER[usize::from(self.unseen)])
-            .then_some(age)
+        (self.lost.is_some()
+            || self.replay.is_none()
+                && age > self.polled_every.saturating_mul(2).saturating_add(STALE_BEYOND))
+        .then_some(age)
     }
 
     /// Takes an event. `true` if the screen is another now.
@@ -327,17 +336,44 @@ impl Model {
         }
     }
 
+    /// Makes the next steps back short while there is nothing else to do.
+    pub(crate) fn look_ahead(&mut self) {
+        // Of a recording all samples are kept, and it is played forward.
+        let Some(frozen) = self.frozen.as_mut().filter(|_| self.replay.is_none()) else { return };
+        let before = frozen.before.as_ref().map(|before| before.0);
+        let between = |from| self.store.times().filter(|at| *at > from && *at < frozen.at).count();
+        if before.is_some_and(|from| between(from) >= STEPS_LEAST) {
+            return;
+        }
+        match self.store.places_before(frozen.at, STEPS_AHEAD) {
+            Some(from) if before != Some(from) => {
+                let mut data = Data::default();
+                data.take_from(&self.store, None, from);
+                frozen.before = Some(Box::new((from, data)));
+            }
+            _ => {}
+        }
+    }
+
     /// Shows the samples up to this moment, and no later ones.
     fn freeze_at(&mut self, at: Instant) {
-        let forward = self.frozen.take().filter(|frozen| frozen.at <= at);
-        let (mut data, from) = match forward {
-            Some(frozen) => (frozen.data, Some(frozen.at)),
-            None => (Data::default(), None),
+        let (mut data, from, before) = match self.frozen.take() {
+            Some(Frozen { at: from, data, before }) if from <= at => (data, Some(from), before),
+            Some(Frozen { before: Some(before), .. }) if before.0 <= at => {
+                (before.1.clone(), Some(before.0), Some(before))
+            }
+            _ => {
+                let mut data = Data::default();
+                let from = self.store.places_before(at, STEPS_AHEAD);
+                let before = from.map(|from| {
+                    data.take_from(&self.store, None, from);
+                    Box::new((from, data.clone()))
+                });
+                (data, from, before)
+            }
         };
-        for sample in self.store.between(from, at) {
-            data.take(sample);
-        }
-        self.frozen = Some(Frozen { at, data });
+        data.take_from(&self.store, from, at);
+        self.frozen = Some(Frozen { at, data, before });
     }
 }
 

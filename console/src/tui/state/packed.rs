@@ -4,11 +4,11 @@
 //! Differences add up: a sample in between is left out by adding its differences to those of the next one.
 //!
 //! ```text
-//! row      life, incarnation, view, lease (5), heartbeat, least, slowest, counters ...
+//! row      life, incarnation, view, lease (5), heartbeat, least, slowest, accepted (2), prepared (2), counters ...
 //! sample   the numbers of all rows in a line; for each that differs: how many zeros before it, and the difference
 //! ```
 
-use crate::tui::poll::sample::{LeaseRow, Life, ProcessRow};
+use crate::tui::poll::sample::{AcceptorRow, BallotRow, LeaseRow, Life, ProcessRow};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub(super) struct Identity {
 }
 
 /// Numbers of a row before its counters.
-const FIXED: usize = 11;
+const FIXED: usize = 15;
 /// Those of them that an app has from its agent.
 const LEASE: std::ops::Range<usize> = 3..8;
 
@@ -67,6 +67,15 @@ fn fixed(row: &ProcessRow) -> [u64; FIXED] {
         Life::Down => 2,
     };
     let some = |value: Option<u64>| value.map_or(0, |value| value.wrapping_add(1));
+    let ballot = |ballot: Option<BallotRow>| {
+        let some = |row: BallotRow| {
+            [row.slot.0.wrapping_add(1), u64::from(row.ballot) << 16 | u64::from(row.proposer)]
+        };
+        ballot.map_or([0; 2], some)
+    };
+    let acceptor = row.acceptor.as_deref();
+    let [accepted, accepted_by] = ballot(acceptor.and_then(|acceptor| acceptor.accepted));
+    let [prepared, prepared_by] = ballot(acceptor.and_then(|acceptor| acceptor.prepared));
     let [view, base, start, length, fence] = row.lease.map_or([0; 5], |lease| {
         let LeaseRow { view, base, start, end, fence } = lease;
         [view.0.wrapping_add(1), base.0, start.0, end.0, fence.0]
@@ -83,13 +92,25 @@ fn fixed(row: &ProcessRow) -> [u64; FIXED] {
         row.heartbeat,
         some(row.least.map(|least| least.0)),
         some(row.slowest.map(|slowest| slowest.0)),
+        accepted,
+        accepted_by,
+        prepared,
+        prepared_by,
     ]
 }
 
 /// The reverse of [`fixed`], with the counters.
-fn row(of: &Identity, fixed: &[u64; FIXED], counters: &[u64]) -> ProcessRow {
-    let [life, incarnation, view, lease, base, start, end, fence, heartbeat, least, slowest] = *fixed;
+fn row(of: &Identity, fixed: &[u64; FIXED], counters: Vec<u64>) -> ProcessRow {
+    let [life, incarnation, view, lease, base, start, end, fence, heartbeat, least, slowest, ballots @ ..] =
+        *fixed;
     let some = |value: u64| (value > 0).then(|| value.wrapping_sub(1));
+    let ballot = |slot: u64, by: u64| {
+        let (ballot, proposer) = ((by >> 16) as u16, by as u16);
+        some(slot).map(|slot| BallotRow { slot: ViewId(slot), ballot, proposer })
+    };
+    let [accepted, accepted_by, prepared, prepared_by] = ballots;
+    let acceptor =
+        AcceptorRow { accepted: ballot(accepted, accepted_by), prepared: ballot(prepared, prepared_by) };
     ProcessRow {
         name: of.name,
         kind: of.kind,
@@ -113,9 +134,10 @@ fn row(of: &Identity, fixed: &[u64; FIXED], counters: &[u64]) -> ProcessRow {
         }),
         active: life & 4 != 0,
         heartbeat,
+        acceptor: (ballots != [0; 4]).then(|| Box::new(acceptor)),
         least: some(least).map(Nanos),
         slowest: some(slowest).map(Nanos),
-        counters: counters.to_vec(),
+        counters,
     }
 }
 
@@ -254,6 +276,13 @@ impl Numbers {
 
     /// The rows.
     pub(super) fn rows(&self, identities: &[Identity]) -> Vec<ProcessRow> {
+        let mut rows = Vec::with_capacity(identities.len());
+        self.write(identities, &mut rows);
+        rows
+    }
+
+    /// Makes these the rows, in the memory that they have.
+    pub(super) fn write(&self, identities: &[Identity], rows: &mut Vec<ProcessRow>) {
         let mut starts = Vec::with_capacity(identities.len());
         let mut next = 0;
         for one in identities {
@@ -261,15 +290,24 @@ impl Numbers {
             next += FIXED + one.counters;
         }
         let fixed = |at: usize| -> [u64; FIXED] { std::array::from_fn(|n| self.0[starts[at] + n]) };
-        let each = identities.iter().enumerate().map(|(at, one)| {
+        rows.truncate(identities.len());
+        for (at, one) in identities.iter().enumerate() {
             let mut own = fixed(at);
             if let Some(agent) = one.agent {
                 let agents = fixed(agent);
                 LEASE.for_each(|n| own[n] = own[n].wrapping_add(agents[n]));
             }
-            row(one, &own, &self.0[starts[at] + FIXED..starts[at] + FIXED + one.counters])
-        });
-        each.collect()
+            let numbers = &self.0[starts[at] + FIXED..starts[at] + FIXED + one.counters];
+            match rows.get_mut(at) {
+                Some(place) => {
+                    let mut counters = std::mem::take(&mut place.counters);
+                    counters.clear();
+                    counters.extend_from_slice(numbers);
+                    *place = row(one, &own, counters);
+                }
+                None => rows.push(row(one, &own, numbers.to_vec())),
+            }
+        }
     }
 }
 

@@ -247,6 +247,35 @@ impl Store {
             .chain(unpacked)
     }
 
+    /// Shows those after `after` and not after `to`, oldest first, in the memory of one of them; gives the last.
+    pub(crate) fn show(
+        &self,
+        after: Option<Instant>,
+        to: Instant,
+        mut see: impl FnMut(&Sample),
+    ) -> Option<Arc<Sample>> {
+        if let Some(whole) = &self.whole {
+            let shown = whole.iter().filter(|one| one.at <= to && after.is_none_or(|after| one.at > after));
+            return shown.inspect(|one| see(one)).last().map(Arc::clone);
+        }
+        let mut numbers = Numbers::default();
+        let mut last: Option<Sample> = None;
+        for frame in self.frames.iter().take_while(|frame| frame.at <= to) {
+            numbers.add(&frame.identities, frame.from_zero, &frame.rows);
+            if after.is_none_or(|after| frame.at > after) {
+                let mut rows = last.take().map_or_else(Vec::new, |sample| sample.processes);
+                numbers.write(&frame.identities, &mut rows);
+                see(last.insert(frame.sample(rows)));
+            }
+        }
+        last.map(Arc::new)
+    }
+
+    /// When the sample was read that lies so many places before the one of this moment, or the oldest.
+    pub(crate) fn places_before(&self, at: Instant, places: usize) -> Option<Instant> {
+        self.times().rev().filter(|time| *time < at).take(places).last()
+    }
+
     /// All of them, oldest first.
     #[cfg(test)]
     pub(crate) fn iter(&self) -> impl Iterator<Item = Arc<Sample>> + '_ {

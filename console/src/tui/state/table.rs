@@ -75,6 +75,12 @@ impl<Id: Clone + PartialEq> List<Id> {
         before != self.selected
     }
 
+    /// As [`List::go`], of a list that shows its beginning: the first move selects what the eye is on.
+    pub(crate) fn begin(&mut self, to: Move, shown: &[Id]) -> bool {
+        let is_there = self.selected.as_ref().is_some_and(|id| shown.contains(id));
+        self.go(if is_there || to == Move::Last { to } else { Move::First }, shown)
+    }
+
     /// Which of so many columns are shown, in their order.
     pub(crate) fn shown(&self, columns: usize) -> Vec<usize> {
         self.columns.clone().unwrap_or_else(|| (0..columns).collect())
@@ -122,6 +128,9 @@ mod tests {
         assert!(list.go(Move::Last, &["a", "b", "c"]));
         assert!(!list.go(Move::By(5), &["a", "b", "c"]), "it is the last already");
         assert!(!list.go(Move::First, &[]));
+        let mut list = List::default();
+        assert!(list.begin(Move::By(1), &["a", "b"]) && list.selected == Some("a"));
+        assert!(list.begin(Move::By(1), &["a", "b"]) && list.selected == Some("b"));
     }
 
     #[test]

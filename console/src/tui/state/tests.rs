@@ -97,6 +97,28 @@ fn the_selection_follows_the_member() {
 }
 
 #[test]
+fn a_step_back_shows_the_same_whether_or_not_it_was_prepared() {
+    let mut prepared = live(100, 30);
+    let at = prepared.live.sample.as_ref().expect("read").at;
+    for quarter in 1..120 {
+        let at = Instant(at.0 + quarter * 250_000_000);
+        let sample = if quarter == 90 { samples::degraded(at) } else { samples::healthy(at) };
+        news(&mut prepared, sample);
+    }
+    let mut other = prepared.clone();
+    press(&mut prepared, " ");
+    press(&mut other, " ");
+    for key in "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]{[[}]".chars() {
+        prepared.look_ahead();
+        press(&mut prepared, &key.to_string());
+        press(&mut other, &key.to_string());
+        assert_eq!(text(&prepared), text(&other), "after {key}");
+    }
+    let before = prepared.frozen.as_ref().and_then(|frozen| frozen.before.as_ref()).expect("prepared").0;
+    assert!(before < prepared.frozen.as_ref().expect("frozen").at);
+}
+
+#[test]
 fn the_palette_knows_actions_and_screens() {
     let mut model = live(100, 30);
     press(&mut model, ":events\n");

@@ -12,6 +12,7 @@
 //! └──────────────────────────────────────────────────────────────────────────────┘
 //! ┌─ Runs ───────────────────────────────────────────────────────────────────────┐
 //! │ freeze   RUNS for 3.2s, 2 failovers so far                                    │
+//! │     repetition 3 freeze: armed against coord-1; cued and struck; over in 21ms │
 //! │ app      passed   20 of 20, 0 void  cue_to_active p50 156us max 214us         │
 //! └──────────────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -187,6 +188,20 @@ fn figures(journal: &Journal) -> String {
     format!("  failover p50 {}  p99 {p99}  max {}  n {}", us(figure.p50), us(figure.max), figure.n)
 }
 
+/// What has become of a repetition, in as many lines as it takes.
+fn fill(head: &str, told: &[String], room: u16) -> Vec<(String, Role)> {
+    const INDENT: &str = "    ";
+    let mut lines = vec![format!("{INDENT}{head}")];
+    for (n, words) in told.iter().enumerate() {
+        let words = if n + 1 < told.len() { format!("{words}; ") } else { words.clone() };
+        match lines.last_mut() {
+            Some(line) if n == 0 || width(line) + width(words.trim_end()) + 1 < room => line.push_str(&words),
+            _ => lines.push(format!("{INDENT}{INDENT}{words}")),
+        }
+    }
+    lines.into_iter().map(|line| (line, Role::Text)).collect()
+}
+
 fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let chaos = &model.chaos;
     let inside =
@@ -203,6 +218,9 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         };
         let text = format!("{drill}  {word},{done} for {}, {so_far} so far", age(model.now.since(*since)));
         lines.push((text, Role::Armed));
+        if let Some((step, told)) = &chaos.stages {
+            lines.extend(fill(&format!("repetition {step}: "), told, inside.width));
+        }
         // The newest ones, as they come.
         for failover in mine.iter().rev().take(FAILOVERS_MOST) {
             let dead: Vec<String> = failover.dead.iter().map(|dead| model.live.who(dead.who)).collect();

@@ -1,15 +1,17 @@
 //! Screens 4 and 5: what the coordinators decided, and who suspected whom, by the processes' own counters.
 //!
 //! ```text
-//! ┌─ Coordinators 3 ─────────────────────────────────────────────────────────────┐
-//! │   NAME     STATE  ROLE    VIEW  LAG  DECIDED  ABORTS  ADOPTED  TAKEOVERS  FENCES │
-//! │   coord-1  ok     leader    12    0       11       0        0          1      14 │
-//! └──────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ Coordinators 3 ─────────────────────────────────────────────────────────────────────────────────┐
+//! │   NAME     STATE  ROLE    VIEW  LAG  SLOT  BALLOT  PREPARED    PROMISED  DECIDED  ABORTS  ADOPTED │
+//! │   coord-1  ok     leader    12    0    12       1  13 coord-1         8       11       0        0 │
+//! └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Counters are of the process's life; one that was restarted counts from zero.
+//! Counters are of the process's life; one that was restarted counts from zero. SLOT is the newest slot in which the
+//! coordinator's memory accepted anything, under the proposal number BALLOT; PREPARED is the slot beyond it, by whom it
+//! is prepared, and the number that is PROMISED there. They are the memory's, whether its process runs or not.
 
-use crate::tui::poll::sample::ProcessRow;
+use crate::tui::poll::sample::{BallotRow, ProcessRow};
 use crate::tui::state::data::Data;
 use crate::tui::state::table::Key;
 use crate::tui::state::{Model, Screen};
@@ -22,6 +24,7 @@ use obol_fabric::Nanos;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::Kind as Event;
 use obol_membership::Kind;
+use obol_membership::view::coordinator_name;
 use ratatui::layout::Rect;
 
 /// A counter in a column: its head, what it counts, and whether anything but zero is worth a look.
@@ -58,7 +61,9 @@ const DETECTORS: [Counted; 8] = [
 ];
 
 /// Columns before the counters.
-const HEADS: usize = 5;
+fn heads(screen: Screen) -> usize {
+    if screen == Screen::Coordinators { 9 } else { 5 }
+}
 
 fn of(screen: Screen) -> &'static [Counted] {
     if screen == Screen::Coordinators { &COORDINATORS } else { &DETECTORS }
@@ -73,6 +78,14 @@ pub(crate) fn columns(screen: Screen) -> Vec<Column> {
         Column { head: "VIEW", least: 4, right: true, fold: 2 },
         Column { head: "LAG", least: 3, right: true, fold: 2 },
     ];
+    if screen == Screen::Coordinators {
+        all.extend([
+            Column { head: "SLOT", least: 4, right: true, fold: 2 },
+            Column { head: "BALLOT", least: 6, right: true, fold: 3 },
+            Column { head: "PREPARED", least: 10, right: false, fold: 3 },
+            Column { head: "PROMISED", least: 6, right: true, fold: 3 },
+        ]);
+    }
     let counters = of(screen).iter().zip(4u8..);
     all.extend(counters.map(|(c, fold)| Column { head: c.head, least: 6, right: true, fold }));
     all
@@ -99,9 +112,27 @@ pub(crate) fn rows(model: &Model, screen: Screen) -> Vec<&ProcessRow> {
         2 => Key::Text(role_of(row, data).to_owned()),
         3 => row.view.map_or(Key::Missing, |view| Key::Number(view.0 as f64)),
         4 => lag(row, data).map_or(Key::Missing, |lag| Key::Number(lag as f64)),
-        at => of(screen).get(at - HEADS).map_or(Key::Missing, |c| Key::Number(row.counter(c.counter) as f64)),
+        5 if heads(screen) > 5 => ballot_key(accepted(row).map(|ballot| ballot.slot.0)),
+        6 if heads(screen) > 6 => ballot_key(accepted(row).map(|ballot| u64::from(ballot.ballot))),
+        7 if heads(screen) > 7 => ballot_key(prepared(row).map(|ballot| ballot.slot.0)),
+        8 if heads(screen) > 8 => ballot_key(prepared(row).map(|ballot| u64::from(ballot.ballot))),
+        at => of(screen)
+            .get(at - heads(screen))
+            .map_or(Key::Missing, |c| Key::Number(row.counter(c.counter) as f64)),
     });
     rows
+}
+
+fn ballot_key(number: Option<u64>) -> Key {
+    number.map_or(Key::Missing, |number| Key::Number(number as f64))
+}
+
+fn accepted(row: &ProcessRow) -> Option<BallotRow> {
+    row.acceptor.as_ref()?.accepted
+}
+
+fn prepared(row: &ProcessRow) -> Option<BallotRow> {
+    row.acceptor.as_ref()?.prepared
 }
 
 fn role_of(row: &ProcessRow, data: &Data) -> &'static str {
@@ -127,6 +158,16 @@ fn cells(row: &ProcessRow, data: &Data, screen: Screen) -> Vec<Cell> {
         Cell::maybe(row.view.map(|view| view.to_string())),
         lag.map_or(Cell::none(), |n| Cell::new(n.to_string(), if n > 0 { Role::Warn } else { Role::Text })),
     ];
+    if screen == Screen::Coordinators {
+        let (accepted, prepared) = (accepted(row), prepared(row));
+        let by = |ballot: BallotRow| format!("{} {}", ballot.slot, coordinator_name(ballot.proposer));
+        all.extend([
+            Cell::maybe(accepted.map(|ballot| ballot.slot.to_string())),
+            Cell::maybe(accepted.map(|ballot| ballot.ballot.to_string())),
+            Cell::maybe(prepared.map(by)),
+            Cell::maybe(prepared.map(|ballot| ballot.ballot.to_string())),
+        ]);
+    }
     all.extend(of(screen).iter().map(|c| {
         let n = row.counter(c.counter);
         Cell::new(count(n), if c.warns && n > 0 { Role::Warn } else { Role::Text })

@@ -9,6 +9,7 @@
 //! │ us        0         20        40        60                                 │
 //! │ coord-1   N─P───D─F C                                                      │
 //! │ app-1                                 A S                                  │
+//! │ N notice  P propose  D decide  F fenced  C CLEAR sent  A active            │
 //! │ path      =propose=-- decide --===fence===-clear-==== active ====          │
 //! │ phases    propose 5.00us  decide 13.0us  fence 12.0us  clear 1.00us ...    │
 //! │ median 3  ...                                                              │
@@ -40,6 +41,8 @@ pub(crate) const COLUMNS: [Column; 7] = [
 const LINE_LEAST: u16 = 9;
 /// The list is at most so high while there is a time line.
 const LIST_MOST: u16 = 10;
+/// And at least, if it has so many rows: two failovers can be compared.
+const LIST_LEAST: u16 = 5;
 /// Columns of the time line's names.
 const NAMES_WIDE: u16 = 10;
 /// Columns of a phase's name and time.
@@ -70,7 +73,9 @@ pub(crate) fn rows(model: &Model) -> Vec<Failover> {
 /// The list, and what is left for the time line below it.
 pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let rows = u16::try_from(rows(model).len()).unwrap_or(u16::MAX);
+    // A long list leaves room for the time line, and keeps a few rows.
     let wanted = rows.saturating_add(3).clamp(4, LIST_MOST);
+    let wanted = wanted.min(body.height.saturating_sub(LINE_LEAST)).max(wanted.min(LIST_LEAST));
     if rows == 0 || body.height < wanted + LINE_LEAST {
         return (body, None);
     }
@@ -159,6 +164,29 @@ const fn sign(event: Event) -> &'static str {
     }
 }
 
+/// What the signs of a time line mean, as far as it has them and there is room.
+fn legend(failover: &Failover, columns: u16) -> String {
+    const ALL: [(Event, &str); 8] = [
+        (Event::Notice, "notice"),
+        (Event::Propose, "propose"),
+        (Event::Decide, "decide"),
+        (Event::Fenced, "fenced"),
+        (Event::Clear, "CLEAR sent"),
+        (Event::ViewReceived, "view received"),
+        (Event::Active, "active"),
+        (Event::Service, "first service"),
+    ];
+    let used = ALL.iter().filter(|(event, _)| failover.moments.iter().any(|m| m.event == *event));
+    let mut words: Vec<String> = used.map(|(event, word)| format!("{} {word}", sign(*event))).collect();
+    if failover.doubt() > Nanos::ZERO {
+        words.push("( ) may be anywhere in between".to_owned());
+    }
+    while words.len() > 1 && words.join("  ").len() > usize::from(columns + NAMES_WIDE) {
+        words.pop();
+    }
+    words.join("  ")
+}
+
 /// How much a moment says, beside others.
 const fn weight(event: Event) -> u8 {
     match event {
@@ -242,6 +270,9 @@ fn line(
         canvas.put(inside, inside.x + 1, y, &more, Role::Dim);
     }
     let mut y = inside.bottom().saturating_sub(foot);
+    if usize::from(lines) > names.len() + 1 {
+        canvas.put(inside, inside.x + 1, y - 1, &legend(failover, columns), Role::Dim);
+    }
     path(canvas, inside, y, failover, column, left);
     y += 1;
     let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
@@ -258,7 +289,10 @@ fn line(
     };
     let mine = failover.phases();
     row(canvas, "phases", mine.map(|value| (span(value), Role::Text)), Role::Dim);
-    row(canvas, &format!("median {}", all.len()), medians.map(|value| (span(value), Role::Dim)), Role::Dim);
+    // Of how many the list's title says, too.
+    let label = Some(format!("median {}", all.len())).filter(|label| label.len() < usize::from(NAMES_WIDE));
+    let label = label.as_deref().unwrap_or("median");
+    row(canvas, label, medians.map(|value| (span(value), Role::Dim)), Role::Dim);
     if let Some(other) = compared {
         let theirs = other.phases();
         row(
@@ -272,7 +306,12 @@ fn line(
     }
     let last = failover.last_active().map_or("nobody became active".to_owned(), |(name, _)| {
         let after = span(failover.phases()[4]);
-        format!("critical path: {} decides, {name} is active last, {after} after CLEAR", failover.decider)
+        let or = match failover.perhaps_last().as_slice() {
+            [] => String::new(),
+            [other] => format!(" or {other} (within the clock error)"),
+            others => format!(" or one of {} others (within the clock error)", others.len()),
+        };
+        format!("critical path: {} decides, {name}{or} is active last, {after} after CLEAR", failover.decider)
     });
     canvas.put(inside, inside.x + 1, y, &last, Role::Dim);
 }

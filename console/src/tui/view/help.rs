@@ -65,8 +65,16 @@ fn names(keys: &[Press]) -> String {
     all
 }
 
-/// Two keys to a line, from the top, until there is room for all.
+/// Keys that are understood best together: by what they are for.
+const OPPOSITES: [(&str, &str); 3] = [("down", "up"), ("first", "last"), ("page down", "page up")];
+
+/// Two keys to a line until there is room for all: opposites first, and then any, from the top.
 fn paired(lines: Vec<Line>, room: usize) -> Vec<Line> {
+    let opposites = pair(lines, room, |one, other| OPPOSITES.contains(&(one, other)));
+    pair(opposites, room, |_, _| true)
+}
+
+fn pair(lines: Vec<Line>, room: usize, may: impl Fn(&str, &str) -> bool) -> Vec<Line> {
     let mut over = lines.len().saturating_sub(room);
     let mut all: Vec<Line> = Vec::new();
     for line in lines {
@@ -75,7 +83,7 @@ fn paired(lines: Vec<Line>, room: usize) -> Vec<Line> {
         {
             let first = |keys: &str| keys.split(' ').next().unwrap_or_default().to_owned();
             let both = format!("{help}, {more}");
-            if both.chars().count() <= HELP_WIDE && !help.contains(',') {
+            if both.chars().count() <= HELP_WIDE && !help.contains(',') && may(help, more) {
                 (*keys, *help) = (format!("{} {}", first(keys), first(more_keys)), both);
                 over -= 1;
                 continue;

@@ -3,13 +3,16 @@
 //! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test -p obol tui`, then read the difference.
 
 use crate::tui::poll::News;
+use crate::tui::poll::record::{Header, Recorder, Recording};
+use crate::tui::poll::sample::EventRow;
 use crate::tui::state::chaos::{ChaosNews, Choice, Preview};
 use crate::tui::state::{Effect, Event, Model, Screen};
 use crate::tui::theme::{ASCII, Theme, UNICODE};
 use crate::tui::{input, samples, text};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use obol_fabric::Instant;
-use std::path::PathBuf;
+use obol_fabric::{Instant, Nanos};
+use obol_membership::Kind;
+use std::path::{Path, PathBuf};
 
 /// When the first sample was read.
 const START: Instant = Instant(3_600_000_000_000);
@@ -80,6 +83,40 @@ fn twice(width: u16, height: u16) -> Model {
     model
 }
 
+/// The failover of a cluster on two hosts, as a recording has it. The times of node-2 and its app may be off by 20 us; by
+/// its clock node-2 received the view before it was decided.
+fn two_hosts(width: u16, height: u16) -> Model {
+    use obol_fabric::recorder::Kind as Event;
+    let mut sample = samples::degraded(Instant(START.0 + 6_000_000_000));
+    let began = sample.events[0].at;
+    let elsewhere = |name: &str, event, us, kind| EventRow {
+        process: samples::name(name),
+        kind,
+        event,
+        at: Instant(began.0 + us * 1000),
+        number: us,
+        doubt: Nanos::from_micros(20),
+        level: None,
+        ..samples::event(began, 0)
+    };
+    sample.events.extend([
+        EventRow { a: 7, ..elsewhere("node-2", Event::ViewReceived, 10, Kind::Agent) },
+        EventRow { a: 7, ..elsewhere("node-2", Event::Active, 140, Kind::Agent) },
+        EventRow { a: 7, ..elsewhere("app-4", Event::Active, 30, Kind::App) },
+    ]);
+    sample.events.sort_by_key(|event| event.at);
+    let mut bytes = Vec::new();
+    let header = Header::new(samples::name("default"));
+    let mut recorder = Recorder::begin(&mut bytes, Path::new("memory"), &header).expect("written");
+    recorder.sample(&sample).expect("written");
+    let recording = Recording::read(bytes.as_slice(), Path::new("memory")).expect("read");
+    let mut model = console(width, height);
+    for sample in recording.samples {
+        model.reduce(crate::tui::state::Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    }
+    model
+}
+
 fn lost(width: u16, height: u16) -> Model {
     let mut model = broken(width, height);
     let why = "no cluster default in /dev/shm/obol; start it with `obol up`".to_owned();
@@ -122,7 +159,7 @@ fn members_without_a_cluster() {
 #[test]
 fn members_frozen_selected_sorted_and_filtered() {
     holds("members-frozen", &with(broken(100, 24), "[["));
-    holds("members-sorted", &with(broken(100, 24), "jjss"));
+    holds("members-sorted", &with(broken(100, 24), "jjjss"));
     holds("members-filtered", &with(broken(100, 24), "/!coord\n"));
     holds("members-filtering", &with(broken(80, 24), "/nothing"));
 }
@@ -130,7 +167,7 @@ fn members_frozen_selected_sorted_and_filtered() {
 #[test]
 fn events() {
     holds("events", &with(broken(100, 24), "8"));
-    holds("events-of-one", &with(broken(100, 24), "jjjj\n"));
+    holds("events-of-one", &with(broken(100, 24), "jjjjj\n"));
     holds("events-empty", &with(console(80, 24), "8"));
 }
 
@@ -187,6 +224,10 @@ fn chaos() {
     holds("chaos-running", &running);
     let mut progress = running.clone();
     progress.reduce(Event::Chaos(ChaosNews::Done { done: 3, of: 20 }), &mut Vec::new());
+    for words in ["waits until all is well", "armed against app-2", "cued and struck", "over in 156us"] {
+        let (step, words) = ("4 kill".to_owned(), words.to_owned());
+        progress.reduce(Event::Chaos(ChaosNews::Stage { step, words }), &mut Vec::new());
+    }
     let mut sample = samples::degraded(Instant(START.0 + 9_000_000_000));
     sample.events.retain(|event| event.event.name() != "service");
     progress.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
@@ -295,7 +336,7 @@ fn a_row_is_copied_as_it_is_shown() {
     assert!(effects.is_empty() && text(&model).contains("nothing is selected"));
     press_for(&mut model, "jy", &mut effects);
     let [Effect::Copy(row)] = effects.as_slice() else { panic!("{effects:?}") };
-    assert!(row.starts_with("coord-2 ok coordinator") && !row.contains('│'), "{row}");
+    assert!(row.starts_with("coord-1 ok coordinator") && !row.contains('│'), "{row}");
 }
 
 #[test]
@@ -311,6 +352,14 @@ fn failovers() {
     holds("failovers-zoomed", &with(broken(120, 36), "3++lm"));
     holds("failovers-80x24", &with(broken(80, 24), "3"));
     holds("failovers-compared", &with(twice(120, 36), "3gmj"));
+    let across = with(two_hosts(120, 36), "3");
+    holds("failovers-two-hosts", &across);
+    let shown = text(&across);
+    for told in ["clock error +-20.0us", "(", "app-1 or node-2 (within the clock error) is active last"] {
+        assert!(shown.contains(told), "{told} in:\n{shown}");
+    }
+    let line = shown.lines().find(|line| line.starts_with("│ node-2")).expect("its line");
+    assert!(line.contains('v') && line.contains('A'), "what it stamped before the decision is told: {line}");
     holds("failovers-empty", &with(live(80, 24), "3"));
 }
 

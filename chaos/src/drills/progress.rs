@@ -1,0 +1,72 @@
+//! How far a repetition is, told while it runs: a line for whoever watches. What counts stands in the journal.
+//!
+//! ```text
+//! repetition 3 kill: armed against app-2
+//! repetition 3 kill: over in 156us: notice 21.4us, propose 5.5us, decide 13.1us, fence 12.1us, clear 0.5us, active 104us
+//! ```
+
+use super::journal::{Outcome, Trial};
+use crate::timeline::Phases;
+use obol_fabric::Nanos;
+use std::fmt;
+
+/// A step of a repetition, and how far it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// The repetition, from 1; warm-ups are counted by themselves.
+    pub number: u32,
+    /// The step's name.
+    pub step: &'a str,
+    /// How far it is.
+    pub stage: Stage<'a>,
+}
+
+/// How far a step is.
+#[derive(Clone, Copy, Debug)]
+pub enum Stage<'a> {
+    /// It waits until the cluster is healthy.
+    Waits,
+    /// The helper holds these victims.
+    Armed(&'a [String]),
+    /// The cue was given, and the blows were struck.
+    Struck,
+    /// The cluster was followed until it was over, or given up.
+    Followed(&'a Trial),
+    /// What was to last for a while was undone.
+    Undone,
+    /// What was ended is being started again.
+    Restored,
+}
+
+impl fmt::Display for Progress<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "repetition {} {}: ", self.number, self.step)?;
+        match self.stage {
+            Stage::Waits => f.write_str("waits until all is well"),
+            Stage::Armed([]) => f.write_str("armed"),
+            Stage::Armed(victims) => write!(f, "armed against {}", victims.join(", ")),
+            Stage::Struck => f.write_str("cued and struck"),
+            Stage::Followed(trial) => followed(f, trial),
+            Stage::Undone => f.write_str("undone"),
+            Stage::Restored => f.write_str("restored"),
+        }
+    }
+}
+
+fn followed(f: &mut fmt::Formatter<'_>, trial: &Trial) -> fmt::Result {
+    match (trial.failover_ns, &trial.reason) {
+        (_, Some(reason)) if trial.outcome != Outcome::Measured => f.write_str(reason),
+        (Some(total), _) => {
+            write!(f, "over in {}", Nanos(total))?;
+            let mut before = ": ";
+            for phase in Phases::NAMES {
+                if let Some(span) = trial.phases_ns.get(phase) {
+                    write!(f, "{before}{phase} {}", Nanos(*span))?;
+                    before = ", ";
+                }
+            }
+            Ok(())
+        }
+        (None, _) => f.write_str("borne, nobody failed"),
+    }
+}

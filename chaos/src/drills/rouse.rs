@@ -1,0 +1,121 @@
+//! Wakes the cores that targets sleep on right before the first blow, so that no blow has to.
+//!
+//! A signal to a process whose core sleeps takes as long as waking that core does, which in a virtual machine is ten times
+//! what the next signal takes: the blows of one cue would lie that far apart. What is woken here is a thread of our own on each
+//! of those cores; it spins until the blows are struck, and sleeps again. Nothing but the cue waits for it.
+
+use obol_fabric::shm::{clock, sched};
+use obol_fabric::{Instant, Nanos};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::{self, Thread};
+
+/// Cores that are woken at most: each costs the cue some 20 µs.
+const CORES_MAX: usize = 8;
+/// A core that is not awake in this time has other work, so it does not sleep.
+const AWAKE_WITHIN: Nanos = Nanos::from_micros(200);
+/// A thread that was woken keeps its core for at most this long.
+const SPIN_MAX: Nanos = Nanos::from_millis(1);
+
+/// What threads are told. Nothing yet is 0.
+const SPIN: u32 = 1;
+const REST: u32 = 2;
+const END: u32 = 3;
+
+#[derive(Default)]
+struct Shared {
+    word: AtomicU32,
+    awake: AtomicU32,
+}
+
+/// Threads that wait on the cores of targets. They end with this value.
+pub(super) struct Rouse {
+    shared: Arc<Shared>,
+    threads: Vec<(u32, Thread)>,
+}
+
+impl Rouse {
+    /// Starts the threads. Where the system allows neither the core nor the priority, the skew says what came of it.
+    pub(super) fn on(cores: BTreeSet<u32>, priority: u32) -> Self {
+        let shared = Arc::<Shared>::default();
+        let start = |core: u32| {
+            let shared = Arc::clone(&shared);
+            let attend = move || {
+                if sched::pin_to_core(core).is_ok() {
+                    let _ = sched::run_fifo_alone(priority);
+                    shared.attend();
+                }
+            };
+            let started = thread::Builder::new().name("rouse".to_owned()).spawn(attend);
+            started.ok().map(|handle| (core, handle.thread().clone()))
+        };
+        let threads = cores.into_iter().take(CORES_MAX).filter_map(start).collect();
+        Self { shared, threads }
+    }
+
+    /// Wakes the cores but the caller's own, and returns when they are awake.
+    pub(super) fn wake(&self) {
+        let here = sched::core();
+        let others = || self.threads.iter().filter(|(core, _)| Some(*core) != here);
+        self.shared.word.store(SPIN, Ordering::Release);
+        others().for_each(|(_, thread)| thread.unpark());
+        let until = clock::now() + AWAKE_WITHIN;
+        while (self.shared.awake.load(Ordering::Acquire) as usize) < others().count() && clock::now() < until
+        {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Lets them sleep again: everything is struck.
+    pub(super) fn rest(&self) {
+        self.shared.word.store(REST, Ordering::Release);
+    }
+}
+
+impl Drop for Rouse {
+    fn drop(&mut self) {
+        self.shared.word.store(END, Ordering::Release);
+        self.threads.iter().for_each(|(_, thread)| thread.unpark());
+    }
+}
+
+impl Shared {
+    fn attend(&self) {
+        let mut spun = false;
+        loop {
+            match self.word.load(Ordering::Acquire) {
+                END => return,
+                SPIN if !spun => {
+                    spun = true;
+                    self.awake.fetch_add(1, Ordering::AcqRel);
+                    self.spin(clock::now() + SPIN_MAX);
+                }
+                _ => thread::park(),
+            }
+        }
+    }
+
+    fn spin(&self, until: Instant) {
+        while self.word.load(Ordering::Acquire) == SPIN && clock::now() < until {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_is_woken_rests_and_ends() {
+        let rouse = Rouse::on(sched::core().into_iter().collect(), 1);
+        let shared = Arc::clone(&rouse.shared);
+        rouse.wake();
+        rouse.rest();
+        drop(rouse);
+        while Arc::strong_count(&shared) > 1 {
+            thread::yield_now();
+        }
+    }
+}

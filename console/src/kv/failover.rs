@@ -1,0 +1,189 @@
+//! What a client sees of a failover: from its last success at a primary that is killed to its first at the next one, beside
+//! the failover of the membership for the very same kill.
+
+use super::check::{POLL_EVERY, Server, Servers};
+use super::session::{Session, Work};
+use crate::drills;
+use crate::output::{self, Failure};
+use obol_chaos::observe::Observer;
+use obol_chaos::stats::{Distribution, Summary};
+use obol_fabric::recorder::{Kind as What, Record};
+use obol_fabric::shm::clock;
+use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
+use obol_kv::{Client, Operation, Status};
+use obol_profiles::Site;
+use serde::Serialize;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+/// Servers: one that dies, one that takes over, and one that becomes the backup.
+const SERVERS: u32 = 3;
+/// Keys that the client writes and reads.
+const KEYS: u64 = 16;
+/// A client that has no answer after so long hangs.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What a client saw.
+struct Gap {
+    /// Its last success at the old primary, and its first at the new one.
+    last: Instant,
+    first: Instant,
+}
+
+/// A client with one operation at a time.
+struct Asking<'a> {
+    tell: &'a Sender<Gap>,
+    asked: bool,
+    begun: u64,
+    last: Option<(Instant, Incarnation)>,
+}
+
+impl Work for Asking<'_> {
+    fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        while let Some(done) = client.take() {
+            self.asked = false;
+            let Some(primary) = client.primary().filter(|_| done.status != Status::Full) else { continue };
+            let now = clock::now();
+            if self.last.is_none() {
+                let _ = self.tell.send(Gap { last: now, first: now });
+            } else if let Some((last, _)) = self.last.filter(|(_, whose)| *whose != primary) {
+                endpoint.record(Record::new(What::Service, client.view().0, 0));
+                // Whoever listens no more has seen enough.
+                let _ = self.tell.send(Gap { last, first: now });
+            }
+            self.last = Some((now, primary));
+        }
+        if !self.asked {
+            self.begun += 1;
+            let key = self.begun / 2 % KEYS;
+            let is_put = self.begun.is_multiple_of(2);
+            let operation = if is_put {
+                Operation::Put(key, self.begun.to_le_bytes().into())
+            } else {
+                Operation::Get(key)
+            };
+            self.asked = client.begin(clock::now(), operation, endpoint).is_ok();
+        }
+        false
+    }
+}
+
+/// What the failovers took.
+#[derive(Serialize)]
+struct Report {
+    drill: &'static str,
+    count: u64,
+    /// From the kill to the last survivor's `active`.
+    failover_us: Summary,
+    /// From a client's last success to its first at the new primary.
+    client_us: Summary,
+    /// How many times as long, by percentile.
+    ratio_p50: f64,
+    ratio_p99: Option<f64>,
+}
+
+/// When the last process has told that a view is active which began after this; `None` if nobody told.
+fn active(observer: &mut Observer, killed: Instant, served: Instant) -> Option<Instant> {
+    let events = observer.events();
+    let told = |seen: &&obol_chaos::observe::Seen| seen.event.record.kind == What::Active;
+    let after: Vec<_> = events.iter().filter(told).filter(|seen| seen.event.at > killed).collect();
+    // Of the views since the kill the one in which the client was served first; the next is of the server that comes back.
+    let view: Option<ViewId> =
+        after.iter().filter(|seen| seen.event.at <= served).map(|seen| ViewId(seen.event.record.a)).min();
+    after.iter().filter(|seen| Some(ViewId(seen.event.record.a)) == view).map(|seen| seen.event.at).max()
+}
+
+fn strike(
+    servers: &mut Servers<'_>,
+    observer: &mut Observer,
+    gaps: &Receiver<Gap>,
+    count: u32,
+    pause: Duration,
+) -> Result<Report, Failure> {
+    let (mut failover, mut client) = (Distribution::new(), Distribution::new());
+    let next = || {
+        let gap = gaps.recv_timeout(PATIENCE);
+        gap.map_err(|_| Failure::Failed(format!("the client had no answer within {PATIENCE:?}")))
+    };
+    // It tells its first success, too.
+    next()?;
+    for _ in 0..count {
+        let primary = servers.redundant()?;
+        std::thread::sleep(pause);
+        // What came before is no news.
+        while gaps.try_recv().is_ok() {}
+        drop(observer.events());
+        let killed = clock::now();
+        servers.running[primary].end();
+        let gap = next()?;
+        // Its death is told before it is over.
+        servers.running[primary].reap()?;
+        client.add(gap.first.since(gap.last));
+        if let Some(active) = active(observer, killed, gap.first) {
+            failover.add(active.since(killed));
+        }
+    }
+    let (failover_us, client_us) = (failover.summary(), client.summary());
+    let ratio = |of: f64, to: f64| of / to.max(0.001);
+    Ok(Report {
+        drill: "app",
+        count: client.len(),
+        ratio_p50: ratio(client_us.p50, failover_us.p50),
+        ratio_p99: client_us.p99.zip(failover_us.p99).map(|(of, to)| ratio(of, to)),
+        failover_us,
+        client_us,
+    })
+}
+
+/// Kills primaries and tells what a client saw. `--observe client`.
+pub(crate) fn run(
+    root: &Path,
+    cluster: Name,
+    count: u32,
+    pause: Duration,
+    json: bool,
+) -> Result<ExitCode, Failure> {
+    let site = Arc::new(Site::open(root, cluster).map_err(Failure::refused)?);
+    super::area(&site)?;
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let mut servers = Servers { root, cluster, running: Vec::new(), fate: Arc::default() };
+    for number in 1..=SERVERS {
+        let server = Server::start(root, cluster, number, POLL_EVERY, &servers.fate);
+        servers.running.push(server.map_err(Failure::failed)?);
+    }
+    servers.redundant()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (tell, gaps) = mpsc::channel();
+    let stopped = Arc::clone(&stop);
+    let client = move || -> Result<(), Failure> {
+        let name = Name::new("kv_drill").map_err(Failure::failed)?;
+        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::LOOK_EVERY)?)?;
+        let mut asking = Asking { tell: &tell, asked: false, begun: 0, last: None };
+        endpoint.each(Session { node: &mut node, work: &mut asking, stop: &stopped });
+        endpoint.serve(&mut node, &AtomicBool::new(true));
+        Ok(())
+    };
+    let client = std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(client);
+    let client = client.map_err(Failure::failed)?;
+    let report = strike(&mut servers, &mut observer, &gaps, count, pause);
+    stop.store(true, Ordering::Relaxed);
+    client.join().map_err(|_| Failure::Failed("the client panicked".to_owned()))??;
+    let report = report?;
+    if json {
+        output::json(&report)?;
+    } else {
+        drills::head("")?;
+        drills::row("failover", &report.failover_us)?;
+        drills::row("client", &report.client_us)?;
+        let p99 = report.ratio_p99.map_or(String::new(), |ratio| format!(", p99 {ratio:.2}"));
+        output::line(format_args!(
+            "a client waits {:.2} times as long (p50{p99}) as the membership takes for the same kills",
+            report.ratio_p50
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,73 @@
+//! The hook that stays: started once, and told by a line on its standard input what the other hooks are started for. What
+//! it needs to act it can have at hand, and to start a program takes longer than all the rest of a failover.
+
+use super::hooks::{Call, names};
+use super::program::{Environment, Kept, Stayed, tied};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A hook that stays, once something was to be told.
+pub(super) struct Feed {
+    words: Vec<OsString>,
+    /// So long it may take to read a line, and to end.
+    timeout: Duration,
+    kept: Arc<Kept>,
+    running: Option<(Stayed, UnixStream)>,
+}
+
+/// What a call is told by:
+///
+/// ```text
+/// view 12 7 redis-7001 redis-7002
+/// lost 12 5 it was frozen
+/// ```
+///
+/// The view, the own incarnation, and the applications of the view, oldest first; or why the membership was lost.
+fn line(call: &Call, newest: u64) -> String {
+    match call {
+        Call::View { view, own } => format!("view {} {own} {}\n", view.id, names(view)),
+        Call::Lost { why, own } => format!("lost {newest} {own} {why}\n"),
+    }
+}
+
+impl Feed {
+    pub(super) const fn new(words: Vec<OsString>, timeout: Duration, kept: Arc<Kept>) -> Self {
+        Self { words, timeout, kept, running: None }
+    }
+
+    /// Starts it if it does not run.
+    pub(super) fn start(&mut self, environment: &Environment) -> io::Result<&mut UnixStream> {
+        if self.running.as_mut().is_some_and(|(hook, _)| hook.has_ended()) {
+            self.end();
+        }
+        let running = match self.running.take() {
+            Some(running) => running,
+            None => {
+                let (own, its) = UnixStream::pair()?;
+                own.set_write_timeout(Some(self.timeout))?;
+                let mut command = tied(&self.words, environment)?;
+                command.stdin(Stdio::from(OwnedFd::from(its)));
+                (self.kept.stay(&mut command)?, own)
+            }
+        };
+        Ok(&mut self.running.insert(running).1)
+    }
+
+    /// Tells it. One that has ended is started again first; one that does not read in time is not told.
+    pub(super) fn tell(&mut self, call: &Call, newest: u64, environment: &Environment) -> io::Result<()> {
+        self.start(environment)?.write_all(line(call, newest).as_bytes())
+    }
+
+    /// Ends it: its standard input does, and if that is not enough it is killed.
+    pub(super) fn end(&mut self) {
+        if let Some((hook, own)) = self.running.take() {
+            drop(own);
+            hook.end(&self.kept, self.timeout);
+        }
+    }
+}

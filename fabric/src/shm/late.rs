@@ -1,0 +1,137 @@
+//! What is on its way over links that a drill has made slow.
+//!
+//! Whoever posts something to such a link holds it back and carries it out when it is due, so that nobody waits and no link
+//! that is whole pays. To one peer everything stays in order, also behind what was posted while the link was still slow. Who
+//! dies meanwhile takes with it what it held back, as a network card does.
+
+use crate::contract::{Remote, Token};
+use crate::types::{Address, Instant, Nanos};
+use std::collections::VecDeque;
+
+/// So much may be on its way from one process; a slow link that is given more breaks.
+const LATE_MAX: usize = 4096;
+
+/// Something that is carried out later.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    Read { from: Remote, len: u32, token: Token },
+    Write { to: Remote, bytes: Vec<u8>, token: Token },
+    Cas { at: Remote, expected: u64, desired: u64, token: Token },
+    Datagram { to: Address, bytes: Vec<u8> },
+}
+
+impl Late {
+    /// Where it goes.
+    pub(crate) const fn region(&self) -> u32 {
+        match self {
+            Self::Read { from, .. } => from.at.region,
+            Self::Write { to, .. } => to.at.region,
+            Self::Cas { at, .. } => at.at.region,
+            Self::Datagram { to, .. } => to.region,
+        }
+    }
+
+    /// The operation that somebody waits for.
+    pub(crate) const fn token(&self) -> Option<Token> {
+        match self {
+            Self::Read { token, .. } | Self::Write { token, .. } | Self::Cas { token, .. } => Some(*token),
+            Self::Datagram { .. } => None,
+        }
+    }
+}
+
+/// All that is on its way from one process, in the order in which it was posted.
+#[derive(Debug, Default)]
+pub(crate) struct Way(VecDeque<(Instant, Late)>);
+
+impl Way {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// When something for this region is due that is posted now; `None` if it is not held back.
+    pub(crate) fn due(&self, region: u32, delay: Nanos, now: Instant) -> Option<Instant> {
+        let last = self.0.iter().rev().find(|(_, late)| late.region() == region).map(|(due, _)| *due);
+        (delay > Nanos::ZERO || last.is_some()).then(|| last.unwrap_or(now).max(now + delay))
+    }
+
+    /// Holds something back. It is given back where there is no room.
+    pub(crate) fn put(&mut self, due: Instant, late: Late) -> Result<(), Late> {
+        if self.0.len() >= LATE_MAX {
+            return Err(late);
+        }
+        self.0.push_back((due, late));
+        Ok(())
+    }
+
+    /// Takes what is due.
+    #[inline]
+    pub(crate) fn take(&mut self, now: Instant) -> Option<Late> {
+        if self.is_empty() { None } else { self.take_due(now) }
+    }
+
+    fn take_due(&mut self, now: Instant) -> Option<Late> {
+        let at = self.0.iter().position(|(due, _)| *due <= now)?;
+        self.0.remove(at).map(|(_, late)| late)
+    }
+
+    /// When the next is due.
+    pub(crate) fn next(&self) -> Instant {
+        self.0.iter().map(|(due, _)| *due).fold(Instant::NEVER, Instant::min)
+    }
+
+    /// Takes all operations for a region, which its broken link does not carry any more.
+    pub(crate) fn fail(&mut self, region: u32) -> Vec<Token> {
+        let failed = |late: &Late| late.token().filter(|_| late.region() == region);
+        let tokens = self.0.iter().filter_map(|(_, late)| failed(late)).collect();
+        self.0.retain(|(_, late)| failed(late).is_none());
+        tokens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cas(region: u32, token: u64) -> Late {
+        let at = Remote { at: Address::region(region), offset: 0 };
+        Late::Cas { at, expected: 0, desired: 1, token: Token(token) }
+    }
+
+    fn datagram(region: u32) -> Late {
+        Late::Datagram { to: Address::region(region), bytes: vec![1] }
+    }
+
+    #[test]
+    fn what_is_late_stays_in_order_on_each_link() {
+        let mut way = Way::default();
+        let at = Instant;
+        assert_eq!(way.due(8, Nanos::ZERO, at(5)), None);
+        assert_eq!(way.due(8, Nanos(100), at(5)), Some(at(105)));
+        way.put(at(105), cas(8, 1)).expect("room");
+        way.put(at(60), cas(9, 2)).expect("room");
+        assert_eq!(way.due(8, Nanos::ZERO, at(10)), Some(at(105)), "behind what was posted before");
+        assert_eq!(way.due(8, Nanos(100), at(10)), Some(at(110)));
+        assert_eq!(way.due(10, Nanos::ZERO, at(10)), None);
+        way.put(at(105), datagram(8)).expect("room");
+        assert_eq!((way.next(), way.take(at(59))), (at(60), None));
+        assert_eq!(way.take(at(60)), Some(cas(9, 2)));
+        assert_eq!((way.take(at(200)), way.take(at(200))), (Some(cas(8, 1)), Some(datagram(8))));
+        assert!(way.is_empty() && way.next() == Instant::NEVER);
+    }
+
+    #[test]
+    fn a_link_that_breaks_fails_its_operations_and_no_others() {
+        let mut way = Way::default();
+        for late in [cas(8, 1), datagram(8), cas(9, 2), cas(8, 3)] {
+            way.put(Instant(7), late).expect("room");
+        }
+        assert_eq!(way.fail(8), [Token(1), Token(3)]);
+        assert_eq!((way.take(Instant(7)), way.take(Instant(7))), (Some(datagram(8)), Some(cas(9, 2))));
+        for n in 0..LATE_MAX as u64 {
+            way.put(Instant(7), cas(8, n)).expect("room");
+        }
+        assert_eq!(way.put(Instant(7), cas(8, 0)), Err(cas(8, 0)));
+    }
+}

@@ -1,0 +1,139 @@
+//! What is written by one-sided WRITEs and read while it may be half written: a number, a head with a checksum, and what
+//! follows them, all in words of 8 bytes.
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+use obol_fabric::memory;
+
+/// What a head says beside the length and the checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    pub(crate) kind: u8,
+    /// Words before the value that are not always there.
+    pub(crate) more: u8,
+}
+
+/// Two odd numbers without a pattern: of pi, and of the golden ratio.
+const SEED: u64 = 0x2436_a885_a308_d313;
+const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Sums words up, so that no word and no order of words goes unnoticed. A few nanoseconds for what is this short.
+fn sum(words: impl IntoIterator<Item = u64>) -> u32 {
+    let mut sum = SEED;
+    for word in words {
+        let product = u128::from(sum ^ word) * u128::from(FACTOR);
+        sum = (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED);
+    }
+    (sum ^ sum >> 32) as u32
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    let (words, _) = bytes.as_chunks::<8>();
+    sum(words.iter().enumerate().map(|(at, word)| {
+        let word = u64::from_le_bytes(*word);
+        // The place of the sum itself.
+        if at == 1 { word & 0xffff_ffff } else { word }
+    }))
+}
+
+/// The n-th word of some bytes.
+pub(crate) fn word(bytes: &[u8], n: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(8 * n..8 * n + 8)?.try_into().ok()?))
+}
+
+/// Makes `out` these words and this value, filled up with zeros to a multiple of 8. `head.more` counts the words of `more`.
+pub(crate) fn encode(number: u64, head: Head, always: &[u64], more: &[u64], value: &[u8], out: &mut Vec<u8>) {
+    debug_assert!(value.len() <= crate::VALUE_BYTES_MAX, "checked where it was taken");
+    debug_assert_eq!(usize::from(head.more), more.len(), "as the reader will believe");
+    out.clear();
+    out.extend_from_slice(&number.to_le_bytes());
+    out.extend_from_slice(&[head.kind, head.more]);
+    out.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    for word in always.iter().chain(more) {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+    out.extend_from_slice(value);
+    out.resize(out.len().next_multiple_of(8), 0);
+    let sum = checksum(out);
+    out[12..16].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Copies what has this number into `buffer`, which ends with the value; `None` if there is nothing, or half of it, or what
+/// nobody writes. `before`: words before the value that are always there.
+pub(crate) fn copy(
+    from: &[AtomicU64],
+    number: u64,
+    before: usize,
+    value_max: usize,
+    buffer: &mut Vec<u8>,
+) -> Option<Head> {
+    if number == 0 || from.first()?.load(Ordering::Acquire) != number {
+        return None;
+    }
+    let [kind, more, low, high, ..] = from.get(1)?.load(Ordering::Relaxed).to_le_bytes();
+    let len = usize::from(u16::from_le_bytes([low, high]));
+    if len > value_max || more > 1 {
+        return None;
+    }
+    let before = 8 * (before + usize::from(more));
+    let whole = (before + len).next_multiple_of(8);
+    buffer.resize(whole, 0);
+    memory::copy_out(from.get(..whole / 8)?, buffer);
+    fence(Ordering::Acquire);
+    // The words that were looked at before may be others by now.
+    let is_whole = word(buffer, 0) == Some(number)
+        && buffer.get(8..12) == Some(&[kind, more, low, high][..])
+        && buffer.get(12..16) == Some(&checksum(buffer).to_le_bytes()[..]);
+    buffer.truncate(before + len);
+    is_whole.then_some(Head { kind, more })
+}
+
+/// Makes `out` a few words and their sum.
+pub(crate) fn seal<const N: usize>(words: [u64; N], out: &mut Vec<u8>) {
+    out.clear();
+    for word in words.into_iter().chain([u64::from(sum(words))]) {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// The words of [`seal`], if they are all there.
+pub(crate) fn unseal<const N: usize>(from: &[AtomicU64]) -> Option<[u64; N]> {
+    let (words, rest) = from.split_first_chunk::<N>()?;
+    let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
+    let sealed = rest.first()?.load(Ordering::Relaxed);
+    fence(Ordering::Acquire);
+    (sealed == u64::from(sum(words))).then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_single_bit_and_no_order_of_words_goes_unnoticed() {
+        let words = [1, 2, 3, 0, 0, u64::MAX];
+        let right = sum(words);
+        for at in 0..words.len() {
+            for bit in 0..64 {
+                let mut wrong = words;
+                wrong[at] ^= 1 << bit;
+                assert_ne!(sum(wrong), right, "bit {bit} of word {at}");
+                wrong[(at + 1) % words.len()] ^= 1 << bit;
+                assert_ne!(sum(wrong), right, "bit {bit} of two words");
+            }
+        }
+        assert_ne!(sum([2, 1, 3, 0, 0, u64::MAX]), right);
+    }
+
+    #[test]
+    fn sealed_words_come_back_and_half_of_them_do_not() {
+        let mut bytes = Vec::new();
+        seal([5, 6, 7], &mut bytes);
+        let memory = memory::zeroed(64);
+        assert_eq!(unseal::<3>(&memory), None, "nothing was written");
+        memory::copy_in(&memory, &bytes);
+        assert_eq!(unseal(&memory), Some([5, 6, 7]));
+        memory[1].store(8, Ordering::Relaxed);
+        assert_eq!(unseal::<3>(&memory), None);
+    }
+}
