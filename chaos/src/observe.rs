@@ -1,11 +1,15 @@
 //! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process of the cluster is
 //! asked, so a frozen or dying one is seen as well as any other.
 
+mod snapshot;
+
+pub use snapshot::{Health, Process, Snapshot};
+
 use crate::distant::{Distant, Sight};
 use crate::spans::{Counts, Spans};
 use crate::timeline;
 use obol_fabric::layout::{Seat, ViewHead};
-use obol_fabric::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
+use obol_fabric::metrics::{self, COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
 use obol_fabric::notice::Detection;
 use obol_fabric::recorder::Stamped;
 use obol_fabric::shm::{
@@ -17,146 +21,9 @@ use obol_membership::view::{Member, coordinator_name};
 use obol_membership::word::Head;
 use obol_membership::{Kind, Plant, View};
 use obol_profiles::{Deployment, Site, SiteError};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
-
-/// One process: the owner of a region, or a program in a seat of an agent's.
-#[derive(Clone, Debug)]
-pub struct Process {
-    /// Its name.
-    pub name: Name,
-    /// What it is.
-    pub kind: Kind,
-    /// Its pid and start time.
-    pub process: obol_fabric::shm::Process,
-    /// Its region.
-    pub region: u32,
-    /// Its seat in that region.
-    pub seat: u16,
-    /// Whether it runs or is stopped; a dead one may still be listed until its place is taken.
-    pub alive: bool,
-    /// Whether it is stopped (SIGSTOP).
-    pub frozen: bool,
-    /// Its incarnation, [`Incarnation::NONE`] if it is not a member.
-    pub incarnation: Incarnation,
-    /// The newest view that it knows; for a program in a seat, that its agent knows.
-    pub view: Option<Arc<View>>,
-    /// The lease page that it reads, and its fence.
-    pub lease: Option<(Page, ViewId)>,
-    /// Who tells of its death first.
-    pub detection: Detection,
-    /// How far its heartbeat is.
-    pub heartbeat: u64,
-    /// What its acceptor memory says of the newest slots; only a coordinator's says anything.
-    pub head: Head,
-    /// Its counters, in the order of [`Counter::ALL`].
-    pub counters: Vec<u64>,
-}
-
-impl Process {
-    /// Whether the newest view that it knows is active for it now.
-    #[must_use]
-    pub fn is_active(&self, now: Instant) -> bool {
-        let member = self.view.as_ref().is_some_and(|view| view.member(self.incarnation).is_some());
-        let active =
-            |view: ViewId| self.lease.as_ref().is_some_and(|(page, fence)| page.is_active(view, *fence, now));
-        self.alive && member && self.view.as_ref().is_some_and(|view| active(view.id))
-    }
-
-    /// How long its lease still lasts.
-    #[must_use]
-    pub fn margin(&self, now: Instant) -> Option<Nanos> {
-        self.lease.as_ref().map(|(page, _)| page.end.since(now))
-    }
-
-    /// One of its counters.
-    #[must_use]
-    pub fn counter(&self, counter: Counter) -> u64 {
-        self.counters.get(counter as usize).copied().unwrap_or(0)
-    }
-}
-
-/// How a cluster is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Health {
-    /// Everybody who should be there is, and every app is active in the newest view.
-    Healthy,
-    /// Something is missing; the reasons say what.
-    Degraded,
-    /// No process of it lives.
-    Unreachable,
-}
-
-impl Health {
-    /// The word that operators see.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Degraded => "degraded",
-            Self::Unreachable => "unreachable",
-        }
-    }
-}
-
-/// A cluster at one moment.
-#[derive(Clone, Debug)]
-pub struct Snapshot {
-    /// When it was read.
-    pub at: Instant,
-    /// The newest view that any process knows.
-    pub view: Option<Arc<View>>,
-    /// Every process of this host that is there, coordinators first.
-    pub processes: Vec<Process>,
-    /// Those of other hosts that the newest view names, as READ over RDMA. Their numbers name other processes here.
-    pub distant: Vec<Process>,
-    /// How it is.
-    pub health: Health,
-    /// Why it is not healthy.
-    pub reasons: Vec<String>,
-}
-
-impl Snapshot {
-    /// The live coordinator with the lowest number that the newest view names, if it runs on this host.
-    #[must_use]
-    pub fn leader(&self) -> Option<&Process> {
-        let leads = self.leads()?.incarnation;
-        self.processes.iter().find(|p| p.incarnation == leads && p.alive && !p.frozen)
-    }
-
-    /// The name of that coordinator, whatever its host.
-    #[must_use]
-    pub fn leader_name(&self) -> Option<Name> {
-        self.leads().map(|leader| leader.name)
-    }
-
-    fn leads(&self) -> Option<&Process> {
-        let view = self.view.as_ref()?;
-        let of =
-            |m: &Member| self.everybody().find(|p| p.incarnation == m.incarnation && p.alive && !p.frozen);
-        view.leader(|m| of(m).is_some()).and_then(of)
-    }
-
-    /// Who tells first of the death of any process that lives: what the least of them has. `None` if none lives.
-    #[must_use]
-    pub fn detection(&self) -> Option<Detection> {
-        self.processes.iter().filter(|p| p.alive).map(|p| p.detection).min()
-    }
-
-    /// The live process of this host with this name.
-    #[must_use]
-    pub fn process(&self, name: &str) -> Option<&Process> {
-        self.processes.iter().find(|p| p.alive && p.name.as_str() == name)
-    }
-
-    /// Every process, of this host and of others.
-    pub fn everybody(&self) -> impl Iterator<Item = &Process> {
-        self.processes.iter().chain(&self.distant)
-    }
-}
 
 /// An event of a process's flight recorder.
 #[derive(Clone, Debug)]
@@ -260,6 +127,8 @@ pub struct Observer {
     elsewhere: Option<Elsewhere>,
     /// Why other hosts can not be looked at.
     trouble: Option<String>,
+    /// Whose events were not read at the last call of [`Observer::events`], and why.
+    unread: Vec<(Name, String)>,
 }
 
 /// Files that a thrifty observer holds open; with the processes that it holds well below the usual limit of descriptors.
@@ -284,6 +153,7 @@ impl Observer {
             beats: BTreeMap::new(),
             elsewhere: None,
             trouble: None,
+            unread: Vec::new(),
         })
     }
 
@@ -674,19 +544,39 @@ impl Observer {
         each.collect()
     }
 
+    /// The members of other hosts whose events the last call of [`Observer::events`] could not read, and why.
+    #[must_use]
+    pub fn unread(&self) -> &[(Name, String)] {
+        &self.unread
+    }
+
     fn events_elsewhere(&mut self, seats: u32, events: &mut Vec<Seen>) {
+        self.unread.clear();
         if self.deployment.network.is_none() {
             return;
         }
         let newest = self.newest_here();
         let owners = self.owners_elsewhere(newest.as_ref());
         let sights = self.sights(&owners);
-        let Some(elsewhere) = &mut self.elsewhere else { return };
+        let Some(elsewhere) = &mut self.elsewhere else {
+            let trouble = self.trouble.as_deref().unwrap_or("this host has no RDMA device");
+            self.unread = owners.iter().map(|member| (member.name, trouble.to_owned())).collect();
+            return;
+        };
         let drift = self.deployment.profile.timing.drift_ppm;
         for member in owners {
             let region = member.address.region;
-            let Some(sight) = sights.get(&region) else { continue };
-            let Ok(copy) = &sight.copy else { continue };
+            let copy = match sights.get(&region).map(|sight| &sight.copy) {
+                Some(Ok(copy)) => copy,
+                Some(Err(error)) => {
+                    self.unread.push((member.name, error.to_string()));
+                    continue;
+                }
+                None => {
+                    self.unread.push((member.name, "no answer yet".to_owned()));
+                    continue;
+                }
+            };
             let (generation, cursors) =
                 elsewhere.cursors.entry(region).or_insert_with(|| (copy.generation(), Cursors::new()));
             if *generation != copy.generation() {

@@ -48,6 +48,9 @@ pub(crate) fn what(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> 
 pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result<ExitCode, Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let events = observer.events();
+    for (member, why) in observer.unread() {
+        eprintln!("obol: the events of {member}, on another host, can not be read and are missing: {why}");
+    }
     let shown = &events[events.len().saturating_sub(last)..];
     if !json && !shown.is_empty() {
         output::line(format_args!(

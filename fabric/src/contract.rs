@@ -17,6 +17,7 @@ use crate::metrics::{Counter, Histogram};
 use crate::page::Page;
 use crate::recorder::Record;
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
+use std::fmt;
 
 /// Names a posted operation; comes back with its completion. The poster gives it a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -54,6 +55,19 @@ pub enum LinkError {
     /// The peer does not allow this process to do that.
     Denied,
 }
+
+impl fmt::Display for LinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::PeerDead => "the process is dead, or its host does not answer",
+            Self::PeerReplaced => "the region belongs to another process by now",
+            Self::OutOfBounds => "offset or length lie outside the region",
+            Self::Denied => "the process does not allow it",
+        })
+    }
+}
+
+impl std::error::Error for LinkError {}
 
 /// How sure a death notice is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -80,7 +80,6 @@ done
 # To be read; a lease that runs out between the two looks is no fault.
 on "$VM_INDEX" status || true
 step "the cluster is whole as VM $VM_INDEX sees it"
-touch "/mnt/$VM_INDEX-sees-it"
 
 # number HOST FIELD: the first of this name in the status.
 number() {
@@ -93,8 +92,8 @@ later_than() {
 }
 
 if [ "$VM_INDEX" = 2 ]; then
-  # Whatever it sends may be lost from here on: acknowledgements, repeats, answers. The other one has to see it whole first.
-  until_true "the first VM to see the cluster, too" test -e /mnt/1-sees-it
+  # Whatever it sends may be lost from here on: acknowledgements, repeats, answers. The other one has to see all of it first.
+  until_true "the first VM to see the cluster and its events, too" test -e /mnt/1-sees-it
   tc qdisc add dev eth0 root netem loss 5%
   touch /mnt/two-is-up
   until [ -e /mnt/two-may-go ]; do
@@ -111,13 +110,17 @@ if [ "$VM_INDEX" = 2 ]; then
   sleep 60
 fi
 
-until_true "the second VM" test -e /mnt/two-is-up
 # Events of the other host stand in the time line, with what the relation of the two clocks leaves open.
-on 1 events --last 1000 --json >events.json
-grep -q '"process":"node-2"' events.json || fail "no event of the other host is seen"
+sees_events() {
+  on 1 events --last 1000 --json >events.json
+  grep -q '"process":"node-2"' events.json
+}
+until_true "an event of the other host" sees_events
 awk -F'[:,]' '/"process":"node-2"/ { if ($4 > worst) worst = $4; n++ } END {
   printf "%d events of node-2, times off by at most %.1f ms\n", n, worst / 1000
   exit !(worst > 0 && worst < 1e6) }' events.json || fail "no relation of the clocks: $(grep -m 1 node-2 events.json)"
+touch /mnt/1-sees-it
+until_true "the second VM" test -e /mnt/two-is-up
 
 # Announcements are lost, and so is what the other host sends; it learns of every view all the same.
 follows() {
