@@ -66,7 +66,7 @@ fn a_program_that_dies_is_removed_and_its_exit_code_passed_on_and_hooks_are_told
     let ran = run.end().ends(128 + 9);
     up.until_view("the guest is removed", |view| view["members"] == 5);
     let member = &told(&ran, "member")[0]["incarnation"];
-    assert_eq!(read(&lost), format!("{member} it died\n"));
+    assert_eq!(read(&lost), format!("{member} it died of signal 9\n"));
     assert_eq!(told(&ran, "ended")[0]["code"], 137, "{ran:?}");
     for path in [pid, views, lost] {
         std::fs::remove_file(path).expect("removed");
@@ -93,7 +93,7 @@ fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
     signal("KILL", &[pid_in(&pid)]);
     let ran = run.end().ends(128 + 9);
     let member = &told(&ran, "member")[0]["incarnation"];
-    assert!(read(&lines).ends_with(&format!(" {member} it died\n")), "{}", read(&lines));
+    assert!(read(&lines).ends_with(&format!(" {member} it died of signal 9\n")), "{}", read(&lines));
     let second = pid_in(&hook);
     assert!(first != second && has_ended(second), "{first}, {second}");
     for path in [pid, hook, lines] {

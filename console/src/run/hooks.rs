@@ -19,7 +19,7 @@ pub(super) enum Call {
     /// A view is active in which the program is a member.
     View { view: Arc<View>, own: Incarnation },
     /// The program is no member any more, and did not wish it so.
-    Lost { why: &'static str, own: Incarnation },
+    Lost { why: String, own: Incarnation },
 }
 
 impl Call {
@@ -57,7 +57,7 @@ impl Setup {
         let (own, view) = match call {
             Call::View { view, own } => (*own, Some(&**view)),
             Call::Lost { own, why } => {
-                told.push(("OBOL_LOST", (*why).to_owned()));
+                told.push(("OBOL_LOST", why.clone()));
                 (*own, newest)
             }
         };

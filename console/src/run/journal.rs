@@ -13,7 +13,7 @@ pub(super) enum Told {
     /// It is a member.
     Member { incarnation: u64 },
     /// It is none any more.
-    Lost { why: &'static str },
+    Lost { why: String },
     /// It left, as it was asked.
     Left,
     /// It has ended, with this code as shells tell it.

@@ -345,22 +345,23 @@ impl Supervisor<'_> {
     }
 
     /// The program was a member and is none any more.
-    fn lost(&self, why: &'static str, own: &mut Incarnation, life: &Life) {
+    fn lost(&self, why: &str, own: &mut Incarnation, life: &Life) {
         if *own != Incarnation::NONE && !life.leaving.load(Ordering::Relaxed) {
-            self.journal.tell(&Told::Lost { why });
-            self.hooks.call(Call::Lost { why, own: *own });
+            self.journal.tell(&Told::Lost { why: why.to_owned() });
+            self.hooks.call(Call::Lost { why: why.to_owned(), own: *own });
         }
         *own = Incarnation::NONE;
     }
 
     /// The program has ended: takes its exit status.
     fn bury(&self, program: &mut Program, begun: Instant, own: Incarnation) -> io::Result<Ended> {
+        let status = program.end(&self.kept)?;
         if own != Incarnation::NONE && !self.stopping {
-            let why = "it died";
-            self.journal.tell(&Told::Lost { why });
+            let why = program::how(status);
+            self.journal.tell(&Told::Lost { why: why.clone() });
             self.hooks.call(Call::Lost { why, own });
         }
-        Ok(Ended { status: program.end(&self.kept)?, lived: begun.elapsed() })
+        Ok(Ended { status, lived: begun.elapsed() })
     }
 }
 

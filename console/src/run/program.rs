@@ -96,6 +96,15 @@ pub(super) fn code(status: ExitStatus) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
+/// How a program ended, in words.
+pub(super) fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("it ended with exit code {code}"),
+        (None, Some(signal)) => format!("it died of signal {signal}"),
+        (None, None) => "it ended".to_owned(),
+    }
+}
+
 /// The words of a command that an operator gave: a program, or a line for the shell.
 pub(super) fn words(command: &OsStr, by_shell: bool) -> Vec<OsString> {
     if by_shell { vec![SHELL.into(), "-c".into(), command.into()] } else { vec![command.into()] }
@@ -204,5 +213,18 @@ impl Kept {
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_ended_by_itself_did_not_die() {
+        let wait_status = |code: i32, signal: i32| ExitStatus::from_raw(code << 8 | signal);
+        assert_eq!(how(wait_status(0, 0)), "it ended with exit code 0");
+        assert_eq!(how(wait_status(3, 0)), "it ended with exit code 3");
+        assert_eq!(how(wait_status(0, 9)), "it died of signal 9");
     }
 }
