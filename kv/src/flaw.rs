@@ -9,6 +9,8 @@ pub enum Flaw {
     ServeEarly,
     /// A backup serves without what is left in its log.
     LogNotDrained,
+    /// A backup takes what an earlier life of its process has left in the log for its own.
+    LogsAlike,
     /// The primary answers before the backup has what is answered for.
     AnswerFirst,
     /// A GET shows a value that the backup may not have yet.
@@ -17,10 +19,11 @@ pub enum Flaw {
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::NoSecondCheck,
         Self::ServeEarly,
         Self::LogNotDrained,
+        Self::LogsAlike,
         Self::AnswerFirst,
         Self::ShowSpeculative,
     ];

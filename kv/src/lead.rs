@@ -26,6 +26,16 @@ const BATCH: usize = 6;
 /// Buffers of answers that are kept for the next ones.
 const SPARE_MAX: usize = 64;
 
+/// The number of the first record of a backup's log. A region keeps what was written into it in an earlier life of its process,
+/// and each life gets one log at most: so logs have numbers far from each other, by some 10^12 records between any of a million.
+pub(crate) fn first_record(backup: Incarnation, planted: Planted) -> u64 {
+    if planted.has(Flaw::LogsAlike) {
+        return 1;
+    }
+    // Of the golden ratio: its multiples lie as far apart as multiples can. Half of them, so that counting never overflows.
+    (backup.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1) | 1
+}
+
 /// An answer that is not given yet.
 struct Held {
     to: Remote,
@@ -61,7 +71,7 @@ struct Backup {
     /// Records that it is to get, oldest first; the first `posted` of them are on the way.
     records: VecDeque<Record>,
     posted: usize,
-    /// The next record, counted from 1.
+    /// The next record, counted from [`first_record`].
     next: u64,
     /// Where the log ends.
     end: LogAt,
@@ -160,7 +170,7 @@ impl Lead {
             at,
             records: VecDeque::new(),
             posted: 0,
-            next: 1,
+            next: first_record(who, self.planted),
             end: LogAt::default(),
             applied: LogAt::default(),
             again_at: None,

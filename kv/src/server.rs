@@ -3,7 +3,7 @@
 use crate::area::{Area, LogAt};
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::flaw::{Flaw, Planted};
-use crate::lead::Lead;
+use crate::lead::{Lead, first_record};
 use crate::store::Store;
 use crate::{LOOKS, words};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
@@ -71,8 +71,8 @@ const APPLIED_MAX: u32 = 128;
 /// A backup's progress in its log.
 #[derive(Debug, Default)]
 struct Follow {
-    /// Records applied.
-    applied: u64,
+    /// The next record.
+    next: u64,
     /// Where the next one is looked for.
     at: LogAt,
     /// What the primary was told of, and when it is told the next time in any case.
@@ -86,13 +86,17 @@ struct Follow {
 }
 
 impl Follow {
+    fn of(own: Incarnation, planted: Planted) -> Self {
+        Self { next: first_record(own, planted), ..Self::default() }
+    }
+
     /// Applies the records that are there, [`APPLIED_MAX`] at most. Tells whether there may be more.
     fn apply<F: Fabric>(&mut self, area: Area, store: &mut Store, fabric: &F) -> bool {
         for _ in 0..APPLIED_MAX {
-            let (number, at) = (self.applied + 1, self.at.begin());
+            let (number, at) = (self.next, self.at.begin());
             let Some(place) = fabric.own(area.record(at), ENTRY_BYTES) else { return false };
             let Some(record) = Entry::decode(place, number, &mut self.record) else { return false };
-            (self.applied, self.at) = (number, at.after(record.bytes()));
+            (self.next, self.at) = (number + 1, at.after(record.bytes()));
             match record.kind {
                 Kind::Put | Kind::Copy => {
                     // The primary had room for it, so there is room.
@@ -222,7 +226,9 @@ impl Server {
             (Some(0), Role::Backup(follow)) if self.planted.has(Flaw::LogNotDrained) => self.lead(&follow),
             (Some(0), Role::Backup(follow)) => Role::TakingOver(follow),
             (Some(0), Role::Spare) => Role::Lost,
-            (Some(1), Role::Out | Role::Spare) => Role::Backup(Follow::default()),
+            (Some(1), Role::Out | Role::Spare) => {
+                Role::Backup(Follow::of(own.unwrap_or_default(), self.planted))
+            }
             (Some(_), Role::Out) => Role::Spare,
             (_, role) => role,
         };
@@ -242,7 +248,7 @@ impl Server {
     /// The role of a backup that is the primary now.
     fn lead(&self, follow: &Follow) -> Role {
         if follow.synced {
-            Role::Primary(Box::new(Lead::new(self.area, self.planted, follow.applied)))
+            Role::Primary(Box::new(Lead::new(self.area, self.planted, follow.next)))
         } else {
             Role::Lost
         }

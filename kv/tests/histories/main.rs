@@ -33,8 +33,9 @@ fn every_history_is_linearizable_and_redundancy_comes_back() {
             seen.not_redundant.push((seed, run.standings));
         }
     }
-    // The faults are not in vain: most runs have a failover, and all end with a backup that has everything.
-    assert!(seen.operations as u64 > 40 * seeds, "{seen:?}");
+    // The faults are not in vain: most runs have a failover, and all end with a backup that has everything. All clients are
+    // served: each of the three has up to 60 operations.
+    assert!(seen.operations as u64 > 140 * seeds, "{seen:?}");
     assert!(seen.failovers >= seeds / 2, "{seen:?}");
     assert!(seen.not_redundant.is_empty(), "{seen:?}");
 }
@@ -51,7 +52,7 @@ mod mutants {
     use obol_kv::Flaw;
 
     /// A bug has to show within so many runs.
-    const BUDGET: u64 = 600;
+    const BUDGET: u64 = 3_000;
 
     fn is_caught(flaw: Flaw) {
         let caught = (0..BUDGET).find_map(|seed| {
@@ -76,6 +77,11 @@ mod mutants {
     #[test]
     fn a_log_that_is_not_drained() {
         is_caught(Flaw::LogNotDrained);
+    }
+
+    #[test]
+    fn a_log_of_an_earlier_life() {
+        is_caught(Flaw::LogsAlike);
     }
 
     #[test]
