@@ -19,6 +19,51 @@ fn no_answer_is_wrong_while_primaries_are_killed_and_the_cache_is_redundant_agai
 }
 
 #[test]
+fn no_answer_of_a_cache_of_two_shards_is_wrong_while_servers_are_killed() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let check =
+        ["kv", "check", "--shards", "2", "--for", "2s", "--kill-every", "400ms", "--clients", "1", "--json"];
+    let not_void = || Some(root.run(&check)).filter(|ran| ran.json()["lost"] == false);
+    let said = until_or("a run that proves something", not_void, String::new).ends(0).json();
+    assert_eq!(said["wrong"], 0);
+    // A server that is killed may be the primary of one shard, and the backup of the other.
+    assert!(said["kills"].as_u64() >= Some(1) && said["failovers"].as_u64() >= Some(1), "{said}");
+}
+
+#[test]
+fn a_servers_shards_fail_and_leave_together_and_all_servers_have_the_same() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let serve = |name: &str| {
+        let mut command = root.command(&["kv", "server", "--shards", "2", "--name", name]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
+    };
+    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
+    let mut first = serve("kv-1");
+    // Their shards are the first and the second.
+    let keys = ["0", "1"];
+    for key in keys {
+        until("its shard serves", || says(&["put", key, "hello"]).code == Some(0));
+    }
+    let odd = ["server", "--name", "kv-2"];
+    says(&odd).refused(&["--shards 1", "start this server with --shards 2"]);
+    let named = ["server", "--shards", "2", "--name", "kv-1.1of2"];
+    says(&named).refused(&["`.1of2` at its end is for a shard", "leave it out"]);
+    assert_eq!(root.run(&["kill", "kv-1.2of2"]).code, Some(0));
+    assert_eq!(first.wait().expect("a child").code(), None, "killed");
+    root.until("both shards are removed", |status| {
+        ["kv-1.1of2", "kv-1.2of2"].iter().all(|it| !status.is_active(it))
+    });
+    let mut next = serve("kv-2");
+    for key in keys {
+        until("it begins with nothing", || says(&["get", key]).err.contains("does not have this key"));
+    }
+    assert_eq!(root.run(&["stop", "kv-2.1of2"]).code, Some(0));
+    assert_eq!(next.wait().expect("a child").code(), Some(0));
+}
+
+#[test]
 fn a_value_outlives_the_server_that_took_it() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);

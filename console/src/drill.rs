@@ -19,11 +19,17 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
     let Some(kind) = options.kind else {
         return Err(Failure::Refused("say who dies, or which drill; see `obol drill --help`".to_owned()));
     };
+    let shards = options.sharding.shards;
+    if options.observe != Observe::Client && shards > 1 {
+        return Err(Failure::Refused(
+            "--shards is for the cache of `obol drill app --observe client`".to_owned(),
+        ));
+    }
     if options.observe == Observe::Client {
         if kind != DrillKind::App {
             return Err(Failure::Refused("--observe client is for `obol drill app`".to_owned()));
         }
-        return crate::kv::failover::run(root, cluster, options.count, options.gap, options.json);
+        return crate::kv::failover::run(root, cluster, options.count, options.gap, shards, options.json);
     }
     let victims = match kind {
         DrillKind::App => Victims::App,

@@ -42,8 +42,8 @@ struct Spec {
 
 /// Servers of the demo's cache: one dies, one takes over, one becomes its backup.
 const KV_SERVERS: u32 = 3;
-/// How often they look into their memory unasked: the demo's client rings.
-const KV_POLL_EVERY: &str = "10ms";
+/// How often they look into their memory unasked, and the demo's client asks: it rings, and backups have room for seconds of it.
+const KV_EVERY: &str = "100ms";
 /// The demo's client.
 const KV_LOAD: &str = "kv_load";
 
@@ -96,11 +96,12 @@ impl Supervisor {
         if kv {
             for n in 1..=KV_SERVERS {
                 let name = format!("{}{n}", obol_kv::SERVER_PREFIX);
-                let look = ["--poll-every".into(), KV_POLL_EVERY.into()];
+                let look = ["--poll-every".into(), KV_EVERY.into()];
                 let server = ["kv".into(), "server".into(), "--name".into(), name.clone()];
                 add(name, server.into_iter().chain(look).collect());
             }
-            add(KV_LOAD.into(), vec!["kv".into(), "load".into(), "--name".into(), KV_LOAD.into()]);
+            let load = ["kv", "load", "--name", KV_LOAD, "--every", KV_EVERY];
+            add(KV_LOAD.into(), load.map(String::from).into());
         }
         let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
         Ok(Self { program, common, directory, specs, coordinators_max, children: BTreeMap::new() })

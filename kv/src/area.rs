@@ -8,11 +8,12 @@
 //! 64       ring       the primary's log as this server, its backup, gets it, one entry after the other
 //! ..       blocks     one for each region number but the coordinators': a client's head and its WINDOW newest requests
 //!          of a client
-//! 0        answers    to its WINDOW newest requests
+//! ..       answers    for each shard: to the WINDOW newest requests to its server
 //! ```
 
 use crate::answer::ANSWER_BYTES;
 use crate::entry::ENTRY_BYTES;
+use crate::{SHARDS_MAX, Shard};
 use obol_fabric::Layout;
 use obol_fabric::layout::PROPOSERS_MAX;
 
@@ -33,6 +34,8 @@ const _: () = assert!(ANSWER_BYTES <= PLACE_BYTES as usize);
 const FIRST: u32 = PROPOSERS_MAX as u32 + 1;
 const RING_AT: u32 = LINE_BYTES;
 const BLOCKS_AT: u32 = RING_AT + RING_BYTES as u32;
+/// Of a shard.
+const ANSWERS_BYTES: u32 = WINDOW as u32 * PLACE_BYTES;
 const BLOCK_BYTES: u32 = LINE_BYTES + WINDOW as u32 * PLACE_BYTES;
 
 /// Bytes of the log before a record, the gaps included that the end of the ring makes: no record is broken in two there.
@@ -57,11 +60,14 @@ impl LogAt {
     }
 }
 
-/// Offsets in a server's region.
+const _: () = assert!(SHARDS_MAX * ANSWERS_BYTES <= BLOCKS_AT, "where servers have room, clients have");
+
+/// Offsets in the regions of a server of one shard, and of those that talk to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Area {
     begin: u32,
     blocks: u32,
+    answers: u32,
 }
 
 impl Area {
@@ -71,7 +77,13 @@ impl Area {
         let values = layout.values();
         let begin = values.start.next_multiple_of(LINE_BYTES);
         let blocks = values.end.checked_sub(begin)?.checked_sub(BLOCKS_AT)? / BLOCK_BYTES;
-        (blocks > 0).then_some(Self { begin, blocks })
+        (blocks > 0).then_some(Self { begin, blocks, answers: begin })
+    }
+
+    /// The same for another shard.
+    #[must_use]
+    pub(crate) const fn of_shard(self, shard: Shard) -> Self {
+        Self { answers: self.begin + shard.index() * ANSWERS_BYTES, ..self }
     }
 
     /// Whether a client with this region number has a block.
@@ -99,7 +111,7 @@ impl Area {
 
     /// In the client's own region.
     pub(crate) const fn answer(&self, number: u64) -> u32 {
-        self.begin + (number % WINDOW) as u32 * PLACE_BYTES
+        self.answers + (number % WINDOW) as u32 * PLACE_BYTES
     }
 }
 

@@ -1,12 +1,10 @@
-//! A client: writes requests into the primary's memory, takes answers, and asks again where none comes.
+//! A client: asks each shard's primary for what is the shard's.
 
-use crate::answer::{ANSWER_BYTES, Answer, Status};
+use crate::answer::Status;
 use crate::area::{Area, WINDOW};
-use crate::entry::{Entry, Kind};
-use crate::node::RING;
-use crate::server::{Part, token};
-use crate::{LOOKS, VALUE_BYTES_MAX, words};
-use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, ViewId};
+use crate::talk::{Manner, Talk};
+use crate::{LOOKS, Shard, VALUE_BYTES_MAX};
+use obol_fabric::{Fabric, Incarnation, Instant, Nanos, ViewId};
 use obol_membership::View;
 use std::collections::VecDeque;
 use std::fmt;
@@ -23,7 +21,9 @@ pub enum Operation {
 /// Why an operation was not begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// [`WINDOW`] operations wait for an answer already.
+    /// No server was heard of yet, so nobody knows whose a key is.
+    Early,
+    /// [`WINDOW`] operations of the key's shard wait for an answer already.
     Busy,
     /// The value has more than [`VALUE_BYTES_MAX`] bytes.
     TooLong(usize),
@@ -32,7 +32,10 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => write!(f, "{WINDOW} operations wait for an answer already; take one first"),
+            Self::Early => f.write_str("no server was heard of yet; try again once one is a member"),
+            Self::Busy => {
+                write!(f, "{WINDOW} operations of its shard wait for an answer already; take one first")
+            }
             Self::TooLong(bytes) => {
                 write!(f, "a value has at most {VALUE_BYTES_MAX} bytes, this one has {bytes}")
             }
@@ -47,42 +50,28 @@ impl std::error::Error for Refusal {}
 pub struct Done {
     /// Its number, as it was begun.
     pub number: u64,
+    /// Whose server answered: the shard's index.
+    pub shard: u32,
     /// How it ended.
     pub status: Status,
     /// What a GET found.
     pub value: Box<[u8]>,
 }
 
-struct Asked {
-    number: u64,
-    operation: Operation,
-    done: bool,
-}
-
-/// A client of the cache. It has up to [`WINDOW`] operations on the way, and the primary executes them in order.
+/// A client of the cache. It has up to [`WINDOW`] operations of each shard on the way.
 pub struct Client {
     area: Area,
-    /// Tells this client's requests from those of another in the same place. Drawn at random, never zero.
-    id: u64,
+    manner: Manner,
     own: Option<Incarnation>,
-    primary: Option<(Incarnation, Address)>,
     view: ViewId,
-    /// It sleeps while it waits, and so may the primary.
-    rings: bool,
-    /// The primary was told where the conversation begins.
-    is_begun: bool,
     poll_every: Nanos,
     poll_at: Instant,
-    again_every: Nanos,
-    again_at: Instant,
-    again: u64,
-    next: u64,
-    /// How many have no answer.
-    open: usize,
-    asked: VecDeque<Asked>,
+    begun: u64,
+    /// By shard; none until a server was heard of.
+    talks: Vec<Talk>,
+    /// The cache began anew, in so many shards.
+    misfit: Option<u32>,
     ended: VecDeque<Done>,
-    /// What is being written or read.
-    bytes: Vec<u8>,
 }
 
 impl Client {
@@ -92,29 +81,23 @@ impl Client {
     pub fn new(area: Area, id: u64, poll_every: Nanos, again_every: Nanos) -> Self {
         Self {
             area,
-            id: id.max(1),
+            manner: Manner { id: id.max(1), rings: false, again_every },
             own: None,
-            primary: None,
             view: ViewId(0),
-            rings: false,
-            is_begun: false,
             poll_every,
             poll_at: Instant::NEVER,
-            again_every,
-            again_at: Instant::NEVER,
-            again: 1,
-            next: 1,
-            open: 0,
-            asked: VecDeque::with_capacity(WINDOW as usize),
+            begun: 0,
+            talks: Vec::new(),
+            misfit: None,
             ended: VecDeque::new(),
-            bytes: Vec::new(),
         }
     }
 
     /// The same for who sleeps in between: it rings for the primary, which may sleep as well, and is rung for.
     #[must_use]
-    pub fn ringing(self) -> Self {
-        Self { rings: true, ..self }
+    pub fn ringing(mut self) -> Self {
+        self.manner.rings = true;
+        self
     }
 
     /// Begins an operation; tells its number.
@@ -124,32 +107,28 @@ impl Client {
         operation: Operation,
         fabric: &mut F,
     ) -> Result<u64, Refusal> {
-        if self.is_busy() {
-            return Err(Refusal::Busy);
-        }
         if let Operation::Put(_, value) = &operation
             && value.len() > VALUE_BYTES_MAX
         {
             return Err(Refusal::TooLong(value.len()));
         }
-        let number = self.next;
-        self.next += 1;
-        self.asked.push_back(Asked { number, operation, done: false });
-        self.open += 1;
-        self.again_at = self.again_at.min(now + self.again_every);
-        self.poll_at = self.poll_at.min(now + self.poll_every);
-        self.write(number, fabric);
-        if !self.is_begun {
-            self.write_head(fabric);
+        let (Operation::Get(key) | Operation::Put(key, _)) = &operation;
+        let shard = Shard::of_key(*key, self.talks.len() as u32);
+        let talk = self.talks.get_mut(shard.index() as usize).ok_or(Refusal::Early)?;
+        if talk.is_busy() {
+            return Err(Refusal::Busy);
         }
-        self.ring(fabric);
-        Ok(number)
+        self.begun += 1;
+        talk.begin(now, self.begun, operation, fabric);
+        self.poll_at = self.poll_at.min(now + self.poll_every);
+        Ok(self.begun)
     }
 
-    /// Whether no operation can be begun now: the oldest that waits for its answer is [`WINDOW`] operations old.
+    /// Whether an operation may be refused now: no server was heard of yet, or in some shard the oldest operation that waits for
+    /// its answer is [`WINDOW`] operations old.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.asked.front().is_some_and(|oldest| self.next - oldest.number >= WINDOW)
+        self.talks.is_empty() || self.talks.iter().any(Talk::is_busy)
     }
 
     /// An operation that has ended, if there is one.
@@ -157,10 +136,22 @@ impl Client {
         self.ended.pop_front()
     }
 
-    /// Who is asked: the primary of the newest view that is known.
+    /// Who is asked: the primary of a shard in the newest view that is known.
     #[must_use]
-    pub fn primary(&self) -> Option<Incarnation> {
-        self.primary.map(|(who, _)| who)
+    pub fn primary(&self, shard: u32) -> Option<Incarnation> {
+        self.talks.get(shard as usize).and_then(Talk::primary)
+    }
+
+    /// Into how many shards the cache is split; 0 until a server was heard of.
+    #[must_use]
+    pub const fn shards(&self) -> u32 {
+        self.talks.len() as u32
+    }
+
+    /// Into how many shards the cache is split now, if it began anew with another number. This client is of no use any more.
+    #[must_use]
+    pub const fn misfit(&self) -> Option<u32> {
+        self.misfit
     }
 
     /// The newest view that is known.
@@ -171,12 +162,12 @@ impl Client {
 
     /// How many operations wait for an answer.
     #[must_use]
-    pub const fn waiting(&self) -> usize {
-        self.open
+    pub fn waiting(&self) -> usize {
+        self.talks.iter().map(Talk::open).sum()
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.poll_at.min(self.again_at)
+        self.talks.iter().fold(self.poll_at, |earliest, talk| earliest.min(talk.again_at()))
     }
 
     /// Takes note of the newest view: another primary is asked everything that has no answer.
@@ -188,11 +179,19 @@ impl Client {
         fabric: &mut F,
     ) {
         self.view = view.id;
-        let primary = crate::servers(view).next().map(|member| (member.incarnation, member.address));
+        let shards = crate::shards(view);
+        if let Some(count) = shards.filter(|_| self.talks.is_empty()) {
+            let talk = |shard| Talk::new(self.area.of_shard(shard), self.manner);
+            self.talks = Shard::split(count).map(talk).collect();
+        }
+        self.misfit = self.misfit.or(shards.filter(|count| *count != self.shards()));
         // A primary hears whom its view names; nobody is heard before it is a member.
-        if (primary, own) != (self.primary, self.own) {
-            (self.primary, self.own, self.is_begun) = (primary, own, false);
-            self.ask_again(now, fabric);
+        let anew = own != self.own;
+        self.own = own;
+        let count = self.shards();
+        for (talk, shard) in self.talks.iter_mut().zip(Shard::split(count)) {
+            let primary = crate::servers(view, shard).next().filter(|_| self.misfit.is_none());
+            talk.turn_to(now, primary.map(|it| (it.incarnation, it.address)), anew, fabric);
         }
     }
 
@@ -205,85 +204,26 @@ impl Client {
                 }
                 core::hint::spin_loop();
             }
-            self.poll_at = if self.open == 0 { Instant::NEVER } else { now + self.poll_every };
+            self.poll_at = if self.waiting() == 0 { Instant::NEVER } else { now + self.poll_every };
         }
-        if now >= self.again_at {
-            self.ask_again(now, fabric);
+        for talk in self.talks.iter_mut().filter(|talk| now >= talk.again_at()) {
+            talk.ask_again(now, fabric);
         }
     }
 
-    /// Looks for answers in the own memory; tells whether there were any. An answer may be one to a request that had one already.
+    /// Looks for answers; tells whether there were any.
     fn look<F: Fabric>(&mut self, fabric: &F) -> bool {
-        let before = self.open;
-        for asked in self.asked.iter_mut().filter(|asked| !asked.done) {
-            let Some(place) = fabric.own(self.area.answer(asked.number), ANSWER_BYTES) else { break };
-            let answer = Answer::decode(place, asked.number, &mut self.bytes);
-            if let Some(answer) = answer.filter(|answer| answer.client == self.id) {
-                asked.done = true;
-                self.open -= 1;
-                let (status, value) = (answer.status, answer.value.into());
-                self.ended.push_back(Done { number: asked.number, status, value });
-            }
+        let mut any = false;
+        for (shard, talk) in self.talks.iter_mut().enumerate().filter(|(_, talk)| talk.open() > 0) {
+            any |= talk.look(&mut self.ended, shard as u32, fabric);
         }
-        while self.asked.front().is_some_and(|asked| asked.done) {
-            self.asked.pop_front();
-        }
-        if self.asked.is_empty() {
-            self.again_at = Instant::NEVER;
-        }
-        self.open < before
-    }
-
-    fn ask_again<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let Some(first) = self.asked.front().map(|asked| asked.number) else {
-            self.again_at = Instant::NEVER;
-            return;
-        };
-        self.again_at = now + self.again_every;
-        for number in first..self.next {
-            self.write(number, fabric);
-        }
-        self.write_head(fabric);
-        self.ring(fabric);
-    }
-
-    fn ring<F: Fabric>(&self, fabric: &mut F) {
-        if let Some((_, at)) = self.primary.filter(|_| self.rings) {
-            fabric.send(at.owner(), RING);
-        }
+        any
     }
 
     /// Somebody rang: there are answers.
     pub(crate) fn on_ring(&mut self) {
-        if self.open > 0 {
+        if self.waiting() > 0 {
             self.poll_at = Instant::ZERO;
         }
-    }
-
-    /// Writes a request into the primary's memory.
-    fn write<F: Fabric>(&mut self, number: u64, fabric: &mut F) {
-        let Some((_, at)) = self.primary else { return };
-        // Their numbers follow each other.
-        let first = self.asked.front().map_or(number, |asked| asked.number);
-        let Some(asked) = self.asked.get((number - first) as usize) else { return };
-        debug_assert_eq!(asked.number, number, "an operation for each number");
-        let (kind, key, value) = match &asked.operation {
-            Operation::Get(key) => (Kind::Get, *key, &[][..]),
-            Operation::Put(key, value) => (Kind::Put, *key, &value[..]),
-        };
-        Entry { number, kind, key, client: self.id, request: number, value }.encode(&mut self.bytes);
-        let to = Remote { at, offset: self.area.request(fabric.address().region, number) };
-        fabric.write_untold(to, &self.bytes, token(Part::Send, 0));
-    }
-
-    /// Tells the primary where the conversation begins. After the requests, on the same link: so it comes after them.
-    fn write_head<F: Fabric>(&mut self, fabric: &mut F) {
-        let Some((_, at)) = self.primary else { return };
-        self.is_begun = true;
-        self.again += 1;
-        let first = self.asked.front().map_or(self.next, |asked| asked.number);
-        words::seal([self.id, first, self.again, u64::from(self.rings)], &mut self.bytes);
-        let to = Remote { at, offset: self.area.client(fabric.address().region) };
-        fabric.write_untold(to, &self.bytes, token(Part::Send, 0));
     }
 }

@@ -7,7 +7,8 @@
 //! the state through the same log while the new primary serves: the service is redundant again by itself.
 //!
 //! Everything is here as machines without I/O, like the protocol's: [`Server`] and [`Client`], and a [`Node`] that makes
-//! either a member of a cluster. Who is primary is a function of the view alone: the oldest server in it.
+//! either a member of a cluster. Keys are split among shards, each with servers of its own, which share nothing. Who is primary of
+//! a shard is a function of the view alone: the oldest of its servers in it.
 //!
 //! Values live in memory only. When all servers are gone the state is, too, and the next one begins with nothing.
 
@@ -19,7 +20,9 @@ mod flaw;
 mod lead;
 mod node;
 mod server;
+mod shard;
 mod store;
+mod talk;
 mod words;
 
 pub use answer::Status;
@@ -28,6 +31,7 @@ pub use client::{Client, Done, Operation, Refusal};
 pub use flaw::Flaw;
 pub use node::{Node, Service};
 pub use server::{Server, Standing};
+pub use shard::{SERVER_PREFIX, SHARDS_MAX, Shard};
 
 use obol_membership::view::Member;
 use obol_membership::{Kind, View};
@@ -35,23 +39,28 @@ use obol_membership::{Kind, View};
 /// Bytes of the longest value.
 pub const VALUE_BYTES_MAX: usize = 1024;
 
-/// The names of the servers of a cluster begin so.
-pub const SERVER_PREFIX: &str = "kv-";
-
 /// So often whoever has nothing else to do looks into its memory before it does what is due beside.
 const LOOKS: u32 = 32;
 
-/// Whether a member is a server of the cache: it has a core of its own, whose region holds the memory that is written to.
-fn is_server(member: &Member) -> bool {
-    member.kind == Kind::App && member.has_core() && member.name.as_str().starts_with(SERVER_PREFIX)
+/// The members that have a core of their own, whose region holds the memory that is written to, and the shards of those that
+/// serve one.
+fn parties(view: &View) -> impl Iterator<Item = (&Member, Option<Shard>)> {
+    let able = view.members.iter().filter(|member| member.kind == Kind::App && member.has_core());
+    able.map(|member| (member, Shard::of_server(member.name.as_str())))
 }
 
-/// The servers of a view. The first one is the primary, the second one its backup, the others wait.
-pub fn servers(view: &View) -> impl Iterator<Item = &Member> {
-    view.members.iter().filter(|member| is_server(member))
+/// The servers of a shard in a view. The first one is the primary, the second one its backup, the others wait.
+pub fn servers(view: &View, shard: Shard) -> impl Iterator<Item = &Member> {
+    parties(view).filter(move |(_, whose)| *whose == Some(shard)).map(|(member, _)| member)
+}
+
+/// Into how many shards the cache of a view is split: the oldest server says it. `None` if there is no server.
+#[must_use]
+pub fn shards(view: &View) -> Option<u32> {
+    parties(view).find_map(|(_, shard)| shard).map(Shard::count)
 }
 
 /// The members that may send requests.
 fn clients(view: &View) -> impl Iterator<Item = &Member> {
-    view.members.iter().filter(|member| member.kind == Kind::App && member.has_core() && !is_server(member))
+    parties(view).filter(|(_, shard)| shard.is_none()).map(|(member, _)| member)
 }

@@ -5,7 +5,7 @@ use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::flaw::{Flaw, Planted};
 use crate::lead::{Lead, first_record};
 use crate::store::Store;
-use crate::{LOOKS, words};
+use crate::{LOOKS, Shard, words};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
 use obol_membership::View;
 use std::sync::Arc;
@@ -57,6 +57,11 @@ pub enum Standing {
     },
     /// It is the primary of a state that is lost: it never got all of it, and those that had it are gone.
     Lost,
+    /// The oldest server splits the keys into another number of shards: this one can not serve.
+    Misfit {
+        /// Into how many.
+        shards: u32,
+    },
 }
 
 /// A server with something to do that nobody rings for looks so often at least, however rarely it looks otherwise.
@@ -132,11 +137,13 @@ enum Role {
     TakingOver(Follow),
     Primary(Box<Lead>),
     Lost,
+    Misfit(u32),
 }
 
 /// A server of the cache.
 pub struct Server {
     area: Area,
+    shard: Shard,
     poll_every: Nanos,
     planted: Planted,
     view: Arc<View>,
@@ -149,11 +156,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server that looks into its memory so often.
+    /// A server of a shard that looks into its memory so often. The name of its member has to tell the shard.
     #[must_use]
-    pub fn new(area: Area, poll_every: Nanos, view: Arc<View>) -> Self {
+    pub fn new(area: Area, shard: Shard, poll_every: Nanos, view: Arc<View>) -> Self {
         Self {
-            area,
+            area: area.of_shard(shard),
+            shard,
             poll_every,
             planted: Planted::default(),
             view,
@@ -183,6 +191,7 @@ impl Server {
             Role::TakingOver(_) => Standing::TakingOver,
             Role::Primary(lead) => Standing::Primary { redundant: lead.is_redundant() },
             Role::Lost => Standing::Lost,
+            Role::Misfit(shards) => Standing::Misfit { shards: *shards },
         }
     }
 
@@ -208,7 +217,7 @@ impl Server {
     pub(crate) fn install(&mut self, view: &Arc<View>, own: Option<Incarnation>) {
         self.view = Arc::clone(view);
         let servers: Vec<(Incarnation, Address)> =
-            crate::servers(view).map(|member| (member.incarnation, member.address)).collect();
+            crate::servers(view, self.shard).map(|member| (member.incarnation, member.address)).collect();
         let place = servers.iter().position(|(who, _)| Some(*who) == own);
         let is_new = place.is_some() && self.own != own;
         if place.is_none() || is_new {
@@ -218,9 +227,13 @@ impl Server {
         }
         self.own = own.filter(|_| place.is_some());
         self.primary = servers.first().map(|(_, at)| *at);
+        let shards = crate::shards(view).unwrap_or(self.shard.count());
         let role = std::mem::replace(&mut self.role, Role::Out);
         self.role = match (place, role) {
             (None, _) => Role::Out,
+            // Whatever later views say: one that was refused once never has a state.
+            (Some(_), Role::Misfit(shards)) => Role::Misfit(shards),
+            (Some(_), _) if shards != self.shard.count() => Role::Misfit(shards),
             // The first of all begins with nothing.
             (Some(0), Role::Out) => Role::Primary(Box::new(Lead::new(self.area, self.planted, 0))),
             (Some(0), Role::Backup(follow)) if self.planted.has(Flaw::LogNotDrained) => self.lead(&follow),
@@ -239,7 +252,8 @@ impl Server {
     /// Tells the primary's part who its backup and its clients are.
     fn lead_on(&mut self) {
         let Role::Primary(lead) = &mut self.role else { return };
-        let backup = crate::servers(&self.view).nth(1).map(|member| (member.incarnation, member.address));
+        let backup =
+            crate::servers(&self.view, self.shard).nth(1).map(|member| (member.incarnation, member.address));
         let clients = crate::clients(&self.view).map(|member| member.address);
         let clients: Vec<Address> = clients.filter(|at| self.area.has_room_for(at.region)).collect();
         lead.install(backup, &clients, &self.store);

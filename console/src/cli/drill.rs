@@ -37,6 +37,8 @@ pub(crate) struct Drill {
     /// Whose failover: the members', or beside it that of a client of a replicated cache, whose primary is then the app
     #[arg(long, value_enum, default_value_t = Observe::Members)]
     pub(crate) observe: Observe,
+    #[command(flatten)]
+    pub(crate) sharding: crate::kv::Sharding,
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,

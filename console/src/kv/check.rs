@@ -2,6 +2,7 @@
 //! not be older than what was known of the key before the GET was begun, nor newer than what its writer has begun.
 //! For registers with one writer that is linearizability, and it takes no memory however long it runs.
 
+use super::Sharding;
 use super::session::{Session, Work};
 use crate::cli::duration;
 use crate::output::{self, Failure};
@@ -41,6 +42,8 @@ pub(crate) struct Options {
     /// Servers; one that is killed is started again
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=8))]
     servers: u32,
+    #[command(flatten)]
+    sharding: Sharding,
     /// Clients, each a thread and a member
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
     clients: u32,
@@ -95,8 +98,8 @@ struct Checker<'a> {
     own: std::ops::Range<usize>,
     rng: Rng,
     asked: BTreeMap<u64, (Asked, Instant)>,
-    /// The newest answer, and whose it was.
-    last: Option<(Instant, Incarnation)>,
+    /// The newest answer of each shard, and whose it was.
+    last: BTreeMap<u32, (Instant, Incarnation)>,
     tally: Tally,
 }
 
@@ -117,10 +120,10 @@ impl Checker<'_> {
         let Some((asked, begun_at)) = self.asked.remove(&done.number) else { return };
         let now = clock::now();
         if let Some(primary) = primary {
-            if let Some((last, _)) = self.last.filter(|(_, whose)| *whose != primary) {
+            let before = self.last.insert(done.shard, (now, primary));
+            if let Some((last, _)) = before.filter(|(_, whose)| *whose != primary) {
                 self.tally.failovers.push(now.since(last).0);
             }
-            self.last = Some((now, primary));
         }
         let which = usize::from(matches!(asked, Asked::Put { .. }));
         self.tally.latencies[which].saturating_record(now.since(begun_at).0);
@@ -171,7 +174,7 @@ impl Checker<'_> {
 impl Work for Checker<'_> {
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
         while let Some(done) = client.take() {
-            self.judge(&done, client.primary());
+            self.judge(&done, client.primary(done.shard));
         }
         while !client.is_busy() {
             let (operation, asked) = self.next();
@@ -204,10 +207,13 @@ impl Fate {
     }
 }
 
-/// A server that runs, and where it says that it stands.
+/// Where a server says that it stands with a shard, and whether it is redundant there.
+type Stands = (String, bool);
+
+/// A server that runs, and where it says that it stands, by shard.
 pub(super) struct Server {
     child: Child,
-    standing: Arc<Mutex<(String, bool)>>,
+    standing: Arc<Mutex<Vec<Stands>>>,
 }
 
 impl Server {
@@ -215,6 +221,7 @@ impl Server {
         root: &Path,
         cluster: Name,
         number: u32,
+        shards: u32,
         options: &[&str],
         fate: &Arc<Fate>,
     ) -> std::io::Result<Self> {
@@ -228,8 +235,9 @@ impl Server {
             "--tied",
         ]);
         command.args(["--name", &format!("{}{number}", obol_kv::SERVER_PREFIX)]).args(options);
+        command.args(["--shards", &shards.to_string()]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let standing = Arc::<Mutex<(String, bool)>>::default();
+        let standing = Arc::new(Mutex::new(vec![Stands::default(); shards as usize]));
         let (told, fate) = (Arc::clone(&standing), Arc::clone(fate));
         let Some(out) = child.stdout.take() else { return Err(std::io::Error::other("no pipe")) };
         std::thread::Builder::new().name("obol-told".to_owned()).spawn(move || {
@@ -238,6 +246,10 @@ impl Server {
                 let standing = line["standing"].as_str().unwrap_or_default().to_owned();
                 let redundant = line["redundant"] == true;
                 let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let shard = line["shard"].as_u64().and_then(|shard| usize::try_from(shard).ok());
+                let Some(told) = shard.and_then(|shard| told.get_mut(shard.wrapping_sub(1))) else {
+                    continue;
+                };
                 fate.note(&told.0, &standing);
                 *told = (standing, redundant);
             }
@@ -245,12 +257,12 @@ impl Server {
         Ok(Self { child, standing })
     }
 
-    /// Waits until it stands so, and redundantly if that is wanted.
+    /// Waits until it stands so with all shards, and redundantly if that is wanted.
     pub(super) fn until(&self, standing: &str, redundant: bool) -> Result<(), Failure> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
             let stands = self.stands();
-            if stands.0 == standing && (stands.1 || !redundant) {
+            if stands.iter().all(|(stands, is)| stands == standing && (*is || !redundant)) {
                 return Ok(());
             }
             if std::time::Instant::now() > end {
@@ -262,7 +274,7 @@ impl Server {
         }
     }
 
-    fn stands(&self) -> (String, bool) {
+    fn stands(&self) -> Vec<Stands> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -290,31 +302,52 @@ impl Drop for Server {
 
 /// The servers by number.
 pub(super) struct Servers<'a> {
-    pub(super) root: &'a Path,
-    pub(super) cluster: Name,
+    root: &'a Path,
+    cluster: Name,
+    shards: u32,
     pub(super) running: Vec<Server>,
-    pub(super) fate: Arc<Fate>,
+    fate: Arc<Fate>,
 }
 
-impl Servers<'_> {
-    /// The primary's place, once its backup has everything. Starts servers again that have ended.
+impl<'a> Servers<'a> {
+    /// Starts so many.
+    pub(super) fn start(root: &'a Path, cluster: Name, count: u32, shards: u32) -> Result<Self, Failure> {
+        let fate = Arc::default();
+        let running = (1..=count).map(|number| Self::server(root, cluster, shards, &fate, number));
+        let running = running.collect::<Result<_, _>>()?;
+        Ok(Self { root, cluster, shards, running, fate })
+    }
+
+    fn server(
+        root: &Path,
+        cluster: Name,
+        shards: u32,
+        fate: &Arc<Fate>,
+        number: u32,
+    ) -> Result<Server, Failure> {
+        Server::start(root, cluster, number, shards, POLL_EVERY, fate).map_err(Failure::failed)
+    }
+
+    /// The place of the first shard's primary, once the backups of all primaries have everything. Starts servers again that have
+    /// ended.
     pub(super) fn redundant(&mut self) -> Result<usize, Failure> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
             for (place, server) in self.running.iter_mut().enumerate() {
                 if server.child.try_wait().map_err(Failure::failed)?.is_some() {
                     *server =
-                        Server::start(self.root, self.cluster, place as u32 + 1, POLL_EVERY, &self.fate)
-                            .map_err(Failure::failed)?;
+                        Self::server(self.root, self.cluster, self.shards, &self.fate, place as u32 + 1)?;
                 }
             }
-            let stands: Vec<(String, bool)> = self.running.iter().map(Server::stands).collect();
+            let stands: Vec<Vec<Stands>> = self.running.iter().map(Server::stands).collect();
             let alone = self.running.len() == 1;
-            let primary = stands
-                .iter()
-                .position(|(standing, redundant)| standing == "primary" && (*redundant || alone));
-            if let Some(primary) = primary {
-                return Ok(primary);
+            let primary = |shard: usize| {
+                let leads = |(standing, redundant): &Stands| standing == "primary" && (*redundant || alone);
+                stands.iter().position(|of| of.get(shard).is_some_and(leads))
+            };
+            let primaries: Option<Vec<usize>> = (0..self.shards as usize).map(primary).collect();
+            if let Some(first) = primaries.and_then(|all| all.first().copied()) {
+                return Ok(first);
             }
             if std::time::Instant::now() > end {
                 return Err(Failure::Failed(format!(
@@ -330,8 +363,7 @@ impl Servers<'_> {
         let server = &mut self.running[place];
         server.child.kill().map_err(Failure::failed)?;
         server.child.wait().map_err(Failure::failed)?;
-        *server = Server::start(self.root, self.cluster, place as u32 + 1, POLL_EVERY, &self.fate)
-            .map_err(Failure::failed)?;
+        *server = Self::server(self.root, self.cluster, self.shards, &self.fate, place as u32 + 1)?;
         Ok(())
     }
 }
@@ -407,7 +439,7 @@ fn work(
             own: begin..begin + KEYS_EACH as usize,
             rng: Rng::new(obol_agent::seed()),
             asked: BTreeMap::new(),
-            last: None,
+            last: BTreeMap::new(),
             tally: Tally {
                 gets: 0,
                 puts: 0,
@@ -417,10 +449,10 @@ fn work(
                 latencies,
             },
         };
-        endpoint.each(Session { node: &mut node, work: &mut checker, stop: &stop });
+        let used = Session { node: &mut node, work: &mut checker, stop: &stop }.in_full(&mut endpoint);
         let tally = checker.tally;
         endpoint.serve(&mut node, &AtomicBool::new(true));
-        Ok(tally)
+        used.map(|()| tally)
     };
     std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(run).map_err(Failure::failed)
 }
@@ -446,12 +478,7 @@ fn strike(servers: &mut Servers<'_>, options: &Options) -> Result<u64, Failure> 
 pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
     super::area(site)?;
     let cluster = site.cluster.name();
-    let mut servers = Servers { root, cluster, running: Vec::new(), fate: Arc::default() };
-    for number in 1..=options.servers {
-        servers
-            .running
-            .push(Server::start(root, cluster, number, POLL_EVERY, &servers.fate).map_err(Failure::failed)?);
-    }
+    let mut servers = Servers::start(root, cluster, options.servers, options.sharding.shards)?;
     servers.redundant()?;
     servers.fate.begun.store(true, Ordering::SeqCst);
     let keys: Arc<Vec<Known>> =

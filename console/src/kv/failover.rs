@@ -1,7 +1,7 @@
 //! What a client sees of a failover: from its last success at a primary that is killed to its first at the next one, beside
 //! the failover of the membership for the very same kill.
 
-use super::check::{POLL_EVERY, Server, Servers};
+use super::check::Servers;
 use super::session::{Session, Work};
 use crate::drills;
 use crate::output::{self, Failure};
@@ -13,6 +13,7 @@ use obol_fabric::{Drive, Incarnation, Instant, Name, ViewId};
 use obol_kv::{Client, Operation, Status};
 use obol_profiles::Site;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ use std::time::Duration;
 const SERVERS: u32 = 3;
 /// Keys that the client writes and reads.
 const KEYS: u64 = 16;
+/// So that every shard has some of them.
+const _: () = assert!(KEYS >= 2 * obol_kv::SHARDS_MAX as u64);
 /// A client that has no answer after so long hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -39,23 +42,27 @@ struct Asking<'a> {
     tell: &'a Sender<Gap>,
     asked: bool,
     begun: u64,
-    last: Option<(Instant, Incarnation)>,
+    /// The newest success, and by shard whose it was.
+    last: Option<Instant>,
+    whose: BTreeMap<u32, Incarnation>,
 }
 
 impl Work for Asking<'_> {
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
         while let Some(done) = client.take() {
             self.asked = false;
-            let Some(primary) = client.primary().filter(|_| done.status != Status::Full) else { continue };
+            let primary = client.primary(done.shard).filter(|_| done.status != Status::Full);
+            let Some(primary) = primary else { continue };
             let now = clock::now();
-            if self.last.is_none() {
+            let before = self.whose.insert(done.shard, primary);
+            let last = self.last.replace(now).unwrap_or(now);
+            if before.is_none() {
                 let _ = self.tell.send(Gap { last: now, first: now });
-            } else if let Some((last, _)) = self.last.filter(|(_, whose)| *whose != primary) {
+            } else if before != Some(primary) {
                 endpoint.record(Record::new(What::Service, client.view().0, 0));
                 // Whoever listens no more has seen enough.
                 let _ = self.tell.send(Gap { last, first: now });
             }
-            self.last = Some((now, primary));
         }
         if !self.asked {
             self.begun += 1;
@@ -145,16 +152,13 @@ pub(crate) fn run(
     cluster: Name,
     count: u32,
     pause: Duration,
+    shards: u32,
     json: bool,
 ) -> Result<ExitCode, Failure> {
     let site = Arc::new(Site::open(root, cluster).map_err(Failure::refused)?);
     super::area(&site)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
-    let mut servers = Servers { root, cluster, running: Vec::new(), fate: Arc::default() };
-    for number in 1..=SERVERS {
-        let server = Server::start(root, cluster, number, POLL_EVERY, &servers.fate);
-        servers.running.push(server.map_err(Failure::failed)?);
-    }
+    let mut servers = Servers::start(root, cluster, SERVERS, shards)?;
     servers.redundant()?;
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, gaps) = mpsc::channel();
@@ -162,10 +166,10 @@ pub(crate) fn run(
     let client = move || -> Result<(), Failure> {
         let name = Name::new("kv_drill").map_err(Failure::failed)?;
         let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::LOOK_EVERY)?)?;
-        let mut asking = Asking { tell: &tell, asked: false, begun: 0, last: None };
-        endpoint.each(Session { node: &mut node, work: &mut asking, stop: &stopped });
+        let mut asking = Asking { tell: &tell, asked: false, begun: 0, last: None, whose: BTreeMap::new() };
+        let used = Session { node: &mut node, work: &mut asking, stop: &stopped }.in_full(&mut endpoint);
         endpoint.serve(&mut node, &AtomicBool::new(true));
-        Ok(())
+        used
     };
     let client = std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(client);
     let client = client.map_err(Failure::failed)?;

@@ -87,7 +87,7 @@ impl Work for Load {
             self.tell();
             (self.tell_at, self.done) = (now + self.tell_every, Done::default());
         }
-        if now >= self.next_at && client.waiting() == 0 {
+        if now >= self.next_at && client.waiting() == 0 && !client.is_busy() {
             (self.next_at, self.burst_at) = (now + self.every, now);
             for _ in 0..BURST {
                 self.begun += 1;
@@ -98,7 +98,7 @@ impl Work for Load {
                 } else {
                     Operation::Get(key)
                 };
-                // An empty window takes a burst.
+                // Empty windows take a burst.
                 let _ = client.begin(now, operation, endpoint);
             }
         }
@@ -128,8 +128,9 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
         begun: 0,
         done: Done::default(),
     };
-    endpoint.each(Session { node: &mut node, work: &mut load, stop: &stop });
+    let used = Session { node: &mut node, work: &mut load, stop: &stop }.in_full(&mut endpoint);
     endpoint.serve(&mut node, &AtomicBool::new(true));
+    used?;
     if !stop.load(Ordering::Relaxed) {
         return Err(Failure::Failed("the load ended by itself".to_owned()));
     }

@@ -4,24 +4,23 @@ mod bench;
 mod check;
 pub(crate) mod failover;
 mod load;
+mod server;
 mod session;
 
 use crate::cli::duration;
 use crate::output::{self, Failure};
 use clap::{Args, Subcommand};
 use hdrhistogram::Histogram;
-use obol_fabric::shm::sched;
 use obol_fabric::{Drive, Name, Nanos};
-use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, Server, Service, Standing, Status};
+use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, SHARDS_MAX, Service, Status};
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
 use obol_profiles::endpoint::{Act, Endpoint};
-use serde::Serialize;
 use session::{Session, Work};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How often a client that shares its core looks for an answer.
@@ -55,6 +54,15 @@ impl Patience {
     }
 }
 
+/// How many shards a cache that is to be started has.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Sharding {
+    /// Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]
+    pub(crate) shards: u32,
+}
+
 /// Counts latencies in nanoseconds.
 fn latencies() -> Result<Histogram<u64>, Failure> {
     Histogram::new_with_bounds(1, LATENCY_MAX.0, FIGURES).map_err(Failure::failed)
@@ -64,7 +72,7 @@ fn latencies() -> Result<Histogram<u64>, Failure> {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Kv {
     /// Serve: the oldest server is the primary, the next one its backup
-    Server(ServerOptions),
+    Server(server::Options),
     /// Read a key
     Get {
         /// The key
@@ -98,26 +106,6 @@ pub(crate) enum Kv {
     Bench(bench::Options),
 }
 
-/// How a server runs.
-#[derive(Debug, Args)]
-pub(crate) struct ServerOptions {
-    /// Its name: kv- and something
-    #[arg(long, value_parser = server_name)]
-    name: Name,
-    /// How often it looks into its memory; 0 keeps a core busy that nobody else wants
-    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
-    poll_every: Duration,
-    /// Stay on this core
-    #[arg(long, value_name = "N")]
-    core: Option<u32>,
-    /// Print where it stands as JSON lines
-    #[arg(long)]
-    json: bool,
-    /// End with the process that started it
-    #[arg(long, hide = true)]
-    tied: bool,
-}
-
 /// How a client runs.
 #[derive(Debug, Args)]
 pub(crate) struct ClientOptions {
@@ -129,23 +117,10 @@ pub(crate) struct ClientOptions {
     timeout: Duration,
 }
 
-fn server_name(text: &str) -> Result<Name, String> {
-    let name = Name::new(text).map_err(|error| error.to_string())?;
-    if text.starts_with(SERVER_PREFIX) && text.len() > SERVER_PREFIX.len() {
-        return Ok(name);
-    }
-    Err(format!("a server's name begins with `{SERVER_PREFIX}`, such as {SERVER_PREFIX}1"))
-}
-
-/// A span that may be zero.
-fn pause(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
-}
-
 pub(crate) fn run(root: &Path, cluster: Name, command: &Kv) -> Result<ExitCode, Failure> {
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     match command {
-        Kv::Server(options) => server(&site, options),
+        Kv::Server(options) => server::run(&site, options),
         Kv::Get { key, client } => one(&site, client, Operation::Get(*key)),
         Kv::Put { key, value, client } => one(&site, client, Operation::Put(*key, value.as_bytes().into())),
         Kv::Bench(options) => bench::run(root, &site, options),
@@ -199,112 +174,6 @@ fn client(site: &Site, look_every: Nanos) -> Result<Service, Failure> {
     Ok(Service::Client(Box::new(Client::new(area(site)?, obol_agent::seed(), look_every, AGAIN_EVERY))))
 }
 
-#[derive(Serialize)]
-struct StandingJson {
-    event: &'static str,
-    standing: &'static str,
-    /// Of a primary: its backup has everything; of a backup: it has.
-    redundant: bool,
-    answered: u64,
-}
-
-impl StandingJson {
-    fn of(standing: Standing, answered: u64) -> Self {
-        let (standing, redundant) = match standing {
-            Standing::Out => ("out", false),
-            Standing::Spare => ("spare", false),
-            Standing::Backup { synced } => ("backup", synced),
-            Standing::TakingOver => ("taking-over", false),
-            Standing::Primary { redundant } => ("primary", redundant),
-            Standing::Lost => ("lost", false),
-        };
-        Self { event: "standing", standing, redundant, answered }
-    }
-}
-
-/// Tells where a server stands until it is stopped, or has lost its state.
-struct Tell<'a> {
-    node: &'a mut Node,
-    stop: &'a AtomicBool,
-    json: bool,
-    /// It looks without a pause: whoever else wants its core must not wait until the kernel takes it away.
-    yields: bool,
-}
-
-impl Act for Tell<'_> {
-    /// Whether the state was lost.
-    type Output = bool;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> bool {
-        let mut told = None;
-        let mut lost = false;
-        let done = AtomicBool::new(false);
-        let (mut patience, mut answered) = (Patience::default(), 0);
-        endpoint.run(self.node, &done, |node, _| {
-            let Some(server) = node.server() else { return };
-            if server.answered() != answered {
-                (answered, patience) = (server.answered(), Patience::default());
-            } else if self.yields {
-                patience.idle();
-            }
-            let standing = server.standing();
-            // While there is traffic the log is never empty for long: what is told is that the backup has everything once.
-            let is_news = match (told, standing) {
-                (Some(Standing::Primary { redundant: true }), Standing::Primary { redundant: false }) => {
-                    !server.has_synced_backup()
-                }
-                _ => told != Some(standing),
-            };
-            if is_news {
-                told = Some(standing);
-                if self.json {
-                    // A server goes on whether or not anybody reads this.
-                    let _ = output::json(&StandingJson::of(standing, server.answered()));
-                }
-            }
-            lost = standing == Standing::Lost;
-            if lost || self.stop.load(Ordering::Relaxed) {
-                done.store(true, Ordering::Relaxed);
-            }
-        });
-        lost
-    }
-}
-
-fn server(site: &Site, options: &ServerOptions) -> Result<ExitCode, Failure> {
-    if options.tied {
-        sched::die_with_parent().map_err(Failure::failed)?;
-    }
-    if let Some(core) = options.core {
-        sched::pin_to_core(core).map_err(|error| {
-            Failure::Refused(format!(
-                "--core {core}: {error}; `nproc` tells how many there are, counted from 0"
-            ))
-        })?;
-    }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
-    let every = Nanos(u64::try_from(options.poll_every.as_nanos()).unwrap_or(u64::MAX));
-    let server = Server::new(area(site)?, every, site.newest());
-    let (mut endpoint, mut node) = join(site, options.name, Service::Server(Box::new(server)))?;
-    let lost = endpoint.each(Tell {
-        node: &mut node,
-        stop: &stop,
-        json: options.json,
-        yields: every == Nanos::ZERO,
-    });
-    endpoint.serve(&mut node, &AtomicBool::new(true));
-    if lost {
-        return Err(Failure::Failed(format!(
-            "{}: all servers that had the state are gone; start this one again, and it begins with nothing if it is the first",
-            options.name
-        )));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
 /// One operation.
 struct Once {
     operation: Option<Operation>,
@@ -314,7 +183,9 @@ struct Once {
 
 impl Work for Once {
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
-        if let Some(operation) = self.operation.take() {
+        if !client.is_busy()
+            && let Some(operation) = self.operation.take()
+        {
             // An empty window takes one; the value was checked.
             let _ = client.begin(obol_fabric::shm::clock::now(), operation, endpoint);
         }
@@ -334,8 +205,9 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };
     let stop = AtomicBool::new(false);
-    endpoint.each(Session { node: &mut node, work: &mut once, stop: &stop });
+    let used = Session { node: &mut node, work: &mut once, stop: &stop }.in_full(&mut endpoint);
     endpoint.serve(&mut node, &AtomicBool::new(true));
+    used?;
     let Some(done) = once.ended else {
         return Err(Failure::Failed(format!(
             "no answer within {:?}; see `obol status` whether a server runs ({SERVER_PREFIX}1, ...)",

@@ -5,15 +5,19 @@ use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
 #[cfg(feature = "mutants")]
 use obol_kv::Flaw;
-use obol_kv::{Area, Client, Node, Operation, Server, Service, Standing};
+use obol_kv::{Area, Client, Node, Operation, Server, Service, Shard, Standing};
 use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
 use std::ops::Range;
 use std::sync::Arc;
 
 const COORDINATORS: u32 = 3;
-/// A server has no room for the requests of regions that are coordinators': the nodes between are members that ask nothing.
-const CLIENTS: Range<u32> = 8..11;
+/// Processes of the cache. Each is a node for each shard, as threads that are members.
+const PROCESSES: u32 = 3;
+/// A server has no room for the requests of regions that are coordinators': where a cache has one shard, the nodes between are
+/// members that ask nothing.
+const CLIENTS: Range<u32> = 9..12;
 const NODES: u32 = CLIENTS.end;
+/// Of two shards each has one of them.
 const KEYS: u64 = 2;
 
 const LEASE: Nanos = Nanos::from_micros(120);
@@ -36,6 +40,7 @@ const THINK: u64 = 100_000;
 pub(crate) struct Plan {
     /// Kills or freezes of servers.
     pub(crate) strikes: u32,
+    pub(crate) shards: u32,
     /// The bug of all servers.
     #[cfg(feature = "mutants")]
     pub(crate) flaw: Option<Flaw>,
@@ -45,6 +50,7 @@ impl Plan {
     pub(crate) const fn faults(seed: u64) -> Self {
         Self {
             strikes: 1 + (seed % 3) as u32,
+            shards: 1 + (seed % 2) as u32,
             #[cfg(feature = "mutants")]
             flaw: None,
         }
@@ -57,7 +63,7 @@ pub(crate) struct Run {
     pub(crate) operations: usize,
     /// Times that another server was the primary.
     pub(crate) failovers: u64,
-    /// Whether the last primary has a backup with everything.
+    /// Whether the last primary of each shard has a backup with everything.
     pub(crate) is_redundant: bool,
     /// Where the servers stand at last.
     pub(crate) standings: String,
@@ -107,10 +113,6 @@ impl Machine for Role {
             Self::Node(machine) => machine.deadline(),
         }
     }
-}
-
-const fn servers() -> Range<u32> {
-    3..6
 }
 
 fn name(what: &str, number: u32) -> Name {
@@ -195,7 +197,9 @@ struct Cluster {
     asked: [Asked; CLIENTS.end as usize - CLIENTS.start as usize],
     next_value: u64,
     failovers: u64,
-    primary: Option<u32>,
+    shards: u32,
+    /// By shard.
+    primaries: Vec<Option<u32>>,
     trace: u64,
     /// The last fault left nobody dead: who seemed to be is removed, or not, in its [`AFTERMATH`].
     lingers: bool,
@@ -221,15 +225,37 @@ impl Run {
         Ok(Self {
             operations: cluster.history.operations,
             failovers: cluster.failovers,
-            is_redundant: cluster.serving().is_some_and(|node| cluster.has_backup(node)),
-            standings: format!("{:?}", servers().map(|node| cluster.standing(node)).collect::<Vec<_>>()),
+            is_redundant: Shard::split(plan.shards)
+                .all(|shard| cluster.serving(shard).is_some_and(|node| cluster.has_backup(node))),
+            standings: format!("{:?}", cluster.standings()),
             trace: cluster.trace,
         })
     }
 }
 
+/// Where a server stands that believes in another number of shards and joins a cache of one, and where those of the cache do.
+pub(crate) fn misfit(seed: u64) -> Result<(Option<Standing>, Vec<Option<Standing>>), String> {
+    let plan = Plan { shards: 1, ..Plan::faults(seed) };
+    let mut cluster = Cluster::start(seed, &plan);
+    cluster.steady()?;
+    // A member that asks nothing until then.
+    let odd = CLIENTS.start - 1;
+    let shard = Shard::split(2).next().ok_or("no shard")?;
+    let area = Area::of(&cluster.config.layout).ok_or("no room")?;
+    let server = Server::new(area, shard, POLL_EVERY, Arc::clone(&cluster.genesis));
+    let name = shard.name(name("kv", 9)).map_err(|error| error.to_string())?;
+    let member = Member::new(cluster.config, Kind::App, name, Arc::clone(&cluster.genesis), seed);
+    let node = Node::new(member, Service::Server(Box::new(server)));
+    cluster.world.kill(odd);
+    cluster.world.restart(odd, Role::Node(Box::new(node)), false);
+    let end = cluster.world.now() + CALM;
+    cluster.work_until(end)?;
+    cluster.history.judge()?;
+    Ok((cluster.standing(odd), cluster.standings()))
+}
+
 impl Cluster {
-    fn start(seed: u64, #[cfg_attr(not(feature = "mutants"), allow(unused_variables))] plan: &Plan) -> Self {
+    fn start(seed: u64, plan: &Plan) -> Self {
         let layout = Layout::new(LIMITS).expect("within the bounds");
         let config = Config { timing: timing(!seed.is_multiple_of(3)), layout, plant: Plant::default() };
         let seats: Vec<(Name, Address)> = (0..COORDINATORS)
@@ -247,7 +273,8 @@ impl Cluster {
             asked: Default::default(),
             next_value: 1,
             failovers: 0,
-            primary: None,
+            shards: plan.shards,
+            primaries: Vec::new(),
             trace: 0,
             lingers: false,
         };
@@ -266,21 +293,43 @@ impl Cluster {
             return Role::Coordinator(Box::new(Coordinator::new(config, node as u16 + 1, genesis, seed)));
         }
         let area = Area::of(&config.layout).expect("there is room");
-        let (what, service) = if servers().contains(&node) {
-            let server = Server::new(area, POLL_EVERY, Arc::clone(&genesis));
+        let (name, service) = if let Some((process, shard)) = self.serves(node) {
+            let server = Server::new(area, shard, POLL_EVERY, Arc::clone(&genesis));
             #[cfg(feature = "mutants")]
             let server = match self.flaw {
                 Some(flaw) => server.with_flaw(flaw),
                 None => server,
             };
-            ("kv", Service::Server(Box::new(server)))
+            (shard.name(name("kv", process)).expect("a name"), Service::Server(Box::new(server)))
         } else {
+            assert!(!CLIENTS.contains(&node) || area.has_room_for(node), "nobody would serve it");
             let client = Client::new(area, seed, POLL_EVERY, AGAIN_EVERY);
             let client = if node == CLIENTS.start { client.ringing() } else { client };
-            ("client", Service::Client(Box::new(client)))
+            (name("client", node), Service::Client(Box::new(client)))
         };
-        let member = Member::new(config, Kind::App, name(what, node), genesis, seed);
+        let member = Member::new(config, Kind::App, name, genesis, seed);
         Role::Node(Box::new(Node::new(member, service)))
+    }
+
+    /// The nodes of a process, one for each shard.
+    const fn nodes_of(&self, process: u32) -> Range<u32> {
+        let begin = COORDINATORS + process * self.shards;
+        begin..begin + self.shards
+    }
+
+    const fn servers(&self) -> Range<u32> {
+        COORDINATORS..COORDINATORS + PROCESSES * self.shards
+    }
+
+    /// The process and the shard of a server's node.
+    fn serves(&self, node: u32) -> Option<(u32, Shard)> {
+        let at = node.checked_sub(COORDINATORS).filter(|_| self.servers().contains(&node))?;
+        let shard = Shard::split(self.shards).nth((at % self.shards) as usize)?;
+        Some((at / self.shards, shard))
+    }
+
+    fn standings(&self) -> Vec<Option<Standing>> {
+        self.servers().map(|node| self.standing(node)).collect()
     }
 
     fn standing(&self, node: u32) -> Option<Standing> {
@@ -298,20 +347,25 @@ impl Cluster {
         }
     }
 
-    /// The server that believes that it serves, in the newest view of any server.
-    fn serving(&self) -> Option<u32> {
+    /// The server that believes that it serves a shard, in the newest view of any server.
+    fn serving(&self, shard: Shard) -> Option<u32> {
         let serves = |node: &u32| {
-            self.world.state(*node) == State::Running
+            self.serves(*node).is_some_and(|(_, whose)| whose == shard)
+                && self.world.state(*node) == State::Running
                 && matches!(self.standing(*node), Some(Standing::Primary { .. }))
         };
-        servers().filter(serves).max_by_key(|node| self.world.machine(*node).view().id)
+        self.servers().filter(serves).max_by_key(|node| self.world.machine(*node).view().id)
     }
 
-    /// The primary, if everybody runs and knows the newest view, and its backup has everything.
-    fn whole(&self) -> Option<u32> {
+    /// The primaries by shard, if everybody runs and knows the newest view, and all backups have everything.
+    fn whole(&self) -> Option<Vec<u32>> {
+        Shard::split(self.shards).map(|shard| self.whole_shard(shard)).collect()
+    }
+
+    fn whole_shard(&self, shard: Shard) -> Option<u32> {
         let views = (0..NODES).map(|node| self.world.machine(node).view());
         let newest = views.max_by_key(|view| view.id)?;
-        let named: Vec<u32> = obol_kv::servers(newest).map(|member| member.address.region).collect();
+        let named: Vec<u32> = obol_kv::servers(newest, shard).map(|member| member.address.region).collect();
         let stand = |node: &u32| {
             let knows = self.world.machine(*node).view().id == newest.id;
             self.standing(*node).filter(|_| knows && self.world.state(*node) == State::Running)
@@ -328,21 +382,18 @@ impl Cluster {
         named.first().copied().filter(|_| is_whole)
     }
 
-    /// Until all are members and the primary has a backup.
+    /// Until all are members and the primaries have backups.
     fn steady(&mut self) -> Result<(), String> {
         while self.world.now() < STEADY_WITHIN {
             let end = self.world.now() + LEASE.0;
             self.world.run_until(end);
             let all = self.world.machine(0).view().members.len() == NODES as usize;
-            let redundant =
-                servers().any(|n| self.standing(n) == Some(Standing::Primary { redundant: true }));
-            if all && redundant {
-                self.primary = self.serving();
+            if let Some(primaries) = self.whole().filter(|_| all) {
+                self.primaries = primaries.into_iter().map(Some).collect();
                 return Ok(());
             }
         }
-        let standings: Vec<_> = servers().map(|node| self.standing(node)).collect();
-        Err(format!("no steady state: {:?}, {standings:?}", self.world.machine(0).view()))
+        Err(format!("no steady state: {:?}, {:?}", self.world.machine(0).view(), self.standings()))
     }
 
     /// Lets clients work until a time.
@@ -353,14 +404,15 @@ impl Cluster {
             }
             let Some(step) = self.world.step() else { break };
             self.trace = self.trace.rotate_left(7) ^ step.time ^ u64::from(step.node);
-            if servers().contains(&step.node) {
+            if let Some((_, shard)) = self.serves(step.node) {
                 if self.standing(step.node) == Some(Standing::Lost) {
                     return Err(format!("server {} lost the state, though one failed at a time", step.node));
                 }
-                let serving = self.serving();
-                if serving.is_some() && serving != self.primary {
-                    self.failovers += u64::from(self.primary.is_some());
-                    self.primary = serving;
+                let serving = self.serving(shard);
+                let known = &mut self.primaries[shard.index() as usize];
+                if serving.is_some() && serving != *known {
+                    self.failovers += u64::from(known.is_some());
+                    *known = serving;
                 }
             }
         }
@@ -411,46 +463,55 @@ impl Cluster {
             self.work_until(aftermath)?;
         }
         let patience = self.world.now() + CALM;
-        let primary = loop {
-            if let Some(primary) = self.whole() {
-                break primary;
+        let primaries = loop {
+            if let Some(primaries) = self.whole() {
+                break primaries;
             }
             if self.world.now() > patience {
-                let standings: Vec<_> = servers().map(|node| self.standing(node)).collect();
-                return Err(format!("not redundant again: {standings:?}"));
+                return Err(format!("not redundant again: {:?}", self.standings()));
             }
             let soon = self.world.now() + 20_000;
             self.work_until(soon)?;
         };
-        let victim =
-            if self.rng.permille(800) { primary } else { servers().start + self.rng.below(3) as u32 };
+        let primary = primaries[self.rng.below(u64::from(self.shards)) as usize];
+        let all = self.servers();
+        let victim = if self.rng.permille(800) {
+            primary
+        } else {
+            all.start + self.rng.below(u64::from(all.end - all.start)) as u32
+        };
+        // A process with all its threads, or one thread.
+        let process = self.serves(victim).map_or(0, |(process, _)| process);
+        let victims = if self.rng.coin() { self.nodes_of(process) } else { victim..victim + 1 };
         let fault = self.rng.below(5);
         self.lingers = matches!(fault, 1..=3);
         match fault {
-            0 => self.world.kill(victim),
+            0 => victims.for_each(|victim| self.world.kill(victim)),
             1 => {
-                self.world.freeze(victim);
+                victims.clone().for_each(|victim| self.world.freeze(victim));
                 // It wakes up with what it had begun, sooner or later than the others notice.
                 self.nap(900_000)?;
-                self.world.thaw(victim);
+                victims.for_each(|victim| self.world.thaw(victim));
             }
             2 => {
-                self.cut_off(victim, true);
+                self.cut_off(&victims, true);
                 self.nap(900_000)?;
             }
             // It hears nothing, but is heard: the view without it is decided while its lease runs.
             3 => {
-                self.cut_off(victim, false);
-                self.world.suspect(victim, 0);
+                self.cut_off(&victims, false);
+                victims.for_each(|victim| self.world.suspect(victim, 0));
                 self.nap(600_000)?;
             }
-            // What is not replicated dies with it.
+            // What is not replicated dies with it. A link that is cut for longer is a failure of its own.
             _ => {
-                for server in servers().filter(|server| *server != victim) {
-                    self.cut(victim, server);
+                for victim in victims.clone() {
+                    for server in self.servers().filter(|server| !victims.contains(server)) {
+                        self.cut(victim, server);
+                    }
                 }
                 self.nap(70_000)?;
-                self.world.kill(victim);
+                victims.for_each(|victim| self.world.kill(victim));
             }
         }
         Ok(())
@@ -466,12 +527,12 @@ impl Cluster {
         self.world.partition(other, one);
     }
 
-    /// Cuts a server off from what coordinators say, and mostly a client with it, which then knows no other primary.
-    fn cut_off(&mut self, victim: u32, both_ways: bool) {
+    /// Cuts servers off from what coordinators say, and mostly a client with them, which then knows no other primary.
+    fn cut_off(&mut self, victims: &Range<u32>, both_ways: bool) {
         let client = CLIENTS.start + self.rng.below(3) as u32;
         let with_client = self.rng.permille(700);
         for coordinator in 0..COORDINATORS {
-            for node in [Some(victim), with_client.then_some(client)].into_iter().flatten() {
+            for node in victims.clone().chain(with_client.then_some(client)) {
                 self.world.partition(coordinator, node);
                 if both_ways {
                     self.world.partition(node, coordinator);
@@ -487,7 +548,7 @@ impl Cluster {
                 self.world.heal(node, peer);
             }
         }
-        for node in servers() {
+        for node in self.servers() {
             self.world.thaw(node);
             if self.world.state(node) == State::Dead {
                 let machine = self.machine(node);

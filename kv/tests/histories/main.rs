@@ -5,6 +5,7 @@ mod cluster;
 mod history;
 
 use cluster::{Plan, Run};
+use obol_kv::Standing;
 
 /// Runs of the sound service, unless `OBOL_HISTORIES` says how many.
 const SEEDS: u64 = 40;
@@ -38,6 +39,15 @@ fn every_history_is_linearizable_and_redundancy_comes_back() {
     assert!(seen.operations as u64 > 140 * seeds, "{seen:?}");
     assert!(seen.failovers >= seeds / 2, "{seen:?}");
     assert!(seen.not_redundant.is_empty(), "{seen:?}");
+}
+
+#[test]
+fn a_server_with_another_number_of_shards_serves_nobody() {
+    for seed in 0..5 {
+        let (odd, others) = cluster::misfit(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        assert_eq!(odd, Some(Standing::Misfit { shards: 1 }), "seed {seed}");
+        assert!(others.contains(&Some(Standing::Primary { redundant: true })), "seed {seed}: {others:?}");
+    }
 }
 
 #[test]

@@ -685,7 +685,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__drill)
-            opts="-h --count --gap --observe --json --cluster --root --help app leader cache app+leader app+cache app+leader+cache list show schema plan probes run recover"
+            opts="-h --count --gap --observe --shards --json --cluster --root --help app leader cache app+leader app+cache app+leader+cache list show schema plan probes run recover"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -701,6 +701,10 @@ _obol() {
                     ;;
                 --observe)
                     COMPREPLY=($(compgen -W "members client" -- "${cur}"))
+                    return 0
+                    ;;
+                --shards)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --cluster)
@@ -1133,7 +1137,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__kv__subcmd__bench)
-            opts="-h --turn --rounds --json --cluster --root --help"
+            opts="-h --turn --rounds --shards --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1144,6 +1148,10 @@ _obol() {
                     return 0
                     ;;
                 --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shards)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1163,7 +1171,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__kv__subcmd__check)
-            opts="-h --for --servers --clients --kill-every --json --cluster --root --help"
+            opts="-h --for --servers --shards --clients --kill-every --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1174,6 +1182,10 @@ _obol() {
                     return 0
                     ;;
                 --servers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shards)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1295,13 +1307,17 @@ _obol() {
             return 0
             ;;
         obol__subcmd__kv__subcmd__server)
-            opts="-h --name --poll-every --core --json --tied --cluster --root --help"
+            opts="-h --name --shards --poll-every --core --json --tied --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --shards)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -166,8 +166,9 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcom
 complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -f -a "check" -d 'Start servers, kill primaries, and hold every answer against what was written'
 complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -f -a "bench" -d 'Measure a replicated cache beside memcached and Redis, where they are installed'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l name -d 'Its name: kv- and something' -r
-complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l poll-every -d 'How often it looks into its memory; 0 keeps a core busy that nobody else wants' -r
-complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l core -d 'Stay on this core' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l poll-every -d 'How often it looks into its memory; 0 keeps a core for each shard busy that nobody else wants' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l core -d 'Stay on this core; further shards on those that follow' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l json -d 'Print where it stands as JSON lines'
@@ -193,6 +194,7 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from load" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l for -d 'For how long' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l servers -d 'Servers; one that is killed is started again' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l clients -d 'Clients, each a thread and a member' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l kill-every -d 'Kill the primary so often, when its backup has everything' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l cluster -d 'Name of the cluster; several can run side by side' -r
@@ -201,6 +203,7 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l turn -d 'How long each server is asked in each round' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l rounds -d 'Rounds; figures are the medians of all' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l json -d 'Print one JSON object per server'
@@ -209,6 +212,7 @@ complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_sub
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l gap -d 'Pause between repetitions' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l observe -d 'Whose failover: the members\', or beside it that of a client of a replicated cache, whose primary is then the app' -r -f -a "members\t'Until every survivor\'s view is active'
 client\t'From a client\'s last success to its first at the new primary'"
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l json -d 'Print one JSON object for scripts'

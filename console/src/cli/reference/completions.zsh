@@ -222,8 +222,9 @@ _arguments "${_arguments_options[@]}" : \
             (server)
 _arguments "${_arguments_options[@]}" : \
 '--name=[Its name\: kv- and something]:NAME:_default' \
-'--poll-every=[How often it looks into its memory; 0 keeps a core busy that nobody else wants]:TIME:_default' \
-'--core=[Stay on this core]:N:_default' \
+'--shards=[Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number]:N:_default' \
+'--poll-every=[How often it looks into its memory; 0 keeps a core for each shard busy that nobody else wants]:TIME:_default' \
+'--core=[Stay on this core; further shards on those that follow]:N:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
 '--json[Print where it stands as JSON lines]' \
@@ -272,6 +273,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--for=[For how long]:TIME:_default' \
 '--servers=[Servers; one that is killed is started again]:N:_default' \
+'--shards=[Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number]:N:_default' \
 '--clients=[Clients, each a thread and a member]:N:_default' \
 '--kill-every=[Kill the primary so often, when its backup has everything]:TIME:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
@@ -285,6 +287,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--turn=[How long each server is asked in each round]:TIME:_default' \
 '--rounds=[Rounds; figures are the medians of all]:N:_default' \
+'--shards=[Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number]:N:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
 '--json[Print one JSON object per server]' \
@@ -302,6 +305,7 @@ _arguments "${_arguments_options[@]}" : \
 '--gap=[Pause between repetitions]:TIME:_default' \
 '--observe=[Whose failover\: the members'\'', or beside it that of a client of a replicated cache, whose primary is then the app]:OBSERVE:((members\:"Until every survivor'\''s view is active"
 client\:"From a client'\''s last success to its first at the new primary"))' \
+'--shards=[Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number]:N:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
 '--json[Print one JSON object for scripts]' \

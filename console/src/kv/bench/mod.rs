@@ -5,6 +5,7 @@ mod cache;
 mod line;
 mod peers;
 
+use super::Sharding;
 use super::check::Server;
 use crate::cli::duration;
 use crate::output::{self, Failure};
@@ -42,6 +43,8 @@ pub(crate) struct Options {
     /// Rounds; figures are the medians of all
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    #[command(flatten)]
+    sharding: Sharding,
     /// Print one JSON object per server
     #[arg(long)]
     json: bool,
@@ -201,18 +204,33 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let failed = |error: io::Error| Failure::Failed(format!("a server did not answer: {error}"));
     let cluster = site.cluster.name();
     let fate = Arc::default();
+    let shards = options.sharding.shards;
     let begin = |number, options: &[&str]| {
-        Server::start(root, cluster, number, options, &fate).map_err(Failure::failed)
+        Server::start(root, cluster, number, shards, options, &fate).map_err(Failure::failed)
     };
     // Two that look all the time must not share a core. The backup only has to keep up.
-    let has_two = std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1);
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let has_each_its_own = cores > shards as usize;
     let busy = ["--poll-every", "0", "--core", "0"];
-    let primary = begin(1, if has_two { &busy } else { &busy[..2] })?;
+    let primary = begin(
+        1,
+        match shards {
+            _ if has_each_its_own => &busy,
+            1 => &busy[..2],
+            _ => super::check::POLL_EVERY,
+        },
+    )?;
+    if !has_each_its_own && shards > 1 {
+        output::remark(format_args!(
+            "obol: {shards} shards and a client want a core each, and there are {cores}: the servers sleep between their looks, and \
+             the figures do not tell what shards are for"
+        ))?;
+    }
     primary.until("primary", false)?;
     let _backup = begin(2, super::check::POLL_EVERY)?;
     primary.until("primary", true)?;
-    if has_two {
-        pin_to_core(1).map_err(Failure::failed)?;
+    if has_each_its_own {
+        pin_to_core(shards).map_err(Failure::failed)?;
     }
     let name = Name::new("kv_bench").map_err(Failure::failed)?;
     let (endpoint, node) = super::join(site, name, super::client(site, Nanos::ZERO)?)?;

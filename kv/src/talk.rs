@@ -1,0 +1,186 @@
+//! A client's conversation with the servers of one shard: requests go into the primary's memory, answers come into the own, and
+//! what has none is asked for again.
+
+use crate::answer::{ANSWER_BYTES, Answer};
+use crate::area::{Area, WINDOW};
+use crate::client::{Done, Operation};
+use crate::entry::{Entry, Kind};
+use crate::node::RING;
+use crate::server::{Part, token};
+use crate::words;
+use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
+use std::collections::VecDeque;
+
+/// How clients ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// Tells this client's requests from those of another in the same place. Drawn at random, never zero.
+    pub(crate) id: u64,
+    /// It sleeps while it waits, and so may the primary.
+    pub(crate) rings: bool,
+    pub(crate) again_every: Nanos,
+}
+
+struct Asked {
+    number: u64,
+    /// As the client counts them.
+    operation_number: u64,
+    operation: Operation,
+    done: bool,
+}
+
+/// A conversation with the primaries of a shard, one after the other. The primary executes what is asked in order.
+pub(crate) struct Talk {
+    area: Area,
+    manner: Manner,
+    primary: Option<(Incarnation, Address)>,
+    /// The primary was told where the conversation begins.
+    is_begun: bool,
+    again_at: Instant,
+    again: u64,
+    next: u64,
+    /// How many have no answer.
+    open: usize,
+    asked: VecDeque<Asked>,
+    /// What is being written or read.
+    bytes: Vec<u8>,
+}
+
+impl Talk {
+    /// With the servers of the shard that this is the area of.
+    pub(crate) fn new(area: Area, manner: Manner) -> Self {
+        Self {
+            area,
+            manner,
+            primary: None,
+            is_begun: false,
+            again_at: Instant::NEVER,
+            again: 1,
+            next: 1,
+            open: 0,
+            asked: VecDeque::with_capacity(WINDOW as usize),
+            bytes: Vec::new(),
+        }
+    }
+
+    pub(crate) fn begin<F: Fabric>(
+        &mut self,
+        now: Instant,
+        operation_number: u64,
+        operation: Operation,
+        fabric: &mut F,
+    ) {
+        debug_assert!(!self.is_busy(), "checked where it was taken");
+        let number = self.next;
+        self.next += 1;
+        self.asked.push_back(Asked { number, operation_number, operation, done: false });
+        self.open += 1;
+        self.again_at = self.again_at.min(now + self.manner.again_every);
+        self.write(number, fabric);
+        if !self.is_begun {
+            self.write_head(fabric);
+        }
+        self.ring(fabric);
+    }
+
+    /// Whether the oldest operation that waits for its answer is [`WINDOW`] operations old.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.asked.front().is_some_and(|oldest| self.next - oldest.number >= WINDOW)
+    }
+
+    pub(crate) fn primary(&self) -> Option<Incarnation> {
+        self.primary.map(|(who, _)| who)
+    }
+
+    pub(crate) const fn open(&self) -> usize {
+        self.open
+    }
+
+    /// When it asks again.
+    pub(crate) const fn again_at(&self) -> Instant {
+        self.again_at
+    }
+
+    /// Another primary is asked everything that has no answer.
+    pub(crate) fn turn_to<F: Fabric>(
+        &mut self,
+        now: Instant,
+        primary: Option<(Incarnation, Address)>,
+        anew: bool,
+        fabric: &mut F,
+    ) {
+        if anew || primary != self.primary {
+            (self.primary, self.is_begun) = (primary, false);
+            self.ask_again(now, fabric);
+        }
+    }
+
+    /// Looks for answers in the own memory; tells whether there were any. An answer may be one to a request that had one already.
+    pub(crate) fn look<F: Fabric>(&mut self, ended: &mut VecDeque<Done>, shard: u32, fabric: &F) -> bool {
+        let before = self.open;
+        for asked in self.asked.iter_mut().filter(|asked| !asked.done) {
+            let Some(place) = fabric.own(self.area.answer(asked.number), ANSWER_BYTES) else { break };
+            let answer = Answer::decode(place, asked.number, &mut self.bytes);
+            if let Some(answer) = answer.filter(|answer| answer.client == self.manner.id) {
+                asked.done = true;
+                self.open -= 1;
+                let (status, value) = (answer.status, answer.value.into());
+                ended.push_back(Done { number: asked.operation_number, shard, status, value });
+            }
+        }
+        while self.asked.front().is_some_and(|asked| asked.done) {
+            self.asked.pop_front();
+        }
+        if self.asked.is_empty() {
+            self.again_at = Instant::NEVER;
+        }
+        self.open < before
+    }
+
+    pub(crate) fn ask_again<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let Some(first) = self.asked.front().map(|asked| asked.number) else {
+            self.again_at = Instant::NEVER;
+            return;
+        };
+        self.again_at = now + self.manner.again_every;
+        for number in first..self.next {
+            self.write(number, fabric);
+        }
+        self.write_head(fabric);
+        self.ring(fabric);
+    }
+
+    fn ring<F: Fabric>(&self, fabric: &mut F) {
+        if let Some((_, at)) = self.primary.filter(|_| self.manner.rings) {
+            fabric.send(at.owner(), RING);
+        }
+    }
+
+    /// Writes a request into the primary's memory.
+    fn write<F: Fabric>(&mut self, number: u64, fabric: &mut F) {
+        let Some((_, at)) = self.primary else { return };
+        // Their numbers follow each other.
+        let first = self.asked.front().map_or(number, |asked| asked.number);
+        let Some(asked) = self.asked.get((number - first) as usize) else { return };
+        debug_assert_eq!(asked.number, number, "an operation for each number");
+        let (kind, key, value) = match &asked.operation {
+            Operation::Get(key) => (Kind::Get, *key, &[][..]),
+            Operation::Put(key, value) => (Kind::Put, *key, &value[..]),
+        };
+        let client = self.manner.id;
+        Entry { number, kind, key, client, request: number, value }.encode(&mut self.bytes);
+        let to = Remote { at, offset: self.area.request(fabric.address().region, number) };
+        fabric.write_untold(to, &self.bytes, token(Part::Send, 0));
+    }
+
+    /// Tells the primary where the conversation begins. After the requests, on the same link: so it comes after them.
+    fn write_head<F: Fabric>(&mut self, fabric: &mut F) {
+        let Some((_, at)) = self.primary else { return };
+        self.is_begun = true;
+        self.again += 1;
+        let first = self.asked.front().map_or(self.next, |asked| asked.number);
+        words::seal([self.manner.id, first, self.again, u64::from(self.manner.rings)], &mut self.bytes);
+        let to = Remote { at, offset: self.area.client(fabric.address().region) };
+        fabric.write_untold(to, &self.bytes, token(Part::Send, 0));
+    }
+}
