@@ -48,24 +48,37 @@ far_out() {
   }'
 }
 
+# Both sides of a ratio are measured in turns: what else the one processor does changes within minutes.
+readonly ROUNDS=3
+
+# middle FILE: the median of its lines.
+middle() {
+  sort -g "$1" | sed -n "$(((ROUNDS + 1) / 2))p"
+}
+
 step "consensus beside the bare device"
-./obol bench --rdma 10.1.0.1 --json >bench.json
-bytes=$(sed -n 's/.*"value_bytes":\([0-9]*\).*/\1/p' bench.json)
-floor=$(./decide rxe0 "$(gid_index rxe0)" "$bytes")
-far_out "decide" "$(median decide_us <bench.json)" "$floor" 1.5 || fail "a decision is far from its floor"
+for ((round = 0; round < ROUNDS; round++)); do
+  ./obol bench --rdma 10.1.0.1 --json >bench.json
+  bytes=$(sed -n 's/.*"value_bytes":\([0-9]*\).*/\1/p' bench.json)
+  median decide_us <bench.json >>decide.log
+  ./decide rxe0 "$(gid_index rxe0)" "$bytes" >>floor.log
+done
+far_out "decide" "$(middle decide.log)" "$(middle floor.log)" 1.5 || fail "a decision is far from its floor"
 
 # failover ARGUMENT...: the median of the failovers of a cluster that is started so.
 failover() {
   ./obol up --headless --profile soft-roce "$@" >up.log 2>&1 &
   local up=$!
   until_true "a healthy cluster" ./obol status
-  ./obol drill app --count 20 --json >drill.json || { cat drill.json up.log >&2; fail "the drill of an app"; }
+  ./obol drill app --count 15 --json >drill.json || { cat drill.json up.log >&2; fail "the drill of an app"; }
   kill "$up"
   wait "$up"
   median failover_us <drill.json
 }
 
 step "failover over both fabrics"
-shm=$(failover)
-rdma=$(failover --rdma 10.1.0.1)
-far_out "failover" "$rdma" "$shm" 2 || fail "a failover over RDMA is far from one over shared memory"
+for ((round = 0; round < ROUNDS; round++)); do
+  failover >>shm.log
+  failover --rdma 10.1.0.1 >>rdma.log
+done
+far_out "failover" "$(middle rdma.log)" "$(middle shm.log)" 2 || fail "a failover over RDMA is far from one over shared memory"
