@@ -36,11 +36,7 @@ impl Threads {
                 awake.wait(&*channel, None);
                 // A futex and a descriptor can not be waited on together, so the event becomes a ring. The endpoint's
                 // thread compares the doorbell before it sleeps: a ring that comes before is not lost.
-                let mut rang = false;
-                while channel.take_event().unwrap_or(false) {
-                    rang = true;
-                }
-                if rang {
+                if channel.take_event().unwrap_or(false) {
                     region.ring();
                 }
             }
