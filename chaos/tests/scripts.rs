@@ -50,6 +50,11 @@ fn contending_leaders_settle_where_an_attempt_takes_far_longer_than_a_pause() {
 }
 
 #[test]
+fn a_program_whose_refused_join_was_decided_makes_room_for_itself() {
+    mended(include_str!("scripts/stray-in-a-full-view.toml"));
+}
+
+#[test]
 fn what_a_violation_does_not_need_is_dropped() {
     let mut script = canary();
     let idle = |n: u32| Timed { at: 1_000 * u64::from(n), after: 0, act: Act::Thaw(n % 6) };

@@ -54,7 +54,15 @@ impl Wards {
                 if self.0.iter().any(|w| w.token == token) {
                     return;
                 }
-                self.0.retain(|w| w.seat != seat);
+                self.0.retain_mut(|w| {
+                    // Whoever has to go still has to: where the view is full, nobody is admitted who could replace it.
+                    if let Phase::Leaving(who) = w.phase
+                        && w.seat == seat
+                    {
+                        w.phase = Phase::Stray(who);
+                    }
+                    w.seat != seat || w.is_stray()
+                });
                 let as_of = view.id;
                 let phase = Phase::Joining;
                 self.0.push(Ward { seat, token, name, address, progress_within, as_of, phase, due: now });

@@ -2,7 +2,7 @@
 
 mod instant;
 
-use instant::{Cluster, TIMING};
+use instant::{Cluster, Happening, TIMING};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as RecordKind, Record};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
@@ -29,11 +29,15 @@ fn newest(cluster: &Cluster) -> ViewId {
     ids[0]
 }
 
+fn join(token: u64, address: Address) -> SeatRequest {
+    let name = Name::new(&format!("app-{token}")).expect("a name");
+    SeatRequest::Join { name, token, address, progress_within: Nanos::ZERO }
+}
+
 fn attach(cluster: &mut Cluster, agent: usize, seat: u16, token: u64) -> Address {
     let address = Address { seat, generation: 1, ..cluster.nodes[agent].address };
-    let name = Name::new(&format!("app-{token}")).expect("a name");
     cluster.programs.push(address);
-    cluster.seat(agent, seat, SeatRequest::Join { name, token, address, progress_within: Nanos::ZERO });
+    cluster.seat(agent, seat, join(token, address));
     cluster.run(Nanos::from_millis(2));
     address
 }
@@ -139,6 +143,55 @@ fn an_app_leaves_gracefully() {
     assert!(cluster.view(0).by_token(71).is_none());
     assert_eq!(cluster.nodes[3].seats.last(), Some(&(1, SeatStatus::Left)));
     assert_eq!((cluster.counted(0, Counter::Leaves), cluster.counted(0, Counter::Failures)), (1, 0));
+}
+
+/// What the agent in front of coordinators that do nothing asks them for.
+fn asked_in_vain(cluster: &mut Cluster) -> Vec<Message<'static>> {
+    for at in 0..3 {
+        cluster.nodes[at].frozen = true;
+    }
+    cluster.run(Nanos::from_millis(1));
+    let asked = cluster.nodes[0].inbox.iter().filter_map(|happening| match happening {
+        Happening::Datagram(_, bytes) => match Message::decode(bytes) {
+            Ok(Message::Join { newcomer, as_of, proved }) => Some(Message::Join { newcomer, as_of, proved }),
+            Ok(Message::Leave(who)) => Some(Message::Leave(who)),
+            _ => None,
+        },
+        _ => None,
+    });
+    asked.collect()
+}
+
+#[test]
+fn a_program_that_takes_its_seat_again_while_it_leaves_leaves_all_the_same() {
+    let mut cluster = cluster(1);
+    let address = attach(&mut cluster, 3, 1, 71);
+    let first = cluster.view(0).by_token(71).expect("admitted").incarnation;
+    cluster.seat(3, 1, SeatRequest::Leave);
+    cluster.seat(3, 1, join(72, address));
+    let asked = asked_in_vain(&mut cluster);
+    assert!(asked.contains(&Message::Leave(first)), "{asked:?}");
+    assert!(asked.iter().any(|m| matches!(m, Message::Join { newcomer, .. } if newcomer.token == 72)));
+}
+
+#[test]
+fn a_member_that_was_given_up_is_asked_to_leave_though_its_seat_is_taken_again() {
+    let mut cluster = cluster(1);
+    let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
+    cluster.programs.push(address);
+    cluster.seat(3, 1, join(71, address));
+    cluster.nodes[0].frozen = true;
+    cluster.run(Nanos(1));
+    cluster.seat(3, 1, SeatRequest::Leave);
+    cluster.run(Nanos(1));
+    assert_eq!(cluster.nodes[3].seats, [(1, SeatStatus::Left)]);
+    cluster.nodes[0].frozen = false;
+    cluster.run(Nanos(1));
+    let stray = cluster.view(3).by_token(71).expect("admitted").incarnation;
+    cluster.seat(3, 1, join(72, address));
+    let asked = asked_in_vain(&mut cluster);
+    assert!(asked.contains(&Message::Leave(stray)), "{asked:?}");
+    assert!(asked.iter().any(|m| matches!(m, Message::Join { newcomer, .. } if newcomer.token == 72)));
 }
 
 #[test]
