@@ -1,0 +1,150 @@
+//! What a coordinator hears, and what it does about it. A datagram is a hint, a question or a wish: it may be late, lost or
+//! repeated, so nothing is taken for decided on its word but a view that is sealed and follows the newest known one.
+
+use super::{Accusation, Coordinator, Standing, cliques};
+use crate::drift::Drift;
+use crate::links;
+use crate::view::{Level, View};
+use crate::wire::{self, Message, Refusal};
+use obol_fabric::metrics::Counter;
+use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
+use std::sync::Arc;
+
+/// An operator's wish is forgotten after so many times `Timing::join_every`, after which operators repeat it.
+const WISH_JOINS: u64 = 4;
+
+impl Coordinator {
+    pub(super) fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
+        fabric.count(Counter::DatagramsReceived, 1);
+        match Message::decode(bytes) {
+            Ok(Message::View { sealed, cleared }) => {
+                let Some(view) = View::unseal(sealed) else {
+                    fabric.count(Counter::DatagramsRefused, 1);
+                    return;
+                };
+                let base = view.base;
+                if view.id == self.view().id.next() {
+                    self.install(&Arc::new(view), sealed, now, fabric);
+                } else if view.id > self.view().id && view.acceptors == self.view().acceptors {
+                    self.ask(now, fabric);
+                } else if view.id > self.view().id {
+                    self.ask_others(view.acceptors, now, fabric);
+                }
+                if cleared {
+                    self.learn_clear(base, fabric);
+                }
+            }
+            Ok(Message::Step { id, cleared, step }) => {
+                if let Some((view, sealed)) = wire::apply_step(self.view(), step) {
+                    self.install(&Arc::new(view), &sealed, now, fabric);
+                } else if id > self.view().id {
+                    self.ask(now, fabric);
+                }
+                self.learn_clear(cleared, fabric);
+            }
+            Ok(Message::Decided(id)) => {
+                if id > self.view().id {
+                    self.ask(now, fabric);
+                }
+            }
+            Ok(Message::Clear(base)) => self.learn_clear(base, fabric),
+            // Of links that are down, reports tell.
+            Ok(Message::Notice { level: Level::Timeout, .. }) if links::are_watched(&self.config) => {}
+            Ok(Message::Notice { accuser, accused, level, evidence }) => {
+                fabric.count(Counter::NoticesReceived, 1);
+                if evidence == Evidence::Suspicion && self.view().has_lost(accuser) {
+                    // Cut off, it saw nobody; and who watches now says the same if it is true. A proof is one from anybody.
+                    return;
+                }
+                self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
+            }
+            Ok(Message::Join { newcomer, as_of, proved }) => {
+                self.suspect_former_life(newcomer.address);
+                if !proved && !self.needs(newcomer.proposer) {
+                    return;
+                }
+                let leads = self.leading;
+                let answer = self.requests.join(newcomer, as_of, from, self.log.newest(), &self.config);
+                if let Some(reply) = answer.filter(|_| leads) {
+                    fabric.send(from, &Message::JoinReply { token: newcomer.token, outcome: reply }.encode());
+                }
+            }
+            Ok(Message::Leave(who)) => self.requests.leave(who, &self.log.newest().view),
+            Ok(Message::Nudge(slot)) => self.nudged(slot, from, fabric),
+            Ok(Message::SetLease(lease)) => {
+                self.stretch.overruled();
+                self.requests.set_lease(lease);
+            }
+            Ok(Message::Strained(lease)) => {
+                let newest = Arc::clone(self.view());
+                if let Some(lease) = self.stretch.strained(lease, &newest, &self.config, now) {
+                    self.requests.set_lease(lease);
+                }
+            }
+            Ok(Message::SetAcceptor { number, decides, as_of }) => {
+                let until = now + self.config.timing.join_every.saturating_mul(WISH_JOINS);
+                self.requests.set_acceptor((number, decides), as_of, &self.log, until);
+            }
+            Ok(Message::Lost(view)) => {
+                if view < self.view().id {
+                    fabric.send(from, &wire::deciders(self.view()));
+                }
+            }
+            Ok(Message::Deciders { id, acceptors }) => {
+                if id > self.view().id {
+                    self.ask_others(wire::acceptors(acceptors), now, fabric);
+                }
+            }
+            Ok(Message::JoinReply { token, outcome: Err(refusal) }) => {
+                if matches!(self.standing, Standing::Standby { token: mine, .. } if mine == token)
+                    && refusal != Refusal::Full
+                {
+                    self.stand_by(now);
+                }
+            }
+            Ok(Message::Alive(who)) => self.links.heard(who, now),
+            Ok(Message::Links { from, view, silent }) => {
+                if let Some(seen) = self.log.get(view).map(|entry| Arc::clone(&entry.view)) {
+                    self.cliques.heard(
+                        from,
+                        cliques::named(silent, &seen),
+                        self.log.newest().view.as_ref(),
+                        now,
+                    );
+                }
+            }
+            Ok(Message::Clock { nonce }) => Drift::answer(from, nonce, now, fabric),
+            Ok(Message::ClockIs { nonce, clock }) => {
+                self.drift.heard((nonce, clock), &self.config, now, fabric);
+            }
+            Ok(Message::Raised { nonce, chunk, raised }) => {
+                if let Some(clearing) = &mut self.clearing {
+                    clearing.raised(nonce, chunk, raised, &self.config, fabric);
+                }
+            }
+            // Answers that a view tells better, and what is asked of caches and members.
+            Ok(
+                Message::JoinReply { .. }
+                | Message::Vouch { .. }
+                | Message::Vouched { .. }
+                | Message::Raise { .. },
+            ) => {}
+            Err(_) => fabric.count(Counter::DatagramsRefused, 1),
+        }
+    }
+
+    /// Somebody found a slot that is not settled, or missed that it is.
+    fn nudged<F: Fabric>(&mut self, slot: ViewId, from: Address, fabric: &mut F) {
+        if let Some(entry) = self.log.get(slot) {
+            if self.leading {
+                let sealed = entry.view.seal();
+                fabric.send(from, &self.announcement(&entry.view, &sealed));
+            }
+        } else if slot == self.view().id.next() {
+            self.requests.settle_slot();
+        } else if slot < self.view().id && self.leading {
+            // Further back than the log reaches: tell how far the others are.
+            fabric.send(from, &Message::Decided(self.view().id).encode());
+        }
+    }
+}
