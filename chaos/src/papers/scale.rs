@@ -16,6 +16,8 @@ use std::ops::RangeInclusive;
 
 /// The least and the greatest number of members.
 pub const MEMBERS: RangeInclusive<u32> = 8..=4096;
+/// Members of all clusters that are simulated at once: so many take 1.5 GB, in one cluster or in several.
+const MEMBERS_AT_ONCE: u32 = *MEMBERS.end();
 /// Members that the published lease is made for (uKharon, section 7.1).
 const LEASE_MEMBERS: u32 = 32;
 /// There is one cache for so many members, but no fewer and no more caches than these.
@@ -133,11 +135,15 @@ pub fn scale(
     threads: usize,
 ) -> Result<Scaling, Stuck> {
     let sizes = (0..).map(|n| MEMBERS.start() << n).take_while(|members| *members <= largest);
-    let all: Vec<(u32, Method)> = sizes.flat_map(|m| Method::ALL.map(|method| (m, method))).collect();
-    let points = in_parallel(threads, all.len(), |at| {
-        let (members, method) = all[at];
-        point(testbed, members, method, repetitions, seed + ((at as u64) << 32))
-    })?;
+    let mut points = Vec::new();
+    for members in sizes {
+        let threads = threads.min((MEMBERS_AT_ONCE / members) as usize);
+        let first = points.len();
+        points.extend(in_parallel(threads, Method::ALL.len(), |at| {
+            let seed = seed + (((first + at) as u64) << 32);
+            point(testbed, members, Method::ALL[at], repetitions, seed)
+        })?);
+    }
     Ok(Scaling { testbed: testbed.name.to_string(), repetitions, seed, points, inputs: testbed.parameters() })
 }
 
