@@ -88,6 +88,8 @@ pub(crate) enum Sim {
     /// Each member has a lease page of its own. Methods: leases waited for or fenced, renewed at the acceptors or at lease
     /// caches, fences raised by the leader or fanned out through the caches. Up to 32 members leases are as published;
     /// beyond that they grow with the members, so that renewals cost a coordinator the same at any size.
+    ///
+    /// Clusters are simulated on all cores, but no more than 4096 members at once, which take 1.5 GB of memory.
     Scale {
         /// The largest size; sizes double from 8 on
         #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=4096))]
@@ -100,7 +102,8 @@ pub(crate) enum Sim {
     },
     /// Run table2, leases and scale, and draw them into one HTML page
     ///
-    /// The page needs no other file. In a directory it is called report.html, and each plot lies beside it as SVG.
+    /// The page needs no other file. In a directory it is called report.html, and each plot lies beside it as SVG. It takes
+    /// 1.5 GB of memory: see scale.
     Report {
         /// Where to write it: a file, or a directory that exists
         #[arg(value_name = "FILE|DIR")]
