@@ -12,28 +12,8 @@ pub(crate) struct Head {
     pub(crate) more: u8,
 }
 
-/// Two odd numbers without a pattern: of pi, and of the golden ratio.
-const SEED: u64 = 0x2436_a885_a308_d313;
-const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Sums words up, so that no word and no order of words goes unnoticed. A few nanoseconds for what is this short.
-fn sum(words: impl IntoIterator<Item = u64>) -> u32 {
-    let mut sum = SEED;
-    for word in words {
-        let product = u128::from(sum ^ word) * u128::from(FACTOR);
-        sum = (product as u64 ^ (product >> 64) as u64).wrapping_add(SEED);
-    }
-    (sum ^ sum >> 32) as u32
-}
-
-fn checksum(bytes: &[u8]) -> u32 {
-    let (words, _) = bytes.as_chunks::<8>();
-    sum(words.iter().enumerate().map(|(at, word)| {
-        let word = u64::from_le_bytes(*word);
-        // The place of the sum itself.
-        if at == 1 { word & 0xffff_ffff } else { word }
-    }))
-}
+/// Where the checksum is. It is made of everything else, as if nothing were there.
+const CHECKSUM_AT: core::ops::Range<usize> = 12..16;
 
 /// The n-th word of some bytes.
 pub(crate) fn word(bytes: &[u8], n: usize) -> Option<u64> {
@@ -54,8 +34,8 @@ pub(crate) fn encode(number: u64, head: Head, always: &[u64], more: &[u64], valu
     }
     out.extend_from_slice(value);
     out.resize(out.len().next_multiple_of(8), 0);
-    let sum = checksum(out);
-    out[12..16].copy_from_slice(&sum.to_le_bytes());
+    let sum = crc32fast::hash(out);
+    out[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Copies what has this number into `buffer`, which ends with the value; `None` if there is nothing, or half of it, or what
@@ -80,20 +60,33 @@ pub(crate) fn copy(
     buffer.resize(whole, 0);
     memory::copy_out(from.get(..whole / 8)?, buffer);
     fence(Ordering::Acquire);
+    let place = buffer.get_mut(CHECKSUM_AT)?;
+    let told = u32::from_le_bytes(place.try_into().ok()?);
+    place.fill(0);
     // The words that were looked at before may be others by now.
     let is_whole = word(buffer, 0) == Some(number)
         && buffer.get(8..12) == Some(&[kind, more, low, high][..])
-        && buffer.get(12..16) == Some(&checksum(buffer).to_le_bytes()[..]);
+        && told == crc32fast::hash(buffer);
     buffer.truncate(before + len);
     is_whole.then_some(Head { kind, more })
+}
+
+fn sum(words: &[u64]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    for word in words {
+        hasher.update(&word.to_le_bytes());
+    }
+    hasher.finalize()
 }
 
 /// Makes `out` a few words and their sum.
 pub(crate) fn seal<const N: usize>(words: [u64; N], out: &mut Vec<u8>) {
     out.clear();
-    for word in words.into_iter().chain([u64::from(sum(words))]) {
+    for word in words {
         out.extend_from_slice(&word.to_le_bytes());
     }
+    let sum = crc32fast::hash(out);
+    out.extend_from_slice(&u64::from(sum).to_le_bytes());
 }
 
 /// The words of [`seal`], if they are all there.
@@ -102,28 +95,12 @@ pub(crate) fn unseal<const N: usize>(from: &[AtomicU64]) -> Option<[u64; N]> {
     let words = words.each_ref().map(|word| word.load(Ordering::Relaxed));
     let sealed = rest.first()?.load(Ordering::Relaxed);
     fence(Ordering::Acquire);
-    (sealed == u64::from(sum(words))).then_some(words)
+    (sealed == u64::from(sum(&words))).then_some(words)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_single_bit_and_no_order_of_words_goes_unnoticed() {
-        let words = [1, 2, 3, 0, 0, u64::MAX];
-        let right = sum(words);
-        for at in 0..words.len() {
-            for bit in 0..64 {
-                let mut wrong = words;
-                wrong[at] ^= 1 << bit;
-                assert_ne!(sum(wrong), right, "bit {bit} of word {at}");
-                wrong[(at + 1) % words.len()] ^= 1 << bit;
-                assert_ne!(sum(wrong), right, "bit {bit} of two words");
-            }
-        }
-        assert_ne!(sum([2, 1, 3, 0, 0, u64::MAX]), right);
-    }
 
     #[test]
     fn sealed_words_come_back_and_half_of_them_do_not() {
