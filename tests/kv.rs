@@ -1,6 +1,7 @@
 //! The cache with real processes: kills of the primary that no client's answer shows.
 
-use crate::support::{Root, until, until_or};
+use crate::support::{Root, freeze, signal, until, until_or};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::process::Stdio;
 
@@ -95,6 +96,38 @@ fn a_value_outlives_the_server_that_took_it() {
         std::fs::remove_file(told(name)).expect("removed");
     }
     says(&["server", "--name", "other"]).refused(&["begins with `kv-`"]);
+}
+
+#[test]
+fn a_server_that_was_frozen_is_removed_and_comes_back_with_memory_of_its_own() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let serve = |name: &str| {
+        let mut command = root.command(&["kv", "server", "--name", name]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts")
+    };
+    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
+    let mut first = serve("kv-1");
+    until("the first serves", || says(&["put", "1", "hello"]).code == Some(0));
+    let mut second = serve("kv-2");
+    root.until("both are members", |status| status.is_active("kv-1") && status.is_active("kv-2"));
+    let regions = || {
+        let names =
+            std::fs::read_dir(root.cluster()).expect("there").map(|entry| entry.expect("read").file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("region-")).collect::<BTreeSet<_>>()
+    };
+    let was = (root.status(), regions());
+    let incarnation = was.0.incarnation("kv-2");
+    freeze(i64::from(second.id()));
+    root.until("the second is removed", |status| status.view() > was.0.view());
+    signal("CONT", &[i64::from(second.id())]);
+    root.until("it is back", |status| status.incarnation("kv-2") > incarnation && status.is_active("kv-2"));
+    assert_ne!(regions(), was.1);
+    assert_eq!(says(&["get", "1"]).ends(0).out, "hello\n");
+    for (name, server) in [("kv-2", &mut second), ("kv-1", &mut first)] {
+        assert_eq!(root.run(&["stop", name]).code, Some(0));
+        assert_eq!(server.wait().expect("a child").code(), Some(0));
+    }
 }
 
 #[test]

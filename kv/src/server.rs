@@ -195,6 +195,12 @@ impl Server {
         }
     }
 
+    /// Who it is in the newest view; `None` if it is no member.
+    #[must_use]
+    pub const fn incarnation(&self) -> Option<Incarnation> {
+        self.own
+    }
+
     /// Of a primary: whether its backup was given everything that there was when it came. Later PUTs may be on the way.
     #[must_use]
     pub fn has_synced_backup(&self) -> bool {

@@ -81,7 +81,7 @@ impl StandingJson {
     }
 }
 
-/// Tells where a server stands until it is stopped, or can not serve any more.
+/// Tells where a server stands until it is stopped, can not serve any more, or was excluded.
 struct Tell<'a> {
     shard: Shard,
     node: &'a mut Node,
@@ -92,13 +92,14 @@ struct Tell<'a> {
 }
 
 impl Act for Tell<'_> {
-    /// Where it stood at last.
+    /// Where it stood at last; out if it was excluded.
     type Output = Standing;
 
     fn on<D: Drive>(self, endpoint: &mut D) -> Standing {
         let mut told = None;
         let done = AtomicBool::new(false);
         let (mut patience, mut answered) = (Patience::default(), 0);
+        let mut own = None;
         endpoint.run(self.node, &done, |node, _| {
             let Some(server) = node.server() else { return };
             if server.answered() != answered {
@@ -106,7 +107,9 @@ impl Act for Tell<'_> {
             } else if self.yields {
                 patience.idle();
             }
-            let standing = server.standing();
+            let is_excluded = own.is_some() && server.incarnation() != own;
+            own = server.incarnation();
+            let standing = if is_excluded { Standing::Out } else { server.standing() };
             // While there is traffic the log is never empty for long: what is told is that the backup has everything once.
             let is_news = match (told, standing) {
                 (Some(Standing::Primary { redundant: true }), Standing::Primary { redundant: false }) => {
@@ -122,7 +125,7 @@ impl Act for Tell<'_> {
                 }
             }
             let is_over = matches!(standing, Standing::Lost | Standing::Misfit { .. });
-            if is_over || self.stop.load(Ordering::Relaxed) {
+            if is_over || is_excluded || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
         });
@@ -150,14 +153,21 @@ fn serve(site: &Site, options: &Options, shard: Shard, stop: &AtomicBool) -> Res
         })?;
     }
     let every = Nanos(u64::try_from(options.poll_every.as_nanos()).unwrap_or(u64::MAX));
-    let server = Server::new(area(site)?, shard, every, site.newest());
     let name = shard.name(options.name).map_err(|error| {
         Failure::Refused(format!("--name {} with `.{shard}` at its end: {error}", options.name))
     })?;
-    let (mut endpoint, mut node) = join(site, name, Service::Server(Box::new(server)))?;
     let yields = every == Nanos::ZERO;
-    let last = endpoint.each(Tell { shard, node: &mut node, stop, json: options.json, yields });
-    endpoint.serve(&mut node, &AtomicBool::new(true));
+    // A server that was excluded comes back with memory of its own: what a primary of before still writes, which may have slept
+    // longer, comes into no log that counts.
+    let last = loop {
+        let server = Server::new(area(site)?, shard, every, site.newest());
+        let (mut endpoint, mut node) = join(site, name, Service::Server(Box::new(server)))?;
+        let last = endpoint.each(Tell { shard, node: &mut node, stop, json: options.json, yields });
+        if last != Standing::Out || stop.load(Ordering::Relaxed) {
+            endpoint.serve(&mut node, &AtomicBool::new(true));
+            break last;
+        }
+    };
     match last {
         Standing::Lost => Err(Failure::Failed(format!(
             "{name}: all servers that had the state are gone; start this one again, and it begins with nothing if it is the first"
