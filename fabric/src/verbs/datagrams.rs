@@ -23,7 +23,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Receives that are posted. As many datagrams can arrive while this process does not look; more are lost.
-pub(crate) const RECEIVES: u32 = 512;
+const RECEIVES: u32 = 512;
 /// Datagrams that the device may still be sending.
 const SENDS: u32 = 128;
 /// What the device puts before each received datagram: the global routing header.
@@ -93,14 +93,14 @@ pub(crate) struct To<'a> {
 #[derive(Debug)]
 pub(crate) struct Datagrams {
     pair: Arc<QueuePair>,
-    number: u32,
+    heard: Arc<CompletionQueue>,
     sent: Arc<CompletionQueue>,
     incoming: Buffers,
     blocks: Vec<Block>,
     outgoing: Buffers,
     /// Taken from the completion queue, not yet handed out: block and length, routing header included.
     waiting: std::collections::VecDeque<(u32, u32)>,
-    /// What the last look at the queue of what was sent has taken.
+    /// What the last look at a queue has taken.
     batch: Box<[WorkCompletion]>,
     nonce: u64,
     own: Address,
@@ -110,11 +110,10 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Opens it: it hears what is sent to it, and to the groups that it is attached to, from now on. What is heard goes to
-    /// `heard`, which has room for [`RECEIVES`] of it; whoever polls that gives it to [`Datagrams::arrived`].
+    /// Opens it: it hears what is sent to it, and to the groups that it is attached to, from now on.
     pub(crate) fn new(
         nic: &Nic,
-        heard: &Arc<CompletionQueue>,
+        channel: &Arc<super::queue::CompletionChannel>,
         qkey: u32,
         nonce: u64,
         payload_bytes: usize,
@@ -129,17 +128,18 @@ impl Datagrams {
                 max: payload_max as u64 / 64 * 64,
             });
         }
+        let heard = CompletionQueue::new(nic.context(), RECEIVES, Some(channel))?;
         let sent = CompletionQueue::new(nic.context(), SENDS, None)?;
         let size = Size { sends: SENDS, receives: RECEIVES, inline_bytes: INLINE_BYTES };
-        let pair = Arc::new(QueuePair::new(nic.domain(), Kind::Datagram, &sent, heard, size)?);
+        let pair = Arc::new(QueuePair::new(nic.domain(), Kind::Datagram, &sent, &heard, size)?);
         pair.open(nic.choice().port, qkey)?;
         let mut incoming =
             Buffers::new(nic.domain(), RECEIVES, ROUTING_HEADER_BYTES + HEAD_BYTES + payload_bytes, place)?;
         let outgoing = Buffers::new(nic.domain(), SENDS, HEAD_BYTES + payload_bytes, place)?;
         let blocks: Vec<Block> = (0..RECEIVES).filter_map(|_| incoming.take()).collect();
         let this = Self {
-            number: pair.number(),
             pair,
+            heard,
             sent,
             incoming,
             blocks,
@@ -216,31 +216,30 @@ impl Datagrams {
         }
     }
 
-    /// Takes a completion, if it is of a datagram that has arrived.
-    pub(crate) fn arrived(&mut self, completion: &WorkCompletion) -> bool {
-        if completion.queue_pair() != self.number {
-            return false;
+    /// Takes from the completion queue what has arrived. Whether anything waits.
+    pub(crate) fn look(&mut self) -> bool {
+        if !self.waiting.is_empty() {
+            return true;
         }
-        // A receive fails only when the queue pair is stopped, and then it is of no use to post it again.
-        if completion.status() == Status::SUCCESS {
-            self.waiting.push_back((completion.id() as u32, completion.bytes()));
+        let Ok(n) = self.heard.poll(&mut self.batch) else { return false };
+        for completion in &self.batch[..n] {
+            let index = completion.id() as u32;
+            if completion.status() == Status::SUCCESS {
+                self.waiting.push_back((index, completion.bytes()));
+            }
+            // A receive fails only when the queue pair is stopped, and then it is of no use to post it again.
         }
-        true
-    }
-
-    /// Whether datagrams have arrived that were not handed out.
-    pub(crate) fn has_some(&self) -> bool {
-        !self.waiting.is_empty()
+        n > 0
     }
 
     /// Hands out the next datagram.
     pub(crate) fn hear(&mut self, out: &mut Vec<u8>) -> Heard {
         loop {
-            let next = if self.round < ROUND { self.waiting.pop_front() } else { None };
-            let Some((index, bytes)) = next else {
+            if self.round == ROUND || !self.look() {
                 self.round = 0;
                 return Heard::Nothing;
-            };
+            }
+            let Some((index, bytes)) = self.waiting.pop_front() else { continue };
             self.round += 1;
             let heard = self.open(index, bytes as usize, out);
             // Only copied here, so the block can be posted again at once. If the device does not take it, one receive less
@@ -265,6 +264,12 @@ impl Datagrams {
         out.resize(payload, 0);
         self.incoming.copy(block, ROUTING_HEADER_BYTES + HEAD_BYTES, out);
         Some(from)
+    }
+
+    /// Has the next datagram make the channel readable. `false` if one waits already.
+    pub(crate) fn arm(&mut self) -> bool {
+        // A queue that can not be armed is looked at all the time.
+        self.heard.arm().is_ok() && !self.look()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::config::Config;
 use super::connector::{Connector, Own, Start};
-use super::datagrams::{Datagrams, RECEIVES};
+use super::datagrams::Datagrams;
 use super::device::Wish;
 use super::error::VerbsError;
 use super::exposed::{Exposed, Role};
@@ -207,10 +207,10 @@ impl Rdma {
         let limits = layout.limits();
         let place = (config.pages, nic.choice().numa_node);
         let channel = CompletionChannel::new(nic.context())?;
-        let completions = CompletionQueue::new(nic.context(), OPS_MAX + RECEIVES, Some(&channel))?;
+        let completions = CompletionQueue::new(nic.context(), OPS_MAX, Some(&channel))?;
         let mut datagrams = Datagrams::new(
             nic,
-            &completions,
+            &channel,
             RDMA_UDP_QKEY,
             identity.nonce,
             limits.datagram_bytes as usize,

@@ -428,9 +428,6 @@ impl Rdma {
         let Ok(n) = self.completions.poll(&mut self.batch) else { return false };
         for at in 0..n {
             let Some(completion) = self.batch.get(at).copied() else { break };
-            if self.datagrams.arrived(&completion) {
-                continue;
-            }
             // One that is not found is of an operation that was given up with its link.
             let Some((slot, region)) = self.ops.find(completion.id()) else { continue };
             if completion.status() == Status::SUCCESS {
@@ -529,7 +526,6 @@ impl Wire for Rdma {
     }
 
     fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard {
-        self.has_datagrams();
         loop {
             let heard = self.datagrams.hear(bytes);
             match Notice::decode(bytes) {
@@ -549,10 +545,7 @@ impl Wire for Rdma {
     }
 
     fn has_datagrams(&mut self) -> bool {
-        if !self.datagrams.has_some() {
-            self.poll();
-        }
-        self.datagrams.has_some()
+        self.datagrams.look()
     }
 
     fn links(&mut self) -> &mut Links {
@@ -614,15 +607,13 @@ impl Wire for Rdma {
         }
     }
 
-    /// Arms the completion queue; the sleeper thread rings the doorbell on its event. What came in before it was armed is
-    /// found here, what comes after rings, so nothing is slept through. It is one queue for all: of two, the one that did
-    /// not wake the process would stay armed, and interrupt it while it is at work.
+    /// Arms both completion queues; the sleeper thread rings the doorbell on their events. What came in before they were
+    /// armed is found here, what comes after rings, so nothing is slept through.
     fn arm(&mut self) -> bool {
-        // A queue that can not be armed is looked at all the time.
-        if self.completions.arm().is_err() {
+        if self.completions.arm().is_err() || !self.datagrams.arm() {
             return false;
         }
         self.take_news();
-        !self.poll() && !self.ops.has_results() && !self.datagrams.has_some() && !self.watches.has_news()
+        !self.poll() && !self.ops.has_results() && !self.watches.has_news()
     }
 }
