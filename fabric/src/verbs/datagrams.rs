@@ -107,6 +107,8 @@ pub(crate) struct Datagrams {
     frame: Vec<u8>,
     round: u32,
     payload_max: usize,
+    /// Nothing was heard since the queue was armed.
+    is_armed: bool,
 }
 
 impl Datagrams {
@@ -151,6 +153,7 @@ impl Datagrams {
             frame: Vec::with_capacity(HEAD_BYTES + payload_bytes),
             round: 0,
             payload_max: payload_bytes,
+            is_armed: false,
         };
         for index in 0..RECEIVES {
             this.post(index)
@@ -222,6 +225,7 @@ impl Datagrams {
             return true;
         }
         let Ok(n) = self.heard.poll(&mut self.batch) else { return false };
+        self.is_armed &= n == 0;
         for completion in &self.batch[..n] {
             let index = completion.id() as u32;
             if completion.status() == Status::SUCCESS {
@@ -268,8 +272,9 @@ impl Datagrams {
 
     /// Has the next datagram make the channel readable. `false` if one waits already.
     pub(crate) fn arm(&mut self) -> bool {
+        self.is_armed = self.is_armed || self.heard.arm().is_ok();
         // A queue that can not be armed is looked at all the time.
-        self.heard.arm().is_ok() && !self.look()
+        self.is_armed && !self.look()
     }
 }
 

@@ -215,6 +215,11 @@ impl Ops {
         self.done.pop_front()
     }
 
+    /// Whether the device may still complete one.
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.free.len() < self.all.len()
+    }
+
     /// Whether results wait.
     pub(crate) fn has_results(&self) -> bool {
         !self.done.is_empty()

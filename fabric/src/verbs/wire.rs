@@ -607,10 +607,11 @@ impl Wire for Rdma {
         }
     }
 
-    /// Arms both completion queues; the sleeper thread rings the doorbell on their events. What came in before they were
-    /// armed is found here, what comes after rings, so nothing is slept through.
+    /// Arms the completion queues; the sleeper thread rings the doorbell on their events. What came in before they were
+    /// armed is found here, what comes after rings, so nothing is slept through. A queue that is armed for nothing would
+    /// interrupt the loop with the first operation of its next turn.
     fn arm(&mut self) -> bool {
-        if self.completions.arm().is_err() || !self.datagrams.arm() {
+        if self.ops.are_under_way() && self.completions.arm().is_err() || !self.datagrams.arm() {
             return false;
         }
         self.take_news();
