@@ -87,15 +87,27 @@ impl Site {
         }
         let (name, address) = Deployment::coordinator(number);
         let groups = Group::Coordinators.bit() | Group::Everyone.bit();
-        self.open_as(Owner { kind: Kind::Coordinator as u32, name, region: Some(address.region), groups })
+        let kind = Kind::Coordinator as u32;
+        self.open_as(Owner { kind, name, region: Some(address.region), groups }, false)
     }
 
     /// Opens the place of an agent, a lease cache or an embedded app.
     pub fn member(&self, kind: Kind, name: Name) -> Result<Endpoint, EndpointError> {
-        self.open_as(Owner { kind: kind as u32, name, region: None, groups: Group::Everyone.bit() })
+        self.open_member(kind, name, false)
     }
 
-    fn open_as(&self, owner: Owner) -> Result<Endpoint, EndpointError> {
+    /// As [`Site::member`]; other members may WRITE the value areas of its region, over an RDMA device as over the memory of
+    /// one host.
+    pub fn mailbox(&self, kind: Kind, name: Name) -> Result<Endpoint, EndpointError> {
+        self.open_member(kind, name, true)
+    }
+
+    fn open_member(&self, kind: Kind, name: Name, mailbox: bool) -> Result<Endpoint, EndpointError> {
+        let groups = Group::Everyone.bit();
+        self.open_as(Owner { kind: kind as u32, name, region: None, groups }, mailbox)
+    }
+
+    fn open_as(&self, owner: Owner, mailbox: bool) -> Result<Endpoint, EndpointError> {
         let profile = &self.deployment.profile;
         let mut endpoint = match &self.deployment.network {
             None => Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, profile.wait)?)),
@@ -103,7 +115,8 @@ impl Site {
                 if let Some(core) = profile.rdma.core {
                     pin_to_core(core).map_err(|error| EndpointError::Core { core, error })?;
                 }
-                let config = config(network, &profile.rdma, &owner);
+                let config =
+                    verbs::Config { keeps_mailbox: mailbox, ..config(network, &profile.rdma, &owner) };
                 Endpoint::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, profile.wait, &config)?))
             }
         };
@@ -140,6 +153,7 @@ fn config(network: &Network, rdma: &Rdma, owner: &Owner) -> verbs::Config {
         pages: rdma.pages,
         detection: rdma.detection,
         raises_fences: owner.kind == Kind::LeaseCache as u32,
+        keeps_mailbox: false,
     }
 }
 

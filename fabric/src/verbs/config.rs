@@ -6,7 +6,8 @@ use super::pair::Retry;
 use crate::types::Nanos;
 use std::net::{IpAddr, SocketAddr};
 
-/// How a process takes part in a cluster over RDMA. All of it but `listen` and `raises_fences` is the same for all.
+/// How a process takes part in a cluster over RDMA. All of it but `listen`, `raises_fences` and
+/// `keeps_mailbox` is the same for all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where coordinator `n` listens, at index `n - 1`.
@@ -25,6 +26,8 @@ pub struct Config {
     pub detection: Nanos,
     /// This process raises fences though it is no coordinator: a lease cache does.
     pub raises_fences: bool,
+    /// Members may WRITE the value areas of this process's region. Not for a coordinator: views are decided in its.
+    pub keeps_mailbox: bool,
 }
 
 /// One try of the smallest timeout: 4.096 us, doubled by each step of `timeout`.

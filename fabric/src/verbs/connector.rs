@@ -435,17 +435,20 @@ impl Connector {
         // A stranger: dropping the id rejects it.
         let Some(hello) = Hello::decode(&peer.data) else { return };
         let refusal = match hello.and_then(|hello| self.check(&hello)) {
-            Ok((hello, role, rights)) => match self.admit(&id, role, rights) {
-                Ok(pair) => {
-                    // A later connection of the same process, or of its successor, takes the place of the earlier.
-                    if hello.from.region != 0 {
-                        self.served.retain(|_, s| s.from.region != hello.from.region);
-                    }
-                    self.served.insert(id.key(), Served { id, pair, from: hello.from });
-                    return;
+            Ok((hello, role, rights)) => {
+                // A later connection of the same process, or of its successor, takes the place of the earlier, which ends
+                // before: nothing of it that is still on the way comes after what is posted on the new one.
+                if hello.from.region != 0 {
+                    self.served.retain(|_, s| s.from.region != hello.from.region);
                 }
-                Err(_) => Refusal::Full,
-            },
+                match self.admit(&id, role, rights) {
+                    Ok(pair) => {
+                        self.served.insert(id.key(), Served { id, pair, from: hello.from });
+                        return;
+                    }
+                    Err(_) => Refusal::Full,
+                }
+            }
             Err(refusal) => refusal,
         };
         // If it can not be told, dropping the id tells it that there is no connection.
@@ -469,9 +472,10 @@ impl Connector {
         if self.served.len() >= SERVED_MAX {
             return Err(Refusal::Full);
         }
-        // Only coordinators propose, and they are known by their numbers.
+        // Only coordinators propose, and they are known by their numbers; a member has a region.
         let role = match hello.role {
             Role::Proposer if !is_coordinator(hello.from.region) => Role::Reader,
+            Role::Member if hello.from.region == 0 => Role::Reader,
             role => role,
         };
         Ok((*hello, role, self.rights(own, hello.from, role)))
@@ -480,7 +484,7 @@ impl Connector {
     /// What a peer may do here: what was said of its region, or what its role allows.
     fn rights(&self, own: &Own, from: Address, role: Role) -> Rights {
         let permitted = self.permits.get(&from.region).filter(|_| from.region != 0);
-        permitted.copied().unwrap_or_else(|| role.rights(own.exposed.is_acceptor()))
+        permitted.copied().unwrap_or_else(|| role.rights(own.exposed.purpose()))
     }
 
     fn admit(&self, id: &Id, role: Role, rights: Rights) -> Result<QueuePair, VerbsError> {

@@ -8,7 +8,7 @@ use super::connector::{Connector, Own, Start};
 use super::datagrams::Datagrams;
 use super::device::Wish;
 use super::error::VerbsError;
-use super::exposed::{Exposed, Role};
+use super::exposed::{Exposed, Purpose, Role};
 use super::handshake::Identity;
 use super::link::{DEPTH, INLINE_BYTES};
 use super::nic::Nic;
@@ -36,6 +36,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
+
+/// An operation may have so many bytes whatever the limits: what members write into mailboxes is no view.
+const OPERATION_BYTES: u32 = 4096;
 
 // SAFETY: a region's mapping is never moved or replaced, is held by every clone of it, and was made for writing: one
 // that is mapped for reading only is an `Observed` and gives no `Region` away.
@@ -97,6 +100,12 @@ impl Config {
     fn check_owner(&self, owner: &Owner) -> Result<(), OpenError> {
         let wrong = |field, fault: String| Err(OpenError::Config { field, fault });
         let Some(number) = owner.region else { return Ok(()) };
+        if self.keeps_mailbox {
+            return wrong(
+                "keeps_mailbox",
+                format!("coordinator {number} decides views where its mailbox would be; leave it to members"),
+            );
+        }
         match self.coordinators.get((number as usize).wrapping_sub(1)) {
             Some(place) if *place == self.listen => Ok(()),
             Some(place) => {
@@ -250,12 +259,17 @@ impl Rdma {
         };
         let config = Config { listen: SocketAddr::new(config.listen.ip(), port), ..config.clone() };
         datagrams.set_own(own);
+        let purpose = match (is_coordinator, config.keeps_mailbox) {
+            (true, _) => Purpose::Acceptor,
+            (false, true) => Purpose::Mailbox,
+            (false, false) => Purpose::Plain,
+        };
         let memory: Arc<dyn Memory> = Arc::new(taken.region.clone());
-        let exposed = Exposed::new(nic.domain(), &memory, &layout, is_coordinator)?;
+        let exposed = Exposed::new(nic.domain(), &memory, &layout, purpose)?;
         let role = match (is_coordinator, config.raises_fences) {
             (true, _) => Role::Proposer,
             (false, true) => Role::Fencer,
-            (false, false) => Role::Reader,
+            (false, false) => Role::Member,
         };
         let own_side = Own {
             cluster: identity,
@@ -268,7 +282,7 @@ impl Rdma {
             tokens: taken.tokens.unwrap_or_default(),
         };
         connector.serve(own_side, config.groups)?;
-        let bytes_max = (layout.view_bytes()).max(limits.value_bytes) as usize;
+        let bytes_max = layout.view_bytes().max(limits.value_bytes).max(OPERATION_BYTES) as usize;
         let ops = Ops::new(nic.domain(), bytes_max, place)?;
         let mut threads = Threads::start(connector, &wake).map_err(kernel)?;
         threads.sleep_on(channel, taken.region.clone()).map_err(kernel)?;

@@ -6,10 +6,12 @@
 //! | `fence` | the 8 bytes of the fence word | CAS | lease caches and coordinators |
 //! | `slots` | the slot ring, of an acceptor | CAS | coordinators |
 //! | `values` | the value areas, of an acceptor | WRITE | coordinators |
+//! | `values` | the value areas, of a mailbox | WRITE | members |
 //!
 //! A key is no secret: it can be guessed. So the queue pair of a peer allows no more than its role, either
 //! ([`Role::rights`]), and both must allow an operation. What is left for a coordinator is to CAS its way to a word that
-//! it has a key for; nobody can WRITE a member's region at all, and only its fence word can be swapped.
+//! it has a key for; nobody can WRITE a member's region unless it is a mailbox, and then the value areas alone, which a
+//! member has no other use for; and only its fence word can be swapped.
 
 use super::context::ProtectionDomain;
 use super::error::VerbsError;
@@ -21,8 +23,10 @@ use std::sync::Arc;
 /// What a peer is to the owner of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A member or an observer.
+    /// An observer, or a stranger.
     Reader,
+    /// A member: it may write to who keeps a mailbox.
+    Member,
     /// A lease cache: it raises fences.
     Fencer,
     /// A coordinator: it raises fences and, at an acceptor, proposes views.
@@ -30,15 +34,28 @@ pub enum Role {
 }
 
 impl Role {
-    /// What a queue pair allows a peer of this role at a region that is, or is not, an acceptor's.
+    /// What a queue pair allows a peer of this role at a region that is used so.
     #[must_use]
-    pub fn rights(self, acceptor: bool) -> Rights {
+    pub fn rights(self, purpose: Purpose) -> Rights {
         match self {
-            Self::Reader => Rights::READ,
-            Self::Proposer if acceptor => Rights::ALL,
+            Self::Member if purpose == Purpose::Mailbox => Rights::READ | Rights::WRITE,
+            Self::Proposer if purpose == Purpose::Acceptor => Rights::ALL,
+            Self::Reader | Self::Member => Rights::READ,
             Self::Fencer | Self::Proposer => Rights::READ | Rights::CAS,
         }
     }
+}
+
+/// What a region is used for beside membership: who changes more of it than the fence word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// For nothing.
+    #[default]
+    Plain,
+    /// Members WRITE its value areas.
+    Mailbox,
+    /// Coordinators decide views in its slots and value areas.
+    Acceptor,
 }
 
 /// By which keys a peer reaches a region. A key that it was not given is `None`.
@@ -68,7 +85,7 @@ impl Keys {
         self.target(self.read.filter(|_| inside), offset)
     }
 
-    /// For a WRITE: only the value areas can be written.
+    /// For a WRITE: only the value areas can be written, if at all.
     #[must_use]
     pub fn write(&self, layout: &Layout, offset: u32, bytes: u32) -> Option<Target> {
         self.target(self.values.filter(|_| lies_in(&layout.values(), offset, bytes)), offset)
@@ -95,22 +112,20 @@ fn lies_in(range: &Range<u32>, offset: u32, bytes: u32) -> bool {
 pub struct Exposed {
     read: Registration,
     fence: Registration,
-    acceptor: Option<Acceptor>,
-}
-
-#[derive(Debug)]
-struct Acceptor {
-    slots: Registration,
-    values: Registration,
+    /// Of an acceptor.
+    slots: Option<Registration>,
+    /// Of an acceptor or a mailbox.
+    values: Option<Registration>,
+    purpose: Purpose,
 }
 
 impl Exposed {
-    /// Registers a region of this layout. `acceptor` says whether coordinators decide views in it.
+    /// Registers a region of this layout.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         region: &Arc<dyn Memory>,
         layout: &Layout,
-        acceptor: bool,
+        purpose: Purpose,
     ) -> Result<Self, VerbsError> {
         let register = |range: Range<u32>, rights| {
             Registration::new(domain, Arc::clone(region), range.start as usize..range.end as usize, rights)
@@ -119,19 +134,20 @@ impl Exposed {
         Ok(Self {
             read: register(0..layout.bytes() as u32, Rights::READ)?,
             fence: register(fence..fence + 8, Rights::CAS)?,
-            acceptor: acceptor
-                .then(|| {
-                    let slots = register(layout.slots(), Rights::CAS)?;
-                    Ok(Acceptor { slots, values: register(layout.values(), Rights::WRITE)? })
-                })
+            slots: (purpose == Purpose::Acceptor)
+                .then(|| register(layout.slots(), Rights::CAS))
                 .transpose()?,
+            values: (purpose != Purpose::Plain)
+                .then(|| register(layout.values(), Rights::WRITE))
+                .transpose()?,
+            purpose,
         })
     }
 
-    /// Whether coordinators decide views in it.
+    /// What it is used for.
     #[must_use]
-    pub const fn is_acceptor(&self) -> bool {
-        self.acceptor.is_some()
+    pub const fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
     /// The whole region, for the own device.
@@ -143,14 +159,16 @@ impl Exposed {
     /// The keys that a peer of this role gets.
     #[must_use]
     pub fn keys(&self, role: Role) -> Keys {
-        let proposer = role == Role::Proposer;
-        let acceptor = self.acceptor.as_ref().filter(|_| proposer);
+        let rights = role.rights(self.purpose);
+        let key = |registration: Option<&Registration>, right| {
+            registration.filter(|_| rights.allows(right)).map(Registration::rkey)
+        };
         Keys {
             base: self.read.address(0),
-            read: Some(self.read.rkey()),
-            fence: (role != Role::Reader).then(|| self.fence.rkey()),
-            slots: acceptor.map(|a| a.slots.rkey()),
-            values: acceptor.map(|a| a.values.rkey()),
+            read: key(Some(&self.read), Rights::READ),
+            fence: key(Some(&self.fence), Rights::CAS),
+            slots: key(self.slots.as_ref().filter(|_| role == Role::Proposer), Rights::CAS),
+            values: key(self.values.as_ref(), Rights::WRITE),
         }
     }
 }
@@ -193,11 +211,18 @@ mod tests {
 
     #[test]
     fn a_queue_pair_allows_no_more_than_the_role() {
-        assert_eq!(Role::Reader.rights(true), Rights::READ);
-        assert!(
-            !Role::Fencer.rights(true).allows(Rights::WRITE) && Role::Fencer.rights(true).allows(Rights::CAS)
-        );
-        assert!(!Role::Proposer.rights(false).allows(Rights::WRITE));
-        assert!(Role::Proposer.rights(true).allows(Rights::ALL));
+        use Purpose::{Acceptor, Mailbox, Plain};
+        use Role::{Fencer, Member, Proposer, Reader};
+        let (read, swap) = (Rights::READ, Rights::READ | Rights::CAS);
+        for (role, purposes) in [
+            (Reader, [(Plain, read), (Mailbox, read), (Acceptor, read)]),
+            (Member, [(Plain, read), (Mailbox, read | Rights::WRITE), (Acceptor, read)]),
+            (Fencer, [(Plain, swap), (Mailbox, swap), (Acceptor, swap)]),
+            (Proposer, [(Plain, swap), (Mailbox, swap), (Acceptor, Rights::ALL)]),
+        ] {
+            for (purpose, rights) in purposes {
+                assert_eq!(role.rights(purpose), rights, "{role:?} at {purpose:?}");
+            }
+        }
     }
 }

@@ -51,6 +51,7 @@ impl Plan {
             pages: HugePages::Plain,
             detection: DETECTION,
             raises_fences: false,
+            keeps_mailbox: false,
         }
     }
 

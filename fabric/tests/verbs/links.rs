@@ -5,8 +5,9 @@ use crate::cluster::{Plan, play};
 use crate::probe::{Child, Probe, Root, coordinator, kill, process, until};
 use obol_fabric::shm::{Cluster, Wait};
 use obol_fabric::verbs::registration::Rights;
-use obol_fabric::verbs::{Endpoint, Observer};
+use obol_fabric::verbs::{Config, Endpoint, Observer};
 use obol_fabric::{Address, Drive, Evidence, Fabric, Group, LinkError, Page, Remote, Token, ViewId};
+use std::sync::atomic::Ordering;
 
 /// Where every process of these tests starts if it has a role.
 #[test]
@@ -296,6 +297,77 @@ fn members_only_read_and_who_raises_fences_reaches_nothing_else() {
     assert_eq!(two.probe.read(Token(1)), Some(9u64.to_le_bytes().to_vec()));
     assert_eq!(two.probe.failures(), [LinkError::Denied]);
     assert_eq!(two.me.region().reader().fence(), ViewId(0));
+}
+
+#[test]
+fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs() {
+    let Some(two) = Two::new() else { return };
+    let (plan, layout) = (two.plan.clone(), *two.clusters[0].layout());
+    let (first, last) = (layout.values().start, layout.values().end - 8);
+    let root = Root::new();
+    let (cluster, config) = (plan.host(&root, 4), Config { keeps_mailbox: true, ..plan.config(None) });
+    let (tell, told) = std::sync::mpsc::channel();
+    let owner = std::thread::spawn(move || {
+        let mut probe = Probe::default();
+        let mut me = Endpoint::open(&cluster, process("owner"), Wait::Block, &config).expect("opened");
+        tell.send(me.address()).expect("the test waits");
+        let words = |me: &Endpoint, at, len| -> Vec<u64> {
+            me.own(at, len).expect("inside").iter().map(|word| word.load(Ordering::Relaxed)).collect()
+        };
+        // It is asked nothing: what is written is there when it looks. The last WRITE may be seen before the others.
+        until_looked(&mut me, &mut probe, |me| {
+            words(me, first, 4096).iter().all(|word| *word == u64::MAX) && words(me, last, 8) == [9]
+        });
+        me.read(Remote { at: me.address(), offset: first }, 4096, Token(0));
+        until(&mut me, &mut probe, |p| !p.completions.is_empty());
+        assert_eq!(probe.read(Token(0)), Some(vec![0xff; 4096]), "the device finds it, too");
+        assert!(me.own(layout.values().end, 8).is_some_and(|word| word[0].load(Ordering::Relaxed) == 0));
+        assert!(me.own(first + 4, 8).is_none() && me.own(layout.bytes() as u32, 8).is_none());
+    });
+    let mailbox = told.recv().expect("it opens");
+    let root = Root::new();
+    let cluster = plan.host(&root, 5);
+    let member = std::thread::spawn(move || {
+        let mut probe = Probe::default();
+        let mut me = plan.open(&cluster, process("member"));
+        let at = |offset| Remote { at: mailbox, offset };
+        for offset in [first - 8, layout.values().end, layout.page(), layout.fence(), 0] {
+            me.write(at(offset), &[1; 8], Token(0));
+        }
+        me.write(at(last), &[1; 16], Token(0));
+        me.cas(at(first), 0, 1, Token(0));
+        me.cas(at(layout.fence()), 0, 1, Token(0));
+        until(&mut me, &mut probe, |p| p.completions.len() == 8);
+        assert_eq!(probe.failures(), [LinkError::Denied; 8]);
+        probe.completions.clear();
+        me.write(Remote { at: mailbox, offset: first }, &[0xff; 4096], Token(1));
+        me.write(Remote { at: mailbox, offset: last }, &9u64.to_le_bytes(), Token(2));
+        until(&mut me, &mut probe, |p| p.completions.len() == 2);
+        (probe.failures(), me.link_status().iter().all(|link| link.connected))
+    });
+    assert_eq!(member.join().expect("no panic"), (vec![], true), "what is refused does not break the link");
+    owner.join().expect("no panic");
+}
+
+#[test]
+fn a_coordinator_keeps_no_mailbox() {
+    let Some(plan) = Plan::new() else { return };
+    let root = Root::new();
+    let cluster = plan.host(&root, 1);
+    let config = Config { keeps_mailbox: true, ..plan.config(Some(1)) };
+    let refused = Endpoint::open(&cluster, coordinator("one", 1), Wait::Block, &config).map(drop);
+    let said = refused.expect_err("views are decided there").to_string();
+    assert!(said.starts_with("keeps_mailbox: coordinator 1"), "{said}");
+}
+
+/// Turns the loop until something is seen in the own memory.
+fn until_looked(me: &mut Endpoint, probe: &mut Probe, mut seen: impl FnMut(&Endpoint) -> bool) {
+    let start = std::time::Instant::now();
+    while !seen(me) {
+        me.poll_once(probe);
+        assert!(start.elapsed() < crate::support::HANG, "it never comes");
+        std::thread::yield_now();
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Who may do what in a region: the device enforces it, whatever a peer posts.
 
 use crate::support::{Duo, arena, layout, nic, register};
-use obol_fabric::verbs::exposed::{Exposed, Keys, Role};
+use obol_fabric::verbs::exposed::{Exposed, Keys, Purpose, Role};
 use obol_fabric::verbs::nic::Nic;
 use obol_fabric::verbs::queue::Status;
 use obol_fabric::verbs::registration::{Memory, Registration, Rights, Target};
@@ -18,12 +18,12 @@ struct Case {
 }
 
 impl Case {
-    fn new(nic: &Nic, acceptor: bool, role: Role) -> Self {
+    fn new(nic: &Nic, purpose: Purpose, role: Role) -> Self {
         let region = arena(layout().bytes());
-        let exposed = Exposed::new(nic.domain(), &region, &layout(), acceptor).expect("registered");
+        let exposed = Exposed::new(nic.domain(), &region, &layout(), purpose).expect("registered");
         let keys = exposed.keys(role);
         let here = register(nic, &arena(4096), Rights::NONE);
-        Self { region, exposed, keys, duo: Duo::new(nic, role.rights(acceptor)), here }
+        Self { region, exposed, keys, duo: Duo::new(nic, role.rights(purpose)), here }
     }
 
     /// The status of a READ, WRITE or CAS of the word at an offset.
@@ -47,6 +47,11 @@ impl Case {
         Target { address: self.keys.base + u64::from(offset), rkey: rkey.expect("the peer has this key") }
     }
 
+    /// The key of the fence word, which who may not swap it was not given.
+    fn fence(&self) -> Option<u32> {
+        self.exposed.keys(Role::Proposer).fence
+    }
+
     fn word(&self, offset: u32) -> u64 {
         self.region.words()[offset as usize / 8].load(Relaxed)
     }
@@ -66,8 +71,8 @@ fn refused(status: Status) {
 fn a_reader_reads_everything_and_changes_nothing() {
     let Some(nic) = nic() else { return };
     let last = layout().bytes() as u32 - 8;
-    for acceptor in [false, true] {
-        let case = Case::new(&nic, acceptor, Role::Reader);
+    for purpose in [Purpose::Plain, Purpose::Mailbox, Purpose::Acceptor] {
+        let case = Case::new(&nic, purpose, Role::Reader);
         assert_eq!((case.keys.fence, case.keys.slots, case.keys.values), (None, None, None));
         for offset in [0, layout().fence(), layout().slot(0), last] {
             let target = case.keys.read(&layout(), offset, 8).expect("inside");
@@ -77,7 +82,7 @@ fn a_reader_reads_everything_and_changes_nothing() {
         refused(case.write(case.under(key, layout().value(0, 1))));
         assert!(case.is_untouched());
         // The queue pair is broken now: a new one for each try.
-        let case = Case::new(&nic, acceptor, Role::Reader);
+        let case = Case::new(&nic, purpose, Role::Reader);
         refused(case.cas(case.under(case.keys.read, layout().fence())));
         assert!(case.is_untouched());
     }
@@ -88,7 +93,7 @@ fn a_reader_that_has_guessed_all_keys_changes_nothing() {
     let Some(nic) = nic() else { return };
     let (fence, slot, value) = (layout().fence(), layout().slot(0), layout().value(0, 1));
     for part in 0..3 {
-        let case = Case::new(&nic, true, Role::Reader);
+        let case = Case::new(&nic, Purpose::Acceptor, Role::Reader);
         let guessed = case.exposed.keys(Role::Proposer);
         match part {
             0 => refused(case.cas(case.under(guessed.fence, fence))),
@@ -103,18 +108,18 @@ fn a_reader_that_has_guessed_all_keys_changes_nothing() {
 fn a_fencer_swaps_the_fence_word_and_nothing_else() {
     let Some(nic) = nic() else { return };
     let fence = layout().fence();
-    let case = Case::new(&nic, false, Role::Fencer);
+    let case = Case::new(&nic, Purpose::Plain, Role::Fencer);
     assert_eq!(case.cas(case.keys.cas(&layout(), fence).expect("it has this key")), Status::SUCCESS);
     assert_eq!(case.word(fence), 1);
     for offset in [fence - 8, fence + 8, layout().page(), layout().seat(0), layout().slot(0)] {
-        let case = Case::new(&nic, false, Role::Fencer);
+        let case = Case::new(&nic, Purpose::Plain, Role::Fencer);
         refused(case.cas(case.under(case.keys.fence, offset)));
         assert!(case.is_untouched());
-        let case = Case::new(&nic, false, Role::Fencer);
+        let case = Case::new(&nic, Purpose::Plain, Role::Fencer);
         refused(case.write(case.under(case.keys.fence, offset)));
         assert!(case.is_untouched());
     }
-    let case = Case::new(&nic, false, Role::Fencer);
+    let case = Case::new(&nic, Purpose::Plain, Role::Fencer);
     refused(case.write(case.under(case.keys.fence, fence)));
     assert!(case.is_untouched());
 }
@@ -122,13 +127,13 @@ fn a_fencer_swaps_the_fence_word_and_nothing_else() {
 #[test]
 fn a_coordinator_swaps_the_fence_word_of_a_member_and_writes_nothing_there() {
     let Some(nic) = nic() else { return };
-    let case = Case::new(&nic, false, Role::Proposer);
+    let case = Case::new(&nic, Purpose::Plain, Role::Proposer);
     assert_eq!((case.keys.slots, case.keys.values), (None, None));
     assert_eq!(case.cas(case.under(case.keys.fence, layout().fence())), Status::SUCCESS);
     let keys: [fn(&Keys) -> Option<u32>; 2] = [|keys| keys.read, |keys| keys.fence];
     for key in keys {
         for offset in [layout().fence(), layout().page(), layout().value(0, 1)] {
-            let case = Case::new(&nic, false, Role::Proposer);
+            let case = Case::new(&nic, Purpose::Plain, Role::Proposer);
             refused(case.write(case.under(key(&case.keys), offset)));
             assert!(case.is_untouched());
         }
@@ -140,7 +145,7 @@ fn a_coordinator_swaps_slots_and_writes_values_at_an_acceptor_and_nothing_else()
     let Some(nic) = nic() else { return };
     let layout = layout();
     let (slot, value) = (layout.slot(7), layout.value(7, 3));
-    let case = Case::new(&nic, true, Role::Proposer);
+    let case = Case::new(&nic, Purpose::Acceptor, Role::Proposer);
     assert_eq!(case.cas(case.keys.cas(&layout, slot).expect("it has this key")), Status::SUCCESS);
     assert_eq!(case.write(case.keys.write(&layout, value, 8).expect("it has this key")), Status::SUCCESS);
     assert_eq!((case.word(slot), case.word(value)), (1, u64::from_ne_bytes([1; 8])));
@@ -152,8 +157,49 @@ fn a_coordinator_swaps_slots_and_writes_values_at_an_acceptor_and_nothing_else()
         |case| case.cas(case.under(case.keys.slots, crate::support::layout().slots().end)),
     ];
     for attempt in tries {
-        let case = Case::new(&nic, true, Role::Proposer);
+        let case = Case::new(&nic, Purpose::Acceptor, Role::Proposer);
         refused(attempt(&case));
+        assert!(case.is_untouched());
+    }
+}
+
+#[test]
+fn a_member_writes_a_mailbox_and_nothing_else_there() {
+    let Some(nic) = nic() else { return };
+    let values = layout().values();
+    let case = Case::new(&nic, Purpose::Mailbox, Role::Member);
+    assert_eq!((case.keys.fence, case.keys.slots), (None, None));
+    for offset in [values.start, values.end - 8] {
+        let target = case.keys.write(&layout(), offset, 8).expect("it has this key");
+        assert_eq!(case.write(target), Status::SUCCESS);
+        assert_eq!(case.word(offset), u64::from_ne_bytes([1; 8]));
+    }
+    type Try = fn(&Case) -> Status;
+    let tries: [Try; 7] = [
+        |case| case.write(case.under(case.keys.values, crate::support::layout().values().start - 8)),
+        |case| case.write(case.under(case.keys.values, crate::support::layout().values().end)),
+        |case| case.write(case.under(case.keys.values, 0)),
+        |case| case.write(case.under(case.keys.read, crate::support::layout().values().start)),
+        |case| case.cas(case.under(case.keys.values, crate::support::layout().values().start)),
+        // A key that it was not given, but has guessed.
+        |case| case.write(case.under(case.fence(), crate::support::layout().fence())),
+        |case| case.cas(case.under(case.fence(), crate::support::layout().fence())),
+    ];
+    for attempt in tries {
+        let case = Case::new(&nic, Purpose::Mailbox, Role::Member);
+        refused(attempt(&case));
+        assert!(case.is_untouched());
+    }
+}
+
+#[test]
+fn nobody_but_members_writes_a_mailbox() {
+    let Some(nic) = nic() else { return };
+    for role in [Role::Reader, Role::Fencer, Role::Proposer] {
+        let case = Case::new(&nic, Purpose::Mailbox, role);
+        assert_eq!(case.keys.values, None);
+        let guessed = case.exposed.keys(Role::Member);
+        refused(case.write(case.under(guessed.values, layout().values().start)));
         assert!(case.is_untouched());
     }
 }
@@ -175,7 +221,7 @@ fn permissions_are_switched_while_a_pair_is_connected() {
 #[test]
 fn a_region_that_is_no_longer_exposed_is_out_of_reach_at_once() {
     let Some(nic) = nic() else { return };
-    let Case { exposed, keys, duo, here, .. } = Case::new(&nic, false, Role::Reader);
+    let Case { exposed, keys, duo, here, .. } = Case::new(&nic, Purpose::Plain, Role::Reader);
     let target = keys.read(&layout(), 0, 8).expect("inside");
     duo.asks.read(1, here.local(0, 8), target, true).expect("posted");
     duo.expect(1, Status::SUCCESS);
