@@ -15,7 +15,7 @@ use crate::answer::ANSWER_BYTES;
 use crate::entry::ENTRY_BYTES;
 use crate::{SHARDS_MAX, Shard};
 use obol_fabric::Layout;
-use obol_fabric::layout::PROPOSERS_MAX;
+use obol_fabric::shm::first_member;
 
 /// Requests of a client that can be on the way at once.
 pub const WINDOW: u64 = 8;
@@ -30,8 +30,6 @@ const LINE_BYTES: u32 = 64;
 const PLACE_BYTES: u32 = (ENTRY_BYTES as u32).next_multiple_of(LINE_BYTES);
 const _: () = assert!(ANSWER_BYTES <= PLACE_BYTES as usize);
 
-/// The first region number that can be a client's.
-const FIRST: u32 = PROPOSERS_MAX as u32 + 1;
 const RING_AT: u32 = LINE_BYTES;
 const BLOCKS_AT: u32 = RING_AT + RING_BYTES as u32;
 /// Of a shard.
@@ -66,18 +64,21 @@ const _: () = assert!(SHARDS_MAX * ANSWERS_BYTES <= BLOCKS_AT, "where servers ha
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Area {
     begin: u32,
+    /// The first region number that can be a client's, which has the first block.
+    first: u32,
     blocks: u32,
     answers: u32,
 }
 
 impl Area {
-    /// The area of the regions of a cluster; `None` if its limits leave no room for a single client.
+    /// The area of the regions of a cluster, of which this host has this number; `None` if its limits leave no room for a
+    /// single client.
     #[must_use]
-    pub fn of(layout: &Layout) -> Option<Self> {
+    pub fn of(layout: &Layout, host: u8) -> Option<Self> {
         let values = layout.values();
         let begin = values.start.next_multiple_of(LINE_BYTES);
         let blocks = values.end.checked_sub(begin)?.checked_sub(BLOCKS_AT)? / BLOCK_BYTES;
-        (blocks > 0).then_some(Self { begin, blocks, answers: begin })
+        (blocks > 0).then_some(Self { begin, first: first_member(host), blocks, answers: begin })
     }
 
     /// The same for another shard.
@@ -89,7 +90,7 @@ impl Area {
     /// Whether a client with this region number has a block.
     #[must_use]
     pub const fn has_room_for(&self, region: u32) -> bool {
-        region >= FIRST && region - FIRST < self.blocks
+        region >= self.first && region - self.first < self.blocks
     }
 
     pub(crate) const fn applied(&self) -> u32 {
@@ -102,7 +103,7 @@ impl Area {
     }
 
     pub(crate) const fn client(&self, region: u32) -> u32 {
-        self.begin + BLOCKS_AT + region.saturating_sub(FIRST) * BLOCK_BYTES
+        self.begin + BLOCKS_AT + region.saturating_sub(self.first) * BLOCK_BYTES
     }
 
     pub(crate) const fn request(&self, region: u32, number: u64) -> u32 {
@@ -118,6 +119,33 @@ impl Area {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_number_of_a_cluster_has_a_block_of_its_own_as_far_as_there_are_blocks() {
+        let limits = obol_fabric::Limits {
+            seats: 1,
+            slots: 8,
+            proposers: 7,
+            value_bytes: 4096,
+            lanes: 4,
+            lane_slots: 2,
+            datagram_bytes: 512,
+            recorder_events: 16,
+        };
+        let layout = Layout::new(limits).expect("in bounds");
+        // One host, and any of several, whose numbers follow each other.
+        for (host, first) in [(0, 8), (1, 32), (2, 32)] {
+            let area = Area::of(&layout, host).expect("there is room");
+            assert!(!area.has_room_for(first - 1) && area.has_room_for(first));
+            let end = (first..).find(|region| !area.has_room_for(*region)).expect("an end");
+            assert_eq!(end - first, area.blocks);
+            let places = (first..end).map(|region| area.client(region));
+            assert!(places.is_sorted_by(|a, b| b - a == BLOCK_BYTES));
+            assert!(area.client(end - 1) + BLOCK_BYTES <= layout.values().end);
+        }
+        let small = Layout::new(obol_fabric::Limits { slots: 4, proposers: 1, ..limits }).expect("in bounds");
+        assert_eq!(Area::of(&small, 1), None);
+    }
 
     #[test]
     fn records_follow_each_other_and_none_is_broken_in_two() {

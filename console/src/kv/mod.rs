@@ -130,13 +130,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Kv) -> Result<ExitCode, 
 }
 
 fn area(site: &Site) -> Result<Area, Failure> {
-    if site.deployment.network.is_some() {
-        return Err(Failure::Refused(
-            "the cache needs a cluster in shared memory: over RDMA nobody may WRITE a member's region"
-                .to_owned(),
-        ));
-    }
-    Area::of(&site.config.layout).ok_or_else(|| {
+    Area::of(&site.config.layout, site.cluster.host()).ok_or_else(|| {
         Failure::Refused(
             "the regions of this cluster have no room for the cache: raise limits.slots or limits.value_bytes of its profile"
                 .to_owned(),
@@ -157,7 +151,7 @@ impl Act for Number {
 
 /// A place in the cluster for a server or a client.
 fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), Failure> {
-    let mut endpoint = site.member(Kind::App, name).map_err(Failure::refused)?;
+    let mut endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
     let number = endpoint.each(Number);
     if matches!(service, Service::Client(_)) && !area(site)?.has_room_for(number) {
         return Err(Failure::Failed(format!(

@@ -34,6 +34,12 @@ const UNUSED_FIRST: u32 = 16;
 /// The first number that is not a coordinator's.
 pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
 
+/// The first number of a cluster that is no coordinator's, as one of its hosts knows by its own number.
+#[must_use]
+pub const fn first_member(host: u8) -> u32 {
+    if host == 0 { FIRST_FREE } else { PER_HOST }
+}
+
 const MAGIC: u64 = u64::from_le_bytes(*b"obol-tab");
 const HEADER_VERSION: usize = 1;
 const HEADER_LIMITS: usize = 2;
@@ -145,7 +151,7 @@ impl Table {
     /// The numbers that this host gives out.
     fn own_numbers(&self) -> core::ops::Range<u32> {
         match u32::from(self.host()) {
-            0 => FIRST_FREE..REGIONS,
+            0 => first_member(0)..REGIONS,
             host => host * PER_HOST..((host + 1) * PER_HOST).min(REGIONS),
         }
     }

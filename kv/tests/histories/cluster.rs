@@ -241,7 +241,7 @@ pub(crate) fn misfit(seed: u64) -> Result<(Option<Standing>, Vec<Option<Standing
     // A member that asks nothing until then.
     let odd = CLIENTS.start - 1;
     let shard = Shard::split(2).next().ok_or("no shard")?;
-    let area = Area::of(&cluster.config.layout).ok_or("no room")?;
+    let area = Area::of(&cluster.config.layout, 0).ok_or("no room")?;
     let server = Server::new(area, shard, POLL_EVERY, Arc::clone(&cluster.genesis));
     let name = shard.name(name("kv", 9)).map_err(|error| error.to_string())?;
     let member = Member::new(cluster.config, Kind::App, name, Arc::clone(&cluster.genesis), seed);
@@ -292,7 +292,7 @@ impl Cluster {
         if node < COORDINATORS {
             return Role::Coordinator(Box::new(Coordinator::new(config, node as u16 + 1, genesis, seed)));
         }
-        let area = Area::of(&config.layout).expect("there is room");
+        let area = Area::of(&config.layout, 0).expect("there is room");
         let (name, service) = if let Some((process, shard)) = self.serves(node) {
             let server = Server::new(area, shard, POLL_EVERY, Arc::clone(&genesis));
             #[cfg(feature = "mutants")]
