@@ -199,7 +199,7 @@ impl Client {
         if now >= self.poll_at {
             let looks = if self.poll_every == Nanos::ZERO { LOOKS } else { 1 };
             for _ in 0..looks {
-                if self.look(fabric) {
+                if self.look(now, fabric) {
                     break;
                 }
                 core::hint::spin_loop();
@@ -212,10 +212,10 @@ impl Client {
     }
 
     /// Looks for answers; tells whether there were any.
-    fn look<F: Fabric>(&mut self, fabric: &F) -> bool {
+    fn look<F: Fabric>(&mut self, now: Instant, fabric: &F) -> bool {
         let mut any = false;
         for (shard, talk) in self.talks.iter_mut().enumerate().filter(|(_, talk)| talk.open() > 0) {
-            any |= talk.look(&mut self.ended, shard as u32, fabric);
+            any |= talk.look(now, &mut self.ended, shard as u32, fabric);
         }
         any
     }

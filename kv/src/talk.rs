@@ -11,6 +11,10 @@ use crate::words;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 use std::collections::VecDeque;
 
+/// A client asks again at last only so many times more rarely than at first: a network or a primary that is behind does not
+/// catch up with what is sent twice.
+const AGAIN_TIMES_MAX: u64 = 32;
+
 /// How clients ask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
@@ -36,6 +40,8 @@ pub(crate) struct Talk {
     primary: Option<(Incarnation, Address)>,
     /// The primary was told where the conversation begins.
     is_begun: bool,
+    /// After how long without an answer it asks again: longer each time in vain.
+    again_in: Nanos,
     again_at: Instant,
     again: u64,
     next: u64,
@@ -54,6 +60,7 @@ impl Talk {
             manner,
             primary: None,
             is_begun: false,
+            again_in: manner.again_every,
             again_at: Instant::NEVER,
             again: 1,
             next: 1,
@@ -111,12 +118,19 @@ impl Talk {
     ) {
         if anew || primary != self.primary {
             (self.primary, self.is_begun) = (primary, false);
+            self.again_in = self.manner.again_every;
             self.ask_again(now, fabric);
         }
     }
 
     /// Looks for answers in the own memory; tells whether there were any. An answer may be one to a request that had one already.
-    pub(crate) fn look<F: Fabric>(&mut self, ended: &mut VecDeque<Done>, shard: u32, fabric: &F) -> bool {
+    pub(crate) fn look<F: Fabric>(
+        &mut self,
+        now: Instant,
+        ended: &mut VecDeque<Done>,
+        shard: u32,
+        fabric: &F,
+    ) -> bool {
         let before = self.open;
         for asked in self.asked.iter_mut().filter(|asked| !asked.done) {
             let Some(place) = fabric.own(self.area.answer(asked.number), ANSWER_BYTES) else { break };
@@ -131,10 +145,13 @@ impl Talk {
         while self.asked.front().is_some_and(|asked| asked.done) {
             self.asked.pop_front();
         }
-        if self.asked.is_empty() {
-            self.again_at = Instant::NEVER;
+        let any = self.open < before;
+        if any {
+            // The others are on the way.
+            self.again_in = self.manner.again_every;
+            self.again_at = if self.asked.is_empty() { Instant::NEVER } else { now + self.again_in };
         }
-        self.open < before
+        any
     }
 
     pub(crate) fn ask_again<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
@@ -142,7 +159,9 @@ impl Talk {
             self.again_at = Instant::NEVER;
             return;
         };
-        self.again_at = now + self.manner.again_every;
+        self.again_at = now + self.again_in;
+        let longest = self.manner.again_every.saturating_mul(AGAIN_TIMES_MAX);
+        self.again_in = self.again_in.saturating_mul(2).min(longest);
         for number in first..self.next {
             self.write(number, fabric);
         }
