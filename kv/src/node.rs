@@ -1,9 +1,10 @@
 //! A member of a cluster that serves or uses the cache: the membership protocol and the service in one machine, on one
 //! endpoint.
 
+use crate::Shard;
 use crate::client::Client;
-use crate::server::{Server, part_of};
-use obol_fabric::{Event, Fabric, Incarnation, Instant, Machine, ViewId};
+use crate::server::{Part, Server, part_of, token};
+use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Remote, ViewId};
 use obol_membership::{Member, Role};
 
 /// The datagram that wakes up who sleeps; no message of the membership protocol is this one.
@@ -23,13 +24,15 @@ pub struct Node {
     service: Service,
     /// The view that the service knows, and who it is in it.
     known: Option<(ViewId, Option<Incarnation>)>,
+    /// Whom it has met: a link was made for what is written there.
+    met: Vec<Address>,
 }
 
 impl Node {
     /// A member of kind [`obol_membership::Kind::App`] with this service.
     #[must_use]
     pub fn new(member: Member, service: Service) -> Self {
-        Self { member: Box::new(member), service, known: None }
+        Self { member: Box::new(member), service, known: None, met: Vec::new() }
     }
 
     /// The member.
@@ -62,6 +65,19 @@ impl Node {
             return;
         }
         self.known = Some((view.id, own));
+        // A server has to do with its shard's, itself included: it reads its own log before it takes over.
+        let shard = self.server().map(Server::shard);
+        let meets = |with: Option<Shard>| match shard {
+            Some(_) => with.is_none() || with == shard,
+            None => with.is_some(),
+        };
+        let peers = crate::parties(view).filter(|(_, with)| own.is_some() && meets(*with));
+        let peers: Vec<Address> = peers.map(|(member, _)| member.address).collect();
+        for &at in peers.iter().filter(|at| !self.met.contains(at)) {
+            // Over RDMA a connection takes milliseconds to make: now, and not when somebody waits.
+            fabric.read(Remote { at, offset: 0 }, 8, token(Part::Meet, 0));
+        }
+        self.met = peers;
         match &mut self.service {
             Service::Server(server) => server.install(view, own),
             Service::Client(client) => client.install(now, view, own, fabric),

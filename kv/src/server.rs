@@ -18,12 +18,14 @@ pub(crate) enum Part {
     Record = 0xf4,
     /// A READ of the own memory, which brings what is written there and not seen yet.
     Drain = 0xf5,
+    /// A READ for nothing but the link that it makes.
+    Meet = 0xf6,
     /// What is written again if need be: requests, answers, reports.
     Send = 0xf7,
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Record, Self::Drain, Self::Send];
+    const ALL: [Self; 4] = [Self::Record, Self::Drain, Self::Meet, Self::Send];
 }
 
 pub(crate) const fn token(part: Part, argument: u32) -> Token {
@@ -205,6 +207,11 @@ impl Server {
     #[must_use]
     pub fn has_synced_backup(&self) -> bool {
         matches!(&self.role, Role::Primary(lead) if lead.has_synced_backup())
+    }
+
+    /// What it serves.
+    pub(crate) const fn shard(&self) -> Shard {
+        self.shard
     }
 
     /// How many requests it has answered.
