@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// Kill the primary so often, when its backup has everything
     #[arg(long, value_name = "TIME", value_parser = duration)]
     kill_every: Option<Duration>,
+    /// How often servers and clients look into their memory
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20us")]
+    poll_every: Duration,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -305,27 +308,34 @@ pub(super) struct Servers<'a> {
     root: &'a Path,
     cluster: Name,
     shards: u32,
+    /// Of each server.
+    options: &'a [&'a str],
     pub(super) running: Vec<Server>,
     fate: Arc<Fate>,
 }
 
 impl<'a> Servers<'a> {
     /// Starts so many.
-    pub(super) fn start(root: &'a Path, cluster: Name, count: u32, shards: u32) -> Result<Self, Failure> {
-        let fate = Arc::default();
-        let running = (1..=count).map(|number| Self::server(root, cluster, shards, &fate, number));
-        let running = running.collect::<Result<_, _>>()?;
-        Ok(Self { root, cluster, shards, running, fate })
+    pub(super) fn start(
+        root: &'a Path,
+        cluster: Name,
+        count: usize,
+        shards: u32,
+        options: &'a [&'a str],
+    ) -> Result<Self, Failure> {
+        let mut all = Self { root, cluster, shards, options, running: Vec::new(), fate: Arc::default() };
+        for place in 0..count {
+            let server = all.server(place)?;
+            all.running.push(server);
+        }
+        Ok(all)
     }
 
-    fn server(
-        root: &Path,
-        cluster: Name,
-        shards: u32,
-        fate: &Arc<Fate>,
-        number: u32,
-    ) -> Result<Server, Failure> {
-        Server::start(root, cluster, number, shards, POLL_EVERY, fate).map_err(Failure::failed)
+    /// Starts the server of a place.
+    fn server(&self, place: usize) -> Result<Server, Failure> {
+        let number = place as u32 + 1;
+        Server::start(self.root, self.cluster, number, self.shards, self.options, &self.fate)
+            .map_err(Failure::failed)
     }
 
     /// The place of the first shard's primary, once the backups of all primaries have everything. Starts servers again that have
@@ -333,10 +343,9 @@ impl<'a> Servers<'a> {
     pub(super) fn redundant(&mut self) -> Result<usize, Failure> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
-            for (place, server) in self.running.iter_mut().enumerate() {
-                if server.child.try_wait().map_err(Failure::failed)?.is_some() {
-                    *server =
-                        Self::server(self.root, self.cluster, self.shards, &self.fate, place as u32 + 1)?;
+            for place in 0..self.running.len() {
+                if self.running[place].child.try_wait().map_err(Failure::failed)?.is_some() {
+                    self.running[place] = self.server(place)?;
                 }
             }
             let stands: Vec<Vec<Stands>> = self.running.iter().map(Server::stands).collect();
@@ -363,7 +372,7 @@ impl<'a> Servers<'a> {
         let server = &mut self.running[place];
         server.child.kill().map_err(Failure::failed)?;
         server.child.wait().map_err(Failure::failed)?;
-        *server = Self::server(self.root, self.cluster, self.shards, &self.fate, place as u32 + 1)?;
+        self.running[place] = self.server(place)?;
         Ok(())
     }
 }
@@ -426,12 +435,13 @@ fn work(
     site: &Arc<Site>,
     keys: &Arc<Vec<Known>>,
     place: u32,
+    look_every: Nanos,
     stop: &Arc<AtomicBool>,
 ) -> Result<Worker, Failure> {
     let (site, keys, stop) = (Arc::clone(site), Arc::clone(keys), Arc::clone(stop));
     let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
     let run = move || {
-        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::LOOK_EVERY)?)?;
+        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, look_every)?)?;
         let begin = place as usize * KEYS_EACH as usize;
         let latencies = [super::latencies()?, super::latencies()?];
         let mut checker = Checker {
@@ -478,14 +488,19 @@ fn strike(servers: &mut Servers<'_>, options: &Options) -> Result<u64, Failure> 
 pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
     super::area(site)?;
     let cluster = site.cluster.name();
-    let mut servers = Servers::start(root, cluster, options.servers, options.sharding.shards)?;
+    let poll_every = Nanos(u64::try_from(options.poll_every.as_nanos()).unwrap_or(u64::MAX));
+    let every = format!("{}ns", poll_every.0);
+    let every = ["--poll-every", &every];
+    let mut servers =
+        Servers::start(root, cluster, options.servers as usize, options.sharding.shards, &every)?;
     servers.redundant()?;
     servers.fate.begun.store(true, Ordering::SeqCst);
     let keys: Arc<Vec<Known>> =
         Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
     let stop = Arc::new(AtomicBool::new(false));
-    let workers: Vec<Worker> =
-        (0..options.clients).map(|place| work(site, &keys, place, &stop)).collect::<Result<_, _>>()?;
+    let workers: Vec<Worker> = (0..options.clients)
+        .map(|place| work(site, &keys, place, poll_every, &stop))
+        .collect::<Result<_, _>>()?;
     let kills = strike(&mut servers, options);
     stop.store(true, Ordering::Relaxed);
     let mut tallies = Vec::new();

@@ -1,7 +1,7 @@
 //! What a client sees of a failover: from its last success at a primary that is killed to its first at the next one, beside
 //! the failover of the membership for the very same kill.
 
-use super::check::Servers;
+use super::check::{POLL_EVERY, Servers};
 use super::session::{Session, Work};
 use crate::drills;
 use crate::output::{self, Failure};
@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 /// Servers: one that dies, one that takes over, and one that becomes the backup.
-const SERVERS: u32 = 3;
+const SERVERS: usize = 3;
 /// Keys that the client writes and reads.
 const KEYS: u64 = 16;
 /// So that every shard has some of them.
@@ -158,7 +158,7 @@ pub(crate) fn run(
     let site = Arc::new(Site::open(root, cluster).map_err(Failure::refused)?);
     super::area(&site)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
-    let mut servers = Servers::start(root, cluster, SERVERS, shards)?;
+    let mut servers = Servers::start(root, cluster, SERVERS, shards, POLL_EVERY)?;
     servers.redundant()?;
     let stop = Arc::new(AtomicBool::new(false));
     let (tell, gaps) = mpsc::channel();

@@ -1171,7 +1171,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__kv__subcmd__check)
-            opts="-h --for --servers --shards --clients --kill-every --json --cluster --root --help"
+            opts="-h --for --servers --shards --clients --kill-every --poll-every --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1194,6 +1194,10 @@ _obol() {
                     return 0
                     ;;
                 --kill-every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --poll-every)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

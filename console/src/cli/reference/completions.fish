@@ -197,6 +197,7 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l clients -d 'Clients, each a thread and a member' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l kill-every -d 'Kill the primary so often, when its backup has everything' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l poll-every -d 'How often servers and clients look into their memory' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l json -d 'Print one JSON object'

@@ -276,6 +276,7 @@ _arguments "${_arguments_options[@]}" : \
 '--shards=[Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number]:N:_default' \
 '--clients=[Clients, each a thread and a member]:N:_default' \
 '--kill-every=[Kill the primary so often, when its backup has everything]:TIME:_default' \
+'--poll-every=[How often servers and clients look into their memory]:TIME:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
 '--json[Print one JSON object]' \
