@@ -19,7 +19,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -100,6 +100,8 @@ struct Checker<'a> {
     keys: &'a [Known],
     own: std::ops::Range<usize>,
     rng: Rng,
+    /// Counts clients that had an answer.
+    answered: &'a AtomicU32,
     asked: BTreeMap<u64, (Asked, Instant)>,
     /// The newest answer of each shard, and whose it was.
     last: BTreeMap<u32, (Instant, Incarnation)>,
@@ -122,6 +124,9 @@ impl Checker<'_> {
     fn judge(&mut self, done: &Done, primary: Option<Incarnation>) {
         let Some((asked, begun_at)) = self.asked.remove(&done.number) else { return };
         let now = clock::now();
+        if self.last.is_empty() {
+            self.answered.fetch_add(1, Ordering::Relaxed);
+        }
         if let Some(primary) = primary {
             let before = self.last.insert(done.shard, (now, primary));
             if let Some((last, _)) = before.filter(|(_, whose)| *whose != primary) {
@@ -436,9 +441,11 @@ fn work(
     keys: &Arc<Vec<Known>>,
     place: u32,
     look_every: Nanos,
+    answered: &Arc<AtomicU32>,
     stop: &Arc<AtomicBool>,
 ) -> Result<Worker, Failure> {
     let (site, keys, stop) = (Arc::clone(site), Arc::clone(keys), Arc::clone(stop));
+    let answered = Arc::clone(answered);
     let name = Name::new(&format!("kv_check-{place}")).map_err(Failure::failed)?;
     let run = move || {
         let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, look_every)?)?;
@@ -448,6 +455,7 @@ fn work(
             keys: &keys,
             own: begin..begin + KEYS_EACH as usize,
             rng: Rng::new(obol_agent::seed()),
+            answered: &answered,
             asked: BTreeMap::new(),
             last: BTreeMap::new(),
             tally: Tally {
@@ -465,6 +473,18 @@ fn work(
         used.map(|()| tally)
     };
     std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(run).map_err(Failure::failed)
+}
+
+/// Waits until each client had an answer: none of them would see a kill before.
+fn all_answered(workers: &[Worker], answered: &AtomicU32) -> Result<(), Failure> {
+    let end = std::time::Instant::now() + PATIENCE;
+    while (answered.load(Ordering::Relaxed) as usize) < workers.len() {
+        if workers.iter().any(Worker::is_finished) || std::time::Instant::now() > end {
+            return Err(Failure::Failed(format!("a client had no answer within {PATIENCE:?}")));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
 }
 
 /// Kills primaries until the time is over; tells how many.
@@ -498,10 +518,11 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     let keys: Arc<Vec<Known>> =
         Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
     let stop = Arc::new(AtomicBool::new(false));
+    let answered = Arc::new(AtomicU32::new(0));
     let workers: Vec<Worker> = (0..options.clients)
-        .map(|place| work(site, &keys, place, poll_every, &stop))
+        .map(|place| work(site, &keys, place, poll_every, &answered, &stop))
         .collect::<Result<_, _>>()?;
-    let kills = strike(&mut servers, options);
+    let kills = all_answered(&workers, &answered).and_then(|()| strike(&mut servers, options));
     stop.store(true, Ordering::Relaxed);
     let mut tallies = Vec::new();
     for worker in workers {
