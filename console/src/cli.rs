@@ -1,6 +1,7 @@
 //! The command line: one place that knows every command, option, default and help text.
 
 mod config;
+mod daemon;
 mod drill;
 #[cfg(test)]
 mod reference;
@@ -10,8 +11,8 @@ use crate::tui::Theme;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use config::ConfigCommand;
+use daemon::Daemon;
 pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillRun, Observe};
-use obol_fabric::shm::program;
 pub(crate) use sim::{PapersOptions, Sim};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -665,49 +666,6 @@ pub(crate) enum HostCommand {
         /// The file, the same on all hosts
         file: PathBuf,
     },
-}
-
-/// The command line of a cluster's own processes, without those of all other commands: what is read of it stays in the
-/// memory of a process that runs for months.
-#[derive(Debug, Parser)]
-#[command(name = "obol", disable_help_flag = true, disable_help_subcommand = true)]
-struct Daemon {
-    #[command(flatten)]
-    place: Place,
-    #[command(subcommand)]
-    role: Role,
-}
-
-#[derive(Debug, Subcommand)]
-enum Role {
-    Agent(Named),
-    LeaseCache(Named),
-    App(DemoApp),
-    #[command(subcommand)]
-    Coordinator(CoordinatorRole),
-}
-
-#[derive(Debug, Subcommand)]
-enum CoordinatorRole {
-    Run(CoordinatorRun),
-}
-
-impl Daemon {
-    /// Reads the command line, if it is a daemon's.
-    fn read() -> Option<Cli> {
-        const ROLES: [&str; 4] = ["agent", "lease-cache", "app", "coordinator"];
-        std::env::args_os().find(|word| ROLES.iter().any(|role| word == role))?;
-        let Self { place, role } = Self::try_parse().ok()?;
-        // Before anything else has run, so that nothing of what a failover needs is let go of.
-        program::release();
-        let command = match role {
-            Role::Agent(named) => Command::Agent(named),
-            Role::LeaseCache(named) => Command::LeaseCache(named),
-            Role::App(app) => Command::App(app),
-            Role::Coordinator(CoordinatorRole::Run(run)) => Command::Coordinator(Coordinator::Run(run)),
-        };
-        Some(Cli { place, command })
-    }
 }
 
 impl Cli {

@@ -5,7 +5,7 @@ use obol_agent::{AttachError, Attached, OwnView};
 use obol_coordinator::Saver;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Presence, ShmError, clock, sched};
+use obol_fabric::shm::{Presence, ShmError, clock, program, sched};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_profiles::endpoint::{Endpoint, LEAVE_TIMEOUT};
@@ -30,6 +30,8 @@ fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>), Failure>
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
     }
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    // Command line and files are read, and nothing has run of what a failover needs.
+    program::release();
     Ok((site, stop))
 }
 

@@ -1,0 +1,45 @@
+//! The command line of a cluster's own processes.
+
+use super::{Cli, Command, Coordinator, CoordinatorRun, DemoApp, Named, Place};
+use clap::{Parser, Subcommand};
+
+/// The command line of a cluster's own processes, without those of all other commands: what is read of it stays in the
+/// memory of a process that runs for months.
+#[derive(Debug, Parser)]
+#[command(name = "obol", disable_help_flag = true, disable_help_subcommand = true)]
+pub(super) struct Daemon {
+    #[command(flatten)]
+    place: Place,
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Debug, Subcommand)]
+enum Role {
+    Agent(Named),
+    LeaseCache(Named),
+    App(DemoApp),
+    #[command(subcommand)]
+    Coordinator(CoordinatorRole),
+}
+
+#[derive(Debug, Subcommand)]
+enum CoordinatorRole {
+    Run(CoordinatorRun),
+}
+
+impl Daemon {
+    /// Reads the command line, if it is a daemon's.
+    pub(super) fn read() -> Option<Cli> {
+        const ROLES: [&str; 4] = ["agent", "lease-cache", "app", "coordinator"];
+        std::env::args_os().find(|word| ROLES.iter().any(|role| word == role))?;
+        let Self { place, role } = Self::try_parse().ok()?;
+        let command = match role {
+            Role::Agent(named) => Command::Agent(named),
+            Role::LeaseCache(named) => Command::LeaseCache(named),
+            Role::App(app) => Command::App(app),
+            Role::Coordinator(CoordinatorRole::Run(run)) => Command::Coordinator(Coordinator::Run(run)),
+        };
+        Some(Cli { place, command })
+    }
+}
