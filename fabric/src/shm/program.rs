@@ -1,22 +1,23 @@
-//! The memory that the program itself takes: its code, of which the kernel keeps mapped whatever has once run, and what was
-//! allocated once and is free again.
+//! The memory that the program itself takes: its code and constants, of which the kernel keeps mapped whatever was once used
+//! and what lies around it, and what was allocated once and is free again.
 #![allow(unsafe_code)]
 
 use std::fs;
 
-/// Lets go of what starting took and going on does not need: code, and memory that is free again.
+/// Lets go of what starting took and going on does not need: code, constants, and memory that is free again.
 pub fn release() {
-    release_code();
+    release_files();
     release_memory();
 }
 
-/// Lets go of the code that is mapped, so that only what runs from now on counts as this process's memory: starting takes
-/// far more code than going on. What runs next is found in the page cache. Nothing happens where that can not be done.
-fn release_code() {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    for (from, to) in maps.lines().filter_map(code) {
-        // SAFETY: the range is a mapping of a file that can be executed and not written, so its pages are those of the
-        // file, and are the same when they are faulted in again.
+/// Lets go of what is mapped of the program's files, so that only what is used from now on counts as this process's memory:
+/// starting takes far more code than going on, and reads tables that nothing else does. What is used next is found in the
+/// page cache. Nothing happens where that can not be done.
+fn release_files() {
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+    for (from, to) in unchanged(&maps) {
+        // SAFETY: the range is a mapping of a file that can not be written and has no page that differs from the file's, so
+        // its pages are the same when they are faulted in again.
         unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED) };
     }
 }
@@ -30,14 +31,28 @@ fn release_memory() {
     }
 }
 
-/// The range of a line that maps code of a file.
-fn code(line: &str) -> Option<(usize, usize)> {
+/// The ranges that map a file's bytes as they are in the file: what was relocated has pages of its own.
+fn unchanged(maps: &str) -> Vec<(usize, usize)> {
+    let mut mapping = None;
+    let mut found = Vec::new();
+    for line in maps.lines() {
+        if let Some(own) = line.strip_prefix("Anonymous:") {
+            found.extend(mapping.take().filter(|_| own.trim() == "0 kB"));
+        } else if let Some(next) = range(line) {
+            mapping = next;
+        }
+    }
+    found
+}
+
+/// Whether a line begins a mapping, and its range if that maps a file that can not be written.
+fn range(line: &str) -> Option<Option<(usize, usize)>> {
     let mut words = line.split_whitespace();
-    let (range, rights) = (words.next()?, words.next()?);
-    let file = words.nth(3)?;
-    let (from, to) = range.split_once('-')?;
+    let (from, to) = words.next()?.split_once('-')?;
     let [from, to] = [from, to].map(|at| usize::from_str_radix(at, 16).ok());
-    (rights == "r-xp" && file.starts_with('/')).then_some((from?, to?))
+    let (range, rights) = ((from?, to?), words.next()?);
+    let of_file = words.nth(3).is_some_and(|file| file.starts_with('/'));
+    Some((of_file && ["r-xp", "r--p"].contains(&rights)).then_some(range))
 }
 
 #[cfg(test)]
@@ -45,14 +60,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_is_found_and_nothing_else() {
-        let line = "55bb7eab8000-55bb7f105000 r-xp 00221000 fe:00 1234   /usr/bin/obol";
-        assert_eq!(code(line), Some((0x55bb_7eab_8000, 0x55bb_7f10_5000)));
-        assert_eq!(code("55bb7eab8000-55bb7f105000 r--p 00221000 fe:00 1234   /usr/bin/obol"), None);
-        assert_eq!(code("7ffc28000000-7ffc28002000 r-xp 00000000 00:00 0   [vdso]"), None);
-        assert_eq!(code("7ffc28000000-7ffc28002000 r-xp 00000000 00:00 0"), None);
+    fn what_a_file_holds_is_found_and_nothing_else() {
+        let maps = "55bb7e000000-55bb7e221000 r--p 00000000 fe:00 1234   /usr/bin/obol
+Rss: 40 kB
+Anonymous:             0 kB
+55bb7eab8000-55bb7f105000 r-xp 00221000 fe:00 1234   /usr/bin/obol
+Anonymous:             0 kB
+55bb7f105000-55bb7f205000 r--p 00821000 fe:00 1234   /usr/bin/obol
+Anonymous:           156 kB
+55bb7f205000-55bb7f206000 rw-p 00921000 fe:00 1234   /usr/bin/obol
+Anonymous:             0 kB
+7fcd28000000-7fcd28002000 r--s 00000000 00:1b 7   /dev/shm/obol-0/default/table
+Anonymous:             0 kB
+7ffc28000000-7ffc28002000 r-xp 00000000 00:00 0   [vdso]
+Anonymous:             0 kB
+7ffc28002000-7ffc28003000 r-xp 00000000 00:00 0
+Anonymous:             0 kB
+";
+        let expected = [(0x55bb_7e00_0000, 0x55bb_7e22_1000), (0x55bb_7eab_8000, 0x55bb_7f10_5000)];
+        assert_eq!(unchanged(maps), expected);
+    }
+
+    #[test]
+    fn a_program_runs_on_without_what_it_let_go_of() {
+        let words = ["what", "was", "relocated"];
         release();
-        // It still runs.
-        assert_eq!(code("?"), None);
+        let told = fs::read_to_string("/proc/self/smaps").expect("the kernel tells");
+        assert!(!unchanged(&told).is_empty());
+        assert_eq!(words.join(" "), format!("{} {} {}", words[0], words[1], words[2]));
     }
 }
