@@ -29,7 +29,8 @@ fn report(ran: &Ran, drill: &str) -> Value {
     assert_eq!(report["drill"], drill);
     let false_suspicions = report["false_suspicions"].as_u64().expect("a number");
     // A busy machine may suspect somebody who only got no core; the report then says that it did.
-    let void = report["void"] == report["count"];
+    let number = |key: &str| report[key].as_u64().expect("a number");
+    let void = number("void") * 2 > number("count");
     let (verdict, code) = match (false_suspicions, void) {
         (0, false) => ("passed", 0),
         (0, true) => ("void", 6),

@@ -1,10 +1,10 @@
 //! Drill files: those that ship are read, every mistake is told with its place, and the published schema agrees.
 
 use obol_chaos::drillfile::{
-    self, AbortMetric, FaultKind, Keep, Metric, Select, TargetKind, parse, schema, shipped,
+    self, AbortMetric, Drill, FaultKind, Keep, Metric, Select, TargetKind, parse, schema, shipped,
 };
 use obol_chaos::drills::channel::Stamp;
-use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge};
+use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge, verdict};
 use obol_chaos::drills::{Host, Journal, Probed, Verdict, journal_schema};
 use obol_chaos::timeline::Phases;
 use obol_fabric::Nanos;
@@ -239,9 +239,9 @@ fn fits(schema: &Value, value: &Value) -> bool {
     }
 }
 
-#[test]
-fn the_published_schema_of_journals_takes_a_journal_with_everything_in_it() {
-    let trial = Trial {
+/// A repetition with everything in it.
+fn void_trial() -> Trial {
+    Trial {
         number: 1,
         warmup: false,
         step: "kill".to_owned(),
@@ -261,7 +261,45 @@ fn the_published_schema_of_journals_takes_a_journal_with_everything_in_it() {
         failed: 1,
         falsely_failed: 0,
         overlap_ns: 0,
+    }
+}
+
+#[test]
+fn a_drill_passes_by_what_it_measured_and_not_by_what_was_void() {
+    let (mut drill, _) = drillfile::load("triple-loss").expect("it ships");
+    let void = void_trial();
+    let sound = Trial {
+        outcome: Outcome::Measured,
+        failover_ns: Some(1),
+        phases_ns: BTreeMap::new(),
+        ..void.clone()
     };
+    let ends = |drill: &Drill, sounds: usize, voids: usize, more: &[Trial]| {
+        let of = |one: &Trial, times| vec![one.clone(); times];
+        let trials = [of(&sound, sounds), of(&void, voids), more.to_vec()].concat();
+        verdict(drill, &trials, &judge(drill, &trials), &[])
+    };
+    drill.expect.retain(|expect| expect.at_most.is_none());
+    let least = drill.expect.iter().flat_map(|e| &e.bounds).map(|(p, _)| p.samples_min() as usize);
+    let least = least.max().expect("it bounds a percentile");
+    assert_eq!(ends(&drill, least, 0, &[]), Verdict::Passed);
+    assert_eq!(ends(&drill, least, least - 1, &[]), Verdict::Passed);
+    assert_eq!(ends(&drill, least - 1, 1, &[]), Verdict::Void, "the bound is open for the void one alone");
+    assert_eq!(ends(&drill, least - 1, 0, &[]), Verdict::Passed, "so few were asked for");
+    assert_eq!(ends(&drill, least, least + 1, &[]), Verdict::Void);
+    drill.expect.clear();
+    assert_eq!(ends(&drill, 1, 1, &[]), Verdict::Passed);
+    assert_eq!(ends(&drill, 1, 2, &[]), Verdict::Void);
+    assert_eq!(ends(&drill, 0, 1, &[]), Verdict::Void);
+    let warmup = Trial { warmup: true, ..sound.clone() };
+    assert_eq!(ends(&drill, 1, 2, &[warmup]), Verdict::Void, "a warm-up is in no figure");
+    let failed = Trial { outcome: Outcome::Failed, ..sound.clone() };
+    assert_eq!(ends(&drill, 0, 9, &[failed]), Verdict::Failed);
+}
+
+#[test]
+fn the_published_schema_of_journals_takes_a_journal_with_everything_in_it() {
+    let trial = void_trial();
     let plain = Trial { outcome: Outcome::Measured, reason: None, ..trial.clone() };
     let trials = vec![Trial { failover_ns: None, phases_ns: BTreeMap::new(), ..plain.clone() }, plain, trial];
     let (drill, _) = drillfile::load("triple-loss").expect("it ships");

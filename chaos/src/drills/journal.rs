@@ -48,7 +48,7 @@ pub enum Verdict {
     Aborted,
     /// The operator, or the drill's timeout, ended it.
     Interrupted,
-    /// No repetition could be measured.
+    /// Too few repetitions could be measured.
     Void,
 }
 
@@ -260,4 +260,29 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
         }
     }
     judged
+}
+
+/// The verdict of a run that came to its end.
+#[must_use]
+pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {
+    if trials.iter().any(|trial| !trial.warmup && trial.outcome == Outcome::Failed) {
+        Verdict::Failed
+    } else if judged.iter().any(|one| one.holds == Some(false)) || after.iter().any(|one| !one.holds) {
+        Verdict::Deviated
+    } else if is_void(drill, trials) {
+        Verdict::Void
+    } else {
+        Verdict::Passed
+    }
+}
+
+/// Whether so many repetitions were void that the others say too little: most of them, or so many that a percentile can not
+/// be judged which all of them together could have claimed.
+fn is_void(drill: &Drill, trials: &[Trial]) -> bool {
+    let counted = trials.iter().filter(|trial| !trial.warmup);
+    let all = counted.clone().count();
+    let sound = counted.filter(|trial| trial.outcome != Outcome::Void).count();
+    let bounds = drill.expect.iter().flat_map(|expect| &expect.bounds);
+    let mut claims = bounds.map(|(percentile, _)| percentile.samples_min() as usize);
+    sound * 2 < all || claims.any(|least| (sound + 1..=all).contains(&least))
 }

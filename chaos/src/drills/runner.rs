@@ -7,7 +7,7 @@ use super::channel::{Arm, Blow, Links, Order, Stamp, Told, Whom};
 use super::cue::{REGION_KIND, Token};
 use super::follow::{HEALTH_TIMEOUT, follow, healthy, healthy_within, recount};
 use super::guard::Answer;
-use super::journal::{self, Host, Journal, Judged, Outcome, Trial, Verdict, Victim, distribution};
+use super::journal::{self, Host, Journal, Outcome, Trial, Verdict, Victim, distribution};
 use super::plan::{plan, program};
 use super::probe::{Probed, probe};
 use super::progress::{Progress, Stage};
@@ -542,7 +542,7 @@ impl Runner<'_> {
         };
         let after = look(&self.observer, &snapshot, self.drill, |steady| steady.after);
         let judged = journal::judge(self.drill, &self.trials);
-        let verdict = early.unwrap_or_else(|| verdict(&self.trials, &judged, &after));
+        let verdict = early.unwrap_or_else(|| journal::verdict(self.drill, &self.trials, &judged, &after));
         let figures = Metric::ALL.into_iter().filter(|(_, metric)| !metric.is_count());
         let figures_us = figures
             .map(|(name, metric)| (name, distribution(&self.trials, metric).summary()))
@@ -574,19 +574,6 @@ impl Runner<'_> {
 
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-fn verdict(trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {
-    let counted = || trials.iter().filter(|trial| !trial.warmup);
-    if counted().any(|trial| trial.outcome == Outcome::Failed) {
-        Verdict::Failed
-    } else if judged.iter().any(|one| one.holds == Some(false)) || after.iter().any(|one| !one.holds) {
-        Verdict::Deviated
-    } else if counted().all(|trial| trial.outcome == Outcome::Void) {
-        Verdict::Void
-    } else {
-        Verdict::Passed
-    }
 }
 
 /// What a fault of the network does to its target's links. Targets of one fault still reach each other.

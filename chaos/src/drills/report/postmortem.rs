@@ -92,7 +92,7 @@ fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
         Verdict::Failed => "The cluster did not recover as it must.",
         Verdict::Aborted => "A guard or an abort condition ended the drill.",
         Verdict::Interrupted => "It was ended early, and the figures are of what was done until then.",
-        Verdict::Void => "Nothing could be measured, so nothing is known.",
+        Verdict::Void => "So many repetitions were void that the others say too little.",
     };
     doc.say(format!("{} {verdict}", capital(journal.verdict.name())));
     // Whoever reads no further knows why.

@@ -172,7 +172,9 @@ impl Alert for VoidDrill {
     fn check(&self, data: &Data, _: &Thresholds) -> Vec<String> {
         let last = data.marks.iter().rev().find_map(|mark| mark.drill.as_ref());
         let void = last.filter(|drill| drill.verdict.as_deref() == Some("void"));
-        void.map(|drill| format!("drill {} was void: nothing was measured", drill.name)).into_iter().collect()
+        void.map(|drill| format!("drill {} was void: too little was measured", drill.name))
+            .into_iter()
+            .collect()
     }
 }
 
