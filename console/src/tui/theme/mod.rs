@@ -145,6 +145,8 @@ pub(crate) struct Glyphs {
     pub(crate) here: &'static str,
     /// Between the parts of a line of hints.
     pub(crate) dot: &'static str,
+    /// Where a text goes on and there is no room.
+    pub(crate) cut: &'static str,
 }
 
 /// For terminals that show Unicode.
@@ -155,6 +157,7 @@ pub(crate) const UNICODE: Glyphs = Glyphs {
     levels: &[" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
     here: "▸",
     dot: "·",
+    cut: "…",
 };
 
 /// For all others.
@@ -165,6 +168,7 @@ pub(crate) const ASCII: Glyphs = Glyphs {
     levels: &[" ", ".", ":", "-", "=", "+", "*", "#", "%", "@"],
     here: ">",
     dot: "-",
+    cut: "~",
 };
 
 impl Glyphs {

@@ -1,4 +1,4 @@
-//! Drawing text and lines into cells, cut at the edges whatever the size.
+//! Drawing text and lines into cells, cut at the edges whatever the size; what is cut bears a sign.
 
 use crate::tui::theme::{Glyphs, Role, Theme};
 use ratatui::buffer::Buffer;
@@ -51,6 +51,16 @@ pub(crate) fn width(text: &str) -> u16 {
     u16::try_from(text.chars().count()).unwrap_or(u16::MAX)
 }
 
+/// A text as far as there is room, with a sign where it goes on.
+pub(crate) fn short<'t>(text: &'t str, room: u16, cut: &str) -> Cow<'t, str> {
+    let room = usize::from(room);
+    // Ignores what only fills a line up.
+    if text.trim_end().chars().count() <= room {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().take(room.saturating_sub(1)).chain(cut.chars()).collect())
+}
+
 impl Canvas<'_> {
     /// Writes text at a place within an area; gives the column after it.
     pub(crate) fn put(&mut self, area: Rect, x: u16, y: u16, text: &str, role: Role) -> u16 {
@@ -59,6 +69,7 @@ impl Canvas<'_> {
             return x.saturating_add(width(text));
         }
         let style = self.theme.style(role);
+        let text = short(text, area.right() - x, self.glyphs.cut);
         let (end, _) = self.buffer.set_stringn(x, y, text, usize::from(area.right() - x), style);
         end
     }
@@ -173,6 +184,15 @@ mod tests {
         let ages = [0, 250, 3_249, 252_000, 7_500_000].map(|ms| age(Nanos::from_millis(ms)));
         assert_eq!(ages, ["0ms", "250ms", "3.2s", "4m12s", "2h05m"]);
         assert_eq!(clock(1_700_000_000_450_000_000), "22:13:20.4Z");
+    }
+
+    #[test]
+    fn what_is_cut_says_so() {
+        assert_eq!(short("four", 4, "~"), "four");
+        assert_eq!(short("four  ", 4, "~").trim_end(), "four");
+        assert_eq!(short("fours", 4, "~"), "fou~");
+        assert_eq!(short("fünf", 3, "…"), "fü…");
+        assert_eq!(short("four", 1, "~"), "~");
     }
 
     #[test]

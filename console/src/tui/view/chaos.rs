@@ -20,7 +20,7 @@
 use crate::tui::state::chaos::{Journal, Run};
 use crate::tui::state::{Model, failovers};
 use crate::tui::theme::Role;
-use crate::tui::view::canvas::{Canvas, Cell, age, width};
+use crate::tui::view::canvas::{Canvas, Cell, age, short, width};
 use crate::tui::view::grid::{Column, Grid};
 use obol_chaos::drillfile::Metric;
 use obol_fabric::Nanos;
@@ -112,13 +112,14 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
     } else {
         let names_wide = names.iter().map(|name| width(name)).max().unwrap_or(0).max(COLUMNS[0].least);
-        let room = usize::from(inside.width.saturating_sub(names_wide + COLUMNS[1].least + 6));
+        let room = inside.width.saturating_sub(names_wide + COLUMNS[1].least + 6);
+        let cut = canvas.glyphs.cut;
         grid.draw(canvas, inside, |row| {
             let drill = &chaos.drills[row];
             vec![
                 Cell::text(drill.name.clone()),
                 Cell::text(drill.count.to_string()),
-                Cell::text(drill.title.chars().take(room).collect::<String>()),
+                Cell::text(short(&drill.title, room, cut).into_owned()),
             ]
         });
     }

@@ -239,7 +239,7 @@ fn accusations(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let ago = now.map_or(Nanos::ZERO, |now| now.since(row.at));
         let level = row.level.map_or("", |level| level.name());
         let text = format!(
-            "{:>7} ago  {:<10} {:<9} {:<9}  {}",
+            "{:>6} ago  {:<10} {:<8} {:<9} {}",
             age(ago),
             row.process.as_str(),
             row.event.name(),
