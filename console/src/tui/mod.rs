@@ -31,6 +31,7 @@ use obol_chaos::marks::Mark;
 use obol_fabric::shm::{clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
+pub(crate) use past::HOUR;
 use poll::live::{Live, POLL_EVERY, Rate};
 use poll::{Listener, News, Place};
 use ratatui::buffer::Buffer;

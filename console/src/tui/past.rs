@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// How long the past is.
-const HOUR: Nanos = Nanos::from_secs(3600);
+pub(crate) const HOUR: Nanos = Nanos::from_secs(3600);
 /// Its samples, from how long ago on: as close to each other as the console keeps them at least.
 const DENSE: [(Nanos, Nanos); 2] =
     [(Nanos::from_secs(90), Nanos::from_millis(250)), (HOUR, Nanos::from_secs(1))];
@@ -36,7 +36,8 @@ pub(super) fn live_through(model: &mut Model, place: &Place) {
     let (tell, told) = mpsc::sync_channel(1);
     let tells = move || {
         let Some((before, now)) = looks(place) else { return };
-        let mut ago = HOUR;
+        // A host's clock begins when it boots, and nothing was before.
+        let mut ago = HOUR.min(Nanos(now.at.0));
         let mut last = Nanos(u64::MAX);
         while ago > Nanos::ZERO {
             let mut sample = earlier(&before, &now, ago);

@@ -10,8 +10,10 @@ use super::idle::{resident, used};
 use super::{Figure, Report, print};
 use crate::cli::BenchConsole;
 use crate::output::{self, Failure};
+use crate::tui::HOUR;
 use obol_chaos::drills::Host;
-use obol_fabric::shm::Cluster;
+use obol_fabric::Nanos;
+use obol_fabric::shm::{Cluster, clock};
 use pty::Pty;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -151,6 +153,13 @@ fn clean_up_at_signals(root: &Path) -> Result<(), Failure> {
 /// `obol bench console`.
 pub(crate) fn run(root: &Path, options: &BenchConsole) -> Result<ExitCode, Failure> {
     clean_up_at_signals(root)?;
+    let lived = Nanos(clock::now().0);
+    if lived < HOUR {
+        // A courtesy, as below.
+        let _ = output::remark(format_args!(
+            "bench console: this host has been up for {lived} only, and so long is the history"
+        ));
+    }
     let mut figures = Vec::new();
     for bounds in BOUNDS.iter().filter(|bounds| options.nodes.is_none_or(|nodes| nodes == bounds.nodes)) {
         // A courtesy: the benchmark goes on without it.
