@@ -70,6 +70,10 @@ start_app() {
   app=$!
 }
 start_app
+serve_cache() {
+  OBOL_ROOT=/dev/shm/host-$VM_INDEX ./obol kv server --name "kv-$VM_INDEX" --poll-every 2ms --json >kv.json 2>kv.log &
+  server=$!
+}
 [ "$VM_INDEX" = 2 ] || trap 'cat ./*.log' EXIT
 
 # Both see the same cluster, whole: processes of the own host and of others.
@@ -92,6 +96,12 @@ later_than() {
 }
 
 if [ "$VM_INDEX" = 2 ]; then
+  # The primary of a cache; its backup and its client are on another host.
+  serve_cache
+  until_true "a primary" grep -q '"standing":"primary"' kv.json
+  touch /mnt/two-serves
+  until_true "a value at the primary, and at its backup" test -e /mnt/1-has-a-copy
+  kill -9 "$server"
   # Whatever it sends may be lost from here on: acknowledgements, repeats, answers. The other one has to see all of it first.
   until_true "the first VM to see the cluster and its events, too" test -e /mnt/1-sees-it
   tc qdisc add dev eth0 root netem loss 5%
@@ -119,6 +129,18 @@ until_true "an event of the other host" sees_events
 awk -F'[:,]' '/"process":"node-2"/ { if ($4 > worst) worst = $4; n++ } END {
   printf "%d events of node-2, times off by at most %.1f ms\n", n, worst / 1000
   exit !(worst > 0 && worst < 1e6) }' events.json || fail "no relation of the clocks: $(grep -m 1 node-2 events.json)"
+until_true "a primary on the other host" test -e /mnt/two-serves
+serve_cache
+until_true "a PUT to the other host" on 1 kv put 7 "before the kill"
+until_true "a backup that has everything" grep -q '"standing":"backup","redundant":true' kv.json
+touch /mnt/1-has-a-copy
+remembers() {
+  [ "$(on 1 kv get 7)" = "before the kill" ] && grep -q '"standing":"primary"' kv.json
+}
+until_true "the backup to take over from the other host's primary" remembers
+kill "$server"
+wait "$server"
+step "a cache has lost its primary on one host, and its backup on another has what was written"
 touch /mnt/1-sees-it
 until_true "the second VM" test -e /mnt/two-is-up
 
