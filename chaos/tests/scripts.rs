@@ -55,6 +55,11 @@ fn a_program_whose_refused_join_was_decided_makes_room_for_itself() {
 }
 
 #[test]
+fn a_newcomer_for_whom_one_byte_is_missing_is_refused_as_is_right() {
+    mended(include_str!("scripts/full-but-for-a-byte.toml"));
+}
+
+#[test]
 fn what_a_violation_does_not_need_is_dropped() {
     let mut script = canary();
     let idle = |n: u32| Timed { at: 1_000 * u64::from(n), after: 0, act: Act::Thaw(n % 6) };

@@ -12,7 +12,7 @@ use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
 use obol_fabric::{Address, Group, Incarnation, Name, SeatStatus, ViewId};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::word::{State as Promised, Word};
-use obol_membership::{Coordinator, Kind, Member, Plant, View};
+use obol_membership::{Coordinator, Kind, Member, Plant, View, wire};
 use std::fmt;
 use std::sync::Arc;
 
@@ -460,9 +460,10 @@ impl Driver {
         };
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
         let newest = self.oracle.newest();
-        let bytes = newest.successor(&edit, newest.cleared, Plant::NONE).seal().len();
-        // A name may be two bytes longer than this one.
-        bytes + 8 > self.scenario.config.layout.limits().value_bytes as usize
+        let next = newest.successor(&edit, newest.cleared, Plant::NONE);
+        // A name may be two bytes longer than this one, and what is sealed is rounded up to eight.
+        let bytes = next.seal().len() + 8 + wire::removal_reserve(&next);
+        bytes > self.scenario.config.layout.limits().value_bytes as usize
     }
 
     /// Row 21, or what it is that is wrong.
