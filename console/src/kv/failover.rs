@@ -35,6 +35,8 @@ struct Gap {
     /// Its last success at the old primary, and its first at the new one.
     last: Instant,
     first: Instant,
+    /// The view that named the new one.
+    view: ViewId,
 }
 
 /// A client with one operation at a time.
@@ -45,23 +47,33 @@ struct Asking<'a> {
     /// The newest success, and by shard whose it was.
     last: Option<Instant>,
     whose: BTreeMap<u32, Incarnation>,
+    /// By shard: who is asked, and the view that said so.
+    named: BTreeMap<u32, (Incarnation, ViewId)>,
 }
 
 impl Work for Asking<'_> {
     fn turn<D: Drive>(&mut self, client: &mut Client, endpoint: &mut D) -> bool {
+        for shard in 0..client.shards() {
+            let Some(primary) = client.primary(shard) else { continue };
+            let named = self.named.entry(shard).or_insert((primary, client.view()));
+            if named.0 != primary {
+                *named = (primary, client.view());
+            }
+        }
         while let Some(done) = client.take() {
             self.asked = false;
             let primary = client.primary(done.shard).filter(|_| done.status != Status::Full);
             let Some(primary) = primary else { continue };
+            let view = self.named.get(&done.shard).map_or(client.view(), |(_, view)| *view);
             let now = clock::now();
             let before = self.whose.insert(done.shard, primary);
             let last = self.last.replace(now).unwrap_or(now);
             if before.is_none() {
-                let _ = self.tell.send(Gap { last: now, first: now });
+                let _ = self.tell.send(Gap { last: now, first: now, view });
             } else if before != Some(primary) {
                 endpoint.record(Record::new(What::Service, client.view().0, 0));
                 // Whoever listens no more has seen enough.
-                let _ = self.tell.send(Gap { last, first: now });
+                let _ = self.tell.send(Gap { last, first: now, view });
             }
         }
         if !self.asked {
@@ -93,15 +105,26 @@ struct Report {
     ratio_p99: Option<f64>,
 }
 
-/// When the last process has told that a view is active which began after this; `None` if nobody told.
-fn active(observer: &mut Observer, killed: Instant, served: Instant) -> Option<Instant> {
-    let events = observer.events();
-    let told = |seen: &&obol_chaos::observe::Seen| seen.event.record.kind == What::Active;
-    let after: Vec<_> = events.iter().filter(told).filter(|seen| seen.event.at > killed).collect();
-    // Of the views since the kill the one in which the client was served first; the next is of the server that comes back.
-    let view: Option<ViewId> =
-        after.iter().filter(|seen| seen.event.at <= served).map(|seen| ViewId(seen.event.record.a)).min();
-    after.iter().filter(|seen| Some(ViewId(seen.event.record.a)) == view).map(|seen| seen.event.at).max()
+/// When each process first told that a view was active.
+#[derive(Default)]
+struct Actives(BTreeMap<(ViewId, Name), Instant>);
+
+impl Actives {
+    /// Takes note of what was told since the last call.
+    fn hear(&mut self, observer: &mut Observer) {
+        for seen in observer.events().iter().filter(|seen| seen.event.record.kind == What::Active) {
+            self.0.entry((ViewId(seen.event.record.a), seen.process)).or_insert(seen.event.at);
+        }
+    }
+
+    /// When the last process did, of this view or the next that came to be active: two deaths may be two views at once. What was
+    /// told of it and of those before is forgotten.
+    fn take_last(&mut self, view: ViewId) -> Option<Instant> {
+        let (told, _) = *self.0.range((view, Name::default())..).next()?.0;
+        let later = self.0.split_off(&(ViewId(told.0.saturating_add(1)), Name::default()));
+        let until = std::mem::replace(&mut self.0, later);
+        until.range((told, Name::default())..).map(|(_, at)| *at).max()
+    }
 }
 
 fn strike(
@@ -118,21 +141,35 @@ fn strike(
     };
     // It tells its first success, too.
     next()?;
-    for _ in 0..count {
+    let (mut actives, mut struck) = (Actives::default(), None::<(Instant, ViewId)>);
+    for n in 0..=count {
         let primary = servers.redundant()?;
         std::thread::sleep(pause);
+        // By now all members have told of the failover before.
+        actives.hear(observer);
+        if let Some((killed, view)) = struck.take()
+            && let Some(active) = actives.take_last(view)
+        {
+            failover.add(active.since(killed));
+        }
+        if n == count {
+            break;
+        }
         // What came before is no news.
         while gaps.try_recv().is_ok() {}
-        drop(observer.events());
         let killed = clock::now();
         servers.running[primary].end();
-        let gap = next()?;
+        // Another one may have been told late.
+        let gap = loop {
+            let gap = next()?;
+            if gap.first > killed {
+                break gap;
+            }
+        };
         // Its death is told before it is over.
         servers.running[primary].reap()?;
         client.add(gap.first.since(gap.last));
-        if let Some(active) = active(observer, killed, gap.first) {
-            failover.add(active.since(killed));
-        }
+        struck = Some((killed, gap.view));
     }
     let (failover_us, client_us) = (failover.summary(), client.summary());
     let ratio = |of: f64, to: f64| of / to.max(0.001);
@@ -166,7 +203,14 @@ pub(crate) fn run(
     let client = move || -> Result<(), Failure> {
         let name = Name::new("kv_drill").map_err(Failure::failed)?;
         let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::LOOK_EVERY)?)?;
-        let mut asking = Asking { tell: &tell, asked: false, begun: 0, last: None, whose: BTreeMap::new() };
+        let mut asking = Asking {
+            tell: &tell,
+            asked: false,
+            begun: 0,
+            last: None,
+            whose: BTreeMap::new(),
+            named: BTreeMap::new(),
+        };
         let used = Session { node: &mut node, work: &mut asking, stop: &stopped }.in_full(&mut endpoint);
         endpoint.serve(&mut node, &AtomicBool::new(true));
         used
