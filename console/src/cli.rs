@@ -340,7 +340,7 @@ pub(crate) struct Up {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=16))]
     pub(crate) caches: u16,
     /// A replicated cache beside the apps, with a gentle load: kill its primary and nobody notices
-    #[arg(long, conflicts_with = "rdma")]
+    #[arg(long)]
     pub(crate) kv: bool,
     /// Profile: a name that `obol profile list` knows, or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]

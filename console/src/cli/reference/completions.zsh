@@ -42,7 +42,7 @@ _arguments "${_arguments_options[@]}" : \
 '--for=[End by itself after this time, such as 20s or 1500ms]:TIME:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
-'(--rdma)--kv[A replicated cache beside the apps, with a gentle load\: kill its primary and nobody notices]' \
+'--kv[A replicated cache beside the apps, with a gentle load\: kill its primary and nobody notices]' \
 '--headless[Do not show the cluster; print one line when it is up]' \
 '--plain[Print lines instead of opening the console, as it does where there is no terminal]' \
 '--ascii[Draw lines and graphs in ASCII, as where the locale has no UTF-8]' \
