@@ -106,5 +106,5 @@ fn probes_tell_whether_the_steady_state_holds() {
         "{}",
         ran.out
     );
-    root.run(&["drill", "plan", "ap"]).refused(&["no drill \"ap\" ships"]);
+    root.run(&["drill", "plan", "ap"]).refused(&["no drill \"ap\" is built in"]);
 }

@@ -1,6 +1,6 @@
 //! What a cluster was started with, as its directory keeps it: every process of the cluster reads the same two files.
 
-use crate::{Network, Profile, ProfileError};
+use crate::{FileError, Network, Profile};
 use obol_fabric::layout::LimitError;
 use obol_fabric::{Address, Incarnation, Layout, Name};
 use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer, coordinator_name};
@@ -56,7 +56,7 @@ pub enum DeploymentError {
     /// A file makes no sense.
     Malformed(PathBuf, String),
     /// The profile makes no sense.
-    Profile(ProfileError),
+    Profile(FileError),
     /// More coordinators than the profile's limits allow.
     Coordinators {
         /// How many were asked for.
@@ -117,8 +117,8 @@ impl fmt::Display for DeploymentError {
 
 impl std::error::Error for DeploymentError {}
 
-impl From<ProfileError> for DeploymentError {
-    fn from(error: ProfileError) -> Self {
+impl From<FileError> for DeploymentError {
+    fn from(error: FileError) -> Self {
         Self::Profile(error)
     }
 }

@@ -2,8 +2,9 @@
 //! known name for a wrong one. Profiles are read with it, and so are drills.
 
 use crate::duration;
-use crate::error::{Fault, Problem};
+use crate::error::{Fault, FileError, Problem};
 use obol_fabric::Nanos;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
 use toml::de::DeValue;
@@ -13,8 +14,45 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Whether a user's word for something that ships, or for a file of their own, is a path.
 #[must_use]
-pub fn is_path(name_or_path: &str) -> bool {
+fn is_path(name_or_path: &str) -> bool {
     name_or_path.contains('/') || name_or_path.ends_with(".toml")
+}
+
+/// The texts of one kind that are built in.
+#[derive(Clone, Copy, Debug)]
+pub struct BuiltIn {
+    /// What they are, such as profiles: one of them.
+    pub kind: &'static str,
+    /// The folder of the sources where they lie.
+    pub folder: &'static str,
+    /// Each name and its text.
+    pub texts: &'static [(&'static str, &'static str)],
+}
+
+impl BuiltIn {
+    /// The text of this name, and what errors call it.
+    pub fn text(&self, name: &str) -> Result<(&'static str, String), FileError> {
+        match self.texts.iter().find(|(known, _)| *known == name) {
+            Some((_, text)) => Ok((text, format!("{}/{name}.toml", self.folder))),
+            None => Err(FileError::Unknown {
+                kind: self.kind,
+                name: name.to_owned(),
+                built_in: self.texts.iter().map(|(known, _)| *known).collect(),
+            }),
+        }
+    }
+
+    /// The text of this name or, if it has a `/` or ends in `.toml`, of this file; and what errors call it.
+    pub fn load(&self, name_or_path: &str) -> Result<(Cow<'static, str>, String), FileError> {
+        if !is_path(name_or_path) {
+            return self.text(name_or_path).map(|(text, origin)| (text.into(), origin));
+        }
+        let path = name_or_path.to_owned();
+        match text(&path, self.kind) {
+            Ok(text) => Ok((text.into(), path)),
+            Err(reason) => Err(FileError::Unreadable { path, reason }),
+        }
+    }
 }
 
 /// The text of a file that should be a `kind`, or why there is none.
@@ -55,15 +93,18 @@ impl Faults {
         );
     }
 
-    /// All of them in the order of the text.
-    #[must_use]
-    pub fn problems(mut self, text: &str) -> Vec<Problem> {
+    /// What was read if there is no fault, or all of them in the order of the text.
+    pub fn judge<T>(mut self, read: Option<T>, text: &str, origin: &str) -> Result<T, FileError> {
+        if let Some(read) = read.filter(|_| self.0.is_empty()) {
+            return Ok(read);
+        }
         self.0.sort_by_key(|(at, _)| *at);
         let placed = |(at, fault)| {
             let (line, column) = place(text, at);
             Problem { line, column, fault }
         };
-        self.0.into_iter().map(placed).collect()
+        let problems = self.0.into_iter().map(placed).collect();
+        Err(FileError::Refused { origin: origin.to_owned(), problems })
     }
 }
 

@@ -1,28 +1,24 @@
-//! What can be wrong with a profile, each with its place in the file and what to do next. A file is judged to its end:
+//! What can be wrong with a file, each with its place in the file and what to do next. A file is judged to its end:
 //! all its faults are told at once.
 
+use crate::document::nearest;
 use crate::duration::DurationError;
 use core::fmt;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NameError;
 use std::borrow::Cow;
 
-/// Why there is no profile.
+/// Why a file of this format, or a text of it that is built in, can not be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ProfileError {
-    /// No profile of that name is built in.
+pub enum FileError {
+    /// Nothing of that name is built in.
     Unknown {
+        /// What was asked for, such as a profile.
+        kind: &'static str,
         /// The name given.
         name: String,
-        /// The built-in name that was probably meant.
-        nearest: Option<&'static str>,
-    },
-    /// No testbed of that name is built in.
-    UnknownTestbed {
-        /// The name given.
-        name: String,
-        /// The built-in name that was probably meant.
-        nearest: Option<&'static str>,
+        /// The names that there are.
+        built_in: Vec<&'static str>,
     },
     /// The file can not be read.
     Unreadable {
@@ -33,7 +29,7 @@ pub enum ProfileError {
     },
     /// The text was read and has faults.
     Refused {
-        /// Where the text is from, as given to [`crate::Profile::parse`].
+        /// Where the text is from, such as its path.
         origin: String,
         /// All faults, in the order of the file. Never empty.
         problems: Vec<Problem>,
@@ -193,34 +189,26 @@ impl fmt::Display for Fault {
 }
 
 /// A line for each fault: `profiles/mine.toml:12:1: unknown key lease.durration; did you mean lease.duration?`
-impl fmt::Display for ProfileError {
+impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown { name, nearest } => write!(
+            Self::Unknown { kind, name, built_in } => write!(
                 f,
-                "no profile {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
-                nearest.map_or(".".to_owned(), |name| format!("; did you mean {name}?")),
-                crate::BUILTIN.join(", "),
-            ),
-            Self::UnknownTestbed { name, nearest } => write!(
-                f,
-                "no testbed {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
-                nearest.map_or(".".to_owned(), |name| format!("; did you mean {name}?")),
-                crate::testbed::BUILTIN.join(", "),
+                "no {kind} {name:?} is built in{} Built in are {}; a path has a '/' or ends in .toml",
+                nearest(name, built_in.iter().copied())
+                    .map_or(".".to_owned(), |name| format!("; did you mean {name}?")),
+                built_in.join(", "),
             ),
             Self::Unreadable { path, reason } => write!(f, "{path}: {reason}"),
-            Self::Refused { origin, problems } => write_problems(f, origin, problems),
+            Self::Refused { origin, problems } => {
+                for (n, Problem { line, column, fault }) in problems.iter().enumerate() {
+                    let newline = if n > 0 { "\n" } else { "" };
+                    write!(f, "{newline}{origin}:{line}:{column}: {fault}")?;
+                }
+                Ok(())
+            }
         }
     }
 }
 
-impl std::error::Error for ProfileError {}
-
-/// A line for each problem: `mine.toml:12:1: unknown key ..`.
-pub fn write_problems(f: &mut fmt::Formatter<'_>, origin: &str, problems: &[Problem]) -> fmt::Result {
-    for (n, Problem { line, column, fault }) in problems.iter().enumerate() {
-        let newline = if n > 0 { "\n" } else { "" };
-        write!(f, "{newline}{origin}:{line}:{column}: {fault}")?;
-    }
-    Ok(())
-}
+impl std::error::Error for FileError {}

@@ -30,7 +30,7 @@ pub mod testbed;
 mod write;
 
 pub use deployment::{Deployment, DeploymentError};
-pub use error::{Fault, Problem, ProfileError, Text, write_problems};
+pub use error::{Fault, FileError, Problem, Text};
 pub use hosts::{Hosts, HostsError};
 pub use kind::SCHEMA;
 pub use load::BUILTIN;

@@ -1,7 +1,7 @@
 //! Where profiles come from: built into the program, or a file.
 
-use crate::document::{self, is_path, nearest};
-use crate::error::ProfileError;
+use crate::document;
+use crate::error::FileError;
 use crate::{Profile, read, write};
 
 /// The built-in profiles: name and text.
@@ -24,33 +24,25 @@ pub static BUILTIN: [&str; FILES.len()] = {
     names
 };
 
-/// The text of a file.
-pub(crate) fn text(path: &str) -> Result<String, ProfileError> {
-    document::text(path, "profile")
-        .map_err(|reason| ProfileError::Unreadable { path: path.to_owned(), reason })
-}
+static PROFILES: document::BuiltIn = document::BuiltIn { kind: "profile", folder: "profiles", texts: &FILES };
 
 impl Profile {
     /// One of [`BUILTIN`].
-    pub fn builtin(name: &str) -> Result<Self, ProfileError> {
-        match FILES.iter().find(|(known, _)| *known == name) {
-            Some((_, text)) => Self::parse(text, &format!("profiles/{name}.toml")),
-            None => Err(ProfileError::Unknown { name: name.to_owned(), nearest: nearest(name, BUILTIN) }),
-        }
+    pub fn builtin(name: &str) -> Result<Self, FileError> {
+        let (text, origin) = PROFILES.text(name)?;
+        Self::parse(text, &origin)
     }
 
     /// Reads and checks TOML. `origin` says in errors where the text is from; nothing is opened. All faults are
     /// told, not only the first.
-    pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
+    pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
         read::read(text, origin)
     }
 
     /// A built-in profile, or a file if `name_or_path` has a `/` or ends in `.toml`.
-    pub fn load(name_or_path: &str) -> Result<Self, ProfileError> {
-        if !is_path(name_or_path) {
-            return Self::builtin(name_or_path);
-        }
-        Self::parse(&text(name_or_path)?, name_or_path)
+    pub fn load(name_or_path: &str) -> Result<Self, FileError> {
+        let (text, origin) = PROFILES.load(name_or_path)?;
+        Self::parse(&text, &origin)
     }
 
     /// The profile as TOML, each key with its meaning, unit and bounds. Read back, it is the same profile.

@@ -6,7 +6,7 @@
 use crate::Profile;
 use crate::check::RULES;
 use crate::document::{Faults, bare, nearest};
-use crate::error::{Fault, ProfileError};
+use crate::error::{Fault, FileError};
 use crate::keys::{KEYS, tables};
 use crate::kind::not_a_table;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeString, DeTable, DeValue};
 
 /// Reads `text`; every fault is told with its line and column in `origin`.
-pub(crate) fn read(text: &str, origin: &str) -> Result<Profile, ProfileError> {
+pub(crate) fn read(text: &str, origin: &str) -> Result<Profile, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let mut reader = Reader::default();
     reader.sort(document.get_ref());
@@ -29,11 +29,7 @@ pub(crate) fn read(text: &str, origin: &str) -> Result<Profile, ProfileError> {
     } else {
         reader.faults.with_syntax(text, &syntax);
     }
-    if reader.faults.is_empty() {
-        return Ok(reader.profile);
-    }
-    let problems = reader.faults.problems(text);
-    Err(ProfileError::Refused { origin: origin.to_owned(), problems })
+    reader.faults.judge(Some(reader.profile), text, origin)
 }
 
 type Entry<'d, 'i> = (&'d Spanned<DeString<'i>>, &'d Spanned<DeValue<'i>>);

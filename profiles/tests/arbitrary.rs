@@ -1,7 +1,7 @@
 //! No text makes the reader panic, and whatever it takes is a sound profile.
 
 use obol_fabric::Layout;
-use obol_profiles::{BUILTIN, Profile, ProfileError};
+use obol_profiles::{BUILTIN, FileError, Profile};
 use proptest::prelude::*;
 
 const FILES: [&str; BUILTIN.len()] = [
@@ -21,7 +21,7 @@ fn judge(text: &str) -> Result<(), TestCaseError> {
             prop_assert!(profile.timing.heartbeat_every < profile.timing.heartbeat_period);
         }
         Err(error) => {
-            let ProfileError::Refused { problems, .. } = &error else {
+            let FileError::Refused { problems, .. } = &error else {
                 return Err(TestCaseError::fail(format!("{error:?}")));
             };
             prop_assert!(!problems.is_empty());

@@ -2,7 +2,7 @@
 
 use obol_fabric::shm::Wait;
 use obol_fabric::{Layout, Nanos};
-use obol_profiles::{BUILTIN, Profile, ProfileError, Scheduling};
+use obol_profiles::{BUILTIN, FileError, Profile, Scheduling};
 
 #[test]
 fn every_built_in_profile_is_read_and_survives_its_written_form() {
@@ -54,7 +54,7 @@ fn an_unknown_name_is_answered_with_the_nearest_and_the_list() {
 #[test]
 fn a_file_that_can_not_be_read_is_named() {
     let error = Profile::load("no/such.toml").expect_err("no such file");
-    assert!(matches!(&error, ProfileError::Unreadable { path, .. } if path == "no/such.toml"), "{error:?}");
+    assert!(matches!(&error, FileError::Unreadable { path, .. } if path == "no/such.toml"), "{error:?}");
     assert!(error.to_string().starts_with("no/such.toml: "), "{error}");
     let error = Profile::load("/dev/zero").expect_err("endless");
     assert_eq!(error.to_string(), "/dev/zero: is longer than 1048576 bytes, so it is no profile");

@@ -8,7 +8,7 @@ mod schema;
 mod section;
 mod shipped;
 
-pub use read::{DrillFileError, parse};
+pub use read::parse;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
 

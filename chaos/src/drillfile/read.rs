@@ -8,8 +8,7 @@ use super::{
 };
 use obol_fabric::{Name, Nanos};
 use obol_profiles::document::{Faults, nearest, shortened};
-use obol_profiles::{Fault, Problem, duration, write_problems};
-use std::fmt;
+use obol_profiles::{Fault, FileError, duration};
 use toml::de::DeTable;
 
 const SPAN_MIN: Nanos = Nanos::from_micros(1);
@@ -25,50 +24,8 @@ const MEBIBYTES_MAX: u32 = 64 * 1024;
 /// Without a bound of its own a cue is void beyond this skew.
 const CUE_SKEW: Nanos = Nanos::from_micros(100);
 
-/// Why there is no drill.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DrillFileError {
-    /// No drill of this name ships.
-    Unknown {
-        /// The name given.
-        name: String,
-        /// What was probably meant.
-        nearest: Option<&'static str>,
-    },
-    /// The file can not be read.
-    Unreadable {
-        /// Its path.
-        path: String,
-        /// Why.
-        reason: String,
-    },
-    /// The text was read and has faults.
-    Refused {
-        /// Where the text is from.
-        origin: String,
-        /// All faults, in the order of the file.
-        problems: Vec<Problem>,
-    },
-}
-
-impl fmt::Display for DrillFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { name, nearest } => write!(
-                f,
-                "no drill {name:?} ships with obol{}; `obol drill list` tells which do, and a path has a '/' or ends in .toml",
-                nearest.map_or(String::new(), |name| format!(", did you mean {name}?"))
-            ),
-            Self::Unreadable { path, reason } => write!(f, "{path}: {reason}"),
-            Self::Refused { origin, problems } => write_problems(f, origin, problems),
-        }
-    }
-}
-
-impl std::error::Error for DrillFileError {}
-
 /// Reads and checks a drill. `origin` says in errors where the text is from.
-pub fn parse(text: &str, origin: &str) -> Result<Drill, DrillFileError> {
+pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let mut faults = Faults::default();
     let drill = match schema_of(document.get_ref()) {
@@ -82,10 +39,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Drill, DrillFileError> {
     if !syntax.is_empty() {
         faults.with_syntax(text, &syntax);
     }
-    match drill {
-        Some(drill) if faults.is_empty() => Ok(drill),
-        _ => Err(DrillFileError::Refused { origin: origin.to_owned(), problems: faults.problems(text) }),
-    }
+    faults.judge(drill, text, origin)
 }
 
 /// Refuses a schema that this program does not know before it judges anything else.

@@ -1,7 +1,8 @@
 //! The drills that ship with the program.
 
-use super::{Drill, DrillFileError, parse};
-use obol_profiles::document::{self, nearest};
+use super::{Drill, parse};
+use obol_profiles::FileError;
+use obol_profiles::document::BuiltIn;
 
 /// A drill that ships.
 #[derive(Clone, Copy, Debug)]
@@ -14,49 +15,42 @@ pub struct Shipped {
 
 macro_rules! ship {
     ($($name:literal),* $(,)?) => {
-        &[$(Shipped { name: $name, text: include_str!(concat!("../../drills/", $name, ".toml")) }),*]
+        &[$(($name, include_str!(concat!("../../drills/", $name, ".toml")))),*]
     };
 }
 
-static SHIPPED: &[Shipped] = ship![
-    "app",
-    "app-heartbeat",
-    "app+coordinator",
-    "app+coordinator-heartbeat",
-    "app+cache",
-    "app+cache-heartbeat",
-    "app+coordinator+cache",
-    "app+coordinator+cache-heartbeat",
-    "triple-loss",
-    "freeze",
-    "deaf",
-    "partition-leader",
-    "partition-node",
-    "host-loss",
-    "rolling-restart",
-    "cache-storm",
-    "coordinator-replace",
-    "flap",
-];
+static SHIPPED: BuiltIn = BuiltIn {
+    kind: "drill",
+    folder: "drills",
+    texts: ship![
+        "app",
+        "app-heartbeat",
+        "app+coordinator",
+        "app+coordinator-heartbeat",
+        "app+cache",
+        "app+cache-heartbeat",
+        "app+coordinator+cache",
+        "app+coordinator+cache-heartbeat",
+        "triple-loss",
+        "freeze",
+        "deaf",
+        "partition-leader",
+        "partition-node",
+        "host-loss",
+        "rolling-restart",
+        "cache-storm",
+        "coordinator-replace",
+        "flap",
+    ],
+};
 
 /// All of them, in the order of `obol drill list`.
-#[must_use]
-pub fn shipped() -> &'static [Shipped] {
-    SHIPPED
+pub fn shipped() -> impl ExactSizeIterator<Item = Shipped> {
+    SHIPPED.texts.iter().map(|(name, text)| Shipped { name, text })
 }
 
 /// A drill that ships, or a file if `name_or_path` has a `/` or ends in `.toml`. Also gives the text.
-pub fn load(name_or_path: &str) -> Result<(Drill, String), DrillFileError> {
-    if !document::is_path(name_or_path) {
-        let found = SHIPPED.iter().find(|drill| drill.name == name_or_path).ok_or_else(|| {
-            DrillFileError::Unknown {
-                name: name_or_path.to_owned(),
-                nearest: nearest(name_or_path, SHIPPED.iter().map(|drill| drill.name)),
-            }
-        })?;
-        return Ok((parse(found.text, &format!("drills/{name_or_path}.toml"))?, found.text.to_owned()));
-    }
-    let unreadable = |reason| DrillFileError::Unreadable { path: name_or_path.to_owned(), reason };
-    let text = document::text(name_or_path, "drill").map_err(unreadable)?;
-    Ok((parse(&text, name_or_path)?, text))
+pub fn load(name_or_path: &str) -> Result<(Drill, String), FileError> {
+    let (text, origin) = SHIPPED.load(name_or_path)?;
+    Ok((parse(&text, &origin)?, text.into_owned()))
 }

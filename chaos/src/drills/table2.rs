@@ -2,9 +2,10 @@
 //! what was published.
 
 use super::journal::{Host, Journal, Outcome, Verdict, distribution};
-use crate::drillfile::{Drill, DrillFileError, Metric, load};
+use crate::drillfile::{Drill, Metric, load};
 use crate::papers::{Detector, Scenario};
 use crate::stats::Summary;
+use obol_profiles::FileError;
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -25,7 +26,7 @@ pub struct Wanted {
 }
 
 /// The eight cells: those that lose a lease cache are of a cluster with caches, the others of one without.
-pub fn cells() -> Result<Vec<Wanted>, DrillFileError> {
+pub fn cells() -> Result<Vec<Wanted>, FileError> {
     Scenario::all()
         .filter(|scenario| scenario.caches == scenario.cache)
         .map(|scenario| {

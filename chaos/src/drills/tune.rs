@@ -13,7 +13,7 @@ use crate::plot::{Axis, Chart, Series};
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
-use obol_profiles::{Profile, ProfileError};
+use obol_profiles::{FileError, Profile};
 use serde::{Serialize, Serializer};
 
 /// Pauses that are tried, from the shortest.
@@ -68,7 +68,7 @@ pub fn step(base: &Profile, pause: Nanos) -> Profile {
 
 /// The profile whose leases outlast a pause, and whose processes are suspected after a longer one. It is checked as one
 /// from a file is.
-pub fn for_pause(base: &Profile, lease: Nanos, silence: Nanos) -> Result<Profile, ProfileError> {
+pub fn for_pause(base: &Profile, lease: Nanos, silence: Nanos) -> Result<Profile, FileError> {
     let mut profile = base.clone();
     profile.name = Name::new("tuned").unwrap_or(base.name);
     profile.description = format!("Made by obol tune from {}: outlasts pauses of {lease}", base.name);

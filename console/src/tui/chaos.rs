@@ -21,11 +21,11 @@ const TOLD_LATER: Duration = Duration::from_millis(20);
 
 /// The drills that ship.
 pub(crate) fn choices() -> Vec<Choice> {
-    let read = |shipped: &drillfile::Shipped| {
+    let read = |shipped: drillfile::Shipped| {
         let (drill, _) = drillfile::load(shipped.name).ok()?;
         Some(Choice { name: shipped.name.to_owned(), title: drill.title, count: drill.repeat.count })
     };
-    drillfile::shipped().iter().filter_map(read).collect()
+    drillfile::shipped().filter_map(read).collect()
 }
 
 /// Does what the chaos screen asks for.

@@ -6,9 +6,8 @@ mod read;
 
 pub use keys::Parameter;
 
-use crate::document::{self, nearest};
-use crate::error::ProfileError;
-use crate::load;
+use crate::document;
+use crate::error::FileError;
 use obol_fabric::sim::{Cost, Model, Quantiles};
 use obol_fabric::{Name, Nanos};
 use std::collections::BTreeMap;
@@ -18,6 +17,9 @@ pub const SCHEMA: u32 = 1;
 
 /// The built-in testbeds: name and text.
 static FILES: [(&str, &str); 1] = [("infiniband", include_str!("../../sim/infiniband.toml"))];
+
+static TESTBEDS: document::BuiltIn =
+    document::BuiltIn { kind: "testbed", folder: "profiles/sim", texts: &FILES };
 
 /// Names of the built-in testbeds.
 pub static BUILTIN: [&str; FILES.len()] = {
@@ -71,26 +73,20 @@ pub struct Published {
 
 impl Testbed {
     /// One of [`BUILTIN`].
-    pub fn builtin(name: &str) -> Result<Self, ProfileError> {
-        match FILES.iter().find(|(known, _)| *known == name) {
-            Some((_, text)) => Self::parse(text, &format!("profiles/sim/{name}.toml")),
-            None => {
-                Err(ProfileError::UnknownTestbed { name: name.to_owned(), nearest: nearest(name, BUILTIN) })
-            }
-        }
+    pub fn builtin(name: &str) -> Result<Self, FileError> {
+        let (text, origin) = TESTBEDS.text(name)?;
+        Self::parse(text, &origin)
     }
 
     /// Reads and checks TOML. `origin` says in errors where the text is from; nothing is opened.
-    pub fn parse(text: &str, origin: &str) -> Result<Self, ProfileError> {
+    pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
         read::read(text, origin)
     }
 
     /// A built-in testbed, or a file if `name_or_path` has a `/` or ends in `.toml`.
-    pub fn load(name_or_path: &str) -> Result<Self, ProfileError> {
-        if !document::is_path(name_or_path) {
-            return Self::builtin(name_or_path);
-        }
-        Self::parse(&load::text(name_or_path)?, name_or_path)
+    pub fn load(name_or_path: &str) -> Result<Self, FileError> {
+        let (text, origin) = TESTBEDS.load(name_or_path)?;
+        Self::parse(&text, &origin)
     }
 
     /// All parameters with their values and sources, in the order of the reference.

@@ -2,9 +2,8 @@
 
 use super::keys::{KEYS, Key, Kind, LONGEST, tables};
 use super::{SCHEMA, Testbed};
-use crate::document::{bare, found, nearest, place, shortened};
-use crate::duration::{self, print};
-use crate::error::{Fault, Problem, ProfileError};
+use crate::document::{Faults, bare, found, nearest, number, shortened, span};
+use crate::error::{Fault, FileError};
 use crate::kind::not_a_table;
 use obol_fabric::sim::{BILLION, Quantiles};
 use obol_fabric::{Name, Nanos};
@@ -18,6 +17,8 @@ const TOP: [&str; 3] = ["schema", "name", "description"];
 const PARTS: [&str; 3] = ["value", "points", "source"];
 /// Points of one distribution.
 const POINTS_MAX: usize = 64;
+/// Any duration lies in these bounds.
+const SPAN: (Nanos, Nanos) = (Nanos::ZERO, LONGEST);
 /// Characters of a source.
 const SOURCE_CHARS_MAX: usize = 400;
 
@@ -25,36 +26,24 @@ type Value<'i> = Spanned<DeValue<'i>>;
 
 struct Reader {
     testbed: Testbed,
-    /// Faults and their bytes.
-    faults: Vec<(usize, Fault)>,
+    faults: Faults,
 }
 
 /// Reads `text`; every fault is told with its line and column in `origin`.
-pub(super) fn read(text: &str, origin: &str) -> Result<Testbed, ProfileError> {
+pub(super) fn read(text: &str, origin: &str) -> Result<Testbed, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
-    let mut reader = Reader { testbed: Testbed::blank(), faults: Vec::new() };
+    let mut reader = Reader { testbed: Testbed::blank(), faults: Faults::default() };
     if syntax.is_empty() {
         reader.document(document.get_ref());
     }
     // What follows from an error of syntax is not worth telling.
-    reader.faults.extend(syntax.iter().map(|error| {
-        (error.span().map_or(0, |span| span.start), Fault::Syntax(error.message().replace('\n', ", ")))
-    }));
-    if reader.faults.is_empty() {
-        return Ok(reader.testbed);
-    }
-    reader.faults.sort_by_key(|(at, _)| *at);
-    let problem = |(at, fault)| {
-        let (line, column) = place(text, at);
-        Problem { line, column, fault }
-    };
-    let problems = reader.faults.into_iter().map(problem).collect();
-    Err(ProfileError::Refused { origin: origin.to_owned(), problems })
+    reader.faults.with_syntax(text, &syntax);
+    reader.faults.judge(Some(reader.testbed), text, origin)
 }
 
 impl Reader {
     fn fault(&mut self, at: usize, fault: Fault) {
-        self.faults.push((at, fault));
+        self.faults.add(at, fault);
     }
 
     fn document(&mut self, document: &DeTable<'_>) {
@@ -187,21 +176,13 @@ impl Reader {
     fn value(&mut self, key: &Key, value: &DeValue<'_>) -> Result<(), Fault> {
         let wrong = || Fault::WrongType { key: key.path.into(), found: found(value), wanted: key.wanted() };
         match key.kind {
-            Kind::Span(at) => *at(&mut self.testbed) = span(key.path, value.as_str().ok_or_else(wrong)?)?,
+            Kind::Span(at) => *at(&mut self.testbed) = span(key.path, value, SPAN).ok_or_else(wrong)??,
             Kind::Spread(at) => {
-                let span = span(key.path, value.as_str().ok_or_else(wrong)?)?;
+                let span = span(key.path, value, SPAN).ok_or_else(wrong)??;
                 *at(&mut self.testbed) = Quantiles::fixed(span);
             }
             Kind::Number { low, high, at, .. } => {
-                let written = value.as_integer().ok_or_else(wrong)?;
-                let number = u32::from_str_radix(written.as_str(), written.radix()).ok();
-                *at(&mut self.testbed) =
-                    number.filter(|n| (low..=high).contains(n)).ok_or_else(|| Fault::Bounds {
-                        key: key.path.into(),
-                        found: shortened(&written.to_string()),
-                        low: low.to_string(),
-                        high: high.to_string(),
-                    })?;
+                *at(&mut self.testbed) = number(key.path, value, (low, high)).ok_or_else(wrong)??;
             }
         }
         Ok(())
@@ -222,21 +203,12 @@ impl Reader {
                 return Err(wrong(format!("a list with {}", found(point.get_ref()))));
             };
             let at = quantile(at).ok_or_else(|| wrong(format!("a quantile that is {}", found(at))))?;
-            points.push((at, span(key.path, long.as_str().ok_or_else(|| wrong(found(long)))?)?));
+            points.push((at, span(key.path, long, SPAN).ok_or_else(|| wrong(found(long)))??));
         }
         *at(&mut self.testbed) =
             Quantiles::new(points).map_err(|error| wrong(format!("no distribution ({error})")))?;
         Ok(())
     }
-}
-
-fn span(key: &'static str, text: &str) -> Result<Nanos, Fault> {
-    let span = duration::parse(text).map_err(|error| Fault::Duration(key.into(), error))?;
-    if span > LONGEST {
-        let [found, low, high] = [span, Nanos::ZERO, LONGEST].map(print);
-        return Err(Fault::Bounds { key: key.into(), found, low, high });
-    }
-    Ok(span)
 }
 
 /// A number from 0 to 1 in billionths.

@@ -4,7 +4,7 @@ use super::{AUTO, Config, Shown, screens, sorts};
 use crate::tui::input::{Action, BINDINGS, NAMED, Press};
 use crate::tui::theme::Theme;
 use obol_profiles::document::{Faults, bare, found, nearest, shortened};
-use obol_profiles::{Fault, ProfileError};
+use obol_profiles::{Fault, FileError};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -16,17 +16,14 @@ const LIST: [&str; 3] = ["columns", "sort", "reverse"];
 type Value<'i> = Spanned<DeValue<'i>>;
 
 /// Reads `text`; every fault is told with its line and column in `origin`.
-pub(super) fn read(text: &str, origin: &str) -> Result<Config, ProfileError> {
+pub(super) fn read(text: &str, origin: &str) -> Result<Config, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
     let mut reader = Reader::default();
     reader.document(document.get_ref());
     if !syntax.is_empty() {
         reader.faults.with_syntax(text, &syntax);
     }
-    if reader.faults.is_empty() {
-        return Ok(reader.config);
-    }
-    Err(ProfileError::Refused { origin: origin.to_owned(), problems: reader.faults.problems(text) })
+    reader.faults.judge(Some(reader.config), text, origin)
 }
 
 #[derive(Default)]
