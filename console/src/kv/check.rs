@@ -364,8 +364,12 @@ impl<'a> Servers<'a> {
                 return Ok(first);
             }
             if std::time::Instant::now() > end {
+                let none_serves = stands.iter().flatten().all(|(standing, _)| standing == "spare");
+                let others =
+                    "servers that were there before hold it; end them, or use a cluster without (`obol up`)";
+                let hint = if none_serves { format!("; {others}") } else { String::new() };
                 return Err(Failure::Failed(format!(
-                    "the cache is not redundant within {PATIENCE:?}: {stands:?}"
+                    "the cache is not redundant within {PATIENCE:?}: {stands:?}{hint}"
                 )));
             }
             std::thread::sleep(LOOK_EVERY);
