@@ -60,6 +60,11 @@ fn a_newcomer_for_whom_one_byte_is_missing_is_refused_as_is_right() {
 }
 
 #[test]
+fn what_a_process_had_not_posted_when_it_died_is_not_posted() {
+    mended(include_str!("scripts/killed-in-a-stall.toml"));
+}
+
+#[test]
 fn what_a_violation_does_not_need_is_dropped() {
     let mut script = canary();
     let idle = |n: u32| Timed { at: 1_000 * u64::from(n), after: 0, act: Act::Thaw(n % 6) };

@@ -58,6 +58,8 @@ pub(super) struct Op {
     pub(super) word: u64,
     /// More than 8 bytes.
     pub(super) bytes: Vec<u8>,
+    /// When it leaves its poster.
+    pub(super) departs: u64,
     /// Time between the halves of a long operation.
     pub(super) gap: u64,
     /// In a modelled testbed: how long the answer takes.

@@ -75,6 +75,7 @@ impl Core {
             expected,
             word,
             bytes,
+            departs,
             gap,
             split,
             backwards,
@@ -373,8 +374,10 @@ impl Core {
         awaited
     }
 
-    /// The poster died: what it had in flight is lost from a drawn point on.
+    /// The poster died: what it had in flight is lost from a drawn point on, and what it would have posted later, had it not
+    /// been stalled, was never posted.
     pub(super) fn drop_posts(&mut self, source: u32) {
+        let now = self.now;
         for target in 0..self.nodes.len() as u32 {
             if self.links.get(source, target).is_none() {
                 // As many draws, whether a link was used or not.
@@ -385,7 +388,7 @@ impl Core {
             let unsent = self.rng.below(outstanding.len() as u64 + 1) as usize;
             for (n, &id) in outstanding.iter().enumerate() {
                 let op = &mut self.ops[id];
-                op.void |= n >= unsent || op.phase == Phase::Stuck;
+                op.void |= n >= unsent || op.phase == Phase::Stuck || op.departs > now;
                 self.release(id);
             }
             self.link(source, target).reset();

@@ -222,6 +222,24 @@ fn what_a_dying_process_had_in_flight_is_executed_up_to_some_point() {
 }
 
 #[test]
+fn what_a_process_would_have_posted_behind_a_stall_dies_with_it() {
+    let network = Network { stall_permille: 1_000, stall: Delay::new(50_000, 60_000), ..Network::default() };
+    for seed in 0..20 {
+        for stays in [false, true] {
+            let mut world = world(2, network, seed);
+            let word = world.layout().slot(0);
+            post(&mut world, 0, |port| port.cas(at(1, word), 0, 1, Token(1)));
+            pass(&mut world, 40_000);
+            if !stays {
+                world.kill(0);
+            }
+            pass(&mut world, MILLI);
+            assert_eq!(slot(&world, 1, 0), u64::from(stays), "seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn the_own_region_is_reached_over_the_same_path() {
     let mut world = world(1, Network::default(), 1);
     let word = world.layout().slot(0);
