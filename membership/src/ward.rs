@@ -89,7 +89,8 @@ impl Wards {
     /// The member at this address.
     #[must_use]
     pub fn at(&self, address: Address) -> Option<Incarnation> {
-        self.0.iter().find(|w| w.address == address).and_then(|w| match w.phase {
+        // A stray of the same seat may come before it.
+        self.0.iter().filter(|w| w.address == address).find_map(|w| match w.phase {
             Phase::Joining | Phase::Stray(_) => None,
             Phase::Member(who) | Phase::Leaving(who) => Some(who),
         })
