@@ -103,6 +103,8 @@ pub(crate) struct Lead {
     planted: Planted,
     /// With the bug [`Flaw::ServeEarly`]: it took over, and its view has not been active yet.
     is_early: bool,
+    /// The newest look at the lease found the view active.
+    was_active: bool,
     /// PUTs executed.
     number: u64,
     /// All PUTs up to this one are where they have to be.
@@ -125,6 +127,7 @@ impl Lead {
             area,
             planted,
             is_early: planted.has(Flaw::ServeEarly) && number > 0,
+            was_active: false,
             number,
             durable: number,
             backup: None,
@@ -156,6 +159,7 @@ impl Lead {
         store: &Store,
     ) {
         self.clients.retain(|client| clients.contains(&client.at));
+        self.was_active = false;
         for &at in clients {
             if self.clients.iter().all(|client| client.at != at) {
                 self.clients.push(Conversation { at, id: 0, again: 0, next: 1, rings: false });
@@ -189,9 +193,8 @@ impl Lead {
         store: &mut Store,
         fabric: &mut F,
     ) -> bool {
-        // A look before the work, so that it is not in vain; what counts is the look after it.
         if self.is_behind() {
-            if !self.may_serve(view, fabric) {
+            if !self.may_begin(view, fabric) {
                 return false;
             }
             self.copy(store);
@@ -203,7 +206,7 @@ impl Lead {
             let at = (self.turn + n) % count;
             self.greet(at, fabric);
             while executed < BATCH && self.is_asked(at, fabric) {
-                if executed == 0 && !self.may_serve(view, fabric) {
+                if executed == 0 && !self.may_begin(view, fabric) {
                     return false;
                 }
                 if !self.take_request(at, store, fabric) {
@@ -406,9 +409,15 @@ impl Lead {
 
     /// Whether this server is the primary of a view that is active now.
     fn may_serve<F: Fabric>(&mut self, view: ViewId, fabric: &F) -> bool {
-        let is_active = fabric.is_active(view);
-        self.is_early &= !is_active;
-        is_active || self.is_early || self.planted.has(Flaw::NoSecondCheck)
+        self.was_active = fabric.is_active(view);
+        self.is_early &= !self.was_active;
+        self.was_active || self.is_early || self.planted.has(Flaw::NoSecondCheck)
+    }
+
+    /// Whether work is not in vain, as far as one can tell before it. What counts is the look after it, and the one after the round
+    /// before serves here: who lost its lease meanwhile works one round in vain.
+    fn may_begin<F: Fabric>(&mut self, view: ViewId, fabric: &F) -> bool {
+        self.was_active || self.may_serve(view, fabric)
     }
 
     /// Gives the answers that may be given: all of a round after one look at the lease. Tells how many.
