@@ -78,7 +78,7 @@ impl<W: Wire> Endpoint<W> {
             let busy = self.turn(machine);
             turn(machine, self);
             self.flush();
-            if !busy && !self.wire.has_completions() {
+            if !busy && self.wire.waiting() == 0 {
                 self.rest(machine.deadline().min(self.wire.due()));
             }
         }
@@ -125,7 +125,8 @@ impl<W: Wire> Endpoint<W> {
         if event {
             self.pace.last_event = now;
         }
-        let now = clock::now();
+        // Without anything that took time the first look at the clock still is good.
+        let now = if busy | event { clock::now() } else { now };
         if machine.deadline() <= now {
             machine.tick(now, self);
             busy = true;
@@ -135,12 +136,19 @@ impl<W: Wire> Endpoint<W> {
         busy | event
     }
 
-    /// Delivers completions until there are none, those that their handlers cause included.
+    /// Delivers completions until there are none, those that their handlers cause included. A look at the clock costs as much
+    /// as an operation, so all that had ended before one share it: a machine must not be told a time before what has happened.
     fn complete<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
+        let (mut now, mut sharing) = (Instant::ZERO, 0);
         while let Some((token, done)) = self.wire.complete() {
+            if sharing == 0 {
+                sharing = 1 + self.wire.waiting();
+                now = clock::now();
+            }
+            sharing -= 1;
             any = true;
-            machine.handle(clock::now(), Event::Completion { token, result: done.result() }, self);
+            machine.handle(now, Event::Completion { token, result: done.result() }, self);
             self.wire.recycle(done);
         }
         self.wire.settle();

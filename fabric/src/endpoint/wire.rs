@@ -74,14 +74,14 @@ pub trait Wire {
         Instant::NEVER
     }
 
-    /// The next completion; `None` once all have been taken.
+    /// The next completion, in the order in which they came; `None` once all have been taken.
     fn complete(&mut self) -> Option<(Token, Done)>;
     /// Takes back what [`Wire::complete`] gave, delivered.
     fn recycle(&mut self, done: Done);
     /// All completions were delivered.
     fn settle(&mut self) {}
-    /// Whether completions may wait already.
-    fn has_completions(&self) -> bool;
+    /// How many completions wait already.
+    fn waiting(&self) -> usize;
 
     /// Takes a datagram. A round of calls ends with [`Heard::Nothing`] and takes a bounded share.
     fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard;

@@ -210,8 +210,8 @@ impl Wire for Memory {
         self.broken.clear();
     }
 
-    fn has_completions(&self) -> bool {
-        !self.done.is_empty()
+    fn waiting(&self) -> usize {
+        self.done.len()
     }
 
     /// Of each lane, in one round, at most as many as it holds.

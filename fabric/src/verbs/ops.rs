@@ -220,9 +220,9 @@ impl Ops {
         self.free.len() < self.all.len()
     }
 
-    /// Whether results wait.
-    pub(crate) fn has_results(&self) -> bool {
-        !self.done.is_empty()
+    /// How many results wait.
+    pub(crate) fn results(&self) -> usize {
+        self.done.len()
     }
 
     /// Keeps a delivered READ's buffer.

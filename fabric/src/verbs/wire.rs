@@ -507,7 +507,7 @@ impl Wire for Rdma {
                 return Some(next);
             }
             self.take_news();
-            if !self.poll() && !self.ops.has_results() {
+            if !self.poll() && self.ops.results() == 0 {
                 return None;
             }
         }
@@ -521,8 +521,8 @@ impl Wire for Rdma {
         self.broken.clear();
     }
 
-    fn has_completions(&self) -> bool {
-        self.ops.has_results()
+    fn waiting(&self) -> usize {
+        self.ops.results()
     }
 
     fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard {
@@ -615,6 +615,6 @@ impl Wire for Rdma {
             return false;
         }
         self.take_news();
-        !self.poll() && !self.ops.has_results() && !self.watches.has_news()
+        !self.poll() && self.ops.results() == 0 && !self.watches.has_news()
     }
 }
