@@ -6,7 +6,7 @@
 //!          of a server
 //! 0        applied    the newest record of this server's log that its backup has applied; written by the backup
 //! 64       ring       the primary's log as this server, its backup, gets it, one entry after the other
-//! ..       blocks     one for each region number but the coordinators': a client's head and its WINDOW newest requests
+//! ..       blocks     a client's each: its head and its WINDOW newest requests. The view tells whose
 //!          of a client
 //! ..       answers    for each shard: to the WINDOW newest requests to its server
 //! ```
@@ -14,8 +14,9 @@
 use crate::answer::ANSWER_BYTES;
 use crate::entry::ENTRY_BYTES;
 use crate::{SHARDS_MAX, Shard};
-use obol_fabric::Layout;
-use obol_fabric::shm::first_member;
+use obol_fabric::{Address, Incarnation, Layout};
+use obol_membership::View;
+use obol_membership::view::Member;
 
 /// Requests of a client that can be on the way at once.
 pub const WINDOW: u64 = 8;
@@ -60,25 +61,26 @@ impl LogAt {
 
 const _: () = assert!(SHARDS_MAX * ANSWERS_BYTES <= BLOCKS_AT, "where servers have room, clients have");
 
+/// Which block of the servers of a view is a client's: [`Area::clients`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Block(u32);
+
 /// Offsets in the regions of a server of one shard, and of those that talk to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Area {
     begin: u32,
-    /// The first region number that can be a client's, which has the first block.
-    first: u32,
     blocks: u32,
     answers: u32,
 }
 
 impl Area {
-    /// The area of the regions of a cluster, of which this host has this number; `None` if its limits leave no room for a
-    /// single client.
+    /// The area of the regions of a cluster; `None` if its limits leave no room for a single client.
     #[must_use]
-    pub fn of(layout: &Layout, host: u8) -> Option<Self> {
+    pub fn of(layout: &Layout) -> Option<Self> {
         let values = layout.values();
         let begin = values.start.next_multiple_of(LINE_BYTES);
         let blocks = values.end.checked_sub(begin)?.checked_sub(BLOCKS_AT)? / BLOCK_BYTES;
-        (blocks > 0).then_some(Self { begin, first: first_member(host), blocks, answers: begin })
+        (blocks > 0).then_some(Self { begin, blocks, answers: begin })
     }
 
     /// The same for another shard.
@@ -87,10 +89,24 @@ impl Area {
         Self { answers: self.begin + shard.index() * ANSWERS_BYTES, ..self }
     }
 
-    /// Whether a client with this region number has a block.
+    /// How many clients there can be at once.
     #[must_use]
-    pub const fn has_room_for(&self, region: u32) -> bool {
-        region >= self.first && region - self.first < self.blocks
+    pub const fn clients_max(&self) -> u32 {
+        self.blocks
+    }
+
+    /// The clients of a view that have a block, with where they are. Each begins to look at the one that its incarnation
+    /// tells and takes the first that no older client has. So all that know the view agree, and a client goes to another block only
+    /// when an older one is gone that it had found in its way: rarely, as incarnations follow each other.
+    pub(crate) fn clients(&self, view: &View) -> Vec<(Incarnation, Address, Block)> {
+        let mut taken = vec![false; self.blocks as usize];
+        let find = |client: &Member| {
+            let first = (client.incarnation.0 % u64::from(self.blocks)) as u32;
+            let block = (first..self.blocks).chain(0..first).find(|block| !taken[*block as usize])?;
+            taken[block as usize] = true;
+            Some((client.incarnation, client.address, Block(block)))
+        };
+        crate::clients(view).map_while(find).collect()
     }
 
     pub(crate) const fn applied(&self) -> u32 {
@@ -102,12 +118,13 @@ impl Area {
         self.begin + RING_AT + (at.0 % RING_BYTES) as u32
     }
 
-    pub(crate) const fn client(&self, region: u32) -> u32 {
-        self.begin + BLOCKS_AT + region.saturating_sub(self.first) * BLOCK_BYTES
+    /// Of a client's head.
+    pub(crate) const fn head(&self, of: Block) -> u32 {
+        self.begin + BLOCKS_AT + of.0 * BLOCK_BYTES
     }
 
-    pub(crate) const fn request(&self, region: u32, number: u64) -> u32 {
-        self.client(region) + LINE_BYTES + (number % WINDOW) as u32 * PLACE_BYTES
+    pub(crate) const fn request(&self, of: Block, number: u64) -> u32 {
+        self.head(of) + LINE_BYTES + (number % WINDOW) as u32 * PLACE_BYTES
     }
 
     /// In the client's own region.
@@ -119,32 +136,76 @@ impl Area {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use obol_fabric::{Limits, Name, Nanos};
+    use obol_membership::Kind;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    const LIMITS: Limits = Limits {
+        seats: 1,
+        slots: 8,
+        proposers: 7,
+        value_bytes: 4096,
+        lanes: 4,
+        lane_slots: 2,
+        datagram_bytes: 512,
+        recorder_events: 16,
+    };
+
+    fn area() -> Area {
+        Area::of(&Layout::new(LIMITS).expect("in bounds")).expect("there is room")
+    }
+
+    /// A view of these clients.
+    fn view(clients: impl IntoIterator<Item = u64>) -> View {
+        let mut view = View::genesis(&[], Nanos(1), Nanos(1));
+        view.members.extend(clients.into_iter().map(|incarnation| Member {
+            incarnation: Incarnation(incarnation),
+            kind: Kind::App,
+            name: Name::new("client").expect("a name"),
+            // Where clients are does not matter.
+            address: Address::region(900),
+            host: Incarnation::NONE,
+            token: incarnation,
+            proposer: 0,
+        }));
+        view
+    }
+
+    fn blocks(clients: impl IntoIterator<Item = u64>) -> BTreeMap<u64, u32> {
+        area().clients(&view(clients)).into_iter().map(|(who, _, block)| (who.0, block.0)).collect()
+    }
 
     #[test]
-    fn every_number_of_a_cluster_has_a_block_of_its_own_as_far_as_there_are_blocks() {
-        let limits = obol_fabric::Limits {
-            seats: 1,
-            slots: 8,
-            proposers: 7,
-            value_bytes: 4096,
-            lanes: 4,
-            lane_slots: 2,
-            datagram_bytes: 512,
-            recorder_events: 16,
-        };
-        let layout = Layout::new(limits).expect("in bounds");
-        // One host, and any of several, whose numbers follow each other.
-        for (host, first) in [(0, 8), (1, 32), (2, 32)] {
-            let area = Area::of(&layout, host).expect("there is room");
-            assert!(!area.has_room_for(first - 1) && area.has_room_for(first));
-            let end = (first..).find(|region| !area.has_room_for(*region)).expect("an end");
-            assert_eq!(end - first, area.blocks);
-            let places = (first..end).map(|region| area.client(region));
-            assert!(places.is_sorted_by(|a, b| b - a == BLOCK_BYTES));
-            assert!(area.client(end - 1) + BLOCK_BYTES <= layout.values().end);
+    fn blocks_do_not_overlap_and_lie_in_the_area() {
+        let layout = Layout::new(LIMITS).expect("in bounds");
+        let area = area();
+        let heads: Vec<u32> = (0..area.clients_max()).map(|block| area.head(Block(block))).collect();
+        assert!(heads.is_sorted_by(|a, b| b - a == BLOCK_BYTES));
+        assert!(heads.last().is_some_and(|last| last + BLOCK_BYTES <= layout.values().end));
+        let small = Layout::new(Limits { slots: 4, proposers: 1, ..LIMITS }).expect("in bounds");
+        assert_eq!(Area::of(&small), None);
+    }
+
+    #[test]
+    fn clients_have_a_block_each_as_long_as_there_are_some_and_the_oldest_come_first() {
+        let count = u64::from(area().clients_max());
+        // All of them would like the first.
+        for step in [1, count, 3 * count] {
+            let all: Vec<u64> = (1..=count + 2).map(|n| n * step).collect();
+            let blocks = blocks(all.iter().copied());
+            assert!(blocks.keys().eq(&all[..count as usize]), "{blocks:?}");
+            assert_eq!(blocks.values().collect::<BTreeSet<_>>().len() as u64, count, "{blocks:?}");
         }
-        let small = Layout::new(obol_fabric::Limits { slots: 4, proposers: 1, ..limits }).expect("in bounds");
-        assert_eq!(Area::of(&small, 1), None);
+    }
+
+    #[test]
+    fn a_client_keeps_its_block_whoever_comes_and_moves_only_if_an_older_one_goes_that_was_in_its_way() {
+        let count = u64::from(area().clients_max());
+        let before = blocks([2, 3, 2 + count]);
+        assert_eq!(before, BTreeMap::from([(2, 2), (3, 3), (2 + count, 4)]));
+        assert!(before.iter().all(|of| blocks([2, 3, 2 + count, 4 + count]).get(of.0) == Some(of.1)));
+        assert_eq!(blocks([2, 2 + count]), BTreeMap::from([(2, 2), (2 + count, 3)]));
+        assert_eq!(blocks([3, 2 + count]), BTreeMap::from([(3, 3), (2 + count, 2)]));
     }
 
     #[test]

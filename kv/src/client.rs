@@ -2,7 +2,7 @@
 
 use crate::answer::Status;
 use crate::area::{Area, WINDOW};
-use crate::talk::{Manner, Talk};
+use crate::talk::{Manner, Primary, Talk};
 use crate::{LOOKS, Shard, VALUE_BYTES_MAX};
 use obol_fabric::{Fabric, Incarnation, Instant, Nanos, ViewId};
 use obol_membership::View;
@@ -45,6 +45,33 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+/// Why a client is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Useless {
+    /// The cache has begun anew with nothing, its keys split into so many shards: not the number that this client knew.
+    Misfit(u32),
+    /// So many clients are older than this one, and servers have room for no more.
+    Crowded(u32),
+}
+
+impl fmt::Display for Useless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Misfit(shards) => write!(
+                f,
+                "the cache has begun anew with nothing, and its keys split into {shards}; start this client again"
+            ),
+            Self::Crowded(clients) => write!(
+                f,
+                "servers have room for {clients} clients, and as many are older than this one; end some, or raise limits.slots or \
+                 limits.value_bytes of the profile"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Useless {}
+
 /// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
@@ -69,8 +96,7 @@ pub struct Client {
     begun: u64,
     /// By shard; none until a server was heard of.
     talks: Vec<Talk>,
-    /// The cache began anew, in so many shards.
-    misfit: Option<u32>,
+    useless: Option<Useless>,
     ended: VecDeque<Done>,
 }
 
@@ -88,7 +114,7 @@ impl Client {
             poll_at: Instant::NEVER,
             begun: 0,
             talks: Vec::new(),
-            misfit: None,
+            useless: None,
             ended: VecDeque::new(),
         }
     }
@@ -148,10 +174,10 @@ impl Client {
         self.talks.len() as u32
     }
 
-    /// Into how many shards the cache is split now, if it began anew with another number. This client is of no use any more.
+    /// Whether, and why, this client is of no use any more.
     #[must_use]
-    pub const fn misfit(&self) -> Option<u32> {
-        self.misfit
+    pub const fn useless(&self) -> Option<Useless> {
+        self.useless
     }
 
     /// The newest view that is known.
@@ -184,14 +210,23 @@ impl Client {
             let talk = |shard| Talk::new(self.area.of_shard(shard), self.manner);
             self.talks = Shard::split(count).map(talk).collect();
         }
-        self.misfit = self.misfit.or(shards.filter(|count| *count != self.shards()));
+        let misfit = shards.filter(|count| *count != self.shards()).map(Useless::Misfit);
         // A primary hears whom its view names; nobody is heard before it is a member.
         let anew = own != self.own;
         self.own = own;
+        let block = own.and_then(|own| {
+            self.area.clients(view).into_iter().find_map(|(who, _, block)| (who == own).then_some(block))
+        });
+        let is_here = |own: &Incarnation| crate::clients(view).any(|client| client.incarnation == *own);
+        let crowded = own.filter(|own| block.is_none() && is_here(own));
+        let crowded = crowded.map(|_| Useless::Crowded(self.area.clients_max()));
+        self.useless = self.useless.or(misfit).or(crowded);
+        let block = block.filter(|_| self.useless.is_none());
         let count = self.shards();
         for (talk, shard) in self.talks.iter_mut().zip(Shard::split(count)) {
-            let primary = crate::servers(view, shard).next().filter(|_| self.misfit.is_none());
-            talk.turn_to(now, primary.map(|it| (it.incarnation, it.address)), anew, fabric);
+            let first = crate::servers(view, shard).next().zip(block);
+            let primary = first.map(|(it, block)| Primary { who: it.incarnation, at: it.address, block });
+            talk.turn_to(now, primary, anew, fabric);
         }
     }
 

@@ -5,7 +5,7 @@
 //! they are as records among the others: whatever it has of a key, the newest record of it comes last.
 
 use crate::answer::{Answer, Status};
-use crate::area::{Area, CLIENT_HEAD_WORDS, LogAt, WINDOW};
+use crate::area::{Area, Block, CLIENT_HEAD_WORDS, LogAt, WINDOW};
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::flaw::{Flaw, Planted};
 use crate::node::RING;
@@ -46,6 +46,8 @@ struct Held {
 struct Conversation {
     /// Where the client is, and its answers go.
     at: Address,
+    /// Where it writes its requests.
+    block: Block,
     /// Drawn by the client at random; zero until it has begun.
     id: u64,
     /// How often it began.
@@ -155,14 +157,16 @@ impl Lead {
     pub(crate) fn install(
         &mut self,
         backup: Option<(Incarnation, Address)>,
-        clients: &[Address],
+        clients: &[(Incarnation, Address, Block)],
         store: &Store,
     ) {
-        self.clients.retain(|client| clients.contains(&client.at));
         self.was_active = false;
-        for &at in clients {
-            if self.clients.iter().all(|client| client.at != at) {
-                self.clients.push(Conversation { at, id: 0, again: 0, next: 1, rings: false });
+        // One that goes to another block begins anew there.
+        let is_of = |client: &Conversation, at, block| (client.at, client.block) == (at, block);
+        self.clients.retain(|client| clients.iter().any(|&(_, at, block)| is_of(client, at, block)));
+        for &(_, at, block) in clients {
+            if !self.clients.iter().any(|client| is_of(client, at, block)) {
+                self.clients.push(Conversation { at, block, id: 0, again: 0, next: 1, rings: false });
             }
         }
         if self.backup.as_ref().map(|known| known.who) == backup.map(|(who, _)| who) {
@@ -226,7 +230,7 @@ impl Lead {
     /// Looks whether a client has begun a conversation, for the first time or anew.
     fn greet<F: Fabric>(&mut self, at: usize, fabric: &F) {
         let Some(client) = self.clients.get_mut(at) else { return };
-        let head = self.area.client(client.at.region);
+        let head = self.area.head(client.block);
         let Some(head) = fabric.own(head, 8 * (CLIENT_HEAD_WORDS + 1)) else { return };
         let is_known = [(0, client.id), (2, client.again)]
             .iter()
@@ -244,7 +248,7 @@ impl Lead {
     /// Whether there may be a request of a client that was not executed.
     fn is_asked<F: Fabric>(&self, at: usize, fabric: &F) -> bool {
         let Some(client) = self.clients.get(at).filter(|client| client.id != 0) else { return false };
-        let place = fabric.own(self.area.request(client.at.region, client.next), 8);
+        let place = fabric.own(self.area.request(client.block, client.next), 8);
         let number = place.and_then(<[_]>::first).map_or(0, |word| word.load(Ordering::Relaxed));
         number >= client.next
     }
@@ -253,7 +257,7 @@ impl Lead {
     /// no client writes.
     fn take_request<F: Fabric>(&mut self, at: usize, store: &mut Store, fabric: &F) -> bool {
         let Some(client) = self.clients.get_mut(at) else { return false };
-        let place = self.area.request(client.at.region, client.next);
+        let place = self.area.request(client.block, client.next);
         let Some(words) = fabric.own(place, ENTRY_BYTES) else { return false };
         let Some(number) = words.first().map(|word| word.load(Ordering::Relaxed)) else { return false };
         let mut bytes = std::mem::take(&mut self.request);

@@ -27,7 +27,7 @@ mod words;
 
 pub use answer::Status;
 pub use area::{Area, WINDOW};
-pub use client::{Client, Done, Operation, Refusal};
+pub use client::{Client, Done, Operation, Refusal, Useless};
 pub use flaw::Flaw;
 pub use node::{Node, Service};
 pub use server::{Server, Standing};

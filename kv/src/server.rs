@@ -267,9 +267,7 @@ impl Server {
         let Role::Primary(lead) = &mut self.role else { return };
         let backup =
             crate::servers(&self.view, self.shard).nth(1).map(|member| (member.incarnation, member.address));
-        let clients = crate::clients(&self.view).map(|member| member.address);
-        let clients: Vec<Address> = clients.filter(|at| self.area.has_room_for(at.region)).collect();
-        lead.install(backup, &clients, &self.store);
+        lead.install(backup, &self.area.clients(&self.view), &self.store);
     }
 
     /// The role of a backup that is the primary now.

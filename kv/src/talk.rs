@@ -2,7 +2,7 @@
 //! what has none is asked for again.
 
 use crate::answer::{ANSWER_BYTES, Answer};
-use crate::area::{Area, WINDOW};
+use crate::area::{Area, Block, WINDOW};
 use crate::client::{Done, Operation};
 use crate::entry::{Entry, Kind};
 use crate::node::RING;
@@ -33,11 +33,20 @@ struct Asked {
     done: bool,
 }
 
+/// Who answers a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Primary {
+    pub(crate) who: Incarnation,
+    pub(crate) at: Address,
+    /// Where the client writes its requests there.
+    pub(crate) block: Block,
+}
+
 /// A conversation with the primaries of a shard, one after the other. The primary executes what is asked in order.
 pub(crate) struct Talk {
     area: Area,
     manner: Manner,
-    primary: Option<(Incarnation, Address)>,
+    primary: Option<Primary>,
     /// The primary was told where the conversation begins.
     is_begun: bool,
     /// After how long without an answer it asks again: longer each time in vain.
@@ -96,7 +105,7 @@ impl Talk {
     }
 
     pub(crate) fn primary(&self) -> Option<Incarnation> {
-        self.primary.map(|(who, _)| who)
+        self.primary.map(|primary| primary.who)
     }
 
     pub(crate) const fn open(&self) -> usize {
@@ -108,11 +117,11 @@ impl Talk {
         self.again_at
     }
 
-    /// Another primary is asked everything that has no answer.
+    /// Another primary, or the same one in another block, is asked everything that has no answer.
     pub(crate) fn turn_to<F: Fabric>(
         &mut self,
         now: Instant,
-        primary: Option<(Incarnation, Address)>,
+        primary: Option<Primary>,
         anew: bool,
         fabric: &mut F,
     ) {
@@ -170,14 +179,14 @@ impl Talk {
     }
 
     fn ring<F: Fabric>(&self, fabric: &mut F) {
-        if let Some((_, at)) = self.primary.filter(|_| self.manner.rings) {
-            fabric.send(at.owner(), RING);
+        if let Some(primary) = self.primary.filter(|_| self.manner.rings) {
+            fabric.send(primary.at.owner(), RING);
         }
     }
 
     /// Writes a request into the primary's memory.
     fn write<F: Fabric>(&mut self, number: u64, fabric: &mut F) {
-        let Some((_, at)) = self.primary else { return };
+        let Some(Primary { at, block, .. }) = self.primary else { return };
         // Their numbers follow each other.
         let first = self.asked.front().map_or(number, |asked| asked.number);
         let Some(asked) = self.asked.get((number - first) as usize) else { return };
@@ -188,18 +197,18 @@ impl Talk {
         };
         let client = self.manner.id;
         Entry { number, kind, key, client, request: number, value }.encode(&mut self.bytes);
-        let to = Remote { at, offset: self.area.request(fabric.address().region, number) };
+        let to = Remote { at, offset: self.area.request(block, number) };
         fabric.write_untold(to, &self.bytes, token(Part::Send, 0));
     }
 
     /// Tells the primary where the conversation begins. After the requests, on the same link: so it comes after them.
     fn write_head<F: Fabric>(&mut self, fabric: &mut F) {
-        let Some((_, at)) = self.primary else { return };
+        let Some(Primary { at, block, .. }) = self.primary else { return };
         self.is_begun = true;
         self.again += 1;
         let first = self.asked.front().map_or(self.next, |asked| asked.number);
         words::seal([self.manner.id, first, self.again, u64::from(self.manner.rings)], &mut self.bytes);
-        let to = Remote { at, offset: self.area.client(fabric.address().region) };
+        let to = Remote { at, offset: self.area.head(block) };
         fabric.write_untold(to, &self.bytes, token(Part::Send, 0));
     }
 }

@@ -15,7 +15,7 @@ use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, SHARDS_MAX, Service, Status};
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
-use obol_profiles::endpoint::{Act, Endpoint};
+use obol_profiles::endpoint::Endpoint;
 use session::{Session, Work};
 use std::path::Path;
 use std::process::ExitCode;
@@ -130,7 +130,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &Kv) -> Result<ExitCode, 
 }
 
 fn area(site: &Site) -> Result<Area, Failure> {
-    Area::of(&site.config.layout, site.cluster.host()).ok_or_else(|| {
+    Area::of(&site.config.layout).ok_or_else(|| {
         Failure::Refused(
             "the regions of this cluster have no room for the cache: raise limits.slots or limits.value_bytes of its profile"
                 .to_owned(),
@@ -138,27 +138,9 @@ fn area(site: &Site) -> Result<Area, Failure> {
     })
 }
 
-/// Asks for the number of the own region.
-struct Number;
-
-impl Act for Number {
-    type Output = u32;
-
-    fn on<D: Drive>(self, endpoint: &mut D) -> u32 {
-        endpoint.address().region
-    }
-}
-
 /// A place in the cluster for a server or a client.
 fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), Failure> {
-    let mut endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
-    let number = endpoint.each(Number);
-    if matches!(service, Service::Client(_)) && !area(site)?.has_room_for(number) {
-        return Err(Failure::Failed(format!(
-            "servers have no room for the requests of region {number}, which is this client's: too many processes run, or raise \
-             limits.slots or limits.value_bytes of the profile"
-        )));
-    }
+    let endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
     let member = Member::new(site.config, Kind::App, name, site.newest(), obol_agent::seed());
     Ok((endpoint, Node::new(member, service)))
 }

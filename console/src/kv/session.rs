@@ -2,7 +2,7 @@
 
 use crate::output::Failure;
 use obol_fabric::Drive;
-use obol_kv::{Client, Node};
+use obol_kv::{Client, Node, Useless};
 use obol_profiles::endpoint::{Act, Endpoint};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,30 +22,24 @@ pub(super) struct Session<'a, W> {
 impl<W: Work> Session<'_, W> {
     /// The error says that the client became of no use.
     pub(super) fn in_full(self, endpoint: &mut Endpoint) -> Result<(), Failure> {
-        match endpoint.each(self) {
-            None => Ok(()),
-            Some(shards) => Err(Failure::Failed(format!(
-                "the cache has begun anew with nothing, and its keys split into {shards}; start this client again"
-            ))),
-        }
+        endpoint.each(self).map_or(Ok(()), |useless| Err(Failure::failed(useless)))
     }
 }
 
 impl<W: Work> Act for Session<'_, W> {
-    /// Into how many shards the cache is split, if this client knew another number.
-    type Output = Option<u32>;
+    type Output = Option<Useless>;
 
-    fn on<D: Drive>(self, endpoint: &mut D) -> Option<u32> {
-        let (done, mut misfit) = (AtomicBool::new(false), None);
+    fn on<D: Drive>(self, endpoint: &mut D) -> Option<Useless> {
+        let (done, mut useless) = (AtomicBool::new(false), None);
         endpoint.run(self.node, &done, |node, endpoint| {
             let is_over = node.client().is_none_or(|client| {
-                misfit = client.misfit();
-                self.work.turn(client, endpoint) || misfit.is_some()
+                useless = client.useless();
+                self.work.turn(client, endpoint) || useless.is_some()
             });
             if is_over || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
         });
-        misfit
+        useless
     }
 }

@@ -43,7 +43,7 @@ pub use memory::Memory;
 pub use process::{Held, Lives, Process, children, reap};
 pub use reader::{Reader, SeatInfo};
 pub use region::{Observed, Region};
-pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS, first_member};
+pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS};
 
 /// A process's access to a cluster in shared memory.
 pub type Endpoint = crate::endpoint::Endpoint<Memory>;

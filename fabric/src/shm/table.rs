@@ -29,16 +29,10 @@ pub const PER_HOST: u32 = 32;
 /// Hosts are numbered from 1 to this. Host 0 is all of a cluster that stays within one host.
 pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
 /// A host gives out so many numbers before it gives one out again whose owner is gone: enough to read those that died last,
-/// few enough for what servers keep for each number of a client (`kv`).
+/// few enough that they take little memory.
 const UNUSED_FIRST: u32 = 16;
 /// The first number that is not a coordinator's.
 pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
-
-/// The first number of a cluster that is no coordinator's, as one of its hosts knows by its own number.
-#[must_use]
-pub const fn first_member(host: u8) -> u32 {
-    if host == 0 { FIRST_FREE } else { PER_HOST }
-}
 
 const MAGIC: u64 = u64::from_le_bytes(*b"obol-tab");
 const HEADER_VERSION: usize = 1;
@@ -151,7 +145,7 @@ impl Table {
     /// The numbers that this host gives out.
     fn own_numbers(&self) -> core::ops::Range<u32> {
         match u32::from(self.host()) {
-            0 => first_member(0)..REGIONS,
+            0 => FIRST_FREE..REGIONS,
             host => host * PER_HOST..((host + 1) * PER_HOST).min(REGIONS),
         }
     }

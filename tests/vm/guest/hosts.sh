@@ -95,12 +95,18 @@ later_than() {
   [ "$(number "$1" view)" -gt "$2" ]
 }
 
+# reads HOST: whether a client on this host reads what was written.
+reads() {
+  [ "$(on "$1" kv get 7)" = "before the kill" ]
+}
+
 if [ "$VM_INDEX" = 2 ]; then
   # The primary of a cache; its backup and its client are on another host.
   serve_cache
   until_true "a primary" grep -q '"standing":"primary"' kv.json
   touch /mnt/two-serves
   until_true "a value at the primary, and at its backup" test -e /mnt/1-has-a-copy
+  until_true "the value to a client of this host" reads 2
   kill -9 "$server"
   # Whatever it sends may be lost from here on: acknowledgements, repeats, answers. The other one has to see all of it first.
   until_true "the first VM to see the cluster and its events, too" test -e /mnt/1-sees-it
@@ -133,9 +139,12 @@ until_true "a primary on the other host" test -e /mnt/two-serves
 serve_cache
 until_true "a PUT to the other host" on 1 kv put 7 "before the kill"
 until_true "a backup that has everything" grep -q '"standing":"backup","redundant":true' kv.json
+for host in 3 4; do
+  until_true "the value to a client of host $host" reads "$host"
+done
 touch /mnt/1-has-a-copy
 remembers() {
-  [ "$(on 1 kv get 7)" = "before the kill" ] && grep -q '"standing":"primary"' kv.json
+  reads 1 && grep -q '"standing":"primary"' kv.json
 }
 until_true "the backup to take over from the other host's primary" remembers
 kill "$server"
