@@ -1,6 +1,6 @@
 //! A server: who it is in the newest view, and the backup's part.
 
-use crate::area::{Area, LogAt};
+use crate::area::{Area, LogAt, RING_BYTES};
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::flaw::{Flaw, Planted};
 use crate::lead::{Lead, first_record};
@@ -69,8 +69,11 @@ pub enum Standing {
 /// A server with something to do that nobody rings for looks so often at least, however rarely it looks otherwise.
 const LOOK_EVERY_MAX: Nanos = Nanos::from_micros(20);
 
-/// A backup that has nothing new to report reports so often, lest a report was lost.
-const REPORT_EVERY: Nanos = Nanos::from_micros(100);
+/// A backup reports when it has applied so much of its log since: the primary asks only when the ring is full.
+const REPORT_BYTES: u64 = RING_BYTES / 4;
+
+/// It reports so often in any case, lest a report was lost. More often would be the most that an idle cache sends.
+const REPORT_EVERY: Nanos = Nanos::from_millis(20);
 
 /// So many records are applied before the primary is told that it may write over them.
 const APPLIED_MAX: u32 = 128;
@@ -123,7 +126,7 @@ impl Follow {
 
     /// Tells the primary how much of the log it may write again.
     fn report<F: Fabric>(&mut self, now: Instant, own: Incarnation, to: Remote, fabric: &mut F) {
-        if self.at == self.reported && now < self.report_at {
+        if self.at.0 - self.reported.0 < REPORT_BYTES && now < self.report_at {
             return;
         }
         (self.reported, self.report_at) = (self.at, now + REPORT_EVERY);
