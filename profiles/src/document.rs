@@ -7,6 +7,7 @@ use obol_fabric::Nanos;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Read as _;
+use std::path::Path;
 use toml::de::DeValue;
 
 /// Bytes of a file; anything longer is none of ours.
@@ -56,7 +57,7 @@ impl BuiltIn {
 }
 
 /// The text of a file that should be a `kind`, or why there is none.
-pub fn text(path: &str, kind: &str) -> Result<String, String> {
+pub fn text(path: impl AsRef<Path>, kind: &str) -> Result<String, String> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))

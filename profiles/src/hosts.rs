@@ -14,7 +14,7 @@
 //! caches = ["cache-1"]
 //! ```
 
-use crate::document::{nearest, place, shortened};
+use crate::document::{self, nearest, place, shortened};
 use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, name_fault, parse_id};
 use crate::{Deployment, Profile};
 use obol_fabric::Name;
@@ -31,8 +31,6 @@ pub const HOSTS_SCHEMA: i64 = 1;
 pub const HOSTS_MAX: usize = obol_fabric::shm::HOST_MAX as usize;
 /// Agents and caches that a host can have.
 pub const PER_HOST_MAX: usize = obol_fabric::shm::PER_HOST as usize;
-/// Bytes of the file; anything longer is not such a file.
-const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A cluster of several hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,8 +65,8 @@ pub struct Host {
 /// Why a file tells of no cluster: all faults, each with its place.
 #[derive(Debug)]
 pub enum HostsError {
-    /// The file can not be read.
-    Unreadable(PathBuf, std::io::Error),
+    /// The file can not be read, is no text, or is too long.
+    Unreadable(PathBuf, String),
     /// It was read and has faults: line, column, what is wrong. Never empty.
     Refused(PathBuf, Vec<(usize, usize, String)>),
     /// The hosts' processes do not fit the profile, or the profile makes no sense.
@@ -86,7 +84,7 @@ pub enum HostsError {
 impl fmt::Display for HostsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Unreadable(path, reason) => write!(f, "{}: {reason}", path.display()),
             Self::Refused(path, faults) => {
                 for (n, (line, column, fault)) in faults.iter().enumerate() {
                     let newline = if n > 0 { "\n" } else { "" };
@@ -114,12 +112,9 @@ impl std::error::Error for HostsError {}
 impl Hosts {
     /// Reads and checks a file. All faults are told, not only the first.
     pub fn load(path: &Path) -> Result<Self, HostsError> {
-        let unreadable = |error| HostsError::Unreadable(path.to_owned(), error);
-        let length = std::fs::metadata(path).map_err(unreadable)?.len();
-        if length > FILE_BYTES_MAX {
-            return Err(unreadable(std::io::Error::other(format!("is longer than {FILE_BYTES_MAX} bytes"))));
-        }
-        Self::parse(&std::fs::read_to_string(path).map_err(unreadable)?, path)
+        let text = document::text(path, "file of hosts")
+            .map_err(|reason| HostsError::Unreadable(path.to_owned(), reason))?;
+        Self::parse(&text, path)
     }
 
     /// Reads and checks a text; `origin` says in errors where it is from.

@@ -87,3 +87,9 @@ fn a_profile_that_is_not_there_is_told() {
     let told = hosts.deployment(0, Path::new("c.toml")).expect_err("no such profile").to_string();
     assert!(told.contains("did you mean roce?"), "{told}");
 }
+
+#[test]
+fn a_file_that_does_not_end_is_refused() {
+    let told = Hosts::load(Path::new("/dev/zero")).expect_err("endless").to_string();
+    assert_eq!(told, "/dev/zero: is longer than 1048576 bytes, so it is no file of hosts");
+}
