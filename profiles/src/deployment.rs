@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
 
 /// The file with the numbers of processes.
-pub const DEPLOYMENT_FILE: &str = "deployment.toml";
+const DEPLOYMENT_FILE: &str = "deployment.toml";
 /// The file with the resolved profile.
-pub const PROFILE_FILE: &str = "profile.toml";
+const PROFILE_FILE: &str = "profile.toml";
 /// Version of [`DEPLOYMENT_FILE`].
-pub const DEPLOYMENT_SCHEMA: u32 = 1;
+const DEPLOYMENT_SCHEMA: u32 = 1;
 
 /// A cluster's make-up.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,9 +15,10 @@
 //! ```
 
 use crate::document::{self, nearest, place, shortened};
-use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, name_fault, parse_id};
+use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, parse_id};
 use crate::{Deployment, Profile};
 use obol_fabric::Name;
+use obol_fabric::layout::PROPOSERS_MAX;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -26,11 +27,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Version of the file.
-pub const HOSTS_SCHEMA: i64 = 1;
+const HOSTS_SCHEMA: i64 = 1;
 /// Hosts that a cluster can have.
-pub const HOSTS_MAX: usize = obol_fabric::shm::HOST_MAX as usize;
+const HOSTS_MAX: usize = obol_fabric::shm::HOST_MAX as usize;
 /// Agents and caches that a host can have.
-pub const PER_HOST_MAX: usize = obol_fabric::shm::PER_HOST as usize;
+const PER_HOST_MAX: usize = obol_fabric::shm::PER_HOST as usize;
 
 /// A cluster of several hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -249,7 +250,7 @@ impl Reader<'_> {
         match Name::new(&text) {
             Ok(name) => Some(name),
             Err(error) => {
-                self.fault(value.span().start, format!("{key}: {}", name_fault(&text, &error)));
+                self.fault(value.span().start, format!("{key}: {text:?} is no name: {error}"));
                 None
             }
         }
@@ -365,7 +366,7 @@ impl Reader<'_> {
                 self.fault(at, format!("{address} is the address of two hosts"));
             }
             let coordinator = table.get("coordinator").and_then(|value| {
-                let number = self.number(value, "hosts.coordinator", 1, 7)?;
+                let number = self.number(value, "hosts.coordinator", 1, PROPOSERS_MAX as i64)?;
                 if !numbers.insert(number) {
                     self.fault(value.span().start, format!("coordinator {number} is on two hosts"));
                 }

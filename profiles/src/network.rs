@@ -1,7 +1,6 @@
 //! How the processes of a cluster reach each other where an RDMA network joins them.
 
 use obol_fabric::Address;
-use obol_fabric::types::NameError;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -100,13 +99,7 @@ pub fn print_id(id: u64) -> String {
 }
 
 /// The identity in a text of 16 hexadecimal digits.
-#[must_use]
-pub fn parse_id(text: &str) -> Option<u64> {
+pub(crate) fn parse_id(text: &str) -> Option<u64> {
     let digits = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     digits.then(|| u64::from_str_radix(text, 16).ok()).flatten()
-}
-
-/// A name and why it is none.
-pub(crate) fn name_fault(text: &str, error: &NameError) -> String {
-    format!("{text:?} is no name: {error}")
 }
