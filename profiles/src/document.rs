@@ -110,7 +110,7 @@ impl Faults {
 }
 
 /// Line and column of a byte, both from 1; columns count characters.
-pub(crate) fn place(text: &str, at: usize) -> (usize, usize) {
+fn place(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
     (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)

@@ -138,6 +138,8 @@ pub enum Fault {
         /// What the values make.
         found: String,
     },
+    /// What only one kind of file has, in words.
+    Other(String),
 }
 
 struct DidYouMean<'a>(Option<&'a str>);
@@ -184,6 +186,7 @@ impl fmt::Display for Fault {
                 "{key} means something only with {other} = {needed:?}; remove it, or change {other}"
             ),
             Self::Conflict { rule, found } => write!(f, "{rule}; here {found}"),
+            Self::Other(text) => f.write_str(text),
         }
     }
 }

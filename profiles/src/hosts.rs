@@ -14,7 +14,8 @@
 //! caches = ["cache-1"]
 //! ```
 
-use crate::document::{self, nearest, place, shortened};
+use crate::document::{self, Faults, nearest, shortened};
+use crate::error::{Fault, FileError};
 use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, parse_id};
 use crate::{Deployment, Profile};
 use obol_fabric::Name;
@@ -63,13 +64,11 @@ pub struct Host {
     pub caches: Vec<Name>,
 }
 
-/// Why a file tells of no cluster: all faults, each with its place.
+/// Why a file tells of no cluster.
 #[derive(Debug)]
 pub enum HostsError {
-    /// The file can not be read, is no text, or is too long.
-    Unreadable(PathBuf, String),
-    /// It was read and has faults: line, column, what is wrong. Never empty.
-    Refused(PathBuf, Vec<(usize, usize, String)>),
+    /// The file can not be read, or has faults.
+    File(FileError),
     /// The hosts' processes do not fit the profile, or the profile makes no sense.
     Deployment(PathBuf, crate::DeploymentError),
     /// None of the hosts is this one.
@@ -85,14 +84,7 @@ pub enum HostsError {
 impl fmt::Display for HostsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(path, reason) => write!(f, "{}: {reason}", path.display()),
-            Self::Refused(path, faults) => {
-                for (n, (line, column, fault)) in faults.iter().enumerate() {
-                    let newline = if n > 0 { "\n" } else { "" };
-                    write!(f, "{newline}{}:{line}:{column}: {fault}", path.display())?;
-                }
-                Ok(())
-            }
+            Self::File(error) => error.fmt(f),
             Self::Deployment(path, error) => write!(f, "{}: {error}", path.display()),
             Self::NotHere { path, named } => {
                 let named: Vec<_> = named.iter().map(IpAddr::to_string).collect();
@@ -113,27 +105,17 @@ impl std::error::Error for HostsError {}
 impl Hosts {
     /// Reads and checks a file. All faults are told, not only the first.
     pub fn load(path: &Path) -> Result<Self, HostsError> {
-        let text = document::text(path, "file of hosts")
-            .map_err(|reason| HostsError::Unreadable(path.to_owned(), reason))?;
+        let text = document::text(path, "file of hosts").map_err(|reason| {
+            HostsError::File(FileError::Unreadable { path: path.display().to_string(), reason })
+        })?;
         Self::parse(&text, path)
     }
 
     /// Reads and checks a text; `origin` says in errors where it is from.
     pub fn parse(text: &str, origin: &Path) -> Result<Self, HostsError> {
-        let mut reader = Reader { text, faults: Vec::new() };
+        let mut reader = Reader { text, faults: Faults::default() };
         let hosts = reader.file();
-        let Reader { mut faults, .. } = reader;
-        faults.sort_by_key(|(at, _)| *at);
-        match hosts {
-            Some(hosts) if faults.is_empty() => Ok(hosts),
-            _ => {
-                let placed = faults.into_iter().map(|(at, fault)| {
-                    let (line, column) = place(text, at);
-                    (line, column, fault)
-                });
-                Err(HostsError::Refused(origin.to_owned(), placed.collect()))
-            }
-        }
+        reader.faults.judge(hosts, text, &origin.display().to_string()).map_err(HostsError::File)
     }
 
     /// The place of the host that has one of these addresses.
@@ -190,13 +172,12 @@ const HOST_KEYS: [&str; 4] = ["address", "coordinator", "agents", "caches"];
 
 struct Reader<'t> {
     text: &'t str,
-    /// Faults and their bytes.
-    faults: Vec<(usize, String)>,
+    faults: Faults,
 }
 
 impl Reader<'_> {
     fn fault(&mut self, at: usize, fault: impl Into<String>) {
-        self.faults.push((at, fault.into()));
+        self.faults.add(at, Fault::Other(fault.into()));
     }
 
     /// Refuses what is unknown, and finds what is known.
@@ -270,10 +251,7 @@ impl Reader<'_> {
     fn file(&mut self) -> Option<Hosts> {
         let (document, syntax) = DeTable::parse_recoverable(self.text);
         if !syntax.is_empty() {
-            for error in &syntax {
-                let at = error.span().map_or(0, |span| span.start);
-                self.fault(at, format!("syntax: {}", error.message().replace('\n', ", ")));
-            }
+            self.faults.with_syntax(self.text, &syntax);
             return None;
         }
         let table = document.get_ref();
