@@ -30,6 +30,17 @@ pub struct BuiltIn {
     pub texts: &'static [(&'static str, &'static str)],
 }
 
+/// The names of such texts.
+pub(crate) const fn names<const N: usize>(texts: &[(&'static str, &'static str); N]) -> [&'static str; N] {
+    let mut names = [""; N];
+    let mut n = 0;
+    while n < N {
+        names[n] = texts[n].0;
+        n += 1;
+    }
+    names
+}
+
 impl BuiltIn {
     /// The text of this name, and what errors call it.
     pub fn text(&self, name: &str) -> Result<(&'static str, String), FileError> {

@@ -14,15 +14,7 @@ pub(crate) static FILES: [(&str, &str); 5] = [
 ];
 
 /// Names of the built-in profiles.
-pub static BUILTIN: [&str; FILES.len()] = {
-    let mut names = [""; FILES.len()];
-    let mut n = 0;
-    while n < names.len() {
-        names[n] = FILES[n].0;
-        n += 1;
-    }
-    names
-};
+pub static BUILTIN: [&str; FILES.len()] = document::names(&FILES);
 
 static PROFILES: document::BuiltIn = document::BuiltIn { kind: "profile", folder: "profiles", texts: &FILES };
 

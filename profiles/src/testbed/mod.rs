@@ -22,15 +22,7 @@ static TESTBEDS: document::BuiltIn =
     document::BuiltIn { kind: "testbed", folder: "profiles/sim", texts: &FILES };
 
 /// Names of the built-in testbeds.
-pub static BUILTIN: [&str; FILES.len()] = {
-    let mut names = [""; FILES.len()];
-    let mut n = 0;
-    while n < names.len() {
-        names[n] = FILES[n].0;
-        n += 1;
-    }
-    names
-};
+pub static BUILTIN: [&str; FILES.len()] = document::names(&FILES);
 
 /// A testbed. Made by [`Testbed::load`], [`Testbed::parse`] or [`Testbed::builtin`], which check it.
 #[derive(Clone, Debug, PartialEq, Eq)]
