@@ -11,6 +11,7 @@ use obol_chaos::observe::{Health, Observer};
 use obol_fabric::Name;
 use obol_fabric::notice::Detection;
 use obol_membership::view::coordinator_name;
+use obol_profiles::deployment::{app_node_names, cache_name};
 use obol_profiles::{Deployment, Network, Profile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -85,11 +86,11 @@ impl Supervisor {
             add(coordinator_name(n).to_string(), coordinator(n, &directory));
         }
         for n in 1..=deployment.caches {
-            let name = format!("cache-{n}");
+            let name = cache_name(n);
             add(name.clone(), vec!["lease-cache".into(), "--name".into(), name]);
         }
         for n in 1..=deployment.apps {
-            let (node, app) = (format!("node-{n}"), format!("app-{n}"));
+            let [node, app] = app_node_names(n);
             add(node.clone(), vec!["agent".into(), "--name".into(), node.clone()]);
             add(app.clone(), vec!["app".into(), "--name".into(), app, "--node".into(), node]);
         }

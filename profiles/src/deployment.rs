@@ -158,15 +158,10 @@ impl Deployment {
     /// The names of all processes that belong to the cluster from its start: the coordinators first.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        let coordinators = (1..=self.coordinators).map(|n| format!("coord-{n}"));
+        let coordinators = (1..=self.coordinators).map(|n| coordinator_name(n).to_string());
         let members = match &self.network {
             Some(network) if !network.members.is_empty() => network.members.clone(),
-            _ => {
-                let caches = (1..=self.caches).map(|n| format!("cache-{n}"));
-                caches
-                    .chain((1..=self.apps).flat_map(|n| [format!("node-{n}"), format!("app-{n}")]))
-                    .collect()
-            }
+            _ => (1..=self.caches).map(cache_name).chain((1..=self.apps).flat_map(app_node_names)).collect(),
         };
         coordinators.chain(members).collect()
     }
@@ -189,11 +184,12 @@ impl Deployment {
             });
         };
         for n in 1..=apps {
-            add(Kind::Agent, format!("node-{n}"), n);
-            add(Kind::App, format!("app-{n}"), n);
+            let [node, app] = app_node_names(n);
+            add(Kind::Agent, node, n);
+            add(Kind::App, app, n);
         }
         for n in 1..=caches {
-            add(Kind::LeaseCache, format!("cache-{n}"), n);
+            add(Kind::LeaseCache, cache_name(n), n);
         }
         view = view.successor(&Edit { admit, ..Edit::default() }, view.cleared, Plant::NONE);
         let gone = Departed { token: 0, incarnation: Incarnation::NONE, at: view.id, left: false };
@@ -263,6 +259,18 @@ impl Deployment {
             plant: Plant::NONE,
         })
     }
+}
+
+/// The name of lease cache `n`, where `up` starts it.
+#[must_use]
+pub fn cache_name(n: u16) -> String {
+    format!("cache-{n}")
+}
+
+/// The names of the agent and the app of app node `n`, where `up` starts them.
+#[must_use]
+pub fn app_node_names(n: u16) -> [String; 2] {
+    [format!("node-{n}"), format!("app-{n}")]
 }
 
 #[cfg(test)]
