@@ -18,8 +18,8 @@ use super::sys::{
     RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_MULTICAST_ERROR,
     RDMA_CM_EVENT_MULTICAST_JOIN, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ROUTE_ERROR,
     RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE, RDMA_OPTION_ID,
-    RDMA_OPTION_ID_ACK_TIMEOUT, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, RDMA_PS_TCP, RDMA_PS_UDP,
-    ibv_ah_attr, ibv_qp_attr, rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ah_attr, ibv_qp_attr,
+    rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
 use crate::deadbeat::VerbsGroup;
 use core::ffi::{c_int, c_void};
@@ -325,11 +325,6 @@ impl Id {
         self.set(RDMA_OPTION_ID_TOS, class)
     }
 
-    /// [`super::pair::Retry::timeout`] of the connection. Before it is made.
-    pub fn set_timeout(&self, timeout: u8) -> Result<(), VerbsError> {
-        self.set(RDMA_OPTION_ID_ACK_TIMEOUT, timeout)
-    }
-
     /// Lets a port be bound although a connection of a process before still lingers. Before binding.
     pub fn set_reuse_address(&self) -> Result<(), VerbsError> {
         self.set::<c_int>(RDMA_OPTION_ID_REUSEADDR, 1)
@@ -355,13 +350,6 @@ impl Id {
     pub fn port(&self) -> u16 {
         // SAFETY: the id lives.
         u16::from_be(unsafe { (self.channel.cm.get_src_port)(self.raw.as_ptr()) })
-    }
-
-    /// The port of the device that it is bound to, from 1; 0 before it is bound.
-    #[must_use]
-    pub fn device_port(&self) -> u8 {
-        // SAFETY: the id lives.
-        unsafe { self.raw.as_ref().port_num }
     }
 
     /// Looks for the device that leads to a peer; answered by an event.

@@ -16,6 +16,7 @@ use super::error::VerbsError;
 use super::nic::Nic;
 use super::pair::{AddressHandle, Kind, QueuePair, Size};
 use super::queue::{CompletionQueue, Status, WorkCompletion};
+use super::sys::IBV_GRH_BYTES;
 use crate::contract::DATAGRAM_BYTES_MAX;
 use crate::endpoint::wire::Heard;
 use crate::types::Address;
@@ -26,8 +27,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 const RECEIVES: u32 = 512;
 /// Datagrams that the device may still be sending.
 const SENDS: u32 = 128;
-/// What the device puts before each received datagram: the global routing header.
-const ROUTING_HEADER_BYTES: usize = 40;
 /// Datagrams of this size are copied at the post, where the device can.
 const INLINE_BYTES: u32 = 256;
 /// Datagrams that one round of listening takes at most.
@@ -136,7 +135,7 @@ impl Datagrams {
         let pair = Arc::new(QueuePair::new(nic.domain(), Kind::Datagram, &sent, &heard, size)?);
         pair.open(nic.choice().port, qkey)?;
         let mut incoming =
-            Buffers::new(nic.domain(), RECEIVES, ROUTING_HEADER_BYTES + HEAD_BYTES + payload_bytes, place)?;
+            Buffers::new(nic.domain(), RECEIVES, IBV_GRH_BYTES + HEAD_BYTES + payload_bytes, place)?;
         let outgoing = Buffers::new(nic.domain(), SENDS, HEAD_BYTES + payload_bytes, place)?;
         let blocks: Vec<Block> = (0..RECEIVES).filter_map(|_| incoming.take()).collect();
         let this = Self {
@@ -260,13 +259,13 @@ impl Datagrams {
     fn open(&self, index: u32, bytes: usize, out: &mut Vec<u8>) -> Option<Address> {
         let block = *self.blocks.get(index as usize)?;
         let mut head = [0; HEAD_BYTES];
-        self.incoming.copy(block, ROUTING_HEADER_BYTES, &mut head);
+        self.incoming.copy(block, IBV_GRH_BYTES, &mut head);
         let (from, payload) = parse(&head, self.nonce)?;
-        if bytes != ROUTING_HEADER_BYTES + HEAD_BYTES + payload || payload > self.payload_max {
+        if bytes != IBV_GRH_BYTES + HEAD_BYTES + payload || payload > self.payload_max {
             return None;
         }
         out.resize(payload, 0);
-        self.incoming.copy(block, ROUTING_HEADER_BYTES + HEAD_BYTES, out);
+        self.incoming.copy(block, IBV_GRH_BYTES + HEAD_BYTES, out);
         Some(from)
     }
 

@@ -3,7 +3,7 @@
 
 use super::context::Context;
 use super::error::VerbsError;
-use super::sys::{ibv_comp_channel, ibv_cq, ibv_wc};
+use super::sys::{self, ibv_comp_channel, ibv_cq, ibv_wc};
 use core::ffi::c_int;
 use core::ptr::{NonNull, null_mut};
 use std::io;
@@ -37,7 +37,7 @@ impl WorkCompletion {
     /// Whether it is a receive; only told if it ended well.
     #[must_use]
     pub const fn is_receive(&self) -> bool {
-        self.0.opcode & super::sys::IBV_WC_RECV != 0
+        self.0.opcode & sys::IBV_WC_RECV != 0
     }
 
     /// The bytes that were received, the header of a datagram included.
@@ -59,35 +59,33 @@ pub struct Status(pub(crate) u32);
 
 impl Status {
     /// It was executed.
-    pub const SUCCESS: Self = Self(super::sys::IBV_WC_SUCCESS);
+    pub const SUCCESS: Self = Self(sys::IBV_WC_SUCCESS);
     /// It was not tried: an operation before it failed, or the queue pair was stopped.
-    pub const FLUSHED: Self = Self(super::sys::IBV_WC_WR_FLUSH_ERR);
+    pub const FLUSHED: Self = Self(sys::IBV_WC_WR_FLUSH_ERR);
     /// The peer's device does not allow it: no such key, no right, outside of the range.
-    pub const REMOTE_ACCESS: Self = Self(super::sys::IBV_WC_REM_ACCESS_ERR);
+    pub const REMOTE_ACCESS: Self = Self(sys::IBV_WC_REM_ACCESS_ERR);
     /// The peer's device does not understand it: misaligned, too long, or not allowed through this queue pair.
-    pub const REMOTE_INVALID: Self = Self(super::sys::IBV_WC_REM_INV_REQ_ERR);
-    /// Nothing came back within all retries.
-    pub const RETRIES_EXCEEDED: Self = Self(super::sys::IBV_WC_RETRY_EXC_ERR);
+    pub const REMOTE_INVALID: Self = Self(sys::IBV_WC_REM_INV_REQ_ERR);
 
     /// `enum ibv_wc_status` by its name in the InfiniBand specification.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self.0 {
-            0 => "success",
-            1 => "local length error",
-            2 => "local QP operation error",
-            4 => "local protection error",
-            5 => "flushed",
-            6 => "memory window bind error",
-            7 => "bad response error",
-            8 => "local access error",
-            9 => "remote invalid request error",
-            10 => "remote access error",
-            11 => "remote operation error",
-            12 => "transport retry counter exceeded",
-            13 => "RNR retry counter exceeded",
-            19 => "fatal error",
-            20 => "response timeout error",
+            sys::IBV_WC_SUCCESS => "success",
+            sys::IBV_WC_LOC_LEN_ERR => "local length error",
+            sys::IBV_WC_LOC_QP_OP_ERR => "local QP operation error",
+            sys::IBV_WC_LOC_PROT_ERR => "local protection error",
+            sys::IBV_WC_WR_FLUSH_ERR => "flushed",
+            sys::IBV_WC_MW_BIND_ERR => "memory window bind error",
+            sys::IBV_WC_BAD_RESP_ERR => "bad response error",
+            sys::IBV_WC_LOC_ACCESS_ERR => "local access error",
+            sys::IBV_WC_REM_INV_REQ_ERR => "remote invalid request error",
+            sys::IBV_WC_REM_ACCESS_ERR => "remote access error",
+            sys::IBV_WC_REM_OP_ERR => "remote operation error",
+            sys::IBV_WC_RETRY_EXC_ERR => "transport retry counter exceeded",
+            sys::IBV_WC_RNR_RETRY_EXC_ERR => "RNR retry counter exceeded",
+            sys::IBV_WC_FATAL_ERR => "fatal error",
+            sys::IBV_WC_RESP_TIMEOUT_ERR => "response timeout error",
             _ => "error",
         }
     }

@@ -92,13 +92,10 @@ table! {
     ack_cq_events(*mut ibv_cq, c_uint) = c"ibv_ack_cq_events" @ c"IBVERBS_1.1";
     create_qp(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp = c"ibv_create_qp" @ c"IBVERBS_1.1";
     modify_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int = c"ibv_modify_qp" @ c"IBVERBS_1.1";
-    query_qp(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int
-        = c"ibv_query_qp" @ c"IBVERBS_1.1";
     destroy_qp(*mut ibv_qp) -> c_int = c"ibv_destroy_qp" @ c"IBVERBS_1.1";
     create_ah(*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah = c"ibv_create_ah" @ c"IBVERBS_1.1";
     destroy_ah(*mut ibv_ah) -> c_int = c"ibv_destroy_ah" @ c"IBVERBS_1.1";
     attach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int = c"ibv_attach_mcast" @ c"IBVERBS_1.1";
-    detach_mcast(*mut ibv_qp, *const ibv_gid, u16) -> c_int = c"ibv_detach_mcast" @ c"IBVERBS_1.1";
 }
 
 table! {
@@ -123,8 +120,6 @@ table! {
     accept(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int = c"rdma_accept" @ c"RDMACM_1.0";
     reject(*mut rdma_cm_id, *const c_void, u8) -> c_int = c"rdma_reject" @ c"RDMACM_1.0";
     disconnect(*mut rdma_cm_id) -> c_int = c"rdma_disconnect" @ c"RDMACM_1.0";
-    create_qp(*mut rdma_cm_id, *mut ibv_pd, *mut ibv_qp_init_attr) -> c_int = c"rdma_create_qp" @ c"RDMACM_1.0";
-    destroy_qp(*mut rdma_cm_id) = c"rdma_destroy_qp" @ c"RDMACM_1.0";
     init_qp_attr(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int = c"rdma_init_qp_attr" @ c"RDMACM_1.2";
     join_multicast(*mut rdma_cm_id, *mut sockaddr, *mut c_void) -> c_int = c"rdma_join_multicast" @ c"RDMACM_1.0";
     leave_multicast(*mut rdma_cm_id, *mut sockaddr) -> c_int = c"rdma_leave_multicast" @ c"RDMACM_1.0";

@@ -101,7 +101,6 @@ pub(crate) const RDMA_UDP_QKEY: u32 = 0x0123_4567;
 pub(crate) const RDMA_OPTION_ID: c_int = 0;
 pub(crate) const RDMA_OPTION_ID_TOS: c_int = 0;
 pub(crate) const RDMA_OPTION_ID_REUSEADDR: c_int = 1;
-pub(crate) const RDMA_OPTION_ID_ACK_TIMEOUT: c_int = 3;
 
 pub(crate) const RDMA_CM_EVENT_ADDR_RESOLVED: c_uint = 0;
 pub(crate) const RDMA_CM_EVENT_ADDR_ERROR: c_uint = 1;

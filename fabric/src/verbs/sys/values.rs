@@ -300,26 +300,24 @@ pub(crate) const IBV_WC_LOC_LEN_ERR: c_uint = 1;
 pub(crate) const IBV_WC_LOC_QP_OP_ERR: c_uint = 2;
 pub(crate) const IBV_WC_LOC_PROT_ERR: c_uint = 4;
 pub(crate) const IBV_WC_WR_FLUSH_ERR: c_uint = 5;
+pub(crate) const IBV_WC_MW_BIND_ERR: c_uint = 6;
+pub(crate) const IBV_WC_BAD_RESP_ERR: c_uint = 7;
 pub(crate) const IBV_WC_LOC_ACCESS_ERR: c_uint = 8;
 pub(crate) const IBV_WC_REM_INV_REQ_ERR: c_uint = 9;
 pub(crate) const IBV_WC_REM_ACCESS_ERR: c_uint = 10;
 pub(crate) const IBV_WC_REM_OP_ERR: c_uint = 11;
 pub(crate) const IBV_WC_RETRY_EXC_ERR: c_uint = 12;
 pub(crate) const IBV_WC_RNR_RETRY_EXC_ERR: c_uint = 13;
+pub(crate) const IBV_WC_FATAL_ERR: c_uint = 19;
+pub(crate) const IBV_WC_RESP_TIMEOUT_ERR: c_uint = 20;
 
-pub(crate) const IBV_WC_RDMA_WRITE: c_uint = 1;
-pub(crate) const IBV_WC_RDMA_READ: c_uint = 2;
-pub(crate) const IBV_WC_COMP_SWAP: c_uint = 3;
 /// Set in the opcode of every receive.
 pub(crate) const IBV_WC_RECV: c_uint = 1 << 7;
-/// In `wc_flags`: a global routing header fills the first [`IBV_GRH_BYTES`] of the receive buffer.
-pub(crate) const IBV_WC_GRH: c_uint = 1;
-/// `sizeof(struct ibv_grh)`.
+/// `sizeof(struct ibv_grh)`: what the device puts before each received datagram.
 pub(crate) const IBV_GRH_BYTES: usize = 40;
 
 pub(crate) const IBV_PORT_ACTIVE: c_uint = 4;
 pub(crate) const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
 pub(crate) const IBV_LINK_LAYER_ETHERNET: u8 = 2;
-pub(crate) const IBV_ATOMIC_NONE: c_uint = 0;
 pub(crate) const IBV_ATOMIC_HCA: c_uint = 1;
 pub(crate) const IBV_ATOMIC_GLOB: c_uint = 2;
