@@ -104,7 +104,7 @@ pub fn write(words: &[AtomicU64], at: Instant, record: Record) {
     words[first + 2].store(record.a, Ordering::Relaxed);
     words[first + 3].store(record.b, Ordering::Relaxed);
     words[first].store(at.0, Ordering::Release);
-    words[0].store(number + 1, Ordering::Release);
+    words[0].store(number.wrapping_add(1), Ordering::Release);
 }
 
 /// Reads the events from number `from` on that are still in the ring, oldest first. An event that is being
@@ -119,7 +119,8 @@ pub fn read(words: &[AtomicU64], from: u64) -> Vec<Stamped> {
         let at = words[first].load(Ordering::Acquire);
         let [head, a, b] = [1, 2, 3].map(|i| words[first + i].load(Ordering::Relaxed));
         fence(Ordering::Acquire);
-        let overwritten = words[0].load(Ordering::Relaxed) >= number + capacity;
+        // The count is the writer's, and may say anything.
+        let overwritten = words[0].load(Ordering::Relaxed) >= number.saturating_add(capacity);
         if at == 0 || overwritten || words[first].load(Ordering::Relaxed) != at {
             continue;
         }
@@ -148,6 +149,15 @@ mod tests {
         assert_eq!(last.len(), 1);
         assert_eq!((last[0].at, last[0].record.a, last[0].record.level), (Instant(105), 5, 2));
         assert!(read(&ring, 6).is_empty());
+    }
+
+    #[test]
+    fn a_count_at_its_end_is_read_and_counted_on() {
+        let ring = zeroed(words(4) * 8);
+        ring[0].store(u64::MAX, Ordering::Relaxed);
+        assert!(read(&ring, 0).is_empty());
+        write(&ring, Instant(1), Record::new(Kind::Started, 0, 0));
+        assert!(read(&ring, 0).is_empty());
     }
 
     #[test]
