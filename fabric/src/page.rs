@@ -42,7 +42,7 @@ pub const FENCE: usize = 8;
 pub const CHANGED: usize = 5;
 
 /// A reader gives up after so many torn reads: the writer died, or is stopped, in the middle of a publication.
-const TORN_READS_MAX: u32 = if cfg!(loom) { 1 } else { 64 };
+pub(crate) const TORN_READS_MAX: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Publishes a page. Only the holder may call this, from one thread.
 pub fn publish(words: &[AtomicU64; WORDS], page: &Page) {

@@ -7,7 +7,7 @@
 use crate::layout::{Layout, Seat, ViewHead};
 use crate::memory;
 use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
-use crate::page;
+use crate::page::{self, TORN_READS_MAX};
 use crate::shm::cluster::Cluster;
 use crate::shm::error::ShmError;
 use crate::shm::reader::{EVERY_BUCKET, Reader};
@@ -20,8 +20,6 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 /// What seldom changes is looked at every so many glances, and with every view: who joins is in a new one.
 const ALL_EVERY: u32 = 8;
-/// A writer that is stopped in the middle of a publication is given up after so many tries.
-const TORN_MAX: u32 = 64;
 /// A lease page up to its end, within one cache line.
 const PAGE_BYTES: usize = 40;
 /// A seat's fixed part, its counters and the head of its flight recorder lie side by side.
@@ -67,7 +65,7 @@ pub struct Wanted {
 
 /// Memory for a copy of one region after the other.
 pub struct Glance {
-    words: Vec<AtomicU64>,
+    words: Box<[AtomicU64]>,
     layout: Layout,
     raw: Vec<u8>,
     /// The buckets of each histogram that were copied.
@@ -79,8 +77,7 @@ impl Glance {
     #[must_use]
     pub fn new(layout: &Layout) -> Self {
         // What follows the slots, observers do not read.
-        let bytes = layout.slots().end;
-        let words = (0..bytes as usize / 8).map(|_| AtomicU64::new(0)).collect();
+        let words = memory::zeroed(layout.slots().end as usize);
         Self { words, layout: *layout, raw: Vec::new(), buckets: EVERY_BUCKET }
     }
 
@@ -111,7 +108,7 @@ impl Glance {
     fn copy_head(&mut self, from: &File, page: bool, torn: &mut u64) -> io::Result<()> {
         let bytes = self.layout.seat(0) as usize + SEAT_BYTES;
         let at = self.layout.page() as usize;
-        for _ in 0..TORN_MAX {
+        for _ in 0..TORN_READS_MAX {
             self.copy(from, 0, bytes)?;
             let mut again = [0; PAGE_BYTES];
             if page {
@@ -133,7 +130,7 @@ impl Glance {
             let mut raw = [0; 8];
             from.read_exact_at(&mut raw, u64::from(at)).map(|()| u64::from_le_bytes(raw))
         };
-        for _ in 0..TORN_MAX {
+        for _ in 0..TORN_READS_MAX {
             let before = sequence()?;
             self.copy(from, at, self.layout.view_bytes() as usize)?;
             if before & 1 == 0 && sequence()? == before {
@@ -152,7 +149,7 @@ impl Glance {
         let ring = self.layout.slots();
         let bytes = (ring.end - ring.start) as usize;
         self.copy(from, ring.start, bytes)?;
-        for _ in 0..TORN_MAX {
+        for _ in 0..TORN_READS_MAX {
             let before = self.raw[..bytes].to_vec();
             self.copy(from, ring.start, bytes)?;
             if self.raw[..bytes] == before {
@@ -345,6 +342,6 @@ mod tests {
         let mut torn = 0;
         let wanted = Wanted { page: true, histograms: false, slots: false };
         glance.take(&mut source, wanted, |_| true, &mut torn).expect("read");
-        assert_eq!((glance.reader().page(), torn), (None, u64::from(TORN_MAX)));
+        assert_eq!((glance.reader().page(), torn), (None, u64::from(TORN_READS_MAX)));
     }
 }

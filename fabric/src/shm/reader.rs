@@ -5,14 +5,11 @@ use crate::layout::{Header, Layout, Seat, ViewHead};
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
 use crate::notice::Detection;
-use crate::page::{self, Page};
+use crate::page::{self, Page, TORN_READS_MAX};
 use crate::recorder::{self, Stamped};
 use crate::types::{Incarnation, Name, ViewId};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use zerocopy::FromBytes;
-
-/// A writer that is stopped in the middle of a publication is given up after so many torn reads.
-const TORN_READS_MAX: u32 = 64;
 
 /// Reads a region.
 #[derive(Clone, Copy, Debug)]
