@@ -9,8 +9,9 @@ use crate::shm::clock;
 use crate::shm::error::ShmError;
 use crate::shm::impair::Impairment;
 use crate::shm::occupancy::Phase;
+use crate::shm::peer::user;
 use crate::shm::process::{Lives, Process};
-use crate::shm::table::{HOST_MAX, Origin, REGIONS, Table};
+use crate::shm::table::{Entry, HOST_MAX, Origin, REGIONS, Role, Table};
 use crate::types::{Incarnation, Name};
 use core::mem::offset_of;
 use std::fs::{self, DirBuilder};
@@ -22,12 +23,7 @@ use std::sync::Arc;
 /// Where the clusters of this user lie: `/dev/shm/obol-<uid>`.
 #[must_use]
 pub fn default_root() -> PathBuf {
-    PathBuf::from(format!("/dev/shm/obol-{}", uid()))
-}
-
-fn uid() -> u32 {
-    // SAFETY: the call has no arguments and can not fail.
-    unsafe { libc::geteuid() }
+    PathBuf::from(format!("/dev/shm/obol-{}", user()))
 }
 
 /// A cluster on this host. Clones share it.
@@ -56,6 +52,13 @@ pub struct RegionInfo {
     pub alive: bool,
     /// The owner's incarnation, [`Incarnation::NONE`] before it has joined.
     pub incarnation: Incarnation,
+}
+
+impl RegionInfo {
+    const fn of(number: u32, entry: &Entry, alive: bool, incarnation: Incarnation) -> Self {
+        let Entry { occupancy, generation, role: Role { kind, groups, name } } = *entry;
+        Self { number, kind, groups, name, generation, process: occupancy.process, alive, incarnation }
+    }
 }
 
 impl Cluster {
@@ -204,17 +207,8 @@ impl Cluster {
     pub fn regions_seen(&self, lives: &mut Lives) -> Vec<RegionInfo> {
         let mut each = |number| {
             let entry = self.table.get(number)?;
-            let process = entry.occupancy.process;
-            Some(RegionInfo {
-                number,
-                kind: entry.role.kind,
-                groups: entry.role.groups,
-                name: entry.role.name,
-                generation: entry.generation,
-                process,
-                alive: entry.occupancy.phase == Phase::Live && !lives.is_dead(process),
-                incarnation: Incarnation::NONE,
-            })
+            let alive = entry.occupancy.phase == Phase::Live && !lives.is_dead(entry.occupancy.process);
+            Some(RegionInfo::of(number, &entry, alive, Incarnation::NONE))
         };
         (1..REGIONS).filter_map(&mut each).collect()
     }
@@ -223,23 +217,13 @@ impl Cluster {
     #[must_use]
     pub fn region_info(&self, number: u32) -> Option<RegionInfo> {
         let entry = self.table.get(number)?;
-        let process = entry.occupancy.process;
-        let alive = entry.occupancy.phase == Phase::Live && !process.is_dead();
+        let alive = entry.is_alive();
         // Read, not mapped: observers do this often.
         let mut raw = [0; 8];
         let read = fs::File::open(self.region_path(number))
             .and_then(|file| file.read_exact_at(&mut raw, offset_of!(Header, incarnation) as u64));
         let incarnation = Incarnation(read.map_or(0, |()| u64::from_le_bytes(raw)));
-        Some(RegionInfo {
-            number,
-            kind: entry.role.kind,
-            groups: entry.role.groups,
-            name: entry.role.name,
-            generation: entry.generation,
-            process,
-            alive,
-            incarnation,
-        })
+        Some(RegionInfo::of(number, &entry, alive, incarnation))
     }
 
     /// The file of a region.
@@ -263,8 +247,7 @@ impl Cluster {
     /// How many processes work in it.
     #[must_use]
     pub fn alive(&self) -> usize {
-        let entries = (1..REGIONS).filter_map(|n| self.table.get(n));
-        entries.filter(|e| e.occupancy.phase == Phase::Live && !e.occupancy.process.is_dead()).count()
+        (1..REGIONS).filter_map(|n| self.table.get(n)).filter(Entry::is_alive).count()
     }
 }
 
@@ -286,8 +269,8 @@ fn check_private(dir: &Path) -> Result<(), ShmError> {
         "is a symbolic link".to_owned()
     } else if !meta.is_dir() {
         "is not a directory".to_owned()
-    } else if meta.uid() != uid() {
-        format!("belongs to user {}, not to {}", meta.uid(), uid())
+    } else if meta.uid() != user() {
+        format!("belongs to user {}, not to {}", meta.uid(), user())
     } else if meta.mode() & 0o077 != 0 {
         format!("is open to other users (mode {:o}, not 700)", meta.mode() & 0o777)
     } else {

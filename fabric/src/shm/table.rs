@@ -81,6 +81,13 @@ pub(crate) struct Entry {
     pub(crate) role: Role,
 }
 
+impl Entry {
+    /// Whether its owner works: it has not let go, and its process is not dead.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.occupancy.phase == Phase::Live && !self.occupancy.process.is_dead()
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Table {
     map: Mapping,
