@@ -12,6 +12,7 @@ mod raw;
 
 use crate::ebpf::EbpfError;
 use crate::shm::process;
+use crate::types::mapped;
 use core::fmt;
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
 use std::ffi::CString;
@@ -350,13 +351,6 @@ impl Destinations {
             raw.verbs.hop_limit = verbs.hop_limit;
         }
         Ok(raw)
-    }
-}
-
-fn mapped(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
     }
 }
 

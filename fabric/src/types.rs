@@ -2,6 +2,7 @@
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
+use std::net::{IpAddr, Ipv6Addr};
 
 /// A span of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -193,7 +194,7 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.host != 0 {
-            write!(f, "{}:{}/", std::net::Ipv6Addr::from(self.host), self.port)?;
+            write!(f, "{}:{}/", Ipv6Addr::from(self.host), self.port)?;
         }
         write!(f, "r{}", self.region)?;
         if self.seat != 0 {
@@ -203,6 +204,15 @@ impl fmt::Display for Address {
             write!(f, "g{}", self.generation)?;
         }
         Ok(())
+    }
+}
+
+/// An IP address as one of version 6, an IPv4 one mapped: how an [`Address`] holds its host.
+#[must_use]
+pub const fn mapped(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
     }
 }
 

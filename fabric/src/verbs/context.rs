@@ -6,6 +6,7 @@ use super::sys::{
     IBV_ATOMIC_GLOB, IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_PORT_ACTIVE,
     Verbs, ibv_context, ibv_device, ibv_device_attr, ibv_gid, ibv_pd, ibv_port_attr,
 };
+use crate::types::mapped;
 use core::ffi::{CStr, c_int};
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -27,10 +28,7 @@ impl Gid {
     /// The entry of an address.
     #[must_use]
     pub fn of(ip: IpAddr) -> Self {
-        match ip {
-            IpAddr::V4(ip) => Self(ip.to_ipv6_mapped().octets()),
-            IpAddr::V6(ip) => Self(ip.octets()),
-        }
+        Self(mapped(ip).octets())
     }
 
     pub(crate) const fn raw(self) -> ibv_gid {

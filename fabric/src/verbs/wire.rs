@@ -28,7 +28,7 @@ use crate::notice::Notice;
 use crate::shm::clock;
 use crate::shm::link::Links;
 use crate::shm::table::{PER_HOST, REGIONS};
-use crate::types::{Address, Instant};
+use crate::types::{Address, Instant, mapped};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -117,11 +117,7 @@ pub(super) fn ip_of(host: u128) -> IpAddr {
 
 /// An IP address as the host of an [`Address`].
 pub(super) fn host_of(ip: IpAddr) -> u128 {
-    match ip {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-        IpAddr::V6(v6) => v6,
-    }
-    .into()
+    mapped(ip).into()
 }
 
 impl Rdma {
