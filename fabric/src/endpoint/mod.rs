@@ -204,6 +204,16 @@ impl<W: Wire> Drive for Endpoint<W> {
     }
 }
 
+impl<W: Wire> Endpoint<W> {
+    fn watch_as(&mut self, whom: Address, lazy: bool) {
+        if self.wire.is_local(whom) {
+            self.watches.watch(whom, lazy, self.wire.links(), clock::now());
+        } else {
+            self.wire.watch(whom);
+        }
+    }
+}
+
 impl<W: Wire> Fabric for Endpoint<W> {
     fn address(&self) -> Address {
         self.address
@@ -247,19 +257,11 @@ impl<W: Wire> Fabric for Endpoint<W> {
     }
 
     fn watch(&mut self, whom: Address) {
-        if self.wire.is_local(whom) {
-            self.watches.watch(whom, false, self.wire.links(), clock::now());
-        } else {
-            self.wire.watch(whom);
-        }
+        self.watch_as(whom, false);
     }
 
     fn watch_lazily(&mut self, whom: Address) {
-        if self.wire.is_local(whom) {
-            self.watches.watch(whom, true, self.wire.links(), clock::now());
-        } else {
-            self.wire.watch(whom);
-        }
+        self.watch_as(whom, true);
     }
 
     fn unwatch(&mut self, whom: Address) {

@@ -103,8 +103,7 @@ pub trait Wire {
     }
     /// Where the kernel is to send a notice of this process's death so that other hosts hear it, and the notice as it
     /// travels. `None` where there is no such way, or not yet.
-    fn route_abroad(&self, notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
-        let _ = notice;
+    fn route_abroad(&self, _notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
         None
     }
     /// Notices from kernels of other hosts that were believed, and those that were not, since the last call.
