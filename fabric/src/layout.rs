@@ -57,6 +57,14 @@ pub struct Header {
     pub spare_line: [u64; 7],
 }
 
+#[cfg(not(loom))]
+impl Header {
+    /// Of a region that nobody owns yet; the owner fills in the rest.
+    pub(crate) fn of(region: u32, limits: Limits, bytes: u64) -> Self {
+        Self { magic: MAGIC, version: VERSION, bytes, limits, region, ..zerocopy::FromZeros::new_zeroed() }
+    }
+}
+
 /// A seat's fixed part.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -21,6 +21,7 @@ use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::io::ErrorKind;
 use std::sync::Arc;
+use zerocopy::IntoBytes as _;
 
 /// A mapped region. Clones share the mapping.
 #[derive(Clone, Debug)]
@@ -172,21 +173,9 @@ impl Region {
         let layout = *cluster.layout();
         let region = Self { map: Arc::new(map::create(&path, layout.bytes())?), layout };
         let limits = *layout.limits();
-        let header = Header {
-            magic: 0,
-            version: layout::VERSION,
-            kind: 0,
-            bytes: layout.bytes() as u64,
-            limits,
-            incarnation: 0,
-            groups: 0,
-            region: number,
-            spare: [0; 7],
-            doorbell: 0,
-            sleeping: 0,
-            spare_line: [0; 7],
-        };
-        memory::copy_in(&region, zerocopy::IntoBytes::as_bytes(&header));
+        // The magic is written last: see `kept`.
+        let header = Header { magic: 0, ..Header::of(number, limits, layout.bytes() as u64) };
+        memory::copy_in(&region, header.as_bytes());
         // A seat's generation holds the region's in its high half, so that a seat of a predecessor's file is never
         // taken for one of this file.
         for seat in 1..limits.seats {

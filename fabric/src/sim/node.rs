@@ -4,7 +4,7 @@
 use super::clock::Clock;
 use super::seats::Seat;
 use crate::contract::Evidence;
-use crate::layout::{Header, Layout, MAGIC, VERSION};
+use crate::layout::{Header, Layout};
 use crate::memory;
 use crate::types::{Address, Instant};
 use core::sync::atomic::AtomicU64;
@@ -117,20 +117,7 @@ impl Node {
 /// A fresh region of so many bytes of a layout.
 pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32, bytes: u32) -> Arc<Box<[AtomicU64]>> {
     let words = zeroed(bytes as usize / 8);
-    let header = Header {
-        magic: MAGIC,
-        version: VERSION,
-        kind: 0,
-        bytes: u64::from(bytes),
-        limits: *layout.limits(),
-        incarnation: 0,
-        groups,
-        region,
-        spare: [0; 7],
-        doorbell: 0,
-        sleeping: 0,
-        spare_line: [0; 7],
-    };
+    let header = Header { groups, ..Header::of(region, *layout.limits(), bytes.into()) };
     memory::copy_in(&words, header.as_bytes());
     words.into()
 }
