@@ -10,9 +10,10 @@ use crate::memory;
 use crate::metrics::{self, Counter, Histogram};
 use crate::page::{self, Page};
 use crate::recorder::{self, Record};
+use crate::shm::reader;
 use crate::types::{Address, Incarnation, Nanos, ViewId};
 use core::mem::offset_of;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::AtomicU64;
 
 /// One node's access to the world during one step. What it posts leaves at the end of the step; what it writes to its
 /// own region is there at once.
@@ -106,16 +107,8 @@ impl Fabric for Port<'_> {
     ///
     /// If the view is longer than the layout's `value_bytes`: its maker should have refused it.
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]) {
-        let area = self.core.layout.view_bytes() as usize - size_of::<ViewHead>();
-        assert!(bytes.len() <= area, "a view of {} bytes in an area of {area}", bytes.len());
-        let at = self.core.layout.view() as usize / 8;
-        let words = &self.memory()[at..];
-        let sequence = words[0].load(Ordering::Relaxed) | 1;
-        // Nobody looks in the middle of a step, so that only the end of the sequence lock matters.
-        words[offset_of!(ViewHead, id_plus_one) / 8].store(id.0.saturating_add(1), Ordering::Relaxed);
-        words[offset_of!(ViewHead, len) / 8].store(bytes.len() as u64, Ordering::Relaxed);
-        memory::copy_in(&words[size_of::<ViewHead>() / 8..], bytes);
-        words[0].store(sequence.wrapping_add(1), Ordering::Release);
+        let fits = reader::publish_view(self.memory(), &self.core.layout, id, bytes);
+        assert!(fits, "a view of {} bytes in an area of {}", bytes.len(), self.core.layout.view_bytes());
         self.core.mix(id.0);
     }
 
