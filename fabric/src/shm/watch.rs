@@ -38,9 +38,8 @@ const _: () = assert!(REGIONS <= 1 << (u32::BITS - CLAIM_GENERATION_BITS));
 /// Where a watched process sits.
 struct Target {
     region: Region,
-    number: u32,
-    seat: u16,
-    generation: u32,
+    /// As notices name it: without a host, and with the generation.
+    at: Address,
     process: Process,
     pidfd: Option<OwnedFd>,
     /// The word that wakes us.
@@ -82,13 +81,13 @@ pub(crate) struct Watches {
 
 impl Target {
     fn word(&self) -> &AtomicU32 {
-        self.region.death_word(self.seat, self.word.unwrap_or(0))
+        self.region.death_word(self.at.seat, self.word.unwrap_or(0))
     }
 
     /// Whether another process sits there now.
     fn is_replaced(&self, links: &Links) -> bool {
-        self.region.generation(self.seat) != self.generation
-            || self.seat == 0 && links.generation(self.number) != self.generation
+        let Address { region, seat, generation, .. } = self.at;
+        self.region.generation(seat) != generation || seat == 0 && links.generation(region) != generation
     }
 
     /// Whether no thread of the process runs any more.
@@ -113,7 +112,7 @@ impl Target {
         }
         let mine = claim_of(me);
         for index in PROPOSERS_MAX..DEATH_WORDS {
-            let claim = self.region.death_claim(self.seat, index);
+            let claim = self.region.death_claim(self.at.seat, index);
             let holder = claim.load(Ordering::Acquire);
             let open = holder == 0 || holder == mine || is_abandoned(holder, links);
             if open && claim.compare_exchange(holder, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -133,32 +132,23 @@ impl Target {
 
     fn release_word(&self, me: Sender) {
         if let Some(index) = self.word.filter(|&i| i >= PROPOSERS_MAX) {
-            let claim = self.region.death_claim(self.seat, index);
+            let claim = self.region.death_claim(self.at.seat, index);
             let _ = claim.compare_exchange(claim_of(me), 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// Whether this is the one that a notice names.
-    fn is(&self, who: Address) -> bool {
-        (self.number, self.seat, self.generation) == (who.region, who.seat, who.generation)
-    }
-
     /// Whether the occupant itself handed this token to its kernel.
     fn has_drawn(&self, stage: Stage, token: u64) -> bool {
-        let drawn = self.region.token(self.seat, stage).load(Ordering::Acquire);
+        let drawn = self.region.token(self.at.seat, stage).load(Ordering::Acquire);
         // In this order: a successor changes the generation before it draws tokens.
-        token == drawn && self.region.generation(self.seat) == self.generation
+        token == drawn && self.region.generation(self.at.seat) == self.at.generation
     }
 
     /// Whether the eBPF programs have told this of the occupant.
     fn is_told(&self, deaths: &Deaths, stage: Stage) -> bool {
-        let word = self.region.seat_word(self.seat, offset_of!(Seat, detection)).load(Ordering::Acquire);
+        let word = self.region.seat_word(self.at.seat, offset_of!(Seat, detection)).load(Ordering::Acquire);
         let token = Detection::slot(word).map_or(0, |slot| deaths.token(slot, stage));
         token != 0 && self.has_drawn(stage, token)
-    }
-
-    fn is_same_seat(&self, other: &Self) -> bool {
-        (self.number, self.seat, self.generation) == (other.number, other.seat, other.generation)
     }
 }
 
@@ -209,10 +199,7 @@ impl Watches {
 
     /// Tells the thread that hears notices for whom to wake this one.
     fn tell_urgent(&self) {
-        self.inbox.set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|watch| {
-            let Target { number, seat, generation, .. } = watch.target;
-            Address { seat, generation, ..Address::region(number) }
-        }));
+        self.inbox.set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|w| w.target.at));
     }
 
     pub(crate) fn watch(&mut self, whom: Address, lazy: bool, links: &mut Links, now: Instant) {
@@ -268,7 +255,7 @@ impl Watches {
         self.unborn.retain(|(address, _)| *address != whom);
         let Some(at) = self.all.iter().position(|w| w.whom == whom) else { return };
         let gone = self.all.swap_remove(at).target;
-        if !self.all.iter().any(|w| w.target.is_same_seat(&gone)) {
+        if !self.all.iter().any(|w| w.target.at == gone.at) {
             gone.release_word(self.me);
         }
         self.wordless = self.all.iter().any(|w| w.target.word.is_none());
@@ -312,7 +299,7 @@ impl Watches {
         let mut mail = core::mem::take(&mut self.mail);
         self.inbox.take(&mut mail);
         for notice in mail.drain(..) {
-            for watch in self.all.iter_mut().filter(|watch| watch.target.is(notice.who)) {
+            for watch in self.all.iter_mut().filter(|watch| watch.target.at == notice.who) {
                 if watch.target.has_drawn(notice.stage, notice.token) {
                     self.counts.0 += 1;
                     tell(watch, notice.stage, &mut self.events, now);
@@ -407,7 +394,8 @@ fn find(whom: Address, links: &mut Links) -> Result<Target, Vacant> {
         });
     }
     let process = region.process(whom.seat);
-    Ok(Target { region, number: whom.region, seat: whom.seat, generation, process, pidfd: None, word: None })
+    let at = Address { seat: whom.seat, generation, ..Address::region(whom.region) };
+    Ok(Target { region, at, process, pidfd: None, word: None })
 }
 
 /// Takes a believed notice.
