@@ -133,11 +133,11 @@ impl Deployment {
         let environment = Name::new(ENVIRONMENT).unwrap_or_default();
         let deployment = Self { coordinators, apps, caches, environment, profile, network: None };
         if !deployment.has_room(apps, 0) {
-            let limit = (0..apps).rev().find(|&fewer| deployment.has_room(fewer, 0)).unwrap_or(0);
+            let limit = most_below(apps, |fewer| deployment.has_room(fewer, 0));
             return Err(DeploymentError::Apps { wanted: apps, limit });
         }
         if !deployment.has_room(apps, caches) {
-            let limit = (0..caches).rev().find(|&fewer| deployment.has_room(apps, fewer)).unwrap_or(0);
+            let limit = most_below(caches, |fewer| deployment.has_room(apps, fewer));
             return Err(DeploymentError::Caches { wanted: caches, limit });
         }
         Ok(deployment)
@@ -261,6 +261,20 @@ impl Deployment {
     }
 }
 
+/// The most that fit, if `many` do not; where some fit, fewer do as well.
+fn most_below(many: u16, fit: impl Fn(u16) -> bool) -> u16 {
+    let (mut most, mut too_many) = (0, many);
+    while too_many - most > 1 {
+        let middle = most + (too_many - most) / 2;
+        if fit(middle) {
+            most = middle;
+        } else {
+            too_many = middle;
+        }
+    }
+    most
+}
+
 /// The name of lease cache `n`, where `up` starts it.
 #[must_use]
 pub fn cache_name(n: u16) -> String {
@@ -316,6 +330,8 @@ mod tests {
         let refused = Deployment::new(3, 500, 0, Profile::default()).expect_err("too many").to_string();
         assert!(refused.starts_with("500 app nodes, but the profile has room for "), "{refused}");
         assert!(Deployment::new(7, 16, 2, Profile::default()).is_ok());
+        let all = Deployment::new(3, u16::MAX, 0, Profile::default()).expect_err("too many").to_string();
+        assert_eq!(all.strip_prefix("65535"), refused.strip_prefix("500"), "as many fit whoever asks");
         let refused = Deployment::new(3, 3, 500, Profile::default()).expect_err("too many").to_string();
         assert!(refused.starts_with("500 lease caches, but beside the app nodes "), "{refused}");
     }
