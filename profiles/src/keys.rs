@@ -6,7 +6,6 @@ use crate::{Profile, Scheduling};
 use obol_fabric::shm::Wait;
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Nanos};
-use obol_membership::Timing;
 
 /// One key.
 #[derive(Debug)]
@@ -63,8 +62,7 @@ const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { path, kind, doc }
 }
 
-/// A duration of [`Timing`].
-const fn span(low: Nanos, high: Nanos, at: fn(&mut Timing) -> &mut Nanos) -> Kind {
+const fn span(low: Nanos, high: Nanos, at: fn(&mut Profile) -> Option<&mut Nanos>) -> Kind {
     Kind::Span { low, high, at }
 }
 
@@ -83,29 +81,29 @@ pub(crate) static KEYS: &[Key] = &[
     key("description", Kind::Line(|p| &mut p.description), "For which machines it is meant."),
     key(
         "lease.duration",
-        span(US, MINUTE, |t| &mut t.lease),
+        span(US, MINUTE, |p| Some(&mut p.timing.lease)),
         "How long a lease lasts from the post of its READs (uKharon 6.2, delta). Longer outlasts longer pauses of the \
          scheduler; without fencing it also delays every failover.",
     ),
     key(
         "lease.renew_every",
-        span(US, MINUTE, |t| &mut t.renew_every),
+        span(US, MINUTE, |p| Some(&mut p.timing.renew_every)),
         "Pause between a renewal and the next. Shorter notices a newer view sooner and costs more READs.",
     ),
     key(
         "lease.renew_timeout",
-        span(US, MINUTE, |t| &mut t.renew_timeout),
+        span(US, MINUTE, |p| Some(&mut p.timing.renew_timeout)),
         "A renewal without a majority of answers for so long has failed and is posted again.",
     ),
     key(
         "lease.max",
-        span(US, MINUTE, |t| &mut t.lease_max),
+        span(US, MINUTE, |p| Some(&mut p.timing.lease_max)),
         "Leases become longer, up to this, while holders find that renewals come too late (uKharon 6.3), and shorter again \
          later. As long as lease.duration: they never do.",
     ),
     key(
         "lease.calm",
-        span(US, MINUTE, |t| &mut t.lease_calm),
+        span(US, MINUTE, |p| Some(&mut p.timing.lease_calm)),
         "Two late renewals of a holder within this time make leases twice as long; none for so long, half as long again, down \
          to lease.duration.",
     ),
@@ -128,23 +126,23 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "cache.lease",
-        span(US, MINUTE, |t| &mut t.cache_lease),
+        span(US, MINUTE, |p| Some(&mut p.timing.cache_lease)),
         "How long a lease cache's own lease lasts (uKharon 6.3, Delta). While a view names a cache, every wait is longer \
          by it.",
     ),
     key(
         "cache.timeout",
-        span(US, MINUTE, |t| &mut t.cache_timeout),
+        span(US, MINUTE, |p| Some(&mut p.timing.cache_timeout)),
         "A lease cache that does not answer for so long is passed over, and the acceptors are asked.",
     ),
     key(
         "heartbeat.every",
-        span(US, MINUTE, |t| &mut t.heartbeat_every),
+        span(US, MINUTE, |p| Some(&mut p.timing.heartbeat_every)),
         "Every process advances its heartbeat at least so often.",
     ),
     key(
         "heartbeat.period",
-        span(US, MINUTE, |t| &mut t.heartbeat_period),
+        span(US, MINUTE, |p| Some(&mut p.timing.heartbeat_period)),
         "Pause between two READs of a successor's heartbeat, from the completion of the first.",
     ),
     key(
@@ -160,55 +158,55 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "link.every",
-        span(US, MINUTE, |t| &mut t.link_every),
+        span(US, MINUTE, |p| Some(&mut p.timing.link_every)),
         "Every process multicasts a heartbeat so often, and repeats its report of links that are down.",
     ),
     key(
         "link.timeout",
-        span(US, MINUTE, |t| &mut t.link_timeout),
+        span(US, MINUTE, |p| Some(&mut p.timing.link_timeout)),
         "A member that is silent for so long is read; if that fails, too, the link to it is down. The leader waits as \
          long again for the reports of others before it excludes anybody.",
     ),
     key(
         "notice.after",
-        span(US, MINUTE, |t| &mut t.notice_after),
+        span(US, MINUTE, |p| Some(&mut p.timing.notice_after)),
         "A coordinator that does not lead tells of a death only after so long: the leader mostly knows by itself.",
     ),
     key(
         "notice.every",
-        span(US, MINUTE, |t| &mut t.notice_every),
+        span(US, MINUTE, |p| Some(&mut p.timing.notice_every)),
         "A notice is repeated so often until a view excludes the accused, because datagrams may be lost.",
     ),
     key(
         "coordinator.standby",
-        span(US, MINUTE, |t| &mut t.standby),
+        span(US, MINUTE, |p| Some(&mut p.timing.standby)),
         "A restarted coordinator that no leader admits for so long leads by itself.",
     ),
     key(
         "coordinator.poll_every",
-        span(US, MINUTE, |t| &mut t.poll_every),
+        span(US, MINUTE, |p| Some(&mut p.timing.poll_every)),
         "Coordinators look so often for decided views that they missed, because multicast may be lost.",
     ),
     key(
         "coordinator.backoff_max",
-        span(US, SECOND, |t| &mut t.backoff_max),
+        span(US, SECOND, |p| Some(&mut p.timing.backoff_max)),
         "Contending leaders pause at random, up to this at first, so that one of them gets through.",
     ),
     key(
         "coordinator.resync_after",
-        span(US, MINUTE, |t| &mut t.resync_after),
+        span(US, MINUTE, |p| Some(&mut p.timing.resync_after)),
         "After so long without news from a majority, a process fetches the newest view before it trusts a slot: the \
          ring may have come round.",
     ),
     key(
         "coordinator.announce_hold",
-        span(Nanos::ZERO, SECOND, |t| &mut t.announce_hold),
+        span(Nanos::ZERO, SECOND, |p| Some(&mut p.timing.announce_hold)),
         "A leader holds a view's announcement back for so long at most, so that members are woken once: the news that no \
          older lease is left goes with it. 0: never, where waking costs nothing.",
     ),
     key(
         "coordinator.join_every",
-        span(US, MINUTE, |t| &mut t.join_every),
+        span(US, MINUTE, |p| Some(&mut p.timing.join_every)),
         "A join or leave without an answer is repeated so often.",
     ),
     key(
@@ -227,14 +225,10 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "wait.yield_for",
-        Kind::SpanIf {
-            low: US,
-            high: SECOND,
-            at: |p| match &mut p.wait {
-                Wait::Hybrid { yield_for } => Some(yield_for),
-                Wait::Spin | Wait::Block => None,
-            },
-        },
+        span(US, SECOND, |p| match &mut p.wait {
+            Wait::Hybrid { yield_for } => Some(yield_for),
+            Wait::Spin | Wait::Block => None,
+        }),
         "How long a hybrid wait yields before it blocks. Blocking costs a wake-up, yielding costs the others' time.",
     ),
     key(
@@ -289,7 +283,7 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "rdma.detection",
-        Kind::SpanIf { low: US, high: MINUTE, at: |p| Some(&mut p.rdma.detection) },
+        span(US, MINUTE, |p| Some(&mut p.rdma.detection)),
         "A peer whose network adapter does not answer for so long is reported as unreachable: the longest that all \
          repeats of a packet may take together.",
     ),
@@ -333,7 +327,7 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "alert.stale_after",
-        Kind::SpanIf { low: US, high: MINUTE, at: |p| Some(&mut p.alert.stale_after) },
+        span(US, MINUTE, |p| Some(&mut p.alert.stale_after)),
         "The console alerts where the memory of a living process could not be read whole for so long.",
     ),
     key(
@@ -395,6 +389,7 @@ mod tests {
     use super::*;
     use crate::check::RULES;
     use crate::{Alert, Rdma};
+    use obol_membership::Timing;
     use std::collections::BTreeSet;
 
     #[test]
@@ -444,12 +439,11 @@ mod tests {
         for key in KEYS {
             match &key.kind {
                 Kind::Flag(at) => *at(&mut other) = true,
-                Kind::Span { at, .. } => *at(&mut other.timing) = Nanos::MAX,
                 Kind::Number { at, .. } => {
                     let _ = at(&mut other).map(|number| *number = u32::MAX);
                 }
                 Kind::Limit { at, .. } => *at(&mut other.limits) = u32::MAX,
-                Kind::SpanIf { at, .. } => {
+                Kind::Span { at, .. } => {
                     let _ = at(&mut other).map(|span| *span = Nanos::MAX);
                 }
                 Kind::DeviceOr { at, .. } => *at(&mut other) = Some("all".to_owned()),

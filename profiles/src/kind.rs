@@ -7,7 +7,6 @@ use crate::error::Fault;
 use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Layout, Limits, Name, Nanos};
-use obol_membership::Timing;
 use toml::de::DeValue;
 
 /// The schema that this program reads and writes.
@@ -40,10 +39,8 @@ pub(crate) enum Kind {
         high: u32,
         at: fn(&mut Profile) -> &mut Option<u32>,
     },
-    /// A duration of the protocol.
-    Span { low: Nanos, high: Nanos, at: fn(&mut Timing) -> &mut Nanos },
-    /// A duration that exists only beside some values of another key.
-    SpanIf { low: Nanos, high: Nanos, at: fn(&mut Profile) -> Option<&mut Nanos> },
+    /// A duration, which may exist only beside some values of another key.
+    Span { low: Nanos, high: Nanos, at: fn(&mut Profile) -> Option<&mut Nanos> },
     /// A whole number, which may exist only beside some values of another key.
     Number { unit: &'static str, low: u32, high: u32, at: fn(&mut Profile) -> Option<&mut u32> },
     /// A limit, whose bounds [`Limits::BOUNDS`] and [`Layout::new`] know.
@@ -66,7 +63,7 @@ impl Kind {
     /// Whether the value exists in this profile, as its choices stand.
     pub(crate) fn applies(&self, profile: &mut Profile) -> bool {
         match self {
-            Self::SpanIf { at, .. } => at(profile).is_some(),
+            Self::Span { at, .. } => at(profile).is_some(),
             Self::Number { at, .. } => at(profile).is_some(),
             _ => true,
         }
@@ -119,10 +116,6 @@ impl Kind {
                 };
             }
             Self::Span { low, high, at } => {
-                *at(&mut profile.timing) =
-                    span(key, value, (*low, *high)).unwrap_or_else(|| Err(wrong_type()))?;
-            }
-            Self::SpanIf { low, high, at } => {
                 let span = span(key, value, (*low, *high)).unwrap_or_else(|| Err(wrong_type()))?;
                 if let Some(place) = at(profile) {
                     *place = span;
@@ -171,8 +164,7 @@ impl Kind {
             Self::NumberOr { word, at, .. } => {
                 Some(at(profile).map_or_else(|| quoted(word), |n| n.to_string()))
             }
-            Self::Span { at, .. } => Some(quoted(&duration::print(*at(&mut profile.timing)))),
-            Self::SpanIf { at, .. } => at(profile).map(|span| quoted(&duration::print(*span))),
+            Self::Span { at, .. } => at(profile).map(|span| quoted(&duration::print(*span))),
             Self::Number { at, .. } => at(profile).map(|number| number.to_string()),
             Self::Limit { at, .. } => Some(at(&mut profile.limits).to_string()),
             Self::Choice(options) => {
@@ -196,7 +188,7 @@ impl Kind {
             Self::NumberOr { word, unit, low, high, .. } => {
                 format!("{word:?} or a whole number from {low} to {high} ({unit})")
             }
-            Self::Span { low, high, .. } | Self::SpanIf { low, high, .. } => {
+            Self::Span { low, high, .. } => {
                 format!("a duration from \"{}\" to \"{}\"", duration::print(*low), duration::print(*high))
             }
             Self::Number { unit, low, high, .. } => format!("a whole number from {low} to {high} ({unit})"),
