@@ -94,7 +94,7 @@ impl Attached {
                     return Ok(incarnation);
                 }
                 // The agent was excluded meanwhile, or the join came too late: ask as somebody new.
-                Some(SeatStatus::Excluded | SeatStatus::Left) => self.seat.join(rng.token()),
+                Some(_) => self.seat.join(rng.token()),
                 None => {}
             }
             if !self.seat.agent_lives() {

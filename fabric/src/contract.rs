@@ -101,10 +101,12 @@ pub enum SeatRequest {
 pub enum SeatStatus {
     /// The program is this member.
     Member(Incarnation),
-    /// The program was excluded from the cluster; it may ask to join again.
+    /// The program was excluded from the cluster, or its join was refused for good; it may ask to join again.
     Excluded,
     /// The program has left, as it asked.
     Left,
+    /// The newest view has no room for the program. Its join stands, and is repeated.
+    Full,
 }
 
 /// What happens to a machine.

@@ -6,7 +6,7 @@ mod support;
 use obol_fabric::layout::DEATH_WORDS;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as EventKind, Record};
-use obol_fabric::shm::{Cluster, Endpoint, Impairment, Region, ShmError, Wait, clock};
+use obol_fabric::shm::{Attachment, Cluster, Endpoint, Impairment, Region, ShmError, Wait, clock};
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
     Nanos, Page, Remote, SeatRequest, SeatStatus, Token, ViewId, page,
@@ -399,10 +399,11 @@ fn a_reader_that_does_not_read_loses_datagrams_and_lanes_of_the_dead_are_reused(
     }
 }
 
-/// An agent that admits everybody as incarnation 5, and excludes the dead.
+/// An agent that admits everybody as incarnation 5, or tells something else, and excludes the dead.
 #[derive(Default)]
 struct Agent {
     asked: Vec<(u16, SeatRequest)>,
+    tells: Option<SeatStatus>,
     excluded: bool,
 }
 
@@ -415,7 +416,7 @@ impl Machine for Agent {
                 match request {
                     SeatRequest::Join { address, .. } => {
                         fabric.watch(address);
-                        fabric.publish_seat(seat, SeatStatus::Member(Incarnation(5)));
+                        fabric.publish_seat(seat, self.tells.unwrap_or(SeatStatus::Member(Incarnation(5))));
                     }
                     SeatRequest::Leave => fabric.publish_seat(seat, SeatStatus::Left),
                 }
@@ -435,7 +436,6 @@ impl Machine for Agent {
 
 #[test]
 fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
-    use obol_fabric::shm::Attachment;
     let root = Root::new();
     let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
     let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
@@ -493,11 +493,34 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     assert!(matches!(full, Err(ShmError::NoSeat { seats: 2, .. })));
     let nobody = Attachment::open_named(&cluster, name("x"), name("app"), beat).map(drop).expect_err("no x");
     assert!(nobody.to_string().ends_with("there are: agent"), "{nobody}");
+    next.join(3);
+    endpoint.publish_seat(1, SeatStatus::Member(Incarnation(5)));
+    assert_eq!(next.status(), None, "that was told of the one before");
+}
+
+#[test]
+fn a_refusal_answers_the_join_that_it_refuses_and_a_lack_of_room_does_not() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let mut agent = Agent { tells: Some(SeatStatus::Excluded), ..Agent::default() };
+    // It does not beat again, so it repeats no request.
+    let beat = Nanos::from_secs(1000);
+    let program = Attachment::open_named(&cluster, name("agent"), name("app"), beat).expect("seated");
+    for token in [1, 2] {
+        program.join(token);
+        until(&mut endpoint, &mut agent, |_| program.status() == Some(SeatStatus::Excluded));
+    }
+    agent.tells = Some(SeatStatus::Full);
+    program.join(3);
+    until(&mut endpoint, &mut agent, |_| program.finds_no_room() && program.status().is_none());
+    let member = SeatStatus::Member(Incarnation(5));
+    endpoint.publish_seat(1, member);
+    assert_eq!((program.status(), program.finds_no_room()), (Some(member), false));
 }
 
 #[test]
 fn who_sees_a_new_program_in_a_seat_sees_no_event_of_the_one_before() {
-    use obol_fabric::shm::Attachment;
     const PROGRAMS: u32 = 100;
     let root = Root::new();
     let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
@@ -536,7 +559,6 @@ fn seat_is_free(cluster: &Cluster, at: Address) -> bool {
 
 #[test]
 fn a_request_is_repeated_until_it_is_answered() {
-    use obol_fabric::shm::Attachment;
     let root = Root::new();
     let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
     let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");

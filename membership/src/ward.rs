@@ -3,7 +3,7 @@
 
 use crate::Config;
 use crate::view::{Kind, Newcomer, View};
-use crate::wire::Message;
+use crate::wire::{Message, Refusal};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Name, Nanos, SeatRequest, SeatStatus, ViewId};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -157,14 +157,15 @@ impl Wards {
         }
     }
 
-    /// A join was refused for good: the program has to ask again with a new token.
-    pub fn refused<F: Fabric>(&mut self, token: u64, fabric: &mut F) {
+    /// A join was refused: where that is for good, the program has to ask again with a new token.
+    pub fn refused<F: Fabric>(&mut self, token: u64, refusal: Refusal, fabric: &mut F) {
         self.0.retain(|ward| {
-            let drop = ward.token == token && ward.phase == Phase::Joining;
-            if drop {
-                fabric.publish_seat(ward.seat, SeatStatus::Excluded);
+            if ward.token != token || ward.phase != Phase::Joining {
+                return true;
             }
-            !drop
+            let waits = refusal == Refusal::Full;
+            fabric.publish_seat(ward.seat, if waits { SeatStatus::Full } else { SeatStatus::Excluded });
+            waits
         });
     }
 

@@ -7,7 +7,7 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as RecordKind, Record};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
 use obol_membership::view::{Level, Newcomer};
-use obol_membership::wire::Message;
+use obol_membership::wire::{Message, Refusal};
 use obol_membership::word::{State, Word};
 use obol_membership::{Kind, Plant};
 use std::sync::atomic::Ordering;
@@ -132,6 +132,25 @@ fn an_attached_app_joins_dies_and_comes_back_as_somebody_else() {
     attach(&mut cluster, 3, 2, 73);
     let second = cluster.view(0).by_token(73).expect("admitted").incarnation;
     assert!(second > first);
+}
+
+#[test]
+fn an_app_hears_that_its_join_was_refused_and_that_it_waits_for_room() {
+    let mut cluster = cluster(1);
+    let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
+    cluster.seat(3, 1, join(71, address));
+    (0..3).for_each(|at| cluster.nodes[at].frozen = true);
+    let leader = cluster.nodes[0].address;
+    let mut refuse = |refusal| {
+        let reply = Message::JoinReply { token: 71, outcome: Err(refusal) }.encode();
+        cluster.nodes[3].inbox.push_back(Happening::Datagram(leader, reply));
+        cluster.run(Nanos(1));
+        cluster.nodes[3].seats.clone()
+    };
+    assert_eq!(refuse(Refusal::Full), [(1, SeatStatus::Full)]);
+    let both = [(1, SeatStatus::Full), (1, SeatStatus::Excluded)];
+    assert_eq!(refuse(Refusal::Departed), both);
+    assert_eq!(refuse(Refusal::Departed), both, "nobody here asks any more");
 }
 
 #[test]

@@ -147,6 +147,12 @@ impl Attachment {
         self.stand(self.answer().load(Ordering::Acquire))
     }
 
+    /// Whether the agent's last word is that the view has no room for this program.
+    #[must_use]
+    pub fn finds_no_room(&self) -> bool {
+        Answer::of(self.answer().load(Ordering::Acquire)).is_full()
+    }
+
     fn stand(&self, answer: u32) -> Option<SeatStatus> {
         let mut answer = answer;
         loop {

@@ -1,7 +1,7 @@
 //! The owner's side of the seats: what programs ask for, what they are told, and when a seat is free again.
 //!
-//! A request counts up and its answer names the count, so that an answer to an earlier request is never taken for one
-//! to a later.
+//! A request counts up and an answer names the count of the request that the machine was handed last, so that an answer
+//! to an earlier request is never taken for one to a later, and one that refuses is one.
 //!
 //! ```text
 //! request  kind:8 | sequence:16 << 8 | rings << 32
@@ -23,6 +23,7 @@ pub(crate) const LEAVE: u8 = 2;
 const MEMBER: u8 = 1;
 const EXCLUDED: u8 = 2;
 const LEFT: u8 = 3;
+const FULL: u8 = 4;
 
 /// A program's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,11 @@ impl Answer {
 
     pub(crate) const fn of(word: u32) -> Self {
         Self { code: word as u8, sequence: (word >> 8) as u16, changes: (word >> 24) as u8 }
+    }
+
+    /// Whether the last that was told is that the view has no room.
+    pub(crate) const fn is_full(self) -> bool {
+        self.code == FULL
     }
 
     /// What it says, `None` before the first answer.
@@ -137,20 +143,21 @@ impl Seats {
 
     /// Tells the program in a seat how it stands.
     pub(crate) fn publish(&self, seat: u16, status: SeatStatus) {
-        if seat == 0 || usize::from(seat) >= self.handed.len() {
+        let Some(&(generation, handed)) = self.handed.get(usize::from(seat)) else { return };
+        // What is told of an earlier occupant is not for this one.
+        if seat == 0 || generation != self.region.generation(seat) {
             return;
         }
-        let request =
-            Request::of(self.region.seat_word(seat, offset_of!(Seat, request)).load(Ordering::Acquire));
         let word = futex::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
         let before = Answer::of(word.load(Ordering::Relaxed));
-        let (code, incarnation, answers) = match status {
-            SeatStatus::Member(incarnation) => (MEMBER, incarnation, request.kind == JOIN),
-            // An exclusion may cross a new join: it does not answer it.
-            SeatStatus::Excluded => (EXCLUDED, Incarnation::NONE, request.kind == LEAVE),
-            SeatStatus::Left => (LEFT, Incarnation::NONE, request.kind == LEAVE),
+        let (code, incarnation) = match status {
+            SeatStatus::Member(incarnation) => (MEMBER, incarnation),
+            SeatStatus::Excluded => (EXCLUDED, Incarnation::NONE),
+            SeatStatus::Left => (LEFT, Incarnation::NONE),
+            SeatStatus::Full => (FULL, Incarnation::NONE),
         };
-        let sequence = if answers { request.sequence } else { before.sequence };
+        // A join that finds no room still stands.
+        let sequence = if code == FULL { before.sequence } else { Request::of(handed).sequence };
         let own = self.region.seat_word(seat, offset_of!(Seat, incarnation));
         if (before.code, before.sequence) == (code, sequence) && own.load(Ordering::Relaxed) == incarnation.0
         {

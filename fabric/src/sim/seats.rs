@@ -217,14 +217,16 @@ impl Core {
 
     /// The owner publishes how the program in a seat stands. It reads that when it runs.
     pub(super) fn publish_seat(&mut self, node: u32, seat: u16, status: SeatStatus, departs: u64) {
+        let incarnation = match status {
+            SeatStatus::Member(incarnation) => incarnation,
+            SeatStatus::Excluded | SeatStatus::Left => Incarnation::NONE,
+            // The join stands, so the program waits on.
+            SeatStatus::Full => return,
+        };
         let owner = self.nodes[node as usize].generation;
         let Some(program) = self.occupant(node, seat).filter(|p| p.home == owner) else { return };
         program.told = Some(status);
         let generation = program.address.generation;
-        let incarnation = match status {
-            SeatStatus::Member(incarnation) => incarnation,
-            SeatStatus::Excluded | SeatStatus::Left => Incarnation::NONE,
-        };
         let word = self.layout.seat(seat) + offset_of!(layout::Seat, incarnation) as u32;
         self.store(node, word, incarnation.0);
         let time = departs + self.network.seat.draw(&mut self.rng);

@@ -336,8 +336,7 @@ impl Member {
                         self.rejoin(now + self.config.timing.join_every);
                     }
                 }
-                _ if refusal == Refusal::Full => {}
-                _ => self.wards.refused(token, fabric),
+                _ => self.wards.refused(token, refusal, fabric),
             },
             Ok(Message::Vouched { nonce, newest, vouched }) => {
                 self.vouched((nonce, newest, vouched), now, fabric);
