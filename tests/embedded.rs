@@ -1,7 +1,7 @@
 //! A program with a core of its own: this test program is a member.
 
-use crate::support::{Root, Status, until, until_or};
-use obol_agent::{Attached, Embedded};
+use crate::support::{Root, Status, freeze, signal, until, until_or};
+use obol_agent::{AttachError, Attached, Embedded};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_profiles::Site;
 use std::sync::Arc;
@@ -107,6 +107,33 @@ fn an_attached_program_that_hangs_is_removed_although_its_process_lives() {
         guest.progress();
         guest.view().is_some_and(|view| guest.active(&view))
     });
+}
+
+#[test]
+fn a_program_that_waits_to_be_admitted_beats_and_may_give_up() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
+    let (guest, mut presence) = Attached::open_present(&site(&root), node, name).expect("there is a seat");
+    let beats = || {
+        let seat = guest.seat().address().seat;
+        guest.seat().region().reader().seat(seat).expect("it is taken").heartbeat
+    };
+    let agent = root.status().process("node-1")["pid"].as_i64().expect("a process");
+    freeze(agent);
+    let before = beats();
+    let refused = guest.join_present(&mut presence, Nanos::from_millis(200), || true);
+    assert!(matches!(refused, Err(AttachError::NotAdmitted { .. })), "{refused:?}");
+    assert!(beats() > before + 1, "{} after {before}", beats());
+    let wait = Nanos::from_secs(20);
+    assert_eq!(guest.join_present(&mut presence, wait, || false).expect("no trouble"), None);
+    signal("CONT", &[agent]);
+    until("the join is withdrawn", || {
+        presence.beat();
+        guest.leave(Nanos::from_millis(10))
+    });
+    let own = guest.join_present(&mut presence, wait, || true).expect("admitted").expect("wanted");
+    assert_eq!(guest.incarnation(), own);
 }
 
 #[test]

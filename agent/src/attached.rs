@@ -3,12 +3,18 @@
 use crate::sight::Sight;
 use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::shm::{Attachment, Presence, ShmError, clock};
-use obol_fabric::{Incarnation, Name, Nanos, SeatStatus};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
 use obol_membership::rng::Rng;
 use obol_profiles::Site;
 use std::fmt;
 use std::ops::Deref;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Who waits to be admitted looks up so often: an agent's death wakes nobody who waits for its answer.
+const LOOK_EVERY: Nanos = Nanos::from_millis(100);
+/// As often looks who has to beat meanwhile. Whose join was refused waits as long before the next: whoever refused it may
+/// not know yet what its agent knows.
+const TURN: Nanos = Nanos::from_millis(10);
 
 /// Why a program is no member.
 #[derive(Debug)]
@@ -79,34 +85,32 @@ impl Attached {
 
     /// Becomes a member, as a new incarnation.
     pub fn join(&self, timeout: Nanos) -> Result<Incarnation, AttachError> {
-        let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = clock::now() + timeout;
-        let mut rng = Rng::new(crate::seed());
-        self.seat.join(rng.token());
-        let mut status = self.seat.status();
+        let mut joining = Joining::begin(self, timeout);
         loop {
-            match status {
-                Some(SeatStatus::Member(incarnation)) => {
-                    self.sight.admitted(incarnation);
-                    // The newest view is this program's now: who waits for views is to look again.
-                    self.seat.announce();
-                    self.seat.record(Record::new(Event::Joined, incarnation.0, 0));
-                    return Ok(incarnation);
-                }
-                // The agent was excluded meanwhile, or the join came too late: ask as somebody new.
-                Some(_) => self.seat.join(rng.token()),
-                None => {}
+            if let Some(own) = joining.turn(LOOK_EVERY)? {
+                return Ok(own);
             }
-            if !self.seat.agent_lives() {
-                return Err(AttachError::AgentDied(self.agent));
-            }
-            let left = end.since(clock::now());
-            if left == Nanos::ZERO {
-                return Err(AttachError::NotAdmitted { agent: self.agent, waited: timeout });
-            }
-            // An agent's death wakes nobody who waits for its answer, so look up now and then.
-            status = self.seat.wait_status(None, left.min(Nanos::from_millis(100)));
         }
+    }
+
+    /// As [`Attached::join`], for a program whose own thread stands for it and goes on beating. `None` if the program does
+    /// not want it any more; the join is then withdrawn, and [`Attached::leave`] waits until that is so.
+    pub fn join_present(
+        &self,
+        presence: &mut Presence,
+        timeout: Nanos,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Option<Incarnation>, AttachError> {
+        let mut joining = Joining::begin(self, timeout);
+        while is_wanted() {
+            presence.beat();
+            if let Some(own) = joining.turn(TURN)? {
+                return Ok(Some(own));
+            }
+        }
+        self.seat.leave();
+        self.sight.admitted(Incarnation::NONE);
+        Ok(None)
     }
 
     /// Whether the cluster removed this program. It may join again.
@@ -147,6 +151,53 @@ impl Attached {
     #[must_use]
     pub const fn seat(&self) -> &Attachment {
         &self.seat
+    }
+}
+
+/// A join that is under way.
+struct Joining<'a> {
+    app: &'a Attached,
+    /// Draws a token for each request.
+    rng: Rng,
+    timeout: Nanos,
+    end: Instant,
+    _one: MutexGuard<'a, ()>,
+}
+
+impl<'a> Joining<'a> {
+    fn begin(app: &'a Attached, timeout: Nanos) -> Self {
+        let one = app.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rng = Rng::new(crate::seed());
+        app.seat.join(rng.token());
+        Self { app, rng, timeout, end: clock::now() + timeout, _one: one }
+    }
+
+    /// Waits for the answer, for so long at most.
+    fn turn(&mut self, wait: Nanos) -> Result<Option<Incarnation>, AttachError> {
+        let Attached { seat, sight, agent, .. } = self.app;
+        let left = self.end.since(clock::now());
+        match seat.wait_status(None, left.min(wait)) {
+            Some(SeatStatus::Member(incarnation)) => {
+                sight.admitted(incarnation);
+                // The newest view is this program's now: who waits for views is to look again.
+                seat.announce();
+                seat.record(Record::new(Event::Joined, incarnation.0, 0));
+                return Ok(Some(incarnation));
+            }
+            // The agent was excluded meanwhile, or the join came too late: ask as somebody new.
+            refused @ Some(_) => {
+                seat.wait_status(refused, left.min(TURN));
+                seat.join(self.rng.token());
+            }
+            None => {}
+        }
+        if !seat.agent_lives() {
+            return Err(AttachError::AgentDied(*agent));
+        }
+        if left == Nanos::ZERO {
+            return Err(AttachError::NotAdmitted { agent: *agent, waited: self.timeout });
+        }
+        Ok(None)
     }
 }
 

@@ -144,7 +144,7 @@ fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<()
     let beat_every = site.deployment.profile.timing.heartbeat_every;
     while !stop.load(Ordering::Relaxed) {
         let (app, mut presence) = attach(site, node, name, stop)?;
-        match app.join(START_TIMEOUT).and_then(|_| serve(&app, &mut presence, beat_every, stop)) {
+        match serve(&app, &mut presence, beat_every, stop) {
             Ok(()) if stop.load(Ordering::Relaxed) => leave(&app, &mut presence, beat_every),
             Ok(()) | Err(AttachError::AgentDied(_)) => {}
             Err(error) => return Err(error),
@@ -161,18 +161,20 @@ pub(crate) fn leave(app: &Attached, presence: &mut Presence, beat_every: Nanos) 
     }
 }
 
-/// Serves until told to stop or until the agent dies.
+/// Joins, and serves until told to stop or until the agent dies.
 fn serve(
     app: &Attached,
     presence: &mut Presence,
     beat_every: Nanos,
     stop: &AtomicBool,
 ) -> Result<(), AttachError> {
+    let is_wanted = || !stop.load(Ordering::Relaxed);
+    app.join_present(presence, START_TIMEOUT, is_wanted)?;
     let mut served_in = None;
     let mut changes = app.changes();
     let mut view = app.view();
     let serve_every = SERVE_EVERY.min(beat_every);
-    while !stop.load(Ordering::Relaxed) && app.agent_lives() {
+    while is_wanted() && app.agent_lives() {
         presence.beat();
         let now = clock::now();
         let mut wait = serve_every;
@@ -186,7 +188,7 @@ fn serve(
                 wait = wait.min(lease.start.since(now));
             }
         } else if app.is_excluded() {
-            app.join(START_TIMEOUT)?;
+            app.join_present(presence, START_TIMEOUT, is_wanted)?;
             view = app.view();
             continue;
         }

@@ -83,7 +83,12 @@ impl Life {
     ) -> Result<(), AttachError> {
         let beat_every = self.site.deployment.profile.timing.heartbeat_every;
         while self.is_wanted() {
-            let own = app.join(START_TIMEOUT)?;
+            let Some(own) = app.join_present(presence, START_TIMEOUT, || self.is_wanted())? else {
+                if !self.program.has_ended() {
+                    leave(app, presence, beat_every);
+                }
+                break;
+            };
             tell(Standing::Member(own));
             let why = loop {
                 presence.beat();
