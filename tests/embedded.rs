@@ -1,7 +1,7 @@
 //! A program with a core of its own: this test program is a member.
 
 use crate::support::{Root, Status, freeze, signal, until, until_or};
-use obol_agent::{AttachError, Attached, Embedded};
+use obol_agent::{AttachError, Attached, Embedded, Obstacle};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_profiles::Site;
 use std::sync::Arc;
@@ -123,7 +123,10 @@ fn a_program_that_waits_to_be_admitted_beats_and_may_give_up() {
     freeze(agent);
     let before = beats();
     let refused = guest.join_present(&mut presence, Nanos::from_millis(200), || true);
-    assert!(matches!(refused, Err(AttachError::NotAdmitted { .. })), "{refused:?}");
+    assert!(
+        matches!(refused, Err(AttachError::NotAdmitted { obstacle: Obstacle::Silence, .. })),
+        "{refused:?}"
+    );
     assert!(beats() > before + 1, "{} after {before}", beats());
     let wait = Nanos::from_secs(20);
     assert_eq!(guest.join_present(&mut presence, wait, || false).expect("no trouble"), None);
@@ -134,6 +137,24 @@ fn a_program_that_waits_to_be_admitted_beats_and_may_give_up() {
     });
     let own = guest.join_present(&mut presence, wait, || true).expect("admitted").expect("wanted");
     assert_eq!(guest.incarnation(), own);
+}
+
+#[test]
+fn a_program_is_told_that_its_agent_is_no_member() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    for target in ["coord-1", "node-1"] {
+        root.run(&["kill", target]).ends(0);
+    }
+    root.run(&["start", "node-1"]).ends(0);
+    let [node, name] = ["node-1", "guest"].map(|n| Name::new(n).expect("a name"));
+    let guest = until_or("there is a seat", || Attached::open(&site(&root), node, name).ok(), String::new);
+    let refused = guest.join(Nanos::from_millis(100)).expect_err("nobody can admit it");
+    assert!(
+        matches!(refused, AttachError::NotAdmitted { obstacle: Obstacle::AgentIsOut, .. }),
+        "{refused:?}"
+    );
+    assert!(refused.to_string().contains("by way of node-1, which is no member itself"), "{refused}");
 }
 
 #[test]

@@ -16,6 +16,19 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 /// not know yet what its agent knows.
 const TURN: Nanos = Nanos::from_millis(10);
 
+/// What kept a program from being admitted, as its agent knew it last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The agent itself is no member.
+    AgentIsOut,
+    /// The view has no room for another member.
+    NoRoom,
+    /// It was refused, or excluded again before it learned that it was admitted, so often.
+    Refused(u32),
+    /// The agent has no answer for it.
+    Silence,
+}
+
 /// Why a program is no member.
 #[derive(Debug)]
 pub enum AttachError {
@@ -27,6 +40,8 @@ pub enum AttachError {
         agent: Name,
         /// How long it waited.
         waited: Nanos,
+        /// Why.
+        obstacle: Obstacle,
     },
     /// Its agent died: attach to another, or to the agent's successor.
     AgentDied(Name),
@@ -36,10 +51,25 @@ impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fabric(error) => error.fmt(f),
-            Self::NotAdmitted { agent, waited } => write!(
-                f,
-                "not admitted within {waited} by way of {agent}; a majority of coordinators must run, see `obol status`"
-            ),
+            Self::NotAdmitted { agent, waited, obstacle } => {
+                write!(f, "not admitted within {waited} by way of {agent}")?;
+                match obstacle {
+                    Obstacle::AgentIsOut => f.write_str(
+                        ", which is no member itself; a majority of coordinators must run, see `obol status`",
+                    ),
+                    Obstacle::NoRoom => f.write_str(
+                        ": the view has no room for it; end a program, or make the cluster anew with larger \
+                         limits.value_bytes in its profile",
+                    ),
+                    Obstacle::Refused(times) => write!(
+                        f,
+                        ": it was refused or at once excluded again ({times} in all); see `obol events` for who suspects whom"
+                    ),
+                    Obstacle::Silence => {
+                        f.write_str("; a majority of coordinators must run, see `obol status`")
+                    }
+                }
+            }
             Self::AgentDied(agent) => {
                 write!(f, "{agent}, the agent of this node, died; attach again when it is back")
             }
@@ -113,6 +143,18 @@ impl Attached {
         Ok(None)
     }
 
+    fn obstacle(&self, refused: u32) -> Obstacle {
+        if self.seat.region().reader().header().incarnation == Incarnation::NONE.0 {
+            Obstacle::AgentIsOut
+        } else if self.seat.finds_no_room() {
+            Obstacle::NoRoom
+        } else if refused > 0 {
+            Obstacle::Refused(refused)
+        } else {
+            Obstacle::Silence
+        }
+    }
+
     /// Whether the cluster removed this program. It may join again.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
@@ -161,6 +203,7 @@ struct Joining<'a> {
     rng: Rng,
     timeout: Nanos,
     end: Instant,
+    refused: u32,
     _one: MutexGuard<'a, ()>,
 }
 
@@ -169,7 +212,7 @@ impl<'a> Joining<'a> {
         let one = app.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rng = Rng::new(crate::seed());
         app.seat.join(rng.token());
-        Self { app, rng, timeout, end: clock::now() + timeout, _one: one }
+        Self { app, rng, timeout, end: clock::now() + timeout, refused: 0, _one: one }
     }
 
     /// Waits for the answer, for so long at most.
@@ -186,6 +229,7 @@ impl<'a> Joining<'a> {
             }
             // The agent was excluded meanwhile, or the join came too late: ask as somebody new.
             refused @ Some(_) => {
+                self.refused += 1;
                 seat.wait_status(refused, left.min(TURN));
                 seat.join(self.rng.token());
             }
@@ -195,7 +239,8 @@ impl<'a> Joining<'a> {
             return Err(AttachError::AgentDied(*agent));
         }
         if left == Nanos::ZERO {
-            return Err(AttachError::NotAdmitted { agent: *agent, waited: self.timeout });
+            let obstacle = self.app.obstacle(self.refused);
+            return Err(AttachError::NotAdmitted { agent: *agent, waited: self.timeout, obstacle });
         }
         Ok(None)
     }

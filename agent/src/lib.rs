@@ -44,7 +44,7 @@ mod observer;
 mod sight;
 mod streams;
 
-pub use attached::{AttachError, Attached};
+pub use attached::{AttachError, Attached, Obstacle};
 pub use embedded::Embedded;
 pub use obol_membership::stream::Item;
 pub use observer::Observer;
