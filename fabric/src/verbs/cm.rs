@@ -12,14 +12,13 @@ use super::queue::no_block;
 use super::registration::Rights;
 use super::sys::{
     Cm, IBV_QP_ACCESS_FLAGS, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MAX_QP_RD_ATOMIC, IBV_QP_RETRY_CNT,
-    IBV_QP_RNR_RETRY, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RDMA_CM_EVENT_ADDR_CHANGE,
-    RDMA_CM_EVENT_ADDR_ERROR, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR,
-    RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DEVICE_REMOVAL,
-    RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_MULTICAST_ERROR,
-    RDMA_CM_EVENT_MULTICAST_JOIN, RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ROUTE_ERROR,
-    RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_TIMEWAIT_EXIT, RDMA_CM_EVENT_UNREACHABLE, RDMA_OPTION_ID,
-    RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, RDMA_PS_TCP, RDMA_PS_UDP, ibv_ah_attr, ibv_qp_attr,
-    rdma_cm_id, rdma_conn_param, rdma_event_channel,
+    IBV_QP_RNR_RETRY, IBV_QP_TIMEOUT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, RDMA_CM_EVENT_ADDR_ERROR,
+    RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_CONNECT_REQUEST,
+    RDMA_CM_EVENT_CONNECT_RESPONSE, RDMA_CM_EVENT_DEVICE_REMOVAL, RDMA_CM_EVENT_DISCONNECTED,
+    RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_MULTICAST_ERROR, RDMA_CM_EVENT_MULTICAST_JOIN,
+    RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ROUTE_ERROR, RDMA_CM_EVENT_ROUTE_RESOLVED,
+    RDMA_CM_EVENT_UNREACHABLE, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, RDMA_OPTION_ID_TOS, RDMA_PS_TCP,
+    RDMA_PS_UDP, ibv_ah_attr, ibv_qp_attr, rdma_cm_id, rdma_conn_param, rdma_event_channel,
 };
 use crate::deadbeat::VerbsGroup;
 use core::ffi::{c_int, c_void};
@@ -141,7 +140,7 @@ pub enum What {
     /// The peer has accepted: move the queue pair to RTS, then [`Id::establish`].
     Response(Peer),
     /// Both sides are connected.
-    Established(Peer),
+    Established,
     /// The peer has rejected; what it said. Empty if nobody listens there.
     Rejected(Vec<u8>),
     /// The connection has ended.
@@ -236,7 +235,7 @@ impl Event {
                 None => What::Other(raw.event),
             },
             RDMA_CM_EVENT_CONNECT_RESPONSE => What::Response(conn()),
-            RDMA_CM_EVENT_ESTABLISHED => What::Established(conn()),
+            RDMA_CM_EVENT_ESTABLISHED => What::Established,
             RDMA_CM_EVENT_REJECTED => What::Rejected(conn().data),
             RDMA_CM_EVENT_DISCONNECTED => What::Disconnected,
             RDMA_CM_EVENT_MULTICAST_JOIN => {
@@ -256,7 +255,6 @@ impl Event {
             | RDMA_CM_EVENT_CONNECT_ERROR
             | RDMA_CM_EVENT_UNREACHABLE => What::Failed(errno),
             RDMA_CM_EVENT_DEVICE_REMOVAL => What::DeviceRemoved,
-            RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT => What::Other(raw.event),
             other => What::Other(other),
         };
         let of = if raw.event == RDMA_CM_EVENT_CONNECT_REQUEST { raw.listen_id } else { raw.id };

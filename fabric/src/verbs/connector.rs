@@ -377,7 +377,7 @@ impl Connector {
                 self.served.remove(&key);
                 self.failed(key, Cause::Silent("the device was removed".to_owned()));
             }
-            What::Established(_) | What::Other(_) => {}
+            What::Established | What::Other(_) => {}
         }
     }
 

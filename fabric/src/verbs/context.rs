@@ -6,7 +6,6 @@ use super::sys::{
     IBV_ATOMIC_GLOB, IBV_ATOMIC_HCA, IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_PORT_ACTIVE,
     Verbs, ibv_context, ibv_device, ibv_device_attr, ibv_gid, ibv_pd, ibv_port_attr,
 };
-use crate::types::mapped;
 use core::ffi::{CStr, c_int};
 use core::fmt;
 use core::mem::MaybeUninit;
@@ -23,12 +22,6 @@ impl Gid {
     #[must_use]
     pub fn ip(self) -> IpAddr {
         Ipv6Addr::from(self.0).to_canonical()
-    }
-
-    /// The entry of an address.
-    #[must_use]
-    pub fn of(ip: IpAddr) -> Self {
-        Self(mapped(ip).octets())
     }
 
     pub(crate) const fn raw(self) -> ibv_gid {

@@ -273,6 +273,7 @@ const fn reach(address: Option<IpAddr>) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::types::mapped;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1));
@@ -295,7 +296,7 @@ mod tests {
     }
 
     fn entry(index: u8, ip: IpAddr, kind: GidKind) -> GidEntry {
-        GidEntry { index, gid: Gid::of(ip), kind, interface: None }
+        GidEntry { index, gid: Gid(mapped(ip).octets()), kind, interface: None }
     }
 
     fn roce(name: &str, ip: IpAddr) -> Device {

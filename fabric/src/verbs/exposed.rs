@@ -150,12 +150,6 @@ impl Exposed {
         self.purpose
     }
 
-    /// The whole region, for the own device.
-    #[must_use]
-    pub const fn whole(&self) -> &Registration {
-        &self.read
-    }
-
     /// The keys that a peer of this role gets.
     #[must_use]
     pub fn keys(&self, role: Role) -> Keys {

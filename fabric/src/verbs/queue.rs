@@ -28,12 +28,6 @@ impl WorkCompletion {
         Status(self.0.status)
     }
 
-    /// The own queue pair.
-    #[must_use]
-    pub const fn queue_pair(&self) -> u32 {
-        self.0.qp_num
-    }
-
     /// Whether it is a receive; only told if it ended well.
     #[must_use]
     pub const fn is_receive(&self) -> bool {
@@ -237,12 +231,6 @@ impl Drop for CompletionQueue {
 pub struct PostError(pub i32);
 
 impl PostError {
-    /// The queue is full, or the queue pair is not connected.
-    #[must_use]
-    pub const fn is_full(self) -> bool {
-        self.0 == libc::ENOMEM
-    }
-
     pub(crate) const fn check(errno: c_int) -> Result<(), Self> {
         // Old providers return -1.
         match errno {

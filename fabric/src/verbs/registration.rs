@@ -83,8 +83,6 @@ pub struct Registration {
     raw: NonNull<ibv_mr>,
     domain: Arc<ProtectionDomain>,
     memory: Arc<dyn Memory>,
-    range: Range<usize>,
-    rights: Rights,
     keys: (u32, u32),
 }
 
@@ -128,19 +126,7 @@ impl Registration {
         };
         // SAFETY: the library's structure lives until `ibv_dereg_mr`.
         let keys = unsafe { (raw.as_ref().lkey, raw.as_ref().rkey) };
-        Ok(Self { raw, domain: Arc::clone(domain), memory, range, rights, keys })
-    }
-
-    /// What peers may do with it.
-    #[must_use]
-    pub const fn rights(&self) -> Rights {
-        self.rights
-    }
-
-    /// The range of the memory, in bytes.
-    #[must_use]
-    pub fn range(&self) -> Range<usize> {
-        self.range.clone()
+        Ok(Self { raw, domain: Arc::clone(domain), memory, keys })
     }
 
     /// All the memory, of which the range is a part.

@@ -116,5 +116,3 @@ pub(crate) const RDMA_CM_EVENT_DISCONNECTED: c_uint = 10;
 pub(crate) const RDMA_CM_EVENT_DEVICE_REMOVAL: c_uint = 11;
 pub(crate) const RDMA_CM_EVENT_MULTICAST_JOIN: c_uint = 12;
 pub(crate) const RDMA_CM_EVENT_MULTICAST_ERROR: c_uint = 13;
-pub(crate) const RDMA_CM_EVENT_ADDR_CHANGE: c_uint = 14;
-pub(crate) const RDMA_CM_EVENT_TIMEWAIT_EXIT: c_uint = 15;
