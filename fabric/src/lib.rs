@@ -6,7 +6,8 @@
 //!
 //! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`] and knows no backend. Backends
 //! live here: [`sim`], a deterministic cluster in virtual time, [`shm`], real processes on one host that map each
-//! other's regions from `/dev/shm`, and [`verbs`], RDMA devices. All `unsafe` of the workspace is in this crate.
+//! other's regions from `/dev/shm`, and [`verbs`], RDMA devices. All `unsafe` of the workspace is in this crate, but for
+//! the pointers that C gives to `obol-capi`.
 
 mod atomic;
 pub mod contract;

@@ -171,7 +171,7 @@ pub fn observe(words: &[AtomicU64], value: Nanos) {
     }
 }
 
-/// Reads `n` counters from the first word on.
+/// Reads counters, or the buckets of a histogram.
 #[must_use]
 pub fn snapshot(words: &[AtomicU64]) -> Vec<u64> {
     words.iter().map(memory::relaxed).collect()

@@ -1,5 +1,5 @@
 //! What every file of this format shares: faults with their line and column, values with their bounds, and the nearest
-//! known name for a wrong one. Profiles are read with it, and so are drills.
+//! known name for a wrong one.
 
 use crate::duration;
 use crate::error::{Fault, FileError, Problem};

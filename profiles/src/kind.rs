@@ -208,7 +208,7 @@ impl Kind {
     }
 }
 
-/// The same for a value where a table belongs.
+/// The fault of another value where a table belongs.
 pub(crate) fn not_a_table(table: &'static str, value: &DeValue<'_>) -> Fault {
     Fault::WrongType { key: table.into(), found: found(value), wanted: format!("a table, [{table}]") }
 }

@@ -222,7 +222,7 @@ impl Link {
         }
     }
 
-    /// Posts what was held back. Tells whether anything was.
+    /// Posts what was held back.
     pub(crate) fn flush(&mut self, ops: &Ops) -> Result<(), PostError> {
         match self.held.take() {
             Some(write) => self.post(write, true, ops),

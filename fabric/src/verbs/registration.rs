@@ -141,7 +141,7 @@ impl Registration {
         self.keys.1
     }
 
-    /// The address of byte `offset` of the memory (not of the range).
+    /// The address of byte `offset` of the memory, of which a part alone may be registered.
     #[must_use]
     pub fn address(&self, offset: usize) -> u64 {
         (self.memory.words().as_ptr().expose_provenance() + offset) as u64
