@@ -32,10 +32,10 @@ impl Page {
 pub const WORDS: usize = 16;
 /// The word that counts publications, odd while one is under way.
 const SEQUENCE: usize = 0;
-const VIEW: usize = 1;
+pub(crate) const VIEW: usize = 1;
 const BASE: usize = 2;
 const START: usize = 3;
-const END: usize = 4;
+pub(crate) const END: usize = 4;
 /// The fence word, alone on its cache line.
 pub const FENCE: usize = 8;
 /// The word whose low half attached programs wait on; it changes with every view and every start.

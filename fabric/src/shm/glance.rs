@@ -21,7 +21,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 /// What seldom changes is looked at every so many glances, and with every view: who joins is in a new one.
 const ALL_EVERY: u32 = 8;
 /// A lease page up to its end, within one cache line.
-const PAGE_BYTES: usize = 40;
+const PAGE_BYTES: usize = (page::END + 1) * 8;
 /// A seat's fixed part, its counters and the head of its flight recorder lie side by side.
 const SEAT_BYTES: usize = size_of::<Seat>() + COUNTER_WORDS * 8 + 8;
 
@@ -172,7 +172,9 @@ impl Glance {
         let all = source.glances == 0 || (source.glances + source.region).is_multiple_of(ALL_EVERY);
         self.copy_head(&source.file, wanted.page, torn)?;
         let view = self.layout.view();
-        let leased = wanted.page.then(|| self.word(self.layout.page() as usize + 8).load(Ordering::Relaxed));
+        let leased = wanted
+            .page
+            .then(|| self.word(self.layout.page() as usize + page::VIEW * 8).load(Ordering::Relaxed));
         if all || leased != source.view.map(|view| view.0) {
             self.copy(&source.file, view, size_of::<ViewHead>())?;
         } else if let Some(known) = source.view {
@@ -265,8 +267,6 @@ impl Glance {
         Ok(())
     }
 }
-
-const _: () = assert!(PAGE_BYTES <= page::WORDS * 8);
 
 #[cfg(test)]
 mod tests {
