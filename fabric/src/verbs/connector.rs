@@ -300,12 +300,14 @@ impl Connector {
             .filter(|(_, served)| served.from.region == region && served.pair.permit(rights).is_err())
             .map(|(key, _)| *key)
             .collect();
+        let mut switched = Ok(());
         for key in closed {
             if let Some(served) = self.served.remove(&key) {
-                served.pair.reset()?;
+                // All others are closed whatever comes of this one.
+                switched = switched.and(served.pair.reset());
             }
         }
-        Ok(())
+        switched
     }
 
     fn start(
