@@ -43,7 +43,7 @@ pub use page::Page;
 pub use types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 
 #[cfg(loom)]
-#[allow(dead_code, unreachable_pub, reason = "the models use a part of it")]
+#[allow(dead_code, reason = "the models use a part of it")]
 #[path = "shm/lanes.rs"]
 mod lanes;
 #[cfg(all(loom, test))]

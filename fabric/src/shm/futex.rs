@@ -11,13 +11,13 @@ pub const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 /// Asks the kernel to wake a waiter when the owner dies.
 pub const WAITERS: u32 = libc::FUTEX_WAITERS;
 /// The owner's thread id; zero once it died.
-pub const TID_MASK: u32 = libc::FUTEX_TID_MASK;
+pub(crate) const TID_MASK: u32 = libc::FUTEX_TID_MASK;
 /// Words that one `futex_waitv` can wait on.
-pub const WAITV_MAX: usize = 128;
+pub(crate) const WAITV_MAX: usize = 128;
 
 /// Both halves of a word, low first, as the futexes that the kernel knows.
 #[must_use]
-pub fn halves(word: &AtomicU64) -> &[AtomicU32; 2] {
+pub(crate) fn halves(word: &AtomicU64) -> &[AtomicU32; 2] {
     const { assert!(cfg!(target_endian = "little")) };
     // SAFETY: an `AtomicU64` is eight bytes, aligned to eight, as are two `AtomicU32`; on a little-endian machine the
     // first is the low half. The reference lives as long as the word. Words that are documented as futexes are
@@ -33,7 +33,7 @@ pub fn low_half(word: &AtomicU64) -> &AtomicU32 {
 
 /// The high half of a word whose low half is a futex.
 #[must_use]
-pub fn high_half(word: &AtomicU64) -> &AtomicU32 {
+pub(crate) fn high_half(word: &AtomicU64) -> &AtomicU32 {
     &halves(word)[1]
 }
 
@@ -55,7 +55,7 @@ pub fn wake(word: &AtomicU32, n: u32) {
 /// One word that [`waitv`] waits on; the kernel's `struct futex_waitv`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub struct Waiter {
+pub(crate) struct Waiter {
     expected: u64,
     address: u64,
     flags: u32,
@@ -65,7 +65,7 @@ pub struct Waiter {
 impl Waiter {
     /// Waits as long as `word` holds `expected`.
     #[must_use]
-    pub fn new(word: &AtomicU32, expected: u32) -> Self {
+    pub(crate) fn new(word: &AtomicU32, expected: u32) -> Self {
         const FUTEX_32: u32 = 2;
         Self { expected: u64::from(expected), address: word.as_ptr() as u64, flags: FUTEX_32, reserved: 0 }
     }
@@ -74,7 +74,7 @@ impl Waiter {
 /// Blocks while every word holds what is expected of it, at most for `timeout`. At most [`WAITV_MAX`] words; the
 /// rest is left out. May return early, also for a signal: look again. A word that is not mapped any more ends the
 /// wait at once; the kernel never writes to it.
-pub fn waitv(waiters: &[Waiter], timeout: Nanos) {
+pub(crate) fn waitv(waiters: &[Waiter], timeout: Nanos) {
     let waiters = &waiters[..waiters.len().min(WAITV_MAX)];
     let until = clock::futex_deadline(timeout);
     // SAFETY: both pointers are valid during the call. The kernel only reads the words that the waiters name, and

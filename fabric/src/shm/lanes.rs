@@ -10,11 +10,11 @@ use core::mem::offset_of;
 
 /// Who sends: its region and its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sender {
+pub(crate) struct Sender {
     /// Its region's number.
-    pub region: u32,
+    pub(crate) region: u32,
     /// Its generation, so that a successor does not continue a predecessor's lane.
-    pub generation: u32,
+    pub(crate) generation: u32,
 }
 
 impl Sender {
@@ -29,7 +29,7 @@ impl Sender {
 
 /// What [`take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub(crate) enum Taken {
     /// No datagram waits.
     Empty,
     /// A datagram of so many bytes, now in the buffer.
@@ -59,7 +59,7 @@ fn slot<'a>(
 /// The lane of this sender in a receiver's region, claimed now if need be; `None` if all are taken. Each sender begins to
 /// look somewhere else, so that few pages are touched until one is found.
 #[must_use]
-pub fn claim(words: &[AtomicU64], layout: &Layout, sender: Sender) -> Option<u32> {
+pub(crate) fn claim(words: &[AtomicU64], layout: &Layout, sender: Sender) -> Option<u32> {
     let lanes = layout.limits().lanes;
     let first = sender.region % lanes;
     (first..lanes).chain(0..first).find(|&lane| {
@@ -74,14 +74,14 @@ pub fn claim(words: &[AtomicU64], layout: &Layout, sender: Sender) -> Option<u32
 
 /// Whether a lane belongs to this sender.
 #[must_use]
-pub fn is_held(words: &[AtomicU64], layout: &Layout, lane: u32, sender: Sender) -> bool {
+pub(crate) fn is_held(words: &[AtomicU64], layout: &Layout, lane: u32, sender: Sender) -> bool {
     word(words, layout, lane, offset_of!(Lane, owner))
         .is_some_and(|w| w.load(Ordering::Relaxed) == sender.word())
 }
 
 /// Puts a datagram into a lane that the caller holds. `false` if it is lost because the lane is full.
 #[must_use]
-pub fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]) -> bool {
+pub(crate) fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]) -> bool {
     let at = |offset| word(words, layout, lane, offset);
     let (Some(head), Some(tail), Some(lost)) =
         (at(offset_of!(Lane, head)), at(offset_of!(Lane, tail)), at(offset_of!(Lane, lost)))
@@ -106,7 +106,7 @@ pub fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]) -> bo
 }
 
 /// Takes the oldest datagram of a lane into `out`, which is made as long as needed. Only the receiver may call this.
-pub fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Vec<u8>) -> Taken {
+pub(crate) fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Vec<u8>) -> Taken {
     let at = |offset| word(words, layout, lane, offset);
     let (Some(owner), Some(head), Some(tail)) =
         (at(offset_of!(Lane, owner)), at(offset_of!(Lane, head)), at(offset_of!(Lane, tail)))
@@ -140,7 +140,7 @@ pub fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Vec<u8>) 
 }
 
 /// Frees the lanes that are drained and whose senders are gone. Only the receiver may call this.
-pub fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut(Sender) -> bool) {
+pub(crate) fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut(Sender) -> bool) {
     for lane in 0..layout.limits().lanes {
         let at = |offset| word(words, layout, lane, offset);
         let (Some(owner), Some(head), Some(tail)) =

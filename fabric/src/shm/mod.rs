@@ -31,7 +31,7 @@ pub(crate) mod witness;
 
 pub mod clock;
 pub mod futex;
-pub mod lanes;
+pub(crate) mod lanes;
 
 pub use crate::endpoint::{Owner, Wait, Waker};
 pub use attach::{Attachment, Presence};
