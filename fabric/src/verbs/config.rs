@@ -60,6 +60,18 @@ pub const fn detection_of(retry: Retry) -> Nanos {
     Nanos((retry.count as u64 + 1) * (TRY.0 << retry.timeout))
 }
 
+/// So often within a device's timeout it is looked whether something ends on a link: a lost packet is found then by a probe.
+const LOOKS: u64 = 8;
+/// Processes do not look more often: it is for devices whose timeout is long.
+const LOOK_EVERY_MIN: Nanos = Nanos::from_millis(1);
+
+/// How often links are looked at on which operations are under way; `None` if the device's own timeout is as good.
+#[must_use]
+pub(crate) fn look_within(retry: Retry) -> Option<Nanos> {
+    let every = Nanos((TRY.0 << retry.timeout) / LOOKS);
+    (every >= LOOK_EVERY_MIN).then_some(every)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +86,13 @@ mod tests {
                 assert!(total <= detection && total * 2 > detection, "{detection}: {retry:?} {total}");
             }
         }
+    }
+
+    #[test]
+    fn links_are_looked_at_where_the_device_would_let_milliseconds_pass() {
+        let every = |detection| look_within(retry_within(Nanos::from_millis(detection)));
+        assert_eq!(every(500), Some(Nanos((4_096 << 14) / 8)));
+        assert_eq!(every(8), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! device, too.
 #![allow(unsafe_code)]
 
-use super::config::Config;
+use super::config::{Config, look_within, retry_within};
 use super::connector::{Connector, Own, Start};
 use super::datagrams::Datagrams;
 use super::device::Wish;
@@ -28,7 +28,7 @@ use crate::shm::link::Links;
 use crate::shm::region::Region;
 use crate::shm::table::REGIONS;
 use crate::shm::{Cluster, ShmError};
-use crate::types::Address;
+use crate::types::{Address, Instant};
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use std::collections::VecDeque;
@@ -305,6 +305,8 @@ impl Rdma {
             held: Vec::with_capacity(REGIONS as usize),
             limbo: Vec::new(),
             attempts: 0,
+            look_every: look_within(retry_within(config.detection)),
+            look_at: Instant::ZERO,
             commands,
             news,
             told,

@@ -20,6 +20,8 @@ pub(crate) const DEPTH: u32 = 128;
 const WAITING_MAX: usize = 4096;
 /// Datagrams among them; more are lost.
 const WAITING_DATAGRAMS_MAX: usize = 32;
+/// Probes of a link on which nothing ends: one, or the answer to it, may be lost as well. After them the device tries again by itself.
+const PROBES_MAX: u32 = 3;
 /// Bytes of a WRITE that are copied at the post, where the device can.
 pub(crate) const INLINE_BYTES: u32 = 256;
 /// How soon a link that could not be made is tried again, and how rarely at last.
@@ -72,6 +74,12 @@ pub(crate) struct Link {
     under_way: VecDeque<Entry>,
     /// Those of them that the device has or will have.
     posted: u32,
+    /// Counts those that ended well.
+    ended: u64,
+    /// What that was at the last look at this link, if something was under way.
+    seen: Option<u64>,
+    /// Probes since one ended well.
+    probes: u32,
     /// The last WRITE, not posted yet: with a CAS behind it, one completion tells of both.
     held: Option<Slot>,
     waiting: VecDeque<Job>,
@@ -101,6 +109,9 @@ impl Link {
             state: State::Down(Instant::ZERO),
             under_way: VecDeque::with_capacity(DEPTH as usize * 2),
             posted: 0,
+            ended: 0,
+            seen: None,
+            probes: 0,
             held: None,
             waiting: VecDeque::new(),
             back_off: BACK_OFF_MIN,
@@ -230,6 +241,22 @@ impl Link {
         }
     }
 
+    /// Looks whether nothing has ended since the last look though something was under way. If so, posts a probe: by what comes behind
+    /// it a device learns that a packet was lost, and tries it again at once. Without that it waits for its timeout.
+    pub(crate) fn look(&mut self, ops: &mut Ops) -> Result<(), PostError> {
+        let seen = self.seen.take();
+        if self.posted == 0 {
+            return Ok(());
+        }
+        self.seen = Some(self.ended);
+        if seen != self.seen || self.probes >= PROBES_MAX || self.posted >= DEPTH {
+            return Ok(());
+        }
+        let Some(slot) = ops.start(self.region, Token::default(), What::Probe, 0, &[]) else { return Ok(()) };
+        self.probes += 1;
+        self.submit(slot, ops)
+    }
+
     pub(crate) const fn holds(&self) -> bool {
         self.held.is_some()
     }
@@ -260,6 +287,7 @@ impl Link {
             match entry {
                 Entry::Op(one) => {
                     self.posted -= 1;
+                    (self.ended, self.probes) = (self.ended + 1, 0);
                     ops.finish(one);
                     if one == slot {
                         break;
@@ -348,7 +376,7 @@ impl Link {
                 Job::Datagram(_) => {}
             }
         }
-        (self.posted, self.held) = (0, None);
+        (self.posted, self.held, self.seen, self.probes) = (0, None, None, 0);
         let was = core::mem::replace(&mut self.state, State::Down(now));
         self.trouble = Some(cause);
         match was {
@@ -379,6 +407,7 @@ impl Connection {
             What::Read(bytes) => keys.read(layout, offset, bytes),
             What::Write(bytes) => keys.write(layout, offset, bytes),
             What::Cas(..) => keys.cas(layout, offset),
+            What::Probe => keys.read(layout, offset, 8),
         }
     }
 
@@ -388,7 +417,7 @@ impl Connection {
         let there = self.target(layout, what, ops.offset(slot)).ok_or(PostError(libc::EACCES))?;
         let here = ops.local(slot);
         let verb = match what {
-            What::Read(_) => Verb::Read(here),
+            What::Read(_) | What::Probe => Verb::Read(here),
             What::Cas(expected, desired) => Verb::Cas { found: here, expected, desired },
             // Copied at the post, the device need not fetch it.
             What::Write(bytes) if bytes <= INLINE_BYTES.min(self.pair.inline_bytes()) => {

@@ -31,6 +31,8 @@ pub(crate) enum What {
     Write(u32),
     /// CAS from the first to the second.
     Cas(u64, u64),
+    /// READ a word for nothing but what the device learns by it; nobody is told how it ends.
+    Probe,
 }
 
 /// A place in [`Ops`].
@@ -97,7 +99,7 @@ impl Ops {
     const fn bytes(what: What) -> usize {
         match what {
             What::Read(bytes) | What::Write(bytes) => bytes as usize,
-            What::Cas(..) => WORD_BYTES,
+            What::Cas(..) | What::Probe => WORD_BYTES,
         }
     }
 
@@ -163,6 +165,7 @@ impl Ops {
     pub(crate) fn finish(&mut self, slot: Slot) {
         let Op { token, what, block, .. } = *self.op(slot);
         let done = match what {
+            What::Probe => return self.release(slot),
             What::Read(bytes) if bytes as usize <= WORD_BYTES => {
                 let mut raw = [0; WORD_BYTES];
                 self.words.copy(block, 0, &mut raw);
@@ -187,8 +190,10 @@ impl Ops {
 
     /// It failed: that is delivered; its memory is the device's until [`Ops::release`].
     pub(crate) fn give_up(&mut self, slot: Slot, error: LinkError) {
-        let token = self.op(slot).token;
-        self.done.push_back((token, Done::Failed(error)));
+        let Op { token, what, .. } = *self.op(slot);
+        if what != What::Probe {
+            self.done.push_back((token, Done::Failed(error)));
+        }
         if let Some(op) = self.all.get_mut(slot.0 as usize) {
             op.awaited = false;
         }

@@ -28,7 +28,7 @@ use crate::notice::Notice;
 use crate::shm::clock;
 use crate::shm::link::Links;
 use crate::shm::table::{PER_HOST, REGIONS};
-use crate::types::{Address, Instant, mapped};
+use crate::types::{Address, Instant, Nanos, mapped};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -82,6 +82,9 @@ pub struct Rdma {
     /// What the device may still know of links that were broken.
     pub(super) limbo: Vec<(u64, Vec<Slot>)>,
     pub(super) attempts: u64,
+    /// How often links are looked at while operations are under way, if ever, and when the next time.
+    pub(super) look_every: Option<Nanos>,
+    pub(super) look_at: Instant,
     pub(super) commands: Sender<Command>,
     pub(super) news: Receiver<News>,
     pub(super) told: Arc<AtomicBool>,
@@ -222,7 +225,7 @@ impl Rdma {
     fn post(&mut self, remote: Remote, what: What, payload: &[u8], token: Token) {
         let bytes = match what {
             What::Read(bytes) | What::Write(bytes) => bytes as usize,
-            What::Cas(..) => 8,
+            What::Cas(..) | What::Probe => 8,
         };
         if let Err(error) = self.check(remote, bytes) {
             return self.refuse(remote.at, token, error);
@@ -418,6 +421,16 @@ impl Rdma {
         }
     }
 
+    /// Has links probed on which nothing ends.
+    fn look_at_links(&mut self) {
+        for region in 0..self.links.len() {
+            let Some(Some(link)) = self.links.get_mut(region) else { continue };
+            if let Err(error) = link.look(&mut self.ops) {
+                self.lose(region as u32, Cause::Silent(error.to_string()), None, LinkError::PeerDead);
+            }
+        }
+    }
+
     /// Takes completions from the device. Tells whether there were any.
     fn poll(&mut self) -> bool {
         self.flush_writes();
@@ -495,6 +508,20 @@ impl Wire for Rdma {
 
     fn lost(&mut self) -> u64 {
         core::mem::take(&mut self.lost)
+    }
+
+    fn ripen(&mut self, now: Instant) {
+        let Some(every) = self.look_every else { return };
+        if !self.ops.are_under_way() {
+            self.look_at = now + every;
+        } else if now >= self.look_at {
+            self.look_at = now + every;
+            self.look_at_links();
+        }
+    }
+
+    fn due(&self) -> Instant {
+        if self.look_every.is_some() && self.ops.are_under_way() { self.look_at } else { Instant::NEVER }
     }
 
     fn complete(&mut self) -> Option<(Token, Done)> {
