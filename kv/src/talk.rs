@@ -27,6 +27,8 @@ pub(crate) struct Manner {
 
 struct Asked {
     number: u64,
+    /// When this primary was asked for the first time.
+    at: Instant,
     /// As the client counts them.
     operation_number: u64,
     operation: Operation,
@@ -49,6 +51,8 @@ pub(crate) struct Talk {
     primary: Option<Primary>,
     /// The primary was told where the conversation begins.
     is_begun: bool,
+    /// How long answers take, those that had to be asked for again included.
+    usual: Nanos,
     /// After how long without an answer it asks again: longer each time in vain.
     again_in: Nanos,
     again_at: Instant,
@@ -69,6 +73,7 @@ impl Talk {
             manner,
             primary: None,
             is_begun: false,
+            usual: Nanos::ZERO,
             again_in: manner.again_every,
             again_at: Instant::NEVER,
             again: 1,
@@ -89,9 +94,9 @@ impl Talk {
         debug_assert!(!self.is_busy(), "checked where it was taken");
         let number = self.next;
         self.next += 1;
-        self.asked.push_back(Asked { number, operation_number, operation, done: false });
+        self.asked.push_back(Asked { number, at: now, operation_number, operation, done: false });
         self.open += 1;
-        self.again_at = self.again_at.min(now + self.manner.again_every);
+        self.again_at = self.again_at.min(now + self.patience());
         self.write(number, fabric);
         if !self.is_begun {
             self.write_head(fabric);
@@ -127,7 +132,10 @@ impl Talk {
     ) {
         if anew || primary != self.primary {
             (self.primary, self.is_begun) = (primary, false);
-            self.again_in = self.manner.again_every;
+            self.again_in = self.patience();
+            for asked in &mut self.asked {
+                asked.at = now;
+            }
             self.ask_again(now, fabric);
         }
     }
@@ -147,6 +155,7 @@ impl Talk {
             if let Some(answer) = answer.filter(|answer| answer.client == self.manner.id) {
                 asked.done = true;
                 self.open -= 1;
+                self.usual = Nanos((self.usual.0 * 7 + now.since(asked.at).0) / 8);
                 let (status, value) = (answer.status, answer.value.into());
                 ended.push_back(Done { number: asked.operation_number, shard, status, value });
             }
@@ -157,10 +166,21 @@ impl Talk {
         let any = self.open < before;
         if any {
             // The others are on the way.
-            self.again_in = self.manner.again_every;
+            self.again_in = self.patience();
             self.again_at = if self.asked.is_empty() { Instant::NEVER } else { now + self.again_in };
         }
         any
+    }
+
+    /// How long it waits before it asks again for the first time. Where answers take longer than that, as over an emulated network, it
+    /// would ask for each of them twice.
+    fn patience(&self) -> Nanos {
+        self.usual.saturating_mul(2).clamp(self.manner.again_every, self.longest())
+    }
+
+    /// How long it waits at last.
+    fn longest(&self) -> Nanos {
+        self.manner.again_every.saturating_mul(AGAIN_TIMES_MAX)
     }
 
     pub(crate) fn ask_again<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
@@ -169,8 +189,7 @@ impl Talk {
             return;
         };
         self.again_at = now + self.again_in;
-        let longest = self.manner.again_every.saturating_mul(AGAIN_TIMES_MAX);
-        self.again_in = self.again_in.saturating_mul(2).min(longest);
+        self.again_in = self.again_in.saturating_mul(2).min(self.longest());
         for number in first..self.next {
             self.write(number, fabric);
         }
