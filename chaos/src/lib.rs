@@ -13,3 +13,4 @@ pub mod plot;
 pub mod spans;
 pub mod stats;
 pub mod timeline;
+mod words;

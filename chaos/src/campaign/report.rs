@@ -97,7 +97,7 @@ pub struct Reached {
 
 impl Reached {
     fn none() -> Vec<Self> {
-        Mark::ALL.iter().map(|mark| Self { mark: mark.name(), seeds: 0, first: None }).collect()
+        Mark::ALL.iter().map(|(mark, _)| Self { mark, seeds: 0, first: None }).collect()
     }
 }
 
@@ -143,7 +143,7 @@ impl Sum {
         self.seeds += 1;
         self.failovers += run.failovers;
         self.time += run.time;
-        for (reached, mark) in self.marks.iter_mut().zip(Mark::ALL) {
+        for (reached, (_, mark)) in self.marks.iter_mut().zip(Mark::ALL) {
             if run.marks.has(*mark) {
                 reached.seeds += 1;
                 reached.first = Some(reached.first.map_or(run.seed, |first| first.min(run.seed)));

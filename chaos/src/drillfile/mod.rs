@@ -9,11 +9,12 @@ mod section;
 mod shipped;
 
 pub use read::parse;
+pub(crate) use schema::names;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
 
+use crate::words::words;
 use obol_fabric::{Name, Nanos};
-use serde::Serialize;
 
 /// The schema that this program reads.
 pub const SCHEMA: u32 = 1;
@@ -118,32 +119,17 @@ pub struct Abort {
     pub samples: u32,
 }
 
-/// What an abort condition looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AbortMetric {
-    /// How long two incompatible views could be used at the same time, in nanoseconds.
-    OverlapNs,
-    /// Cue to the last survivor's `active`, in microseconds.
-    UnavailableUs,
-    /// Members that were removed although nobody had hit them.
-    FalseSuspicions,
-    /// Skew of the stamps of one cue, in microseconds.
-    SkewUs,
-}
-
-impl AbortMetric {
-    /// All, with their names.
-    pub const ALL: [(&'static str, Self); 4] = [
-        ("overlap_ns", Self::OverlapNs),
-        ("unavailable_us", Self::UnavailableUs),
-        ("false_suspicions", Self::FalseSuspicions),
-        ("skew_us", Self::SkewUs),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, metric)| *metric == self).map_or("", |(name, _)| name)
+words! {
+    /// What an abort condition looks at.
+    AbortMetric {
+        /// How long two incompatible views could be used at the same time, in nanoseconds.
+        OverlapNs = "overlap_ns",
+        /// Cue to the last survivor's `active`, in microseconds.
+        UnavailableUs = "unavailable_us",
+        /// Members that were removed although nobody had hit them.
+        FalseSuspicions = "false_suspicions",
+        /// Skew of the stamps of one cue, in microseconds.
+        SkewUs = "skew_us",
     }
 }
 
@@ -160,36 +146,19 @@ pub struct Target {
     pub serving: Option<String>,
 }
 
-/// Which kind of process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TargetKind {
-    /// An application.
-    App,
-    /// A node's agent, without its apps.
-    Agent,
-    /// An agent together with the apps in its seats.
-    Node,
-    /// A coordinator.
-    Coordinator,
-    /// A lease cache.
-    LeaseCache,
-}
-
-impl TargetKind {
-    /// All, with their names.
-    pub const ALL: [(&'static str, Self); 5] = [
-        ("app", Self::App),
-        ("agent", Self::Agent),
-        ("node", Self::Node),
-        ("coordinator", Self::Coordinator),
-        ("lease-cache", Self::LeaseCache),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+words! {
+    /// Which kind of process.
+    TargetKind {
+        /// An application.
+        App = "app",
+        /// A node's agent, without its apps.
+        Agent = "agent",
+        /// An agent together with the apps in its seats.
+        Node = "node",
+        /// A coordinator.
+        Coordinator = "coordinator",
+        /// A lease cache.
+        LeaseCache = "lease-cache",
     }
 }
 
@@ -227,40 +196,19 @@ pub struct Steady {
     pub after: bool,
 }
 
-/// What a steady state looks at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Probe {
-    /// Every live member knows the newest view.
-    #[serde(rename = "view.converged")]
-    ViewConverged,
-    /// A coordinator leads.
-    #[serde(rename = "leader.present")]
-    LeaderPresent,
-    /// A majority of the coordinators runs.
-    #[serde(rename = "coordinators.majority")]
-    Majority,
-    /// Every live member with a lease may act now.
-    #[serde(rename = "lease.active")]
-    LeasesActive,
-    /// Everybody who belongs to the cluster is there.
-    #[serde(rename = "processes.up")]
-    ProcessesUp,
-}
-
-impl Probe {
-    /// All, with their names.
-    pub const ALL: [(&'static str, Self); 5] = [
-        ("view.converged", Self::ViewConverged),
-        ("leader.present", Self::LeaderPresent),
-        ("coordinators.majority", Self::Majority),
-        ("lease.active", Self::LeasesActive),
-        ("processes.up", Self::ProcessesUp),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, probe)| *probe == self).map_or("", |(name, _)| name)
+words! {
+    /// What a steady state looks at.
+    Probe {
+        /// Every live member knows the newest view.
+        ViewConverged = "view.converged",
+        /// A coordinator leads.
+        LeaderPresent = "leader.present",
+        /// A majority of the coordinators runs.
+        Majority = "coordinators.majority",
+        /// Every live member with a lease may act now.
+        LeasesActive = "lease.active",
+        /// Everybody who belongs to the cluster is there.
+        ProcessesUp = "processes.up",
     }
 }
 
@@ -424,62 +372,33 @@ pub struct Expect {
     pub at_most: Option<u32>,
 }
 
-/// A figure of a drill.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub enum Metric {
-    /// First stamp of the cue to the last survivor's `active`.
-    #[serde(rename = "failover.cue_to_active")]
-    CueToActive,
-    /// Its phases.
-    #[serde(rename = "failover.notice")]
-    Notice,
-    /// Notice to proposal.
-    #[serde(rename = "failover.propose")]
-    Propose,
-    /// Proposal to decision.
-    #[serde(rename = "failover.decide")]
-    Decide,
-    /// Decision to the end of older leases.
-    #[serde(rename = "failover.fence")]
-    Fence,
-    /// That to CLEAR.
-    #[serde(rename = "failover.clear")]
-    Clear,
-    /// CLEAR to the last `active`.
-    #[serde(rename = "failover.active")]
-    Active,
-    /// Between the first and the last stamp of a cue.
-    #[serde(rename = "cue.skew")]
-    Skew,
-    /// Members that were removed as failed although nothing had hit them: a count.
-    #[serde(rename = "members.falsely_failed")]
-    FalselyFailed,
-    /// Members that were removed as failed at all: a count.
-    #[serde(rename = "members.failed")]
-    Failed,
+words! {
+    /// A figure of a drill.
+    Metric {
+        /// First stamp of the cue to the last survivor's `active`.
+        CueToActive = "failover.cue_to_active",
+        /// Its phases.
+        Notice = "failover.notice",
+        /// Notice to proposal.
+        Propose = "failover.propose",
+        /// Proposal to decision.
+        Decide = "failover.decide",
+        /// Decision to the end of older leases.
+        Fence = "failover.fence",
+        /// That to CLEAR.
+        Clear = "failover.clear",
+        /// CLEAR to the last `active`.
+        Active = "failover.active",
+        /// Between the first and the last stamp of a cue.
+        Skew = "cue.skew",
+        /// Members that were removed as failed although nothing had hit them: a count.
+        FalselyFailed = "members.falsely_failed",
+        /// Members that were removed as failed at all: a count.
+        Failed = "members.failed",
+    }
 }
 
 impl Metric {
-    /// All, with their names.
-    pub const ALL: [(&'static str, Self); 10] = [
-        ("failover.cue_to_active", Self::CueToActive),
-        ("failover.notice", Self::Notice),
-        ("failover.propose", Self::Propose),
-        ("failover.decide", Self::Decide),
-        ("failover.fence", Self::Fence),
-        ("failover.clear", Self::Clear),
-        ("failover.active", Self::Active),
-        ("cue.skew", Self::Skew),
-        ("members.falsely_failed", Self::FalselyFailed),
-        ("members.failed", Self::Failed),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, metric)| *metric == self).map_or("", |(name, _)| name)
-    }
-
     /// Whether it is a count and not a distribution of durations.
     #[must_use]
     pub const fn is_count(self) -> bool {
@@ -487,37 +406,23 @@ impl Metric {
     }
 }
 
-/// A percentile that a drill can bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Percentile {
-    /// The median.
-    P50,
-    /// The 90th.
-    P90,
-    /// The 99th.
-    P99,
-    /// The 99.9th.
-    P999,
-    /// The largest sample; a statement about these repetitions alone.
-    Max,
+words! {
+    /// A percentile that a drill can bound.
+    Percentile {
+        /// The median.
+        P50 = "p50",
+        /// The 90th.
+        P90 = "p90",
+        /// The 99th.
+        P99 = "p99",
+        /// The 99.9th.
+        P999 = "p999",
+        /// The largest sample; a statement about these repetitions alone.
+        Max = "max",
+    }
 }
 
 impl Percentile {
-    /// All, with their names.
-    pub const ALL: [(&'static str, Self); 5] = [
-        ("p50", Self::P50),
-        ("p90", Self::P90),
-        ("p99", Self::P99),
-        ("p999", Self::P999),
-        ("max", Self::Max),
-    ];
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, percentile)| *percentile == self).map_or("", |(name, _)| name)
-    }
-
     /// The quantile.
     #[must_use]
     pub const fn quantile(self) -> f64 {

@@ -210,7 +210,7 @@ fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Fault> {
         wanted: "METRIC > NUMBER, such as \"unavailable_us > 5000\"".to_owned(),
     };
     let [metric, ">", number] = words.as_slice() else { return Err(wrong()) };
-    let metric = chosen(path, metric, &AbortMetric::ALL)?;
+    let metric = chosen(path, metric, AbortMetric::ALL)?;
     match number.parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok((metric, number)),
         _ => Err(wrong()),
@@ -267,7 +267,7 @@ fn target(
         ("majority", "majority"),
         ("leader", "leader"),
     ];
-    let kind = section.choice("kind", &TargetKind::ALL, faults).map(|at| at.value);
+    let kind = section.choice("kind", TargetKind::ALL, faults).map(|at| at.value);
     let kind = section.need("kind", "app, agent, node, coordinator or lease-cache", kind);
     let word = section.choice("select", &SELECTS, faults).map(|At { at, value }| {
         let value = match value {
@@ -325,7 +325,7 @@ fn target(
 }
 
 fn steady(mut section: Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
-    let probe = section.choice("probe", &Probe::ALL, faults).map(|at| at.value);
+    let probe = section.choice("probe", Probe::ALL, faults).map(|at| at.value);
     let probe = section.need("probe", "what is looked at, such as \"view.converged\"", probe);
     let tolerance = section.flag("tolerance", faults).unwrap_or(true);
     let path = section.key("phase");
@@ -459,14 +459,14 @@ fn fault(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -
 }
 
 fn expect(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<Expect> {
-    let metric = section.choice("metric", &Metric::ALL, faults).map(|at| at.value);
+    let metric = section.choice("metric", Metric::ALL, faults).map(|at| at.value);
     let metric = section.need("metric", "which figure, such as \"failover.cue_to_active\"", metric)?;
     let mut expect = Expect { metric, bounds: Vec::new(), at_most: None };
     if metric.is_count() {
         let most = section.number("at_most", (0, u32::MAX), faults).map(|at| at.value);
         expect.at_most = section.need("at_most", "the largest count that passes", most);
     } else {
-        for (name, percentile) in Percentile::ALL {
+        for &(name, percentile) in Percentile::ALL {
             let Some(bound) = section.span(name, (SPAN_MIN, SPAN_MAX), faults) else { continue };
             let needed = percentile.samples_min();
             if context.count < needed {

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 const DURATION: &str = "^[0-9]+(\\.[0-9]+)?(ns|us|ms|s|m)$";
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,22}$";
 
-fn names<T>(all: &[(&'static str, T)]) -> Vec<&'static str> {
+pub(crate) fn names<T>(all: &[(&'static str, T)]) -> Vec<&'static str> {
     all.iter().map(|(name, _)| *name).collect()
 }
 
@@ -55,8 +55,8 @@ fn fault() -> Value {
 
 fn expect() -> Value {
     let mut keys = Map::new();
-    keys.insert("metric".to_owned(), json!({ "enum": names(&Metric::ALL) }));
-    for (name, percentile) in Percentile::ALL {
+    keys.insert("metric".to_owned(), json!({ "enum": names(Metric::ALL) }));
+    for &(name, percentile) in Percentile::ALL {
         let doc = format!("bound; needs {} repetitions", percentile.samples_min());
         keys.insert(name.to_owned(), duration(&doc));
     }
@@ -78,7 +78,7 @@ pub fn schema() -> Value {
         "Aborts the drill if `when` holds in so many repetitions one after the other.",
         &["when"],
         &json!({
-            "when": { "type": "string", "pattern": format!("^({}) > [0-9.]+$", names(&AbortMetric::ALL).join("|")) },
+            "when": { "type": "string", "pattern": format!("^({}) > [0-9.]+$", names(AbortMetric::ALL).join("|")) },
             "samples": number(1, 100_000, "repetitions")
         }),
     );
@@ -123,7 +123,7 @@ pub fn schema() -> Value {
         "Who may be hit: one of select, fixed, percent and name.",
         &["kind"],
         &json!({
-            "kind": { "enum": names(&TargetKind::ALL) },
+            "kind": { "enum": names(TargetKind::ALL) },
             "select": { "enum": ["one", "all", "minority", "majority", "leader"] },
             "fixed": number(1, 64, "so many"),
             "percent": number(1, 100, "so many of a hundred"),
@@ -135,7 +135,7 @@ pub fn schema() -> Value {
         "What must hold.",
         &["probe"],
         &json!({
-            "probe": { "enum": names(&Probe::ALL) },
+            "probe": { "enum": names(Probe::ALL) },
             "tolerance": { "type": "boolean", "description": "what the probe must say" },
             "phase": { "type": "array", "items": { "enum": ["before", "after"] } }
         }),

@@ -5,6 +5,7 @@ use super::probe::Probed;
 use crate::drillfile::{Drill, Metric, Percentile};
 use crate::stats::{Distribution, Summary};
 use crate::timeline::Phases;
+use crate::words::words;
 use obol_fabric::Nanos;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -34,22 +35,22 @@ impl Host {
     }
 }
 
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// Everything held.
-    Passed,
-    /// A figure missed its bound, or a steady state did not hold.
-    Deviated,
-    /// A failover did not end.
-    Failed,
-    /// A guard or an abort condition ended it.
-    Aborted,
-    /// The operator, or the drill's timeout, ended it.
-    Interrupted,
-    /// Too few repetitions could be measured.
-    Void,
+words! {
+    /// How a run ended.
+    Verdict {
+        /// Everything held.
+        Passed = "passed",
+        /// A figure missed its bound, or a steady state did not hold.
+        Deviated = "deviated",
+        /// A failover did not end.
+        Failed = "failed",
+        /// A guard or an abort condition ended it.
+        Aborted = "aborted",
+        /// The operator, or the drill's timeout, ended it.
+        Interrupted = "interrupted",
+        /// Too few repetitions could be measured.
+        Void = "void",
+    }
 }
 
 impl Verdict {
@@ -65,31 +66,18 @@ impl Verdict {
             Self::Void => 6,
         }
     }
-
-    /// The word that operators see.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::Deviated => "deviated",
-            Self::Failed => "failed",
-            Self::Aborted => "aborted",
-            Self::Interrupted => "interrupted",
-            Self::Void => "void",
-        }
-    }
 }
 
-/// How one step of one repetition ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Outcome {
-    /// It was measured.
-    Measured,
-    /// It could not be measured, for a reason outside the cluster.
-    Void,
-    /// The cluster did not bear it.
-    Failed,
+words! {
+    /// How one step of one repetition ended.
+    Outcome {
+        /// It was measured.
+        Measured = "measured",
+        /// It could not be measured, for a reason outside the cluster.
+        Void = "void",
+        /// The cluster did not bear it.
+        Failed = "failed",
+    }
 }
 
 /// A process that was hit.

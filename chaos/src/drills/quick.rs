@@ -118,7 +118,7 @@ impl Report {
     pub fn of(journal: &Journal) -> Self {
         let counted = || journal.trials.iter().filter(|trial| !trial.warmup);
         let summary = |metric| distribution(&journal.trials, metric).summary();
-        let phases = Metric::ALL.into_iter().filter_map(|(name, metric)| {
+        let phases = Metric::ALL.iter().filter_map(|&(name, metric)| {
             let phase = name.strip_prefix("failover.")?;
             Phases::NAMES.contains(&phase).then(|| (phase, summary(metric)))
         });

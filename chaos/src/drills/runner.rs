@@ -543,9 +543,9 @@ impl Runner<'_> {
         let after = look(&self.observer, &snapshot, self.drill, |steady| steady.after);
         let judged = journal::judge(self.drill, &self.trials);
         let verdict = early.unwrap_or_else(|| journal::verdict(self.drill, &self.trials, &judged, &after));
-        let figures = Metric::ALL.into_iter().filter(|(_, metric)| !metric.is_count());
+        let figures = Metric::ALL.iter().filter(|(_, metric)| !metric.is_count());
         let figures_us = figures
-            .map(|(name, metric)| (name, distribution(&self.trials, metric).summary()))
+            .map(|&(name, metric)| (name, distribution(&self.trials, metric).summary()))
             .filter(|(_, summary)| summary.n > 0)
             .collect();
         let deployment = self.observer.deployment();

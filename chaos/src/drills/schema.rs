@@ -1,7 +1,7 @@
 //! The JSON Schema of `journal.json`, for who reads it with a program of one's own.
 
-use super::journal::SCHEMA;
-use crate::drillfile::{Metric, Probe};
+use super::journal::{Outcome, SCHEMA, Verdict};
+use crate::drillfile::{Metric, Probe, names};
 use crate::timeline::Phases;
 use serde_json::{Map, Value, json};
 
@@ -63,7 +63,7 @@ fn trial() -> Value {
             "number": count("the repetition, from 1; warm-ups are counted by themselves"),
             "warmup": flag("whether it is a warm-up, which is in no figure"),
             "step": text("the step"),
-            "outcome": { "enum": ["measured", "void", "failed"] },
+            "outcome": { "enum": names(Outcome::ALL) },
             "reason": maybe(&text("why it was not measured")),
             "victims": list(&victim, "who was hit"),
             "stamps": list(&stamp, "when each blow was struck"),
@@ -84,7 +84,7 @@ pub fn journal_schema() -> Value {
     let probed = object(
         "What a probe said.",
         &json!({
-            "probe": { "enum": Probe::ALL.map(|(name, _)| name) },
+            "probe": { "enum": names(Probe::ALL) },
             "holds": flag("whether it said what the drill wants"), "saw": text("what it saw")
         }),
     );
@@ -96,14 +96,14 @@ pub fn journal_schema() -> Value {
         }),
     );
     let figures: Map<String, Value> = Metric::ALL
-        .into_iter()
+        .iter()
         .filter(|(_, metric)| !metric.is_count())
-        .map(|(name, _)| (name.to_owned(), summary.clone()))
+        .map(|(name, _)| ((*name).to_owned(), summary.clone()))
         .collect();
     let judged = object(
         "A bound, and what was found.",
         &json!({
-            "metric": { "enum": Metric::ALL.map(|(name, _)| name) },
+            "metric": { "enum": names(Metric::ALL) },
             "of": text("the percentile, or `count`"),
             "bound": number("in microseconds, or a count"),
             "found": maybe(&number("null where too few repetitions were measured to claim it")),
@@ -121,7 +121,7 @@ pub fn journal_schema() -> Value {
             "schema": { "const": SCHEMA },
             "drill": text("its id"), "title": text("what it does"),
             "began": count("seconds since 1970"), "took": count("seconds"),
-            "verdict": { "enum": ["passed", "deviated", "failed", "aborted", "interrupted", "void"] },
+            "verdict": { "enum": names(Verdict::ALL) },
             "count": count("repetitions that count and were begun"),
             "void": count("steps that could not be measured"),
             "profile": text("the cluster's profile"), "environment": text("the cluster's label"),

@@ -5,6 +5,7 @@
 use super::cluster::{Cluster, Shape, Stuck, in_parallel};
 use crate::stats::Distribution;
 use crate::timeline::{History, Phases};
+use crate::words::words;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::{Kind, View};
 use obol_profiles::Testbed;
@@ -22,24 +23,13 @@ const STEP_MAX: u64 = 30_000;
 /// A failover that takes longer than this does not come any more.
 const PATIENCE: u64 = 5_000_000;
 
-/// How deaths are noticed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Detector {
-    /// By their kernel: processes are killed.
-    Deadbeat,
-    /// By their counters alone: processes are stopped, as by a kernel that hangs, and their memory still answers.
-    Heartbeat,
-}
-
-impl Detector {
-    /// Its name in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Deadbeat => "deadbeat",
-            Self::Heartbeat => "heartbeat",
-        }
+words! {
+    /// How deaths are noticed.
+    Detector {
+        /// By their kernel: processes are killed.
+        Deadbeat = "deadbeat",
+        /// By their counters alone: processes are stopped, as by a kernel that hangs, and their memory still answers.
+        Heartbeat = "heartbeat",
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn log(journal: &Journal) -> io::Result<Vec<u8>> {
         .with_base_time(began)
         .with_max_value_divisor(1.0)
         .begin_log_with(&mut text, &mut serializer)?;
-    for (name, metric) in Metric::ALL {
+    for &(name, metric) in Metric::ALL {
         let figure = distribution(&journal.trials, metric);
         if figure.is_empty() {
             continue;

@@ -32,9 +32,7 @@ pub(super) fn text(journal: &Journal) -> String {
             writeln!(text, "obol_drill_seconds_count{{drill=\"{drill}\",figure=\"{figure}\"}} {}", summary.n);
     }
     text.push_str("# TYPE obol_drill_trials gauge\n# HELP obol_drill_trials Trials of a drill by outcome.\n");
-    for (name, outcome) in
-        [("measured", Outcome::Measured), ("void", Outcome::Void), ("failed", Outcome::Failed)]
-    {
+    for &(name, outcome) in Outcome::ALL {
         let n = journal.trials.iter().filter(|trial| !trial.warmup && trial.outcome == outcome).count();
         let _ = writeln!(text, "obol_drill_trials{{drill=\"{drill}\",outcome=\"{name}\"}} {n}");
     }
