@@ -163,7 +163,7 @@ words! {
 }
 
 /// Which of the processes of a kind. Chosen anew for each repetition, from the drill's seed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
     /// Any one.
     One,

@@ -6,6 +6,7 @@ use super::{
     On, Percentile, Probe, Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, Strategy, Target,
     TargetKind,
 };
+use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::document::{Faults, nearest, shortened};
 use obol_profiles::{Fault, FileError, duration};
@@ -17,12 +18,29 @@ const SPAN_MAX: Nanos = Nanos::from_secs(600);
 const TIMEOUT_MAX: Nanos = Nanos::from_secs(24 * 3600);
 /// A dead man's switch that is shorter would undo a drill whenever the runner gets no core for a moment.
 const DEAD_MAN: (Nanos, Nanos) = (Nanos::from_millis(200), Nanos::from_secs(60));
-const COUNT_MAX: u32 = 100_000;
-const TARGETS_MAX: u32 = 64;
-const THREADS_MAX: u32 = 64;
-const MEBIBYTES_MAX: u32 = 64 * 1024;
+pub(super) const COUNT_MAX: u32 = 100_000;
+pub(super) const TARGETS_MAX: u32 = 64;
+pub(super) const THREADS_MAX: u32 = 64;
+pub(super) const MEBIBYTES_MAX: u32 = 64 * 1024;
+pub(super) const KEEP_ACCEPTORS_MAX: u32 = PROPOSERS_MAX as u32;
+pub(super) const KEEP_CACHES_MAX: u32 = 64;
 /// Without a bound of its own a cue is void beyond this skew.
 const CUE_SKEW: Nanos = Nanos::from_micros(100);
+
+pub(super) const SELECTS: [(&str, Select); 5] = [
+    ("one", Select::One),
+    ("all", Select::All),
+    ("minority", Select::Minority),
+    ("majority", Select::Majority),
+    ("leader", Select::Leader),
+];
+/// Whether a phase is after the repetitions.
+pub(super) const PHASES: [(&str, bool); 2] = [("before", false), ("after", true)];
+pub(super) const CUES: [(&str, On); 2] = [("cue", On::Cue), ("settled", On::Settled)];
+/// Whether a signal lets its process leave first.
+pub(super) const SIGNALS: [(&str, bool); 2] = [("KILL", false), ("TERM", true)];
+pub(super) const STRATEGIES: [(&str, Strategy); 3] =
+    [("always", Strategy::Always), ("deviated", Strategy::Deviated), ("never", Strategy::Never)];
 
 /// Reads and checks a drill. `origin` says in errors where the text is from.
 pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
@@ -166,10 +184,10 @@ fn guards(section: Option<Section<'_, '_>>, faults: &mut Faults) -> Guards {
     }
     if section.value("keep_acceptors").is_some_and(|value| value.get_ref().as_str().is_some()) {
         section.choice("keep_acceptors", &[("majority", Keep::Majority)], faults);
-    } else if let Some(number) = section.number("keep_acceptors", (0, 7), faults) {
+    } else if let Some(number) = section.number("keep_acceptors", (0, KEEP_ACCEPTORS_MAX), faults) {
         guards.keep_acceptors = Keep::Number(number.value);
     }
-    if let Some(caches) = section.number("keep_lease_caches", (0, 64), faults) {
+    if let Some(caches) = section.number("keep_lease_caches", (0, KEEP_CACHES_MAX), faults) {
         guards.keep_lease_caches = caches.value;
     }
     guards.deny_hosts =
@@ -260,25 +278,9 @@ fn target(
     mut section: Section<'_, '_>,
     faults: &mut Faults,
 ) -> Option<(Target, Option<Reference>)> {
-    const SELECTS: [(&str, &str); 5] = [
-        ("one", "one"),
-        ("all", "all"),
-        ("minority", "minority"),
-        ("majority", "majority"),
-        ("leader", "leader"),
-    ];
     let kind = section.choice("kind", TargetKind::ALL, faults).map(|at| at.value);
     let kind = section.need("kind", "app, agent, node, coordinator or lease-cache", kind);
-    let word = section.choice("select", &SELECTS, faults).map(|At { at, value }| {
-        let value = match value {
-            "all" => Select::All,
-            "minority" => Select::Minority,
-            "majority" => Select::Majority,
-            "leader" => Select::Leader,
-            _ => Select::One,
-        };
-        At { at, value }
-    });
+    let word = section.choice("select", &SELECTS, faults);
     let fixed = section
         .number("fixed", (1, TARGETS_MAX), faults)
         .map(|n| At { at: n.at, value: Select::Fixed(n.value) });
@@ -333,7 +335,7 @@ fn steady(mut section: Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
     section.finish(faults);
     let (mut before, mut after) = (phases.is_none(), phases.is_none());
     for At { at, value } in phases.unwrap_or_default() {
-        match chosen(&path, &value, &[("before", false), ("after", true)]) {
+        match chosen(&path, &value, &PHASES) {
             Ok(false) => before = true,
             Ok(true) => after = true,
             Err(fault) => faults.add(at, fault),
@@ -345,9 +347,7 @@ fn steady(mut section: Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
 fn step(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<Step> {
     let name = section.line("name", faults).map(|at| at.value);
     let name = section.need("name", "what the step is called", name);
-    let on = section
-        .choice("on", &[("cue", On::Cue), ("settled", On::Settled)], faults)
-        .map_or(On::Cue, |at| at.value);
+    let on = section.choice("on", &CUES, faults).map_or(On::Cue, |at| at.value);
     let skew =
         section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), faults).map_or(CUE_SKEW, |at| at.value);
     let tables = section.sections("fault", faults);
@@ -380,21 +380,11 @@ fn target_names(
 }
 
 fn fault(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<DrillFault> {
-    const KINDS: [(&str, usize); 10] = {
-        let mut kinds = [("", 0); 10];
-        let mut n = 0;
-        while n < kinds.len() {
-            kinds[n] = (FaultKind::NAMES[n], n);
-            n += 1;
-        }
-        kinds
-    };
-    let name = section.choice("kind", &KINDS, faults);
-    let name = section.need("kind", "what breaks, such as \"kill\"", name);
-    let At { value: at_kind, .. } = name?;
-    let kind = match FaultKind::NAMES[at_kind] {
+    let kind = section.choice("kind", &FaultKind::NAMES.map(|name| (name, name)), faults);
+    let kind = section.need("kind", "what breaks, such as \"kill\"", kind);
+    let kind = match kind?.value {
         "kill" => {
-            let graceful = section.choice("signal", &[("KILL", false), ("TERM", true)], faults);
+            let graceful = section.choice("signal", &SIGNALS, faults);
             FaultKind::Kill { graceful: graceful.is_some_and(|at| at.value) }
         }
         "freeze" => FaultKind::Freeze,
@@ -485,8 +475,6 @@ fn expect(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) 
 }
 
 fn rollback(section: Option<Section<'_, '_>>, context: &Context, faults: &mut Faults) -> Rollback {
-    const STRATEGIES: [(&str, Strategy); 3] =
-        [("always", Strategy::Always), ("deviated", Strategy::Deviated), ("never", Strategy::Never)];
     let mut rollback = Rollback { strategy: Strategy::Always, restart: Vec::new() };
     let Some(mut section) = section else {
         // Whatever a step kills is started again, or the second repetition would find less than the first.

@@ -1,10 +1,20 @@
 //! The JSON Schema of drill files, made from the names that the reader knows.
 
+use super::read::{
+    COUNT_MAX, CUES, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, MEBIBYTES_MAX, PHASES, SELECTS, SIGNALS,
+    STRATEGIES, TARGETS_MAX, THREADS_MAX,
+};
+use super::section::{ID_CHARS_MAX, LINE_CHARS_MAX};
 use super::{AbortMetric, FaultKind, Metric, Percentile, Probe, ReportFiles, SCHEMA, TargetKind};
+use obol_fabric::types::NAME_BYTES_MAX;
 use serde_json::{Map, Value, json};
 
 const DURATION: &str = "^[0-9]+(\\.[0-9]+)?(ns|us|ms|s|m)$";
-const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,22}$";
+
+/// A pattern of names of so many characters at most.
+fn name(chars: usize, others: &str) -> String {
+    format!("^[A-Za-z0-9][A-Za-z0-9{others}]{{0,{}}}$", chars - 1)
+}
 
 pub(crate) fn names<T>(all: &[(&'static str, T)]) -> Vec<&'static str> {
     all.iter().map(|(name, _)| *name).collect()
@@ -15,7 +25,7 @@ fn duration(doc: &str) -> Value {
 }
 
 fn text(doc: &str) -> Value {
-    json!({ "type": "string", "minLength": 1, "maxLength": 200, "description": doc })
+    json!({ "type": "string", "minLength": 1, "maxLength": LINE_CHARS_MAX, "description": doc })
 }
 
 fn number(low: u32, high: u32, doc: &str) -> Value {
@@ -42,10 +52,10 @@ fn fault() -> Value {
         &json!({
             "kind": { "enum": FaultKind::NAMES },
             "target": target_names("whom it hits; names of [targets]. Faults of the host have none"),
-            "signal": { "enum": ["KILL", "TERM"], "description": "for kill: at once, or as a graceful leave" },
+            "signal": { "enum": names(&SIGNALS), "description": "for kill: at once, or as a graceful leave" },
             "for": duration("how long it lasts"),
-            "threads": number(1, 64, "for cpu-hog: how many threads compute"),
-            "mebibytes": number(1, 65_536, "for memory-pressure: how many MiB are written"),
+            "threads": number(1, THREADS_MAX, "for cpu-hog: how many threads compute"),
+            "mebibytes": number(1, MEBIBYTES_MAX, "for memory-pressure: how many MiB are written"),
             "by": duration("for delay and clock-step: how much"),
             "percent": number(1, 100, "for loss: how many of a hundred"),
             "layer": { "enum": ["fabric"], "description": "where a network fault works" }
@@ -79,16 +89,16 @@ pub fn schema() -> Value {
         &["when"],
         &json!({
             "when": { "type": "string", "pattern": format!("^({}) > [0-9.]+$", names(AbortMetric::ALL).join("|")) },
-            "samples": number(1, 100_000, "repetitions")
+            "samples": number(1, COUNT_MAX, "repetitions")
         }),
     );
     let guards = table(
         "What no repetition may do; the runner and each helper check it.",
         &[],
         &json!({
-            "max_targets": number(1, 64, "processes that one repetition may hit"),
-            "keep_acceptors": { "oneOf": [{ "const": "majority" }, number(0, 7, "coordinators that must be left")] },
-            "keep_lease_caches": number(0, 64, "lease caches that must be left"),
+            "max_targets": number(1, TARGETS_MAX, "processes that one repetition may hit"),
+            "keep_acceptors": { "oneOf": [{ "const": "majority" }, number(0, KEEP_ACCEPTORS_MAX, "coordinators that must be left")] },
+            "keep_lease_caches": number(0, KEEP_CACHES_MAX, "lease caches that must be left"),
             "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * is any text" },
             "require_confirm": { "type": "boolean" },
             "allow_clock_step": { "type": "boolean", "description": "whether CLOCK_REALTIME may jump, for all programs of the host" },
@@ -100,10 +110,10 @@ pub fn schema() -> Value {
         "How often.",
         &["count"],
         &json!({
-            "count": number(1, 100_000, "repetitions that count"),
-            "warmup": number(0, 100_000, "repetitions before them"),
+            "count": number(1, COUNT_MAX, "repetitions that count"),
+            "warmup": number(0, COUNT_MAX, "repetitions before them"),
             "gap": duration("pause after each"),
-            "stop_after_failures": number(1, 100_000, "the drill ends after so many failures")
+            "stop_after_failures": number(1, COUNT_MAX, "the drill ends after so many failures")
         }),
     );
     let drill = table(
@@ -111,9 +121,9 @@ pub fn schema() -> Value {
         &["schema", "id", "title", "environment"],
         &json!({
             "schema": { "const": SCHEMA },
-            "id": { "type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._+-]{0,63}$" },
+            "id": { "type": "string", "pattern": name(ID_CHARS_MAX, "._+-") },
             "title": text("what it does"),
-            "environment": { "type": "string", "pattern": NAME, "description": "the label that the cluster must have" },
+            "environment": { "type": "string", "pattern": name(NAME_BYTES_MAX, "._-"), "description": "the label that the cluster must have" },
             "seed": number(0, u32::MAX, "every random choice derives from it"),
             "timeout": duration("the drill ends after this time"),
             "repeat": repeat
@@ -124,10 +134,10 @@ pub fn schema() -> Value {
         &["kind"],
         &json!({
             "kind": { "enum": names(TargetKind::ALL) },
-            "select": { "enum": ["one", "all", "minority", "majority", "leader"] },
-            "fixed": number(1, 64, "so many"),
+            "select": { "enum": names(&SELECTS) },
+            "fixed": number(1, TARGETS_MAX, "so many"),
             "percent": number(1, 100, "so many of a hundred"),
-            "name": { "type": "string", "pattern": NAME },
+            "name": { "type": "string", "pattern": name(NAME_BYTES_MAX, "._-") },
             "serving": { "type": "string", "description": "for a lease cache: the one that renews this target's leases" }
         }),
     );
@@ -137,7 +147,7 @@ pub fn schema() -> Value {
         &json!({
             "probe": { "enum": names(Probe::ALL) },
             "tolerance": { "type": "boolean", "description": "what the probe must say" },
-            "phase": { "type": "array", "items": { "enum": ["before", "after"] } }
+            "phase": { "type": "array", "items": { "enum": names(&PHASES) } }
         }),
     );
     let step = table(
@@ -145,7 +155,7 @@ pub fn schema() -> Value {
         &["name", "fault"],
         &json!({
             "name": text("what the step is called"),
-            "on": { "enum": ["cue", "settled"], "description": "on the repetition's cue, or when the step before has settled" },
+            "on": { "enum": names(&CUES), "description": "on the repetition's cue, or when the step before has settled" },
             "max_cue_skew": duration("beyond it the repetition is void"),
             "fault": { "oneOf": [fault(), { "type": "array", "items": fault(), "minItems": 1 }] }
         }),
@@ -154,7 +164,7 @@ pub fn schema() -> Value {
         "What is mended after a repetition.",
         &[],
         &json!({
-            "strategy": { "enum": ["always", "deviated", "never"] },
+            "strategy": { "enum": names(&STRATEGIES) },
             "actions": { "type": "array", "items": table("An action.", &["kind", "target"], &json!({
                 "kind": { "enum": ["restart"] },
                 "target": target_names("names of [targets]")

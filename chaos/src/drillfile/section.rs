@@ -8,7 +8,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 /// Characters of a line of text.
-const LINE_CHARS_MAX: usize = 200;
+pub(super) const LINE_CHARS_MAX: usize = 200;
+/// Characters of a drill's name.
+pub(super) const ID_CHARS_MAX: usize = 64;
 
 /// A value and its byte in the file.
 pub(super) struct At<T> {
@@ -121,12 +123,11 @@ impl<'d, 'i> Section<'d, 'i> {
 
     /// What names a drill: 1 to 64 of `A-Z a-z 0-9 . _ + -`, beginning with a letter or digit.
     pub(super) fn id(&mut self, key: &'static str, faults: &mut Faults) -> Option<String> {
-        const CHARS_MAX: usize = 64;
-        let wanted = format!("1 to {CHARS_MAX} of A-Z a-z 0-9 . _ + -, the first a letter or digit");
+        let wanted = format!("1 to {ID_CHARS_MAX} of A-Z a-z 0-9 . _ + -, the first a letter or digit");
         let read = self.take(key, &wanted, faults, |_, value| {
             let text = value.as_str()?;
             let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '+' | '-');
-            let fits = text.len() <= CHARS_MAX && text.chars().all(plain);
+            let fits = text.len() <= ID_CHARS_MAX && text.chars().all(plain);
             (fits && text.starts_with(|c: char| c.is_ascii_alphanumeric())).then(|| Ok(text.to_owned()))
         });
         read.map(|at| at.value)
