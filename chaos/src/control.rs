@@ -55,8 +55,6 @@ pub enum ControlError {
     NoSupervisor(PathBuf),
     /// The connection failed.
     Io(PathBuf, io::Error),
-    /// The answer made no sense.
-    Answer(String),
     /// The supervisor refused.
     Refused(String),
 }
@@ -70,7 +68,6 @@ impl fmt::Display for ControlError {
                 at.display()
             ),
             Self::Io(at, error) => write!(f, "could not talk to the supervisor at {}: {error}", at.display()),
-            Self::Answer(text) => write!(f, "the supervisor answered something else than expected: {text}"),
             Self::Refused(reason) => f.write_str(reason),
         }
     }

@@ -9,7 +9,7 @@ use crate::distant::{Distant, Sight};
 use crate::spans::{Counts, Spans};
 use crate::timeline;
 use obol_fabric::layout::{Seat, ViewHead};
-use obol_fabric::metrics::{self, COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
 use obol_fabric::notice::Detection;
 use obol_fabric::recorder::Stamped;
 use obol_fabric::shm::{
@@ -534,16 +534,6 @@ impl Observer {
         timeline::merge(events, Plant::NONE)
     }
 
-    /// What the owners of the regions counted in their histograms since the last call, or from the first call on.
-    pub fn spans(&mut self) -> Vec<Spans> {
-        self.looked = true;
-        let each = self.watched.values_mut().filter_map(|watched| {
-            let region = watched.region.clone();
-            watched.spans(region.reader(), &mut self.load)
-        });
-        each.collect()
-    }
-
     /// The members of other hosts whose events the last call of [`Observer::events`] could not read, and why.
     #[must_use]
     pub fn unread(&self) -> &[(Name, String)] {
@@ -590,28 +580,6 @@ impl Observer {
             });
         }
     }
-
-    /// A histogram of a region's owner, by the owner's name: the count of each bucket.
-    #[must_use]
-    pub fn histogram(&self, name: &str, which: Histogram) -> Option<Vec<u64>> {
-        let info = self.cluster.regions().into_iter().find(|info| info.name.as_str() == name)?;
-        Some(self.watched.get(&info.number)?.region.reader().histogram(which))
-    }
-}
-
-/// The value below which a fraction `q` of a histogram's samples lie, as the floor of its bucket.
-#[must_use]
-pub fn quantile(buckets: &[u64], q: f64) -> Option<Nanos> {
-    let total: u64 = buckets.iter().sum();
-    let wanted = (total as f64 * q).ceil() as u64;
-    let mut seen = 0;
-    for (at, n) in buckets.iter().enumerate() {
-        seen += n;
-        if seen >= wanted && total > 0 {
-            return Some(Nanos(metrics::bucket_floor(at)));
-        }
-    }
-    None
 }
 
 /// The owner of a region, as the table of its host or the newest view has it.

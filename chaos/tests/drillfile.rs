@@ -85,7 +85,7 @@ fn the_example_of_the_design_is_read_as_it_says() {
     assert_eq!((drill.repeat.count, drill.repeat.warmup, drill.repeat.gap), (300, 5, Nanos::from_secs(2)));
     assert_eq!((drill.guards.max_targets, drill.guards.keep_acceptors), (3, Keep::Majority));
     assert_eq!((drill.guards.abort[0].metric, drill.guards.abort[1].samples), (AbortMetric::OverlapNs, 2));
-    let cache = drill.target("cache").expect("it is there");
+    let cache = drill.targets.iter().find(|target| target.name == "cache").expect("it is there");
     assert_eq!((cache.kind, &cache.select), (TargetKind::LeaseCache, &Select::One));
     assert_eq!(cache.serving.as_deref(), Some("app"));
     let fault = &drill.steps[0].faults[0];

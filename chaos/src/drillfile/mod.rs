@@ -528,11 +528,3 @@ impl ReportFiles {
         *self == Self::default()
     }
 }
-
-impl Drill {
-    /// The target of this name.
-    #[must_use]
-    pub fn target(&self, name: &str) -> Option<&Target> {
-        self.targets.iter().find(|target| target.name == name)
-    }
-}

@@ -225,12 +225,6 @@ impl Remote {
             other => Err(RemoteError::Answer(other)),
         }
     }
-
-    /// Its process id.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
 }
 
 fn say(writing: &Mutex<Option<Box<dyn Write + Send>>>, order: &Order) -> io::Result<()> {

@@ -12,7 +12,7 @@ p{max-width:46em}figure{margin:1em 0}figure svg{display:block;width:100%;height:
 figcaption{color:var(--soft);font-size:.9em;margin-top:.4em;max-width:51em}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-size:.92em;font-variant-numeric:tabular-nums}\
 th,td{padding:.25em .8em;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}th{background:var(--head)}\
-td.n,th.n{text-align:right;white-space:nowrap}pre{overflow-x:auto;background:var(--head);padding:.8em;font-size:.88em}\
+td.n,th.n{text-align:right;white-space:nowrap}\
 summary{cursor:pointer;margin:.5em 0}";
 
 /// One cell of a table.
@@ -72,11 +72,6 @@ impl Page {
         self.body.push_str("<ul>\n");
         lines.iter().for_each(|line| self.put("li", line));
         self.body.push_str("</ul>\n");
-    }
-
-    /// Text whose lines and columns matter.
-    pub fn preformatted(&mut self, text: &str) {
-        self.put("pre", text);
     }
 
     /// A chart as [`super::Chart::svg`] and [`super::Bars::svg`] give it, with a caption.
@@ -148,10 +143,10 @@ mod tests {
             &["<i>"],
             &[vec![Cell::Text("</table>".to_owned())], vec![Cell::Number("1 < 2".to_owned())]],
         );
-        page.folded("</summary>", |page| page.preformatted("<pre>"));
+        page.folded("</summary>", |page| page.paragraph("<pre>"));
         let text = page.finish();
         let bodies = text.split_once("<body>").expect("there is one").1;
-        for raw in ["<script>", "<i>", "</summary></summary>", "1 < 2", "<pre><pre>", "a <b>"] {
+        for raw in ["<script>", "<i>", "</summary></summary>", "1 < 2", "<p><pre>", "a <b>"] {
             assert!(!bodies.contains(raw), "{raw} in {text}");
         }
         assert!(text.contains("&lt;script&gt;") && text.contains("a &lt;b&gt; &amp; &quot;c&quot;"));

@@ -191,12 +191,6 @@ impl<'a> Reader<'a> {
         metrics::snapshot(words.get(..Counter::ALL.len()).unwrap_or_default())
     }
 
-    /// One of the owner's histograms: samples by bucket, see [`metrics::bucket_floor`].
-    #[must_use]
-    pub fn histogram(&self, which: Histogram) -> Vec<u64> {
-        metrics::snapshot(self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8))
-    }
-
     /// The buckets of one of the owner's histograms that hold any sample: which, and how many.
     pub fn buckets(&self, which: Histogram) -> impl Iterator<Item = (u16, u64)> + use<'a> {
         let words = self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8);
