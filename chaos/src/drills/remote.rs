@@ -6,7 +6,7 @@ use crate::control::write_line;
 use obol_fabric::{Name, Nanos};
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -22,6 +22,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Bytes of complaints that are kept.
 const COMPLAINTS_BYTES_MAX: u64 = 4096;
+/// Whoever complains and does not end is heard for so long.
+const COMPLAINTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// The helper hears from the runner so many times before it would take it for dead.
 const WORDS_PER_DEAD_MAN: u64 = 4;
 
@@ -76,13 +78,10 @@ pub struct Remote {
     child: Child,
     writing: Writing,
     told: Receiver<Told>,
-    /// What ssh and the helper there complain about, for the reader of an error.
-    complaints: Option<Complaints>,
 }
 
 /// Where orders go. Without it the helper is alone, and mends.
 type Writing = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
-type Complaints = Arc<Mutex<String>>;
 
 /// Where a helper is to work.
 #[derive(Clone, Copy, Debug)]
@@ -117,9 +116,7 @@ impl Remote {
             Ok((reading, stream))
         });
         match connected {
-            Ok((reading, stream)) => {
-                Ok(Self::over(child, reading, Box::new(Channel(stream)), dead_man, None))
-            }
+            Ok((reading, stream)) => Ok(Self::over(child, reading, Box::new(Channel(stream)), dead_man)),
             Err(error) => {
                 // It is of no use, and nothing has been injected.
                 let _ = child.kill();
@@ -143,24 +140,20 @@ impl Remote {
         else {
             return Err(RemoteError::Ended);
         };
-        let complaints = Complaints::default();
-        let kept = Arc::clone(&complaints);
+        let (complain, complaints) = mpsc::channel();
         thread::spawn(move || {
-            for line in io::BufRead::lines(io::BufReader::new(errors.take(COMPLAINTS_BYTES_MAX)))
-                .map_while(Result::ok)
-            {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let between = if kept.is_empty() { "" } else { "; " };
-                kept.push_str(between);
-                kept.push_str(line.trim());
+            for line in BufReader::new(errors.take(COMPLAINTS_BYTES_MAX)).lines().map_while(Result::ok) {
+                // Once the helper has answered nobody listens, but ssh must not write into a closed pipe.
+                let _ = complain.send(line);
             }
         });
-        let remote = Self::over(child, reading, Box::new(writing), dead_man, Some(complaints));
+        let remote = Self::over(child, reading, Box::new(writing), dead_man);
         // Whoever answers this has been let in, runs our program, and sees the cluster.
         remote.order(&Order::Disarm).and_then(|()| remote.told(ANSWER_TIMEOUT, "answer")).map_err(
-            |error| {
-                let said = remote.said();
-                RemoteError::Ssh { host: ssh.host.clone(), error: Box::new(error), said }
+            |error| RemoteError::Ssh {
+                host: ssh.host.clone(),
+                error: Box::new(error),
+                said: said(&complaints),
             },
         )?;
         Ok(remote)
@@ -171,7 +164,6 @@ impl Remote {
         reading: impl Read + Send + 'static,
         writing: Box<dyn Write + Send>,
         dead_man: Nanos,
-        complaints: Option<Complaints>,
     ) -> Self {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
@@ -191,15 +183,7 @@ impl Remote {
                 thread::sleep(pause);
             }
         });
-        Self { child, writing, told, complaints }
-    }
-
-    /// What was complained about at the other end. ssh tells it before it ends; that may take a moment.
-    fn said(&self) -> String {
-        thread::sleep(LOOK_EVERY * 50);
-        let said =
-            self.complaints.as_ref().map(|said| said.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        said.unwrap_or_default()
+        Self { child, writing, told }
     }
 
     /// Gives an order.
@@ -225,6 +209,14 @@ impl Remote {
             other => Err(RemoteError::Answer(other)),
         }
     }
+}
+
+/// What is complained about at the other end, until that ends; ssh may take a moment to tell.
+fn said(complaints: &Receiver<String>) -> String {
+    let end = Instant::now() + COMPLAINTS_TIMEOUT;
+    let next = || complaints.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+    let lines: Vec<String> = std::iter::from_fn(next).map(|line| line.trim().to_owned()).collect();
+    lines.join("; ")
 }
 
 fn say(writing: &Mutex<Option<Box<dyn Write + Send>>>, order: &Order) -> io::Result<()> {
