@@ -8,7 +8,6 @@ use obol_fabric::sim::{Clock, Network, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Machine, Name};
 use obol_membership::{Config, Coordinator, Kind, Member, Plant, View};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 struct Either(Role);
 
@@ -68,8 +67,7 @@ fn alarms(off_ppm: [i64; 6]) -> [u64; 6] {
         world.add(Either(role), Clock::new(Instant(1_000_000), off * 1_000), groups);
     }
     world.run_until(1_000_000_000);
-    let word = layout.counters(0) as usize / 8 + Counter::DriftAlarms as usize;
-    core::array::from_fn(|n| world.memory(n as u32)[word].load(Ordering::Relaxed))
+    core::array::from_fn(|n| world.counter(n as u32, Counter::DriftAlarms))
 }
 
 #[test]

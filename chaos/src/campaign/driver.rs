@@ -194,9 +194,7 @@ impl Driver {
         if step.what != What::Step {
             return;
         }
-        let layout = self.scenario.config.layout;
-        let first = layout.recorder(0) as usize / 8;
-        let words = &self.world.memory(node)[first..first + layout.recorder_bytes() / 8];
+        let words = self.world.recorder(node);
         let written = words[0].load(std::sync::atomic::Ordering::Relaxed);
         let from = std::mem::replace(&mut self.told[node as usize], written);
         let from = if from > written { 0 } else { from };

@@ -10,6 +10,7 @@ use super::script::{Recital, Script};
 use super::split;
 use super::storms::{Storms, lease};
 use obol_fabric::Nanos;
+use obol_fabric::metrics::Counter;
 use obol_membership::{Coordinator, Plant};
 
 /// Steps between two looks at whether the cluster is well.
@@ -169,19 +170,13 @@ fn mark(driver: &mut Driver) {
                 let view = driver.oracle.newest();
                 m.incarnation().is_some_and(|who| {
                     view.departed.iter().any(|d| d.incarnation < who && d.token != 0)
-                        && exclusions(driver, node) > 0
+                        && driver.world.counter(node, Counter::Exclusions) > 0
                 })
             });
         if back {
             driver.oracle.marks.hit(Mark::RejoinAfterFreeze);
         }
     }
-}
-
-fn exclusions(driver: &Driver, node: u32) -> u64 {
-    let layout = driver.scenario.config.layout;
-    let word = layout.counters(0) + obol_fabric::metrics::Counter::Exclusions as u32 * 8;
-    driver.world.memory(node)[word as usize / 8].load(std::sync::atomic::Ordering::Relaxed)
 }
 
 /// Draws who is left of the coordinators: a majority, or more. All of them where there are spares, as a change of acceptors

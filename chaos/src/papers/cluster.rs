@@ -278,14 +278,11 @@ impl Cluster {
 
     /// What all flight recorders tell, in the order of true time, and as if it had been stamped by it.
     pub(super) fn recorded(&self) -> Vec<Seen> {
-        let layout = self.world.layout();
-        let first = layout.recorder(0) as usize / 8;
         let view = Arc::clone(self.world.machine(0).view());
         let mut events = Vec::new();
         for node in 0..self.world.len() {
             let Some(member) = view.members.iter().find(|m| m.address.region == node) else { continue };
-            let words = &self.world.memory(node)[first..first + layout.recorder_bytes() / 8];
-            events.extend(recorder::read(words, 0).into_iter().map(|event| {
+            events.extend(recorder::read(self.world.recorder(node), 0).into_iter().map(|event| {
                 let at = Instant(self.world.to_true(node, event.at));
                 let event = Stamped { at, ..event };
                 Seen { process: member.name, kind: member.kind, event, doubt: Nanos::ZERO }

@@ -9,8 +9,9 @@ use super::seats::Program;
 use super::world::World;
 use crate::contract::Machine;
 use crate::layout::Layout;
-use crate::page;
+use crate::metrics::Counter;
 use crate::types::{Address, Instant, Name, Nanos};
+use crate::{memory, page};
 use core::sync::atomic::AtomicU64;
 
 /// Faults of processes.
@@ -247,6 +248,20 @@ impl<M: Machine> World<M> {
     #[must_use]
     pub fn memory(&self, node: u32) -> &[AtomicU64] {
         &self.node(node).memory
+    }
+
+    /// The words of a node's own flight recorder.
+    #[must_use]
+    pub fn recorder(&self, node: u32) -> &[AtomicU64] {
+        let first = self.core.layout.recorder(0) as usize / 8;
+        &self.memory(node)[first..first + self.core.layout.recorder_bytes() / 8]
+    }
+
+    /// What a node's own process has counted.
+    #[must_use]
+    pub fn counter(&self, node: u32, counter: Counter) -> u64 {
+        let first = self.core.layout.counters(0) as usize / 8;
+        memory::relaxed(&self.memory(node)[first + counter as usize])
     }
 
     /// The lease page of a node's region, fence included.

@@ -5,10 +5,10 @@ use super::{Decisions, Violation, broken};
 use crate::campaign::marks::{Mark, Marks};
 use crate::campaign::role::Tapped;
 use crate::campaign::scenario::Scenario;
+use obol_fabric::ViewId;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{self, Kind};
 use obol_fabric::sim::World;
-use obol_fabric::{Layout, ViewId};
 use obol_membership::View;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +38,6 @@ pub(super) struct Seen {
 /// All processes with a machine.
 #[derive(Debug)]
 pub(super) struct Processes {
-    layout: Layout,
     coordinators: u32,
     all: Vec<Process>,
 }
@@ -46,12 +45,7 @@ pub(super) struct Processes {
 impl Processes {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let all = (0..scenario.nodes()).map(|_| Process::default()).collect();
-        Self { layout: scenario.config.layout, coordinators: scenario.coordinators, all }
-    }
-
-    fn counter(&self, world: &World<Tapped>, node: u32, counter: Counter) -> u64 {
-        let word = (self.layout.counters(0) + counter as u32 * 8) as usize / 8;
-        world.memory(node)[word].load(Ordering::Relaxed)
+        Self { coordinators: scenario.coordinators, all }
     }
 
     pub(super) fn look(
@@ -66,11 +60,11 @@ impl Processes {
             // Acceptor memory outlives its process, and so do the counters in it.
             let fresh = Process {
                 generation,
-                installs: self.counter(world, node, Counter::ViewsInstalled),
-                jumps: self.counter(world, node, Counter::ViewJumps),
-                clears: self.counter(world, node, Counter::ClearsSent),
-                takeovers: self.counter(world, node, Counter::Takeovers),
-                aborts: self.counter(world, node, Counter::Aborts),
+                installs: world.counter(node, Counter::ViewsInstalled),
+                jumps: world.counter(node, Counter::ViewJumps),
+                clears: world.counter(node, Counter::ClearsSent),
+                takeovers: world.counter(node, Counter::Takeovers),
+                aborts: world.counter(node, Counter::Aborts),
                 ..Process::default()
             };
             let first = self.all[node as usize].generation == 0;
@@ -91,7 +85,7 @@ impl Processes {
 
     /// Row 8: a cache vouches only while its own lease runs.
     fn vouched(&mut self, world: &World<Tapped>, node: u32) -> super::Verdict {
-        let vouches = self.counter(world, node, Counter::Vouches);
+        let vouches = world.counter(node, Counter::Vouches);
         if core::mem::replace(&mut self.all[node as usize].vouches, vouches) == vouches {
             return Ok(());
         }
@@ -125,8 +119,8 @@ impl Processes {
                 format_args!("node {node} installed another view {} than was decided", view.id),
             );
         }
-        let installs = self.counter(world, node, Counter::ViewsInstalled);
-        let jumps = self.counter(world, node, Counter::ViewJumps);
+        let installs = world.counter(node, Counter::ViewsInstalled);
+        let jumps = world.counter(node, Counter::ViewJumps);
         let holders = self.cleared_holders(world, node);
         let process = &mut self.all[node as usize];
         let (steps, jumped) = (installs - process.installs, jumps > process.jumps);
@@ -156,7 +150,7 @@ impl Processes {
     fn cleared_holders(&self, world: &World<Tapped>, node: u32) -> u64 {
         [Counter::FencesRaised, Counter::FencesFannedOut, Counter::ClearedByProof, Counter::ClearedByWait]
             .into_iter()
-            .map(|c| self.counter(world, node, c))
+            .map(|c| world.counter(node, c))
             .sum()
     }
 
@@ -168,9 +162,9 @@ impl Processes {
         node: u32,
         marks: &mut Marks,
     ) -> Result<Seen, Violation> {
-        let clears = self.counter(world, node, Counter::ClearsSent);
-        let takeovers = self.counter(world, node, Counter::Takeovers);
-        let aborts = self.counter(world, node, Counter::Aborts);
+        let clears = world.counter(node, Counter::ClearsSent);
+        let takeovers = world.counter(node, Counter::Takeovers);
+        let aborts = world.counter(node, Counter::Aborts);
         let process = &self.all[node as usize];
         let (cleared, took_over) = (clears > process.clears, takeovers > process.takeovers);
         if aborts > process.aborts {
@@ -199,8 +193,7 @@ impl Processes {
 
     /// Why attempts were aborted stands in the flight recorder.
     fn aborted(&self, world: &World<Tapped>, node: u32, count: u64, marks: &mut Marks) {
-        let first = self.layout.recorder(0) as usize / 8;
-        let words = &world.memory(node)[first..first + self.layout.recorder_bytes() / 8];
+        let words = world.recorder(node);
         let written = words[0].load(Ordering::Relaxed);
         let recent = recorder::read(words, written.saturating_sub(count + 8));
         let acceptors = world.machine(node).view().acceptors.len() as u64;
@@ -238,7 +231,7 @@ impl Processes {
             (Counter::FalseSuspicions, Mark::Retracted),
             (Counter::DriftAlarms, Mark::DriftAlarm),
         ] {
-            if self.counter(world, node, counter) > 0 {
+            if world.counter(node, counter) > 0 {
                 marks.hit(mark);
             }
         }

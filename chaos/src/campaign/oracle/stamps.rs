@@ -9,7 +9,7 @@ use crate::observe::Seen;
 use crate::timeline::{History, Phases, merge};
 use obol_fabric::recorder::{self, Kind as What, Stamped};
 use obol_fabric::sim::World;
-use obol_fabric::{Address, Instant, Layout, Name, Nanos, ViewId};
+use obol_fabric::{Address, Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, Kind, Plant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -29,7 +29,6 @@ struct Cursor {
 /// What was read of all flight recorders.
 #[derive(Debug)]
 pub(super) struct Stamps {
-    layout: Layout,
     plant: Plant,
     kinds: Vec<(Name, Kind)>,
     cursors: Vec<Cursor>,
@@ -58,7 +57,6 @@ impl Stamps {
         let name = |node: u32| Name::new(&format!("node-{node}")).unwrap_or_default();
         let nodes = scenario.nodes();
         Self {
-            layout: scenario.config.layout,
             plant: scenario.config.plant,
             kinds: (0..nodes).map(|node| (name(node), kind(node))).collect(),
             cursors: vec![Cursor::default(); nodes as usize],
@@ -79,8 +77,7 @@ impl Stamps {
 
     /// Reads what a process has written in its last step: no stamp is before what it tells of.
     pub(super) fn look(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> Verdict {
-        let first = self.layout.recorder(0) as usize / 8;
-        let words = &world.memory(node)[first..first + self.layout.recorder_bytes() / 8];
+        let words = world.recorder(node);
         let written = words[0].load(Ordering::Relaxed);
         let generation = world.address(node).generation;
         let cursor = &mut self.cursors[node as usize];

@@ -155,9 +155,7 @@ fn a_page_and_a_record_are_stamped_by_the_own_clock() {
     });
     assert_eq!(page::load(world.page(0)), Some(page));
     assert_eq!(page::fenced(world.page(0)), ViewId(0));
-    let first = world.layout().recorder(0) as usize / 8;
-    let ring = &world.memory(0)[first..first + world.layout().recorder_bytes() / 8];
-    assert_eq!(crate::recorder::read(ring, 0)[0].at, Instant(6_000_000));
+    assert_eq!(crate::recorder::read(world.recorder(0), 0)[0].at, Instant(6_000_000));
     let view = &world.memory(0)[world.layout().view() as usize / 8..];
     assert_eq!([0, 1, 2].map(|n| crate::memory::relaxed(&view[n])), [2, 4, 6]);
     assert!(page::active(world.page(0), ViewId(3), || world.local_now(0)));
