@@ -3,6 +3,7 @@
 
 use super::document::{Document, Part, number, words};
 use super::figures;
+use crate::calendar;
 use crate::drillfile::{Drill, Metric, Percentile};
 use crate::drills::follow::UNSEEN;
 use crate::drills::journal::{Journal, Judged, Outcome, Trial, Verdict, samples};
@@ -492,17 +493,10 @@ fn longest(journal: &Journal) -> Option<(Metric, &'static str, &'static str)> {
         .max_by(|a, b| median(a.0).unwrap_or(0.0).total_cmp(&median(b.0).unwrap_or(0.0)))
 }
 
-/// Seconds since 1970 as people write them, in UTC (H. Hinnant, "chrono-compatible low-level date algorithms").
+/// Seconds since 1970 as people write them, in UTC.
 fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (year, month, day) = calendar::date(days);
     format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", rest / 3600, rest / 60 % 60, rest % 60)
 }
 

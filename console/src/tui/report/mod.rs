@@ -19,6 +19,7 @@ use crate::tui::poll::{Listener, News, Place};
 use crate::tui::state::data::Data;
 use crate::tui::state::failovers::{self, Failover, PHASES};
 use crate::tui::state::windows::{PERCENTILES, Set, percentile};
+use obol_chaos::calendar;
 use obol_chaos::spans::Counts;
 use obol_fabric::metrics::Histogram;
 use obol_fabric::{Instant, Name, Nanos};
@@ -153,19 +154,11 @@ fn phases(failover: &Failover) -> String {
 /// A moment in nanoseconds since 1970 as ISO 8601 in UTC, to the microsecond.
 fn iso(unix: u64) -> String {
     let (days, within) = (unix / 86_400_000_000_000, unix % 86_400_000_000_000);
-    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days.
-    let shifted = days + 719_468;
-    let (era, day) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day_of_year = day - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day_of_month = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (year, month, day) = calendar::date(days);
     let us = within / 1000;
     let (s, us) = (us / 1_000_000, us % 1_000_000);
     let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
-    format!("{year:04}-{month:02}-{day_of_month:02}T{h:02}:{m:02}:{s:02}.{us:06}Z")
+    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{us:06}Z")
 }
 
 /// Keeps samples until the time is over.
