@@ -16,6 +16,12 @@ const LONGEST: Nanos = Nanos::from_secs(600);
 #[derive(Clone, Debug)]
 pub struct Distribution(Histogram<u64>);
 
+/// Microseconds, as a [`Summary`] has them, with the unit that suits them.
+#[must_use]
+pub fn shown(us: f64) -> String {
+    Nanos((us * 1000.0) as u64).to_string()
+}
+
 /// A distribution in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {

@@ -5,7 +5,7 @@ use crate::drills;
 use crate::output::{self, Failure};
 use obol_chaos::drills::Victims;
 use obol_chaos::drills::quick::Report;
-use obol_chaos::stats::P99_SAMPLES_MIN;
+use obol_chaos::stats::{P99_SAMPLES_MIN, shown};
 use obol_chaos::timeline::Phases;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
@@ -78,7 +78,7 @@ fn print(report: &Report) -> std::io::Result<()> {
     }
     output::line(format_args!(
         "the lease rule alone would have made the survivors wait {}",
-        drills::us(report.lease_wait_us)
+        shown(report.lease_wait_us)
     ))?;
     for remark in &report.remarks {
         output::line(format_args!("  ! {remark}"))?;

@@ -10,9 +10,9 @@ use obol_chaos::drills::table2;
 use obol_chaos::drills::{self, Journal, Options, Probed, Progress};
 use obol_chaos::marks::Mark;
 use obol_chaos::observe::{Observer, Snapshot};
-use obol_chaos::stats::Summary;
+use obol_chaos::stats::{Summary, shown as us};
+use obol_fabric::Name;
 use obol_fabric::shm::clock;
-use obol_fabric::{Name, Nanos};
 use serde::Serialize;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -288,10 +288,6 @@ pub(crate) fn write_into(
     let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
     std::fs::create_dir(dir).map_err(failed)?;
     drills::report::write(files, journal, drill, dir).map_err(failed)
-}
-
-pub(crate) fn us(value: f64) -> String {
-    Nanos((value * 1000.0) as u64).to_string()
 }
 
 /// The heads of a table of distributions.

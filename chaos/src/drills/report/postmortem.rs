@@ -6,7 +6,8 @@ use super::figures;
 use crate::calendar;
 use crate::drillfile::{Drill, Metric, Percentile};
 use crate::drills::follow::UNSEEN;
-use crate::drills::journal::{Journal, Judged, Outcome, Trial, Verdict, samples};
+use crate::drills::journal::{Journal, Judged, Outcome, Trial, Verdict, counted, measured, samples};
+use crate::stats::shown as us;
 use crate::timeline::Phases;
 use obol_fabric::Nanos;
 
@@ -23,10 +24,6 @@ const DONE: [&str; 6] = [
 const REASONS_MAX: usize = 20;
 /// Distance from a quantile's rank, in standard deviations, that holds 95 % of all samples' ranks.
 const Z95: f64 = 1.96;
-
-fn us(value: f64) -> String {
-    Nanos((value * 1000.0) as u64).to_string()
-}
 
 /// So many of something.
 fn count(n: usize, what: &str) -> String {

@@ -23,7 +23,7 @@ use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, age, short, width};
 use crate::tui::view::grid::{Column, Grid};
 use obol_chaos::drillfile::Metric;
-use obol_fabric::Nanos;
+use obol_chaos::stats::shown as us;
 use ratatui::layout::Rect;
 
 const COLUMNS: [Column; 3] = [
@@ -181,7 +181,6 @@ fn role(verdict: &str) -> Role {
 
 /// The figure that matters most, in words.
 fn figures(journal: &Journal) -> String {
-    let us = |value: f64| Nanos((value.max(0.0) * 1000.0) as u64).to_string();
     let Some(figure) = journal.figures_us.get(Metric::CueToActive.name()) else {
         return String::new();
     };
