@@ -4,7 +4,7 @@ use crate::cli::{DrillCommand, DrillFile, DrillRun};
 use crate::output::{self, Failure};
 use obol_chaos::drillfile::{self, Drill, Percentile};
 use obol_chaos::drills::helper::Way;
-use obol_chaos::drills::journal::Judged;
+use obol_chaos::drills::journal::{Judged, counted};
 use obol_chaos::drills::ssh::Ssh;
 use obol_chaos::drills::table2;
 use obol_chaos::drills::{self, Journal, Options, Probed, Progress};
@@ -336,12 +336,12 @@ fn print(journal: &Journal) -> std::io::Result<()> {
     for one in journal.after.iter().filter(|one| !one.holds) {
         output::line(format_args!("  ! afterwards the steady state does not hold: {}", one.saw))?;
     }
-    let told = journal.trials.iter().filter(|trial| !trial.warmup && trial.reason.is_some());
-    for trial in told.clone().take(REASONS_MAX) {
+    let told = || counted(&journal.trials).filter(|trial| trial.reason.is_some());
+    for trial in told().take(REASONS_MAX) {
         let reason = trial.reason.as_deref().unwrap_or_default();
         output::line(format_args!("  ! repetition {}, {}: {reason}", trial.number, trial.step))?;
     }
-    let more = told.count().saturating_sub(REASONS_MAX);
+    let more = told().count().saturating_sub(REASONS_MAX);
     if more > 0 {
         output::line(format_args!("  ! {more} more were void or failed; --json and the journal have them"))?;
     }

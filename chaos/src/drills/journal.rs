@@ -2,7 +2,7 @@
 
 use super::channel::Stamp;
 use super::probe::Probed;
-use crate::drillfile::{Drill, Metric, Percentile};
+use crate::drillfile::{Drill, Metric};
 use crate::stats::{Distribution, Summary};
 use crate::timeline::Phases;
 use crate::words::words;
@@ -184,25 +184,33 @@ pub struct Journal {
     pub remarks: Vec<String>,
 }
 
+/// The trials that count: all but warm-ups.
+pub fn counted(trials: &[Trial]) -> impl Iterator<Item = &Trial> {
+    trials.iter().filter(|trial| !trial.warmup)
+}
+
+/// Those of them that were measured.
+pub fn measured(trials: &[Trial]) -> impl Iterator<Item = &Trial> {
+    counted(trials).filter(|trial| trial.outcome == Outcome::Measured)
+}
+
 /// The durations of a figure in the order of the trials.
 pub fn samples(trials: &[Trial], metric: Metric) -> impl Iterator<Item = Nanos> {
     let phase = |trial: &Trial, name: &str| trial.phases_ns.get(name).copied();
-    trials.iter().filter(|trial| !trial.warmup && trial.outcome == Outcome::Measured).filter_map(
-        move |trial| {
-            let found = match metric {
-                Metric::CueToActive => trial.failover_ns,
-                Metric::Notice => phase(trial, Phases::NAMES[0]),
-                Metric::Propose => phase(trial, Phases::NAMES[1]),
-                Metric::Decide => phase(trial, Phases::NAMES[2]),
-                Metric::Fence => phase(trial, Phases::NAMES[3]),
-                Metric::Clear => phase(trial, Phases::NAMES[4]),
-                Metric::Active => phase(trial, Phases::NAMES[5]),
-                Metric::Skew => Some(trial.skew_ns),
-                Metric::FalselyFailed | Metric::Failed => None,
-            };
-            found.map(Nanos)
-        },
-    )
+    measured(trials).filter_map(move |trial| {
+        let found = match metric {
+            Metric::CueToActive => trial.failover_ns,
+            Metric::Notice => phase(trial, Phases::NAMES[0]),
+            Metric::Propose => phase(trial, Phases::NAMES[1]),
+            Metric::Decide => phase(trial, Phases::NAMES[2]),
+            Metric::Fence => phase(trial, Phases::NAMES[3]),
+            Metric::Clear => phase(trial, Phases::NAMES[4]),
+            Metric::Active => phase(trial, Phases::NAMES[5]),
+            Metric::Skew => Some(trial.skew_ns),
+            Metric::FalselyFailed | Metric::Failed => None,
+        };
+        found.map(Nanos)
+    })
 }
 
 /// The distribution of a figure.
@@ -220,23 +228,19 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
     for expect in &drill.expect {
         let metric = expect.metric.name();
         if let Some(most) = expect.at_most {
-            let counted = trials.iter().filter(|trial| !trial.warmup);
             let found: u64 = match expect.metric {
-                Metric::Failed => counted.map(|trial| trial.failed).sum(),
-                _ => counted.map(|trial| trial.falsely_failed).sum(),
+                Metric::Failed => counted(trials).map(|trial| trial.failed).sum(),
+                _ => counted(trials).map(|trial| trial.falsely_failed).sum(),
             };
             let (bound, holds) = (f64::from(most), Some(found <= u64::from(most)));
-            let samples = trials.iter().filter(|trial| !trial.warmup).count() as u64;
+            let samples = counted(trials).count() as u64;
             judged.push(Judged { metric, of: "count", bound, found: Some(found as f64), samples, holds });
             continue;
         }
         let distribution = distribution(trials, expect.metric);
         for (percentile, bound) in &expect.bounds {
             let enough = distribution.len() >= u64::from(percentile.samples_min());
-            let value = match percentile {
-                Percentile::Max => distribution.quantile(1.0),
-                other => distribution.quantile(other.quantile()),
-            };
+            let value = distribution.quantile(percentile.quantile());
             judged.push(Judged {
                 metric,
                 of: percentile.name(),
@@ -253,7 +257,7 @@ pub fn judge(drill: &Drill, trials: &[Trial]) -> Vec<Judged> {
 /// The verdict of a run that came to its end.
 #[must_use]
 pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Probed]) -> Verdict {
-    if trials.iter().any(|trial| !trial.warmup && trial.outcome == Outcome::Failed) {
+    if counted(trials).any(|trial| trial.outcome == Outcome::Failed) {
         Verdict::Failed
     } else if judged.iter().any(|one| one.holds == Some(false)) || after.iter().any(|one| !one.holds) {
         Verdict::Deviated
@@ -267,9 +271,8 @@ pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Prob
 /// Whether so many repetitions were void that the others say too little: most of them, or so many that a percentile can not
 /// be judged which all of them together could have claimed.
 fn is_void(drill: &Drill, trials: &[Trial]) -> bool {
-    let counted = trials.iter().filter(|trial| !trial.warmup);
-    let all = counted.clone().count();
-    let sound = counted.filter(|trial| trial.outcome != Outcome::Void).count();
+    let all = counted(trials).count();
+    let sound = counted(trials).filter(|trial| trial.outcome != Outcome::Void).count();
     let bounds = drill.expect.iter().flat_map(|expect| &expect.bounds);
     let mut claims = bounds.map(|(percentile, _)| percentile.samples_min() as usize);
     sound * 2 < all || claims.any(|least| (sound + 1..=all).contains(&least))

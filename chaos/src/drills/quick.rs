@@ -1,7 +1,7 @@
 //! The drills without a file: kill somebody, wait, start a replacement, and again. The same engine runs them; what they
 //! report is one flat object for scripts.
 
-use super::journal::{Host, Journal, Outcome, Trial, Verdict, distribution};
+use super::journal::{Host, Journal, Outcome, Trial, Verdict, counted, distribution};
 use crate::drillfile::{
     Drill, Expect, Fault, FaultKind, Guards, Metric, On, Repeat, ReportFiles, Rollback, Select, Step,
     Strategy, Target, TargetKind,
@@ -116,7 +116,7 @@ impl Report {
     /// The flat form of a journal.
     #[must_use]
     pub fn of(journal: &Journal) -> Self {
-        let counted = || journal.trials.iter().filter(|trial| !trial.warmup);
+        let counted = || counted(&journal.trials);
         let summary = |metric| distribution(&journal.trials, metric).summary();
         let phases = Metric::ALL.iter().filter_map(|&(name, metric)| {
             let phase = name.strip_prefix("failover.")?;

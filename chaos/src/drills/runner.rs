@@ -7,7 +7,7 @@ use super::channel::{Arm, Blow, Links, Order, Stamp, Told, Whom};
 use super::cue::{REGION_KIND, Token};
 use super::follow::{HEALTH_TIMEOUT, follow, healthy, healthy_within, recount};
 use super::guard::Answer;
-use super::journal::{self, Host, Journal, Outcome, Trial, Verdict, Victim, distribution};
+use super::journal::{self, Host, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
 use super::plan::{plan, program};
 use super::probe::{Probed, probe};
 use super::progress::{Progress, Stage};
@@ -557,7 +557,7 @@ impl Runner<'_> {
             took: unix_seconds().saturating_sub(began),
             verdict,
             count,
-            void: self.trials.iter().filter(|t| !t.warmup && t.outcome == Outcome::Void).count() as u32,
+            void: counted(&self.trials).filter(|t| t.outcome == Outcome::Void).count() as u32,
             profile: deployment.profile.name.to_string(),
             environment: deployment.environment.to_string(),
             host: Host::this(),

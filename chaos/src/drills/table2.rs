@@ -1,7 +1,7 @@
 //! uKharon's Table 2 with real processes: which shipped drill stands for which of its cells, and what was found beside
 //! what was published.
 
-use super::journal::{Host, Journal, Outcome, Verdict, distribution};
+use super::journal::{Host, Journal, Outcome, Verdict, counted, distribution};
 use crate::drillfile::{Drill, Metric, load};
 use crate::papers::{Detector, Scenario};
 use crate::stats::Summary;
@@ -68,7 +68,7 @@ impl Found {
     /// The figures of a run.
     #[must_use]
     pub fn of(journal: &Journal) -> Self {
-        let trials = || journal.trials.iter().filter(|trial| !trial.warmup);
+        let trials = || counted(&journal.trials);
         let reasons = trials().filter(|trial| trial.outcome == Outcome::Failed);
         let reasons =
             reasons.filter_map(|t| Some(format!("repetition {}: {}", t.number, t.reason.as_ref()?)));

@@ -1,7 +1,7 @@
 //! The pictures of a postmortem. Where there is nothing to draw, there is none.
 
 use crate::drillfile::Metric;
-use crate::drills::journal::{Journal, Outcome, Trial, samples};
+use crate::drills::journal::{Journal, Trial, measured, samples};
 use crate::plot::{Axis, Bars, Chart, Series};
 use crate::timeline::Phases;
 use obol_fabric::Nanos;
@@ -17,11 +17,7 @@ fn us(ns: u64) -> f64 {
 
 /// Every repetition in its order. Also tells how many there are.
 pub(super) fn repetitions(journal: &Journal) -> Option<(String, usize)> {
-    let measured = |trial: &&Trial| !trial.warmup && trial.outcome == Outcome::Measured;
-    let points: Vec<(f64, f64)> = journal
-        .trials
-        .iter()
-        .filter(measured)
+    let points: Vec<(f64, f64)> = measured(&journal.trials)
         .filter_map(|trial| Some((f64::from(trial.number), us(trial.failover_ns?))))
         .collect();
     let every = points.len().div_ceil(DOTS_MAX).max(1);
@@ -55,9 +51,8 @@ pub(super) fn distribution(journal: &Journal) -> Option<String> {
 
 /// The phases of the median failover and of the slowest ones.
 pub(super) fn phases(journal: &Journal) -> Option<String> {
-    let measured = |trial: &&Trial| !trial.warmup && trial.outcome == Outcome::Measured;
     let mut sorted: Vec<&Trial> =
-        journal.trials.iter().filter(measured).filter(|trial| trial.failover_ns.is_some()).collect();
+        measured(&journal.trials).filter(|trial| trial.failover_ns.is_some()).collect();
     sorted.sort_by_key(|trial| trial.failover_ns);
     let median = sorted.get(sorted.len().checked_sub(1)? / 2)?;
     let slowest = sorted.iter().rev().take(SLOWEST.min(sorted.len() - 1));

@@ -1,6 +1,6 @@
 //! OpenMetrics (specification 1.0.0): the figures as summaries in seconds, and what was counted.
 
-use crate::drills::journal::{Journal, Outcome};
+use crate::drills::journal::{Journal, Outcome, counted};
 use std::fmt::Write as _;
 
 /// A label's value with what must be escaped.
@@ -33,11 +33,10 @@ pub(super) fn text(journal: &Journal) -> String {
     }
     text.push_str("# TYPE obol_drill_trials gauge\n# HELP obol_drill_trials Trials of a drill by outcome.\n");
     for &(name, outcome) in Outcome::ALL {
-        let n = journal.trials.iter().filter(|trial| !trial.warmup && trial.outcome == outcome).count();
+        let n = counted(&journal.trials).filter(|trial| trial.outcome == outcome).count();
         let _ = writeln!(text, "obol_drill_trials{{drill=\"{drill}\",outcome=\"{name}\"}} {n}");
     }
-    let falsely: u64 =
-        journal.trials.iter().filter(|trial| !trial.warmup).map(|trial| trial.falsely_failed).sum();
+    let falsely: u64 = counted(&journal.trials).map(|trial| trial.falsely_failed).sum();
     text.push_str("# TYPE obol_drill_falsely_failed gauge\n");
     text.push_str("# HELP obol_drill_falsely_failed Members removed as failed that nothing had hit.\n");
     let _ = writeln!(text, "obol_drill_falsely_failed{{drill=\"{drill}\"}} {falsely}");

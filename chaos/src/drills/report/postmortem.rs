@@ -50,9 +50,8 @@ struct Trials<'a> {
 
 /// The whole report.
 pub(super) fn document(journal: &Journal, drill: &Drill) -> Document {
-    let counted: Vec<&Trial> = journal.trials.iter().filter(|trial| !trial.warmup).collect();
-    let measured = counted.iter().copied().filter(|t| t.outcome == Outcome::Measured).collect();
-    let trials = Trials { counted, measured };
+    let trials =
+        Trials { counted: counted(&journal.trials).collect(), measured: measured(&journal.trials).collect() };
     let mut doc = Document::new(format!("Drill {}: {}", journal.drill, journal.verdict.name()));
     doc.say(journal.title.clone());
     doc.add(Part::Heading("Summary"));
