@@ -2,6 +2,7 @@
 
 use crate::cli::{DrillCommand, DrillFile, DrillRun};
 use crate::output::{self, Failure};
+use crate::signals;
 use obol_chaos::drillfile::{self, Drill, Percentile};
 use obol_chaos::drills::helper::Way;
 use obol_chaos::drills::journal::{Judged, counted};
@@ -14,11 +15,11 @@ use obol_chaos::stats::{Summary, shown as us};
 use obol_fabric::Name;
 use obol_fabric::shm::clock;
 use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Refused by a guard.
 const REFUSED: u8 = 2;
@@ -152,10 +153,7 @@ fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Fail
 
 pub(crate) fn helper(root: &Path, cluster: Name, stdio: bool) -> Result<ExitCode, Failure> {
     // What ends the runner must not end its helper, which mends.
-    let ignored = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ignored)).map_err(Failure::failed)?;
-    }
+    signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let way = if stdio { Way::Standard } else { Way::Socket };
     drills::helper::run(root, cluster, &program, way).map_err(Failure::failed)?;
@@ -232,10 +230,7 @@ pub(crate) struct How {
 
 /// Runs a drill until its end, or a signal to end.
 pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
     let How { count, undo_early, ssh, progress } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let tell: fn(&Drill, Progress<'_>) = |drill, progress| {

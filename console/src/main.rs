@@ -20,6 +20,7 @@ mod output;
 mod profile;
 mod run;
 mod running;
+mod signals;
 mod sim;
 mod status;
 mod table;

@@ -3,10 +3,12 @@
 use crate::cli::Tune;
 use crate::output::{self, Failure};
 use crate::running::{Running, Shape};
+use crate::signals;
 use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
 use obol_fabric::Nanos;
 use obol_profiles::Profile;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::Cell;
 use std::fmt;
 use std::path::Path;
@@ -189,10 +191,7 @@ pub(crate) fn run(root: &Path, options: &Tune) -> Result<ExitCode, Failure> {
     if let Some(path) = options.write.iter().chain(&options.html).find(|path| path.exists()) {
         return Err(Failure::Refused(format!("{} exists; nothing is overwritten", path.display())));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
     let bench = Bench { root, time: options.time, share: options.share, stop, begun: Cell::new(0) };
     let loads = [Load::None, Load::best()];
     let most = (options.time + SETTLE + AROUND).saturating_mul(u32::try_from(STEPS_MAX).unwrap_or(u32::MAX));

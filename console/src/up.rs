@@ -4,6 +4,7 @@ use crate::cli::{DEFAULT, Up};
 use crate::directory::Made;
 use crate::live::Live;
 use crate::output::{self, Failure};
+use crate::signals;
 use crate::tui::poll::Place;
 use crate::tui::{self, Background, Console};
 use obol_chaos::control::{self, Answer, Request};
@@ -14,6 +15,7 @@ use obol_membership::view::coordinator_name;
 use obol_profiles::deployment::{app_node_names, cache_name};
 use obol_profiles::{Deployment, Network, Profile};
 use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
@@ -242,10 +244,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     // Before anything is started.
     let config =
         if console { tui::Config::load(options.look.config.as_deref())? } else { tui::Config::default() };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
+    let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
     // From here on everything is undone when this function is left: first the processes, then the directory.
     let directory = Made::new(root, cluster, &deployment)?;
     let requests = listen(&root.join(cluster.as_str()))?;
