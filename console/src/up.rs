@@ -37,12 +37,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A process that is to be started again while its predecessor is still dying is waited for this long.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How a process of the cluster is started.
-#[derive(Clone)]
-struct Spec {
-    arguments: Vec<String>,
-}
-
 /// Servers of the demo's cache: one dies, one takes over, one becomes its backup.
 const KV_SERVERS: u32 = 3;
 /// How often they look into their memory unasked, and the demo's client asks: it rings, and backups have room for seconds of it.
@@ -64,7 +58,8 @@ struct Supervisor {
     common: Vec<String>,
     /// The cluster's.
     directory: PathBuf,
-    specs: BTreeMap<String, Spec>,
+    /// With what arguments each process is started, by name.
+    specs: BTreeMap<String, Vec<String>>,
     /// Coordinators that the profile has room for; those beyond the first ones may be added later.
     coordinators_max: u16,
     children: BTreeMap<String, Child>,
@@ -82,7 +77,7 @@ impl Supervisor {
         let directory = root.join(cluster.as_str());
         let mut specs = BTreeMap::new();
         let mut add = |name: String, arguments: Vec<String>| {
-            specs.insert(name, Spec { arguments });
+            specs.insert(name, arguments);
         };
         for n in 1..=deployment.coordinators {
             add(coordinator_name(n).to_string(), coordinator(n, &directory));
@@ -113,8 +108,8 @@ impl Supervisor {
     /// Starts a process that does not run.
     fn start(&mut self, name: &str) -> Result<u32, String> {
         let added = (1..=self.coordinators_max).find(|n| coordinator_name(*n).as_str() == name);
-        let added = added.map(|n| Spec { arguments: coordinator(n, &self.directory) });
-        let Some(spec) = self.specs.get(name).or(added.as_ref()) else {
+        let added = added.map(|n| coordinator(n, &self.directory));
+        let Some(arguments) = self.specs.get(name).or(added.as_ref()) else {
             let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
             return Err(format!(
                 "no process {name} belongs to this cluster; there are: {}",
@@ -137,7 +132,7 @@ impl Supervisor {
         }
         let child = Command::new(&self.program)
             .args(&self.common)
-            .args(&spec.arguments)
+            .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             // Ctrl-C is for `up` alone, which then ends them; otherwise they would seem to fail.
@@ -242,6 +237,12 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     let console = !options.json && !options.headless && !options.plain && tui::is_possible();
     // Before anything is started.
+    if options.record.is_some() && !tui::is_possible() {
+        return Err(Failure::Refused(
+            "--record records what the console sees, and there is no terminal for it; use `obol record FILE` beside `up`"
+                .to_owned(),
+        ));
+    }
     let config =
         if console { tui::Config::load(options.look.config.as_deref())? } else { tui::Config::default() };
     let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
@@ -249,20 +250,13 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let directory = Made::new(root, cluster, &deployment)?;
     let requests = listen(&root.join(cluster.as_str()))?;
     let mut supervisor = Supervisor::new(root, cluster, &deployment, options.kv)?;
-    let names: Vec<String> = supervisor.specs.keys().cloned().collect();
     let order = |name: &String| {
         ["coord", "cache", "node", "app", "kv-", KV_LOAD].iter().position(|kind| name.starts_with(kind))
     };
-    let mut ordered = names;
+    let mut ordered: Vec<String> = supervisor.specs.keys().cloned().collect();
     ordered.sort_by_key(order);
     for name in &ordered {
         supervisor.start(name).map_err(Failure::Failed)?;
-    }
-    if options.record.is_some() && !tui::is_possible() {
-        return Err(Failure::Refused(
-            "--record records what the console sees, and there is no terminal for it; use `obol record FILE` beside `up`"
-                .to_owned(),
-        ));
     }
     if !options.json && !console {
         output::line(format_args!(
