@@ -40,7 +40,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Drill) -> Result<ExitCod
         DrillKind::AppLeaderCache => Victims::AppLeaderAndCache,
     };
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
-    let gap = Nanos(u64::try_from(options.gap.as_nanos()).unwrap_or(u64::MAX));
+    let gap = Nanos::from_std(options.gap);
     let drill = victims.drill(site.deployment.environment, options.count, gap);
     let report = Report::of(&drills::go(root, cluster, &drill, drills::How::default())?);
     if options.json {

@@ -44,6 +44,12 @@ impl Nanos {
         core::time::Duration::from_nanos(self.0)
     }
 
+    /// A span of the standard library's, or [`Nanos::MAX`].
+    #[must_use]
+    pub fn from_std(span: core::time::Duration) -> Self {
+        u64::try_from(span.as_nanos()).map_or(Self::MAX, Self)
+    }
+
     /// The sum, or [`Nanos::MAX`].
     #[must_use]
     pub const fn saturating_add(self, other: Self) -> Self {

@@ -3,6 +3,7 @@
 use super::membership::Life;
 use super::program::{Environment, Kept, execute, tied};
 use super::{Happening, Run};
+use obol_fabric::Nanos;
 use std::ffi::OsString;
 use std::io;
 use std::process::Stdio;
@@ -58,7 +59,7 @@ impl Health {
                         return;
                     }
                 }
-                if life.program.wait_ended(super::nanos(self.every)) {
+                if life.program.wait_ended(Nanos::from_std(self.every)) {
                     return;
                 }
             }

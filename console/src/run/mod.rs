@@ -20,7 +20,7 @@ use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Told};
 use membership::{Life, Standing};
 use obol_fabric::shm::Cluster;
-use obol_fabric::{Incarnation, Name, Nanos};
+use obol_fabric::{Incarnation, Name};
 use obol_membership::Kind;
 use obol_profiles::Site;
 use obol_profiles::endpoint::LEAVE_TIMEOUT;
@@ -372,9 +372,4 @@ fn pass(life: &Life, signal: i32) {
 
 fn kill(life: &Life) {
     let _ = life.program.kill();
-}
-
-/// A span as the fabric counts it.
-fn nanos(span: Duration) -> Nanos {
-    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
 }

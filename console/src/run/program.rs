@@ -1,6 +1,7 @@
 //! The program as a child: started so that it does not outlive `run`, ended with all that it started.
 
 use crate::output::{self, Failure};
+use obol_fabric::Nanos;
 use obol_fabric::shm::{Held, Process, children, reap, sched};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -119,7 +120,7 @@ pub(super) fn execute(
     let mut child = kept.spawn(command)?;
     // It is not reaped yet, so the number is its own.
     let in_time = match Process::of(child.id()).and_then(Process::hold) {
-        Ok(held) => held.wait_ended(super::nanos(timeout)),
+        Ok(held) => held.wait_ended(Nanos::from_std(timeout)),
         // It has ended already.
         Err(_) => true,
     };
@@ -144,7 +145,7 @@ impl Stayed {
     pub(super) fn end(mut self, kept: &Kept, timeout: Duration) {
         if !self.has_ended()
             && let Ok(held) = Process::of(self.0.id()).and_then(Process::hold)
-            && !held.wait_ended(super::nanos(timeout))
+            && !held.wait_ended(Nanos::from_std(timeout))
         {
             // One that has ended meanwhile is reaped all the same.
             let _ = self.0.kill();

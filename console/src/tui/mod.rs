@@ -261,10 +261,6 @@ fn listen(tell: Sender<Message>, owner: bool) -> Result<(), Failure> {
     })
 }
 
-fn nanos(span: Duration) -> Nanos {
-    Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX))
-}
-
 /// Runs the console; gives the text that is to stay on the terminal.
 fn attend(
     terminal: &mut Terminal,
@@ -305,7 +301,7 @@ fn attend(
                 }
                 Message::Input(_) => continue,
                 Message::News(news) => {
-                    model.polled_every = nanos(rate.get());
+                    model.polled_every = Nanos::from_std(rate.get());
                     Event::News(news)
                 }
                 Message::Chaos(news) => Event::Chaos(news),
@@ -361,7 +357,7 @@ fn attend(
         };
         rate.set(every);
         // What is read more often from now on is not stale for that.
-        model.polled_every = model.polled_every.max(nanos(every));
+        model.polled_every = model.polled_every.max(Nanos::from_std(every));
         if dirty && drawn.is_none_or(|at| at.elapsed() >= FRAME) {
             let (width, height) = terminal.size()?;
             model.reduce(Event::Resize(width, height), &mut effects);

@@ -40,7 +40,7 @@ impl Rate {
     /// Changes it, within the bounds.
     pub(crate) fn set(&self, every: Duration) {
         let every = every.clamp(POLL_BOUNDS.0, POLL_BOUNDS.1);
-        self.0.store(u64::try_from(every.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.0.store(Nanos::from_std(every).0, Ordering::Relaxed);
     }
 
     /// The time between two samples.
@@ -165,6 +165,5 @@ fn read(observer: &mut Observer, spans: bool) -> Sample {
 
 /// Nanoseconds since 1970, UTC.
 fn unix_now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    Nanos::from_std(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0
 }
