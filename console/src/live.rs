@@ -11,6 +11,7 @@ use obol_fabric::shm::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, View};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
@@ -21,24 +22,24 @@ const TABLE_EVERY: Nanos = Nanos::from_secs(5);
 
 /// One stamp of a view change in JSON: microseconds since its first stamp.
 #[derive(Serialize)]
-struct StampJson<'a> {
-    process: &'a str,
+struct StampJson {
+    process: String,
     us: f64,
 }
 
 /// A view change in JSON.
 #[derive(Serialize)]
-struct ViewJson<'a> {
+struct ViewJson {
     event: &'static str,
     view: u64,
     base: u64,
     members: usize,
-    leader: Option<&'a str>,
+    leader: Option<String>,
     causes: Vec<String>,
-    decided_by: Option<&'a str>,
+    decided_by: Option<String>,
     stamps: Vec<(&'static str, f64)>,
-    received: Vec<StampJson<'a>>,
-    active: Vec<StampJson<'a>>,
+    received: Vec<StampJson>,
+    active: Vec<StampJson>,
 }
 
 /// The summary that `up --json` ends with.
@@ -202,30 +203,20 @@ impl Live {
         let zero = stamps.first().map_or(snapshot.at, |(_, at)| *at);
         let us = |at: Instant| at.since(zero).as_micros_f64();
         if self.json {
-            let list = |of: &std::collections::BTreeMap<Name, Instant>| {
-                of.iter().map(|(name, at)| (*name, us(*at))).collect::<Vec<_>>()
+            let rows = |of: &BTreeMap<Name, Instant>| -> Vec<StampJson> {
+                of.iter().map(|(name, at)| StampJson { process: name.to_string(), us: us(*at) }).collect()
             };
-            let (received, active) = (list(&line.received), list(&line.active));
-            let shown = |of: &[(Name, f64)]| -> Vec<(String, f64)> {
-                of.iter().map(|(name, us)| (name.to_string(), *us)).collect()
-            };
-            let (received, active) = (shown(&received), shown(&active));
-            fn rows(of: &[(String, f64)]) -> Vec<StampJson<'_>> {
-                of.iter().map(|(process, us)| StampJson { process, us: *us }).collect()
-            }
-            let decider = line.decider.map(|name| name.to_string());
-            let leader = snapshot.leader_name().map(|name| name.to_string());
             return output::json(&ViewJson {
                 event: "view",
                 view: view.id.0,
                 base: view.base.0,
                 members: view.members.len(),
-                leader: leader.as_deref(),
+                leader: snapshot.leader_name().map(|name| name.to_string()),
                 causes: self.names.causes(view),
-                decided_by: decider.as_deref(),
+                decided_by: line.decider.map(|name| name.to_string()),
                 stamps: stamps.iter().map(|(what, at)| (*what, us(*at))).collect(),
-                received: rows(&received),
-                active: rows(&active),
+                received: rows(&line.received),
+                active: rows(&line.active),
             });
         }
         let skipped = match before {
