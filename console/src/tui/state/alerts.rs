@@ -1,5 +1,5 @@
-//! What an operator is alerted of, beside what keeps the cluster from being healthy. One small trait; a new alert is a
-//! type that has it, and a row in [`ALERTS`].
+//! What an operator is alerted of, beside what keeps the cluster from being healthy. A new alert is a function and a row
+//! in [`ALERTS`].
 
 use crate::tui::poll::sample::{Life, Thresholds};
 use crate::tui::state::data::Data;
@@ -7,175 +7,111 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
 
-/// Something that can be wrong without the cluster being unhealthy.
-pub(crate) trait Alert: Sync {
-    /// A noun phrase in lower case, without an article: "lease margin".
-    fn name(&self) -> &'static str;
+/// A clause for each that is wrong now, without a full stop, that begins with who or what it is and says the figure and
+/// its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
+type Check = fn(&Data, &Thresholds) -> Vec<String>;
 
-    /// A clause for each that is wrong now, without a full stop, that begins with who or what it is and says the figure
-    /// and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
-    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String>;
-}
-
-/// All of them, the worst first.
-pub(crate) const ALERTS: &[&dyn Alert] =
-    &[&MajorityAtRisk, &Drift, &LeaseMargin, &LateRenewals, &StaleNode, &FalseSuspicions, &VoidDrill];
+/// All of them, the worst first. A name is a noun phrase in lower case, without an article.
+const ALERTS: [(&str, Check); 7] = [
+    ("coordinator majority", majority_at_risk),
+    ("clock drift", drift),
+    ("lease margin", lease_margin),
+    ("late renewals", late_renewals),
+    ("stale node", stale_node),
+    ("false suspicions", false_suspicions),
+    ("void drill", void_drill),
+];
 
 /// What is wrong now: the alert's name and the clause.
 pub(crate) fn all(data: &Data) -> Vec<(&'static str, String)> {
     let Some(thresholds) = data.sample.as_ref().and_then(|sample| sample.thresholds) else {
         return Vec::new();
     };
-    let each = |alert: &&dyn Alert| {
-        let name = alert.name();
-        alert.check(data, &thresholds).into_iter().map(move |clause| (name, clause))
+    let each = |(name, check): (&'static str, Check)| {
+        check(data, &thresholds).into_iter().map(move |clause| (name, clause))
     };
-    ALERTS.iter().flat_map(each).collect()
-}
-
-fn now(data: &Data) -> Instant {
-    data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at)
+    ALERTS.into_iter().flat_map(each).collect()
 }
 
 /// One more coordinator that fails may end every lease.
-struct MajorityAtRisk;
-
-impl Alert for MajorityAtRisk {
-    fn name(&self) -> &'static str {
-        "coordinator majority"
+fn majority_at_risk(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+    let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
+    let run = sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && p.life == Life::Runs).count();
+    let majority = acceptors / 2 + 1;
+    // A lost majority is told by the cluster's health already.
+    let Some(spare) = run.checked_sub(majority) else { return Vec::new() };
+    if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
+        return Vec::new();
     }
-
-    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
-        let Some(sample) = data.sample.as_deref() else { return Vec::new() };
-        let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
-        let run =
-            sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && p.life == Life::Runs).count();
-        let majority = acceptors / 2 + 1;
-        // A lost majority is told by the cluster's health already.
-        let Some(spare) = run.checked_sub(majority) else { return Vec::new() };
-        if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
-            return Vec::new();
-        }
-        let bears = match spare {
-            0 => "one more failure ends every lease".to_owned(),
-            n => format!("{n} more may fail"),
-        };
-        vec![format!("{run} of {acceptors} coordinators run: {bears}")]
-    }
+    let bears = match spare {
+        0 => "one more failure ends every lease".to_owned(),
+        n => format!("{n} more may fail"),
+    };
+    vec![format!("{run} of {acceptors} coordinators run: {bears}")]
 }
 
 /// A clock is beyond the bound that leases rely on.
-struct Drift;
-
-impl Alert for Drift {
-    fn name(&self) -> &'static str {
-        "clock drift"
-    }
-
-    fn check(&self, data: &Data, _: &Thresholds) -> Vec<String> {
-        let alarms = data.tracks.iter().filter_map(|(name, track)| {
-            let n = track.in_minute(Counter::DriftAlarms)?;
-            (n > 0).then(|| {
-                format!("{name} has proved a clock to be beyond the drift bound: leases are not safe")
-            })
-        });
-        alarms.collect()
-    }
+fn drift(data: &Data, _: &Thresholds) -> Vec<String> {
+    let alarms = data.tracks.iter().filter_map(|(name, track)| {
+        let n = track.in_minute(Counter::DriftAlarms)?;
+        (n > 0)
+            .then(|| format!("{name} has proved a clock to be beyond the drift bound: leases are not safe"))
+    });
+    alarms.collect()
 }
 
 /// Leases are renewed so late that one more pause ends them.
-struct LeaseMargin;
-
-impl Alert for LeaseMargin {
-    fn name(&self) -> &'static str {
-        "lease margin"
-    }
-
-    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
-        let Some(lease) = data.lease() else { return Vec::new() };
-        let percent = u64::from(thresholds.margin_percent);
-        let limit = Nanos(lease.0.saturating_mul(percent) / 100);
-        let thin = data.tracks.iter().filter_map(|(name, track)| {
-            let least = track.least().filter(|least| *least < limit)?;
-            Some(format!("{name} had {least} of {lease} left at a renewal, limit {percent} %"))
-        });
-        thin.collect()
-    }
+fn lease_margin(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let Some(lease) = data.lease() else { return Vec::new() };
+    let percent = u64::from(thresholds.margin_percent);
+    let limit = Nanos(lease.0.saturating_mul(percent) / 100);
+    let thin = data.tracks.iter().filter_map(|(name, track)| {
+        let least = track.least().filter(|least| *least < limit)?;
+        Some(format!("{name} had {least} of {lease} left at a renewal, limit {percent} %"))
+    });
+    thin.collect()
 }
 
 /// Leases end before they are renewed.
-struct LateRenewals;
-
-impl Alert for LateRenewals {
-    fn name(&self) -> &'static str {
-        "late renewals"
-    }
-
-    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
-        let limit = u64::from(thresholds.late_renewals);
-        let late = data.tracks.iter().filter_map(|(name, track)| {
-            let n = track.in_minute(Counter::RenewalsLate)? + track.in_minute(Counter::RenewalsFailed)?;
-            (n >= limit)
-                .then(|| format!("{name} renewed late or not at all {n} times in a minute, limit {limit}"))
-        });
-        late.collect()
-    }
+fn late_renewals(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let limit = u64::from(thresholds.late_renewals);
+    let late = data.tracks.iter().filter_map(|(name, track)| {
+        let n = track.in_minute(Counter::RenewalsLate)? + track.in_minute(Counter::RenewalsFailed)?;
+        (n >= limit)
+            .then(|| format!("{name} renewed late or not at all {n} times in a minute, limit {limit}"))
+    });
+    late.collect()
 }
 
 /// A process runs and its memory can not be read whole.
-struct StaleNode;
-
-impl Alert for StaleNode {
-    fn name(&self) -> &'static str {
-        "stale node"
-    }
-
-    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
-        let now = now(data);
-        let old =
-            data.tracks.iter().filter(|(_, track)| track.life() == Life::Runs).filter_map(|(name, track)| {
-                let age = track.age(now);
-                let limit = thresholds.stale_after;
-                (age > limit).then(|| format!("{name} was last read whole {age} ago, limit {limit}"))
-            });
-        old.collect()
-    }
+fn stale_node(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let now = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
+    let old =
+        data.tracks.iter().filter(|(_, track)| track.life() == Life::Runs).filter_map(|(name, track)| {
+            let age = track.age(now);
+            let limit = thresholds.stale_after;
+            (age > limit).then(|| format!("{name} was last read whole {age} ago, limit {limit}"))
+        });
+    old.collect()
 }
 
 /// A detector takes living processes for dead ones.
-struct FalseSuspicions;
-
-impl Alert for FalseSuspicions {
-    fn name(&self) -> &'static str {
-        "false suspicions"
-    }
-
-    fn check(&self, data: &Data, thresholds: &Thresholds) -> Vec<String> {
-        let limit = u64::from(thresholds.false_suspicions);
-        let wrong = data.tracks.iter().filter_map(|(name, track)| {
-            let n = track.in_minute(Counter::FalseSuspicions)?;
-            (n >= limit)
-                .then(|| format!("{name} suspected living processes {n} times in a minute, limit {limit}"))
-        });
-        wrong.collect()
-    }
+fn false_suspicions(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let limit = u64::from(thresholds.false_suspicions);
+    let wrong = data.tracks.iter().filter_map(|(name, track)| {
+        let n = track.in_minute(Counter::FalseSuspicions)?;
+        (n >= limit)
+            .then(|| format!("{name} suspected living processes {n} times in a minute, limit {limit}"))
+    });
+    wrong.collect()
 }
 
 /// A drill has measured nothing.
-struct VoidDrill;
-
-impl Alert for VoidDrill {
-    fn name(&self) -> &'static str {
-        "void drill"
-    }
-
-    fn check(&self, data: &Data, _: &Thresholds) -> Vec<String> {
-        let last = data.marks.iter().rev().find_map(|mark| mark.drill.as_ref());
-        let void = last.filter(|drill| drill.verdict.as_deref() == Some("void"));
-        void.map(|drill| format!("drill {} was void: too little was measured", drill.name))
-            .into_iter()
-            .collect()
-    }
+fn void_drill(data: &Data, _: &Thresholds) -> Vec<String> {
+    let last = data.marks.iter().rev().find_map(|mark| mark.drill.as_ref());
+    let void = last.filter(|drill| drill.verdict.as_deref() == Some("void"));
+    void.map(|drill| format!("drill {} was void: too little was measured", drill.name)).into_iter().collect()
 }
 
 #[cfg(test)]
