@@ -60,16 +60,7 @@ impl Screen {
 
     /// The key that shows it.
     pub(crate) const fn number(self) -> u8 {
-        match self {
-            Self::Members => 1,
-            Self::Leases => 2,
-            Self::Failovers => 3,
-            Self::Coordinators => 4,
-            Self::Detectors => 5,
-            Self::Chaos => 6,
-            Self::Latency => 7,
-            Self::Events => 8,
-        }
+        self as u8 + 1
     }
 
     /// Its title.
