@@ -178,6 +178,11 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     );
     let network = ("kind = \"kill\", signal = \"KILL\"", "kind = \"partition\", for = \"1s\"");
     assert!(said(&[network]).contains("missing key step.fault.layer"));
+    let hog = "{ kind = \"cpu-hog\", threads = 1, for = \"1s\" }, ".repeat(65);
+    let whole = "{ kind = \"kill\", signal = \"KILL\", target = [\"app\", \"coord\", \"cache\"] }";
+    assert!(
+        said(&[(whole, &format!("[{hog}]"))]).ends_with("step.fault is 65 tables, but must lie in 1..=64")
+    );
 }
 
 #[test]

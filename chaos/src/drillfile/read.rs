@@ -6,6 +6,7 @@ use super::{
     On, Percentile, Probe, Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, Strategy, Target,
     TargetKind,
 };
+use crate::drills::channel::BLOWS_MAX;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::document::{Faults, nearest, shortened};
@@ -352,6 +353,11 @@ fn step(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) ->
         section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), faults).map_or(CUE_SKEW, |at| at.value);
     let tables = section.sections("fault", faults);
     let several = tables.len();
+    if let Some(beyond) = tables.get(BLOWS_MAX) {
+        let (found, key) = (format!("{several} tables"), section.key("fault").into());
+        let (low, high) = ("1".to_owned(), BLOWS_MAX.to_string());
+        faults.add(beyond.at(), Fault::Bounds { key, found, low, high });
+    }
     let list: Vec<DrillFault> =
         tables.into_iter().filter_map(|table| fault(table, context, faults)).collect();
     section.need(

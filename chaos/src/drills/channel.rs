@@ -75,6 +75,9 @@ pub struct Arm {
     pub restart: Vec<String>,
 }
 
+/// Blows that can be struck on one cue.
+pub const BLOWS_MAX: usize = 64;
+
 /// One thing that happens on a cue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "blow")]

@@ -6,7 +6,7 @@
 //! targets by pidfd from then on, and asks every guard again by what it sees itself. On the cue it strikes and stamps each
 //! blow. Before it answers that it is armed, its undo record is on disk.
 
-use super::channel::{Arm, Blow, Lines, Order, Stamp, Told, Whom, socket_name};
+use super::channel::{Arm, BLOWS_MAX, Blow, Lines, Order, Stamp, Told, Whom, socket_name};
 use super::clockstep::{ClockStep, may_step};
 use super::cue::{REGION_KIND, Token};
 use super::guard;
@@ -40,8 +40,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Until it is armed for the first time, a helper waits so long for its runner's next word.
 const DEAD_MAN: Nanos = Nanos::from_secs(10);
-/// Blows of one cue.
-const BLOWS_MAX: usize = 64;
 /// The lowest real-time priority: above every ordinary program, below whatever has one for a reason.
 const PRIORITY: u32 = 1;
 /// Whoever hears of the blows wakes up, and would take a core from the failover, which takes this long on an emulated one.
