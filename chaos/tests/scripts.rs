@@ -99,6 +99,8 @@ fn a_script_that_makes_no_sense_is_refused_with_a_reason() {
         ("{ at = 1, do = { kill = 99 } }", "nodes 0 to"),
         ("{ at = 1, do = { attach = [0, 1] } }", "programs take seats"),
         ("{ at = 5, do = { kill = 1 } }, { at = 4, do = { start = 1 } }", "sort them by time"),
+        ("{ at = 3600000000001, do = { kill = 1 } }", "at most"),
+        ("{ at = 1, do = { set_lease = [3600000000001, 1] } }", "at most"),
     ] {
         let text = refused(&format!("seed = 3\nfaults_end = 9\nacts = [{acts}]\n"));
         assert!(text.contains(reason), "{text}");

@@ -12,6 +12,8 @@ use std::fmt;
 
 /// Acts of a script at most; no drawn run comes near.
 const ACTS_MAX: usize = 100_000;
+/// No time of a script, and no span or lease in it, is longer than an hour; no drawn run comes near.
+const TIME_MAX: u64 = 3_600_000_000_000;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +123,20 @@ impl Script {
                 ));
             }
         }
+        if self.faults_end > TIME_MAX {
+            return wrong(format!(
+                "`faults_end`: {} ns are too many; at most {TIME_MAX} are played",
+                self.faults_end
+            ));
+        }
         for (number, timed) in self.acts.iter().enumerate() {
+            let span = match timed.act {
+                Act::SetLease(span, _) | Act::Work(.., span) => span,
+                _ => 0,
+            };
+            if timed.at.max(span) > TIME_MAX {
+                return wrong(format!("act {}: its times may be {TIME_MAX} ns at most", number + 1));
+            }
             let (node, other, seat) = match timed.act {
                 Act::Kill(n) | Act::Start(n) | Act::Freeze(n) | Act::Thaw(n) | Act::Leave(n) => (n, 0, 0),
                 Act::Cut(a, b) | Act::Heal(a, b) => (a, b, 0),
