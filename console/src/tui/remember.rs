@@ -3,34 +3,16 @@
 //! configuration says of an order comes before it.
 
 use crate::tui::config;
-use crate::tui::state::table::List;
-use crate::tui::state::{Model, Screen};
+use crate::tui::state::Model;
 use std::path::{Path, PathBuf};
-use std::{env, fs, io};
+use std::{fs, io};
 use toml::{Table, Value};
 
 /// Longer ones are not ours.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// The file. (XDG Base Directory Specification: an empty or relative directory does not count.)
 fn file() -> Option<PathBuf> {
-    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
-    Some(folder.join("obol/console.toml"))
-}
-
-/// The order of a screen's list: the column, and whether it is reversed.
-fn order(model: &mut Model, screen: Screen) -> Option<(&mut Option<usize>, &mut bool)> {
-    fn of<Id>(list: &mut List<Id>) -> (&mut Option<usize>, &mut bool) {
-        (&mut list.sort, &mut list.reverse)
-    }
-    match screen {
-        Screen::Members => Some(of(&mut model.members)),
-        Screen::Leases => Some(of(&mut model.leases)),
-        Screen::Coordinators => Some(of(&mut model.coordinators)),
-        Screen::Detectors => Some(of(&mut model.detectors)),
-        Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => None,
-    }
+    config::of_user("XDG_STATE_HOME", ".local/state")
 }
 
 /// Sorts the lists as they were.
@@ -44,8 +26,7 @@ pub(super) fn read(model: &mut Model) {
 fn take(model: &mut Model, text: &str) {
     let known = text.parse::<Table>().unwrap_or_default();
     for (screen, name, columns) in config::screens() {
-        let (Some(Value::Table(one)), Some((sort, reverse))) = (known.get(&name), order(model, screen))
-        else {
+        let (Some(Value::Table(one)), Some((sort, reverse))) = (known.get(&name), model.order(screen)) else {
             continue;
         };
         let head = one.get("sort").and_then(Value::as_str);
@@ -57,7 +38,7 @@ fn take(model: &mut Model, text: &str) {
 fn text(model: &mut Model) -> String {
     let mut known = Table::new();
     for (screen, name, columns) in config::screens() {
-        let Some((sort, reverse)) = order(model, screen) else { continue };
+        let Some((sort, reverse)) = model.order(screen) else { continue };
         let mut one = Table::new();
         if let Some(column) = sort.and_then(|sort| columns.get(sort)) {
             one.insert("sort".to_owned(), Value::from(column.head));

@@ -91,10 +91,16 @@ impl Config {
     }
 }
 
-/// `$XDG_CONFIG_HOME/obol/console.toml`. (XDG Base Directory Specification: an empty or relative one does not count.)
+/// `$XDG_CONFIG_HOME/obol/console.toml`.
 fn own() -> Option<PathBuf> {
+    of_user("XDG_CONFIG_HOME", ".config")
+}
+
+/// The console's file in a folder of the user's: the variable names the folder, else it is this one of their home. (XDG
+/// Base Directory Specification: an empty or relative one does not count.)
+pub(super) fn of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    let folder = absolute(variable).or_else(|| Some(absolute("HOME")?.join(at_home)))?;
     Some(folder.join("obol/console.toml"))
 }
 

@@ -263,13 +263,7 @@ impl Model {
     }
 
     fn reverse(&mut self) -> bool {
-        let reverse = match self.screen {
-            Screen::Members => &mut self.members.reverse,
-            Screen::Leases => &mut self.leases.reverse,
-            Screen::Coordinators => &mut self.coordinators.reverse,
-            Screen::Detectors => &mut self.detectors.reverse,
-            Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => return false,
-        };
+        let Some((_, reverse)) = self.order(self.screen) else { return false };
         *reverse ^= true;
         true
     }

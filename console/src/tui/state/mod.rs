@@ -251,6 +251,19 @@ impl Model {
         }
     }
 
+    /// The order of a screen's list: the column that it is sorted by, and whether it is reversed; none where the rows have
+    /// an order of their own.
+    pub(crate) fn order(&mut self, screen: Screen) -> Option<(&mut Option<usize>, &mut bool)> {
+        let list = match screen {
+            Screen::Members => &mut self.members,
+            Screen::Leases => &mut self.leases,
+            Screen::Coordinators => &mut self.coordinators,
+            Screen::Detectors => &mut self.detectors,
+            Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => return None,
+        };
+        Some((&mut list.sort, &mut list.reverse))
+    }
+
     /// What is shown: the newest, or what was when the screen was frozen.
     pub(crate) fn data(&self) -> &Data {
         self.frozen.as_ref().map_or(&self.live, |frozen| &frozen.data)
