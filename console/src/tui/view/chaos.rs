@@ -99,15 +99,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     } else {
         canvas.frame(list, &[Cell::new(format!("Drills {}", names.len()), Role::Title)], &[state])
     };
-    let grid = Grid {
-        columns: &COLUMNS,
-        order: (0..COLUMNS.len()).collect(),
-        sort: None,
-        rows: names.len(),
-        place: chaos.list.place(&names),
-        marked: true,
-        tail: false,
-    };
+    let grid = Grid { marked: true, ..Grid::of(&COLUMNS, &chaos.list, &names) };
     if names.is_empty() {
         canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
     } else {

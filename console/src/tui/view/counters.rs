@@ -184,15 +184,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let names: Vec<_> = rows.iter().map(|row| row.name).collect();
     let columns = columns(screen);
     let (above, below) = split(model, area);
-    let grid = Grid {
-        columns: &columns,
-        order: list.shown(columns.len()),
-        sort: list.sort.filter(|at| *at < columns.len()).map(|column| (column, list.reverse)),
-        rows: rows.len(),
-        place: list.place(&names),
-        marked: list.selected.as_ref().is_some_and(|name| names.contains(name)),
-        tail: false,
-    };
+    let grid = Grid::of(&columns, list, &names);
     let title = Cell::new(format!("{} {}", screen.name(), rows.len()), Role::Title);
     let inside = grid.frame(canvas, above, &[title], &list.filter, None);
     if rows.is_empty() {

@@ -92,17 +92,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let rows = rows(model);
     let list = &model.events;
     let ids: Vec<_> = rows.iter().map(|event| (event.process, event.at.0)).collect();
-    let marked = list.selected.as_ref().is_some_and(|id| ids.contains(id));
-    let place = if marked { list.place(&ids) } else { rows.len().saturating_sub(1) };
-    let grid = Grid {
-        columns: &COLUMNS,
-        order: list.shown(COLUMNS.len()),
-        sort: None,
-        rows: rows.len(),
-        place,
-        marked,
-        tail: true,
-    };
+    let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
     let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
     let gone = (data.events_gone > 0).then(|| format!("{} older ones gone", data.events_gone));
     let inside = grid.frame(canvas, area, &[title], &list.filter, gone);

@@ -116,17 +116,8 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let rows = rows(model);
     let list = &model.failovers;
     let views: Vec<_> = rows.iter().map(|failover| failover.view).collect();
-    let marked = list.selected.as_ref().is_some_and(|view| views.contains(view));
-    let place = if marked { list.place(&views) } else { rows.len().saturating_sub(1) };
-    let grid = Grid {
-        columns: &COLUMNS,
-        order: list.shown(COLUMNS.len()),
-        sort: None,
-        rows: rows.len(),
-        place,
-        marked,
-        tail: true,
-    };
+    let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &views) };
+    let place = if grid.marked { grid.place } else { rows.len().saturating_sub(1) };
     let (above, below) = split(model, area);
     let (phases, total) = failovers::medians(&rows);
     let title = Cell::new(format!("Failovers {}", rows.len()), Role::Title);

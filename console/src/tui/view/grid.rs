@@ -1,7 +1,7 @@
 //! Lists with columns: which columns fit, how wide they are, which page is shown.
 
 use crate::tui::state::filter::Filter;
-use crate::tui::state::table::page;
+use crate::tui::state::table::{List, page};
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, width};
 use ratatui::layout::Rect;
@@ -47,7 +47,20 @@ pub(crate) fn page_rows(area: Rect) -> usize {
     usize::from(if area.height < 4 { area.height.saturating_sub(1).max(1) } else { area.height - 3 })
 }
 
-impl Grid<'_> {
+impl<'a> Grid<'a> {
+    /// A list as its user has it, of these columns and rows.
+    pub(crate) fn of<Id: Clone + PartialEq>(columns: &'a [Column], list: &List<Id>, ids: &[Id]) -> Self {
+        Self {
+            columns,
+            order: list.shown(columns.len()),
+            sort: list.sort.filter(|at| *at < columns.len()).map(|column| (column, list.reverse)),
+            rows: ids.len(),
+            place: list.place(ids),
+            marked: list.selected.as_ref().is_some_and(|id| ids.contains(id)),
+            tail: false,
+        }
+    }
+
     /// Draws the frame of its pane if there is room for one: the title; the filter, notes, and which rows are shown if
     /// not all are. Gives what is inside.
     pub(crate) fn frame(

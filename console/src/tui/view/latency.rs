@@ -144,15 +144,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let title = Cell::new(format!("Latency, {after}"), Role::Title);
         canvas.frame(above, &[title], &[Cell::new(format!("before: {before}"), Role::Dim)])
     };
-    let grid = Grid {
-        columns: &COLUMNS,
-        order: list.shown(COLUMNS.len()),
-        sort: None,
-        rows: rows.len(),
-        place,
-        marked: list.selected.is_some(),
-        tail: false,
-    };
+    let grid = Grid::of(&COLUMNS, list, &names());
     grid.draw(canvas, inside, |row| cells(&rows[row]));
     let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
     let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };

@@ -154,15 +154,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let list = &model.leases;
     let names: Vec<_> = rows.iter().map(|row| row.name).collect();
     let (above, below) = split(model, area);
-    let grid = Grid {
-        columns: &COLUMNS,
-        order: list.shown(COLUMNS.len()),
-        sort: list.sort.map(|column| (column, list.reverse)),
-        rows: rows.len(),
-        place: list.place(&names),
-        marked: list.selected.as_ref().is_some_and(|name| names.contains(name)),
-        tail: false,
-    };
+    let grid = Grid::of(&COLUMNS, list, &names);
     let inside = grid.frame(canvas, above, &title(&rows, data), &list.filter, None);
     if rows.is_empty() {
         let why = if list.filter.is_empty() {

@@ -232,15 +232,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let glyphs = canvas.glyphs;
-    let grid = Grid {
-        columns: &COLUMNS,
-        order: list.shown(COLUMNS.len()),
-        sort: list.sort.map(|column| (column, list.reverse)),
-        rows: rows.len(),
-        place,
-        marked: list.selected.is_some(),
-        tail: false,
-    };
+    let grid = Grid { marked: list.selected.is_some(), ..Grid::of(&COLUMNS, list, &names) };
     grid.draw(canvas, inside, |row| cells(rows[row], data, at, &glyphs));
 }
 
