@@ -31,7 +31,7 @@ const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
 pub(super) const UNSEEN: &str = "no view excludes the dead";
 
 /// Waits until the cluster is healthy.
-pub(super) fn healthy(observer: &mut Observer) -> Result<Snapshot, RunError> {
+pub fn healthy(observer: &mut Observer) -> Result<Snapshot, RunError> {
     healthy_within(observer, HEALTH_TIMEOUT)
 }
 

@@ -26,6 +26,7 @@ pub mod table2;
 pub mod tune;
 pub mod undo;
 
+pub use follow::healthy;
 pub use guard::Answer;
 pub use journal::{Host, Journal, Verdict};
 pub use plan::{Plan, plan};

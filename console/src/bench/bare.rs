@@ -6,8 +6,7 @@ use super::failover::drill;
 use crate::output::Failure;
 use crate::running::Running;
 use obol_chaos::control::{self, Request};
-use obol_chaos::drills::{Victims, choose};
-use obol_chaos::observe::{Health, Observer, Snapshot};
+use obol_chaos::drills::{Victims, choose, healthy};
 use obol_chaos::stats::Distribution;
 use obol_chaos::timeline::{History, Phases};
 use obol_fabric::shm::clock;
@@ -23,7 +22,7 @@ const GAP: Duration = Duration::from_millis(20);
 const REST: Duration = Duration::from_millis(20);
 /// Between two looks after that.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// A cluster that is not whole again by then has failed.
+/// A failover that is not over by then has failed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Both ways in turns, with `count` repetitions of each in all.
@@ -89,7 +88,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let step = drill.steps.first().ok_or_else(|| Failure::Failed("a drill without steps".to_owned()))?;
     let mut spans = Vec::new();
     for number in 1..=count {
-        let before = healthy(&mut observer)?;
+        let before = healthy(&mut observer).map_err(Failure::failed)?;
         let chosen = choose(&drill, step, &before, number).map_err(Failure::failed)?;
         let victim = &chosen.first().ok_or_else(|| Failure::Failed("nobody was chosen".to_owned()))?.process;
         let held = victim.process.hold().map_err(Failure::failed)?;
@@ -133,21 +132,4 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
         thread::sleep(GAP);
     }
     Ok(spans)
-}
-
-fn healthy(observer: &mut Observer) -> Result<Snapshot, Failure> {
-    let end = Instant::now() + TIMEOUT;
-    loop {
-        let snapshot = observer.snapshot();
-        if snapshot.health == Health::Healthy {
-            return Ok(snapshot);
-        }
-        if Instant::now() > end {
-            return Err(Failure::Failed(format!(
-                "the cluster is not healthy: {}",
-                snapshot.reasons.join("; ")
-            )));
-        }
-        thread::sleep(LOOK_EVERY);
-    }
 }
