@@ -3,10 +3,13 @@
 use super::*;
 use crate::tui::poll::sample::MarkRow;
 use crate::tui::samples;
+use crate::tui::state::Event;
+use crate::tui::view::tests::{console, press};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use obol_chaos::marks::DrillMark;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn report() -> Report {
     let start = 3_600_000_000_000;
@@ -184,4 +187,70 @@ fn openmetrics_is_read_by_a_parser_of_it() {
     let family = &set.families["obol_renewals_on_time"];
     assert_eq!(family.iter_samples().count(), 9);
     assert!(set.families.contains_key("obol_span_seconds"));
+}
+
+/// The keys in a value behind which there are numbers.
+fn numbered(value: &Value, key: &str, keys: &mut BTreeSet<String>) {
+    match value {
+        Value::Number(_) => drop(keys.insert(key.to_owned())),
+        Value::Array(items) => items.iter().for_each(|item| numbered(item, key, keys)),
+        Value::Object(fields) => fields.iter().for_each(|(key, field)| numbered(field, key, keys)),
+        _ => {}
+    }
+}
+
+/// Puts a number behind every key of this name.
+fn put_number(value: &mut Value, here: &str, key: &str, number: u64) {
+    match value {
+        Value::Number(_) if here == key => *value = number.into(),
+        Value::Array(items) => items.iter_mut().for_each(|item| put_number(item, here, key, number)),
+        Value::Object(fields) => {
+            fields.iter_mut().for_each(|(here, field)| put_number(field, here, key, number));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
+    let at = |ms: u64| Instant(3_600_000_000_000 + ms * 1_000_000);
+    let mut odd = samples::degraded(at(250));
+    let drill = Some(DrillMark { name: "app".to_owned(), verdict: None });
+    odd.marks.push(MarkRow { at: at(240), text: "deploy".to_owned(), drill: None });
+    odd.marks.push(MarkRow { at: at(245), text: "drill".to_owned(), drill });
+    odd.events[0].doubt = Nanos(1);
+    let odd = serde_json::to_value(odd).expect("JSON");
+    let mut keys = BTreeSet::new();
+    numbered(&odd, "", &mut keys);
+    assert!(keys.len() > 30, "{keys:?}");
+    for key in keys {
+        for number in [0, 1, u64::from(u16::MAX), u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut odd = odd.clone();
+            put_number(&mut odd, "", &key, number);
+            // What its type can not hold is refused when it is read.
+            let Ok(odd) = serde_json::from_value::<Sample>(odd) else { continue };
+            let all = [samples::healthy(at(0)), odd.clone(), samples::healthy(at(500)), odd];
+            let mut model = console(140, 50);
+            model.replay(all.to_vec());
+            for keys in ["}", "]", "]", "["] {
+                press(&mut model, keys);
+                for screen in '1'..='8' {
+                    press(&mut model, &screen.to_string());
+                    crate::tui::text(&model);
+                }
+            }
+            let mut live = console(140, 50);
+            for sample in all.clone() {
+                live.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+                crate::tui::text(&live);
+            }
+            press(&mut live, " [[]");
+            let samples = all.into_iter().map(Arc::new).collect();
+            let report = Report::new(samples::name("default"), samples).expect("there are samples");
+            for format in ReportFormat::ALL {
+                // A format may refuse a number, such as a count beyond its own.
+                drop(report.text(format));
+            }
+        }
+    }
 }

@@ -77,7 +77,8 @@ fn lease_margin(data: &Data, thresholds: &Thresholds) -> Vec<String> {
 fn late_renewals(data: &Data, thresholds: &Thresholds) -> Vec<String> {
     let limit = u64::from(thresholds.late_renewals);
     let late = data.tracks.iter().filter_map(|(name, track)| {
-        let n = track.in_minute(Counter::RenewalsLate)? + track.in_minute(Counter::RenewalsFailed)?;
+        let failed = track.in_minute(Counter::RenewalsFailed)?;
+        let n = track.in_minute(Counter::RenewalsLate)?.saturating_add(failed);
         (n >= limit)
             .then(|| format!("{name} renewed late or not at all {n} times in a minute, limit {limit}"))
     });

@@ -184,7 +184,7 @@ impl Store {
     fn least_missed(&self, now: Instant) -> Option<usize> {
         let gap = |at: usize| {
             let (before, after) = (&self.frames[at - 1], &self.frames[at + 1]);
-            let age = now.since(self.frames[at].at).0 + 1_000_000_000;
+            let age = now.since(self.frames[at].at).0.saturating_add(1_000_000_000);
             after.at.since(before.at).0 as f64 / age as f64
         };
         (1..self.frames.len().saturating_sub(1)).min_by(|a, b| gap(*a).total_cmp(&gap(*b)))

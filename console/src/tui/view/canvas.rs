@@ -119,7 +119,7 @@ impl Canvas<'_> {
             from = self.line(titled, from, top, title);
             from = self.put(titled, from, top, " ", Role::Text);
         }
-        let wide: u16 = right.iter().map(Cell::width).sum::<u16>() + 3;
+        let wide = right.iter().map(Cell::width).fold(3, u16::saturating_add);
         if wide > 3 && from.saturating_add(wide) <= titled.right() {
             let x = self.put(titled, titled.right() - wide, top, " ", Role::Text);
             let x = self.line(titled, x, top, right);

@@ -137,11 +137,13 @@ impl<'a> Grid<'a> {
             // The mark of the sorted column must fit, too.
             let head = width(column.head) + u16::from(self.sort.is_some_and(|(sorted, _)| sorted == at));
             let cells = rows.iter().filter_map(|row| Some(row.get(at)?.width())).max().unwrap_or(0);
-            head.max(column.least).max(cells)
+            head.max(column.least).max(cells).min(room)
         };
         let known = self.order.iter().copied().filter(|at| *at < self.columns.len());
         let mut fits: Vec<(usize, u16)> = known.map(|at| (at, wide(at))).collect();
-        let total = |fits: &[(usize, u16)]| MARK + fits.iter().map(|(_, wide)| wide + GAP).sum::<u16>();
+        let total = |fits: &[(usize, u16)]| {
+            fits.iter().fold(MARK, |sum, (_, wide)| sum.saturating_add(wide.saturating_add(GAP)))
+        };
         while fits.len() > 1 && total(&fits) > room + GAP {
             let last = (0..fits.len()).rev().max_by_key(|at| self.columns[fits[*at].0].fold);
             let Some(last) = last else { break };

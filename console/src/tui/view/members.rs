@@ -78,7 +78,7 @@ fn host<'a>(row: &ProcessRow, data: &'a Data) -> Option<&'a ProcessRow> {
 }
 
 fn suspicions(row: &ProcessRow) -> u64 {
-    row.counter(Counter::HeartbeatSuspicions) + row.counter(Counter::ProgressSuspicions)
+    row.counter(Counter::HeartbeatSuspicions).saturating_add(row.counter(Counter::ProgressSuspicions))
 }
 
 /// The look of a status.
