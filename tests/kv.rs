@@ -150,4 +150,8 @@ fn the_demos_cache_serves_its_load() {
     root.until("all are members", |status| {
         ["kv-1", "kv-2", "kv-3", "kv_load"].iter().all(|it| status.is_active(it))
     });
+    // Whoever starts servers of its own would watch those that serve nobody.
+    for own in [&["kv", "check"][..], &["kv", "bench"], &["drill", "app", "--observe", "client"]] {
+        root.run(own).refused(&["a cache runs already", "kv-1", "`obol stop kv-"]);
+    }
 }

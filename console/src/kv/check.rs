@@ -8,6 +8,7 @@ use crate::cli::duration;
 use crate::output::{self, Failure};
 use clap::Args;
 use hdrhistogram::Histogram;
+use obol_chaos::observe::{Observer, Process};
 use obol_fabric::shm::clock;
 use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
@@ -30,6 +31,8 @@ const KEYS_EACH: u64 = 16;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the servers.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// How a server ends that is refused; starting it again helps nobody.
+const REFUSED: i32 = 2;
 /// How often servers look into their memory.
 pub(super) const POLL_EVERY: &[&str] = &["--poll-every", "20us"];
 
@@ -228,7 +231,7 @@ impl Server {
     pub(super) fn start(
         root: &Path,
         cluster: Name,
-        number: u32,
+        name: &str,
         shards: u32,
         options: &[&str],
         fate: &Arc<Fate>,
@@ -242,7 +245,7 @@ impl Server {
             "--json",
             "--tied",
         ]);
-        command.args(["--name", &format!("{}{number}", obol_kv::SERVER_PREFIX)]).args(options);
+        command.args(["--name", name]).args(options);
         command.args(["--shards", &shards.to_string()]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let standing = Arc::new(Mutex::new(vec![Stands::default(); shards as usize]));
@@ -308,6 +311,24 @@ impl Drop for Server {
     }
 }
 
+/// Refuses a cluster that has servers: what is started beside them would serve nobody.
+pub(super) fn alone(root: &Path, cluster: Name) -> Result<(), Failure> {
+    let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
+    let serves = |p: &&Process| p.alive && p.name.as_str().starts_with(obol_kv::SERVER_PREFIX);
+    let others: Vec<&str> = seen.everybody().filter(serves).map(|p| p.name.as_str()).collect();
+    let Some(one) = others.first() else { return Ok(()) };
+    Err(Failure::Refused(format!(
+        "a cache runs already ({}), and this starts its own: end each of its servers (`obol stop {one}`), or use a cluster \
+         without (`obol up --cluster NAME`)",
+        others.join(", ")
+    )))
+}
+
+/// How the server of a place is called.
+pub(super) fn name(place: usize) -> String {
+    format!("{}{}", obol_kv::SERVER_PREFIX, place + 1)
+}
+
 /// The servers by number.
 pub(super) struct Servers<'a> {
     root: &'a Path,
@@ -320,7 +341,7 @@ pub(super) struct Servers<'a> {
 }
 
 impl<'a> Servers<'a> {
-    /// Starts so many.
+    /// Starts so many, in a cluster that has none.
     pub(super) fn start(
         root: &'a Path,
         cluster: Name,
@@ -328,6 +349,7 @@ impl<'a> Servers<'a> {
         shards: u32,
         options: &'a [&'a str],
     ) -> Result<Self, Failure> {
+        alone(root, cluster)?;
         let mut all = Self { root, cluster, shards, options, running: Vec::new(), fate: Arc::default() };
         for place in 0..count {
             let server = all.server(place)?;
@@ -338,8 +360,7 @@ impl<'a> Servers<'a> {
 
     /// Starts the server of a place.
     fn server(&self, place: usize) -> Result<Server, Failure> {
-        let number = place as u32 + 1;
-        Server::start(self.root, self.cluster, number, self.shards, self.options, &self.fate)
+        Server::start(self.root, self.cluster, &name(place), self.shards, self.options, &self.fate)
             .map_err(Failure::failed)
     }
 
@@ -349,7 +370,10 @@ impl<'a> Servers<'a> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
             for place in 0..self.running.len() {
-                if self.running[place].child.try_wait().map_err(Failure::failed)?.is_some() {
+                if let Some(how) = self.running[place].child.try_wait().map_err(Failure::failed)? {
+                    if how.code() == Some(REFUSED) {
+                        return Err(Failure::Refused(format!("{} was refused, and said why", name(place))));
+                    }
                     self.running[place] = self.server(place)?;
                 }
             }
@@ -364,12 +388,17 @@ impl<'a> Servers<'a> {
                 return Ok(first);
             }
             if std::time::Instant::now() > end {
-                let none_serves = stands.iter().flatten().all(|(standing, _)| standing == "spare");
-                let others =
-                    "servers that were there before hold it; end them, or use a cluster without (`obol up`)";
-                let hint = if none_serves { format!("; {others}") } else { String::new() };
+                let told = stands.iter().enumerate().map(|(place, of)| {
+                    let of: Vec<&str> = of.iter().map(|(standing, _)| standing.as_str()).collect();
+                    format!(
+                        "{} is {}",
+                        name(place),
+                        if of.concat().is_empty() { "not there".into() } else { of.join(", ") }
+                    )
+                });
                 return Err(Failure::Failed(format!(
-                    "the cache is not redundant within {PATIENCE:?}: {stands:?}{hint}"
+                    "the cache is not redundant within {PATIENCE:?}: {}",
+                    told.collect::<Vec<_>>().join("; ")
                 )));
             }
             std::thread::sleep(LOOK_EVERY);

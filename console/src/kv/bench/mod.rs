@@ -203,15 +203,16 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let cluster = site.cluster.name();
     let fate = Arc::default();
     let shards = options.sharding.shards;
-    let begin = |number, options: &[&str]| {
-        Server::start(root, cluster, number, shards, options, &fate).map_err(Failure::failed)
+    let begin = |place, options: &[&str]| {
+        let name = super::check::name(place);
+        Server::start(root, cluster, &name, shards, options, &fate).map_err(Failure::failed)
     };
     // Two that look all the time must not share a core. The backup only has to keep up.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let has_each_its_own = cores > shards as usize;
     let busy = ["--poll-every", "0", "--core", "0"];
     let primary = begin(
-        1,
+        0,
         match shards {
             _ if has_each_its_own => &busy,
             1 => &busy[..2],
@@ -225,7 +226,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
         ))?;
     }
     primary.until("primary", false)?;
-    let _backup = begin(2, super::check::POLL_EVERY)?;
+    let _backup = begin(1, super::check::POLL_EVERY)?;
     primary.until("primary", true)?;
     if has_each_its_own {
         pin_to_core(shards).map_err(Failure::failed)?;
@@ -247,6 +248,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
 }
 
 pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
+    super::check::alone(root, site.cluster.name())?;
     let floor = time(&mut vec![Box::new(Echo::start().map_err(Failure::failed)?)], options)?;
     let (others, memcached) = others(site.cluster.dir(), options)?;
     let own = own(root, site, options)?;
