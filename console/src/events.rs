@@ -1,15 +1,18 @@
 //! `obol events`: the flight recorders of all processes, merged by their own stamps.
 
+use crate::names::Names;
 use crate::output::{self, Failure};
 use obol_chaos::observe::{Observer, Seen};
 use obol_fabric::recorder::Kind as Event;
-use obol_fabric::{Instant, Name, Nanos};
+use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Level;
+use obol_profiles::Site;
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is another host's event.
+/// `who` and `by` are the names of the members whose numbers are in `a` and `b`, where they are known.
 #[derive(Serialize)]
 struct EventJson<'a> {
     us: f64,
@@ -19,6 +22,23 @@ struct EventJson<'a> {
     level: Option<&'static str>,
     a: u64,
     b: u64,
+    who: Option<String>,
+    by: Option<String>,
+}
+
+/// The members that an event's values name: whom it is about, and who accuses it.
+const fn members(kind: Event, a: u64, b: u64) -> (Option<Incarnation>, Option<Incarnation>) {
+    match kind {
+        Event::Notice => (Some(Incarnation(a)), Some(Incarnation(b))),
+        Event::Suspect
+        | Event::Retract
+        | Event::Joined
+        | Event::Excluded
+        | Event::Left
+        | Event::ClockFast
+        | Event::ClockSlow => (Some(Incarnation(a)), None),
+        _ => (None, None),
+    }
 }
 
 /// The values of an event in words. `who` names an incarnation.
@@ -46,11 +66,15 @@ pub(crate) fn what(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> 
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result<ExitCode, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let events = observer.events();
     for (member, why) in observer.unread() {
-        eprintln!("obol: the events of {member}, on another host, can not be read and are missing: {why}");
+        output::remark(format_args!(
+            "obol: the events of {member}, on another host, can not be read and are missing: {why}"
+        ))?;
     }
+    let names = Names::of(&site, &mut observer, &events);
     let shown = &events[events.len().saturating_sub(last)..];
     if !json && !shown.is_empty() {
         output::line(format_args!(
@@ -66,16 +90,28 @@ pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result
             let us = event.at.0 as f64 / 1e3;
             let (process, name) = (process.as_str(), record.kind.name());
             let doubt_us = doubt.as_micros_f64();
-            output::json(&EventJson { us, doubt_us, process, event: name, level, a: record.a, b: record.b })?;
+            let (who, by) = members(record.kind, record.a, record.b);
+            let named = |who: Option<Incarnation>| who.and_then(|who| Some(names.get(who)?.to_string()));
+            output::json(&EventJson {
+                us,
+                doubt_us,
+                process,
+                event: name,
+                level,
+                a: record.a,
+                b: record.b,
+                who: named(who),
+                by: named(by),
+            })?;
             continue;
         }
         output::line(format_args!(
-            "{:>14.3}us {:>12} {process:<10} {:<14} {:<10} {}{}",
-            event.at.0 as f64 / 1e3,
+            "{:>15.6}s {:>12} {process:<10} {:<14} {:<10} {}{}",
+            event.at.0 as f64 / 1e9,
             format_args!("+{}", event.at.since(before)).to_string(),
             record.kind.name(),
             level.unwrap_or(""),
-            what(record.kind, record.a, record.b, |n| format!("incarnation {n}")),
+            what(record.kind, record.a, record.b, |n| names.shown(Incarnation(n))),
             if *doubt == Nanos::ZERO { String::new() } else { format!("  (another host, +-{doubt})") }
         ))?;
         before = event.at;

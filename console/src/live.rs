@@ -3,12 +3,11 @@
 use crate::names::Names;
 use crate::output;
 use crate::table;
-use obol_chaos::observe::{Health, Observer, Seen, Snapshot};
+use obol_chaos::observe::{Health, Observer, Snapshot};
 use obol_chaos::timeline::{History, Timeline};
 use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::Kind as Event;
 use obol_fabric::shm::clock;
-use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, View};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -114,12 +113,7 @@ impl Live {
     /// Looks, and prints what is new. How the cluster is counts once it is `up`: before, some have just not begun.
     pub(crate) fn look(&mut self, up: bool) -> io::Result<()> {
         let events = self.observer.events();
-        for Seen { process, event, .. } in &events {
-            // Some come and go between two looks.
-            if event.record.kind == Event::Joined {
-                self.names.know(Incarnation(event.record.a), *process);
-            }
-        }
+        self.names.know_joined(&events);
         self.history.take(&events);
         let snapshot = self.observer.snapshot();
         let Some(view) = snapshot.view.clone() else { return Ok(()) };

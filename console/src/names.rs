@@ -1,8 +1,12 @@
 //! Who is who: the names of incarnations, also of members that are gone, and what a view changed in words.
 
-use obol_fabric::{Incarnation, Name};
+use obol_agent::Item;
+use obol_chaos::observe::{Observer, Seen};
+use obol_fabric::recorder::Kind as Event;
+use obol_fabric::{Incarnation, Name, ViewId};
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Level, View};
+use obol_profiles::Site;
 
 fn decider(acceptor: &Acceptor) -> Name {
     coordinator_name(acceptor.proposer)
@@ -16,6 +20,34 @@ const NAMES_MAX: usize = 1024;
 pub(crate) struct Names(Vec<(Incarnation, Name)>);
 
 impl Names {
+    /// The names in everything that a cluster keeps: its first view, the views that coordinators still have, and what the
+    /// processes have noted of themselves. A view that is kept no more may have named somebody alone, so numbers remain.
+    pub(crate) fn of(site: &Site, recorders: &mut Observer, events: &[Seen]) -> Self {
+        let mut names = Self::default();
+        names.know_all(&site.genesis);
+        let mut views = obol_agent::Observer::open(site, Some(ViewId::GENESIS));
+        // Those that are decided meanwhile need not be waited for.
+        for item in (0..=site.deployment.profile.limits.slots).map_while(|_| views.poll()) {
+            if let Item::View(view) = item {
+                names.know_all(&view);
+            }
+        }
+        names.know_joined(events);
+        for process in &recorders.snapshot().processes {
+            if process.incarnation != Incarnation::NONE {
+                names.know(process.incarnation, process.name);
+            }
+        }
+        names
+    }
+
+    /// Takes the names of those who noted that they joined: some come and go between two views that are seen.
+    pub(crate) fn know_joined(&mut self, events: &[Seen]) {
+        for seen in events.iter().filter(|seen| seen.event.record.kind == Event::Joined) {
+            self.know(Incarnation(seen.event.record.a), seen.process);
+        }
+    }
+
     pub(crate) fn know(&mut self, who: Incarnation, name: Name) {
         if !self.0.iter().any(|(known, _)| *known == who) {
             if self.0.len() == NAMES_MAX {
@@ -36,7 +68,8 @@ impl Names {
         self.0.iter().find(|(known, _)| *known == who).map(|(_, name)| *name)
     }
 
-    fn shown(&self, who: Incarnation) -> String {
+    /// A member as people see it.
+    pub(crate) fn shown(&self, who: Incarnation) -> String {
         self.get(who).map_or(format!("incarnation {who}"), |name| format!("{name} ({who})"))
     }
 

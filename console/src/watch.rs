@@ -4,7 +4,6 @@ use crate::cli::Watch;
 use crate::names::Names;
 use crate::output::{self, Failure};
 use obol_agent::{Item, Observer};
-use obol_fabric::recorder::Kind as Event;
 use obol_fabric::shm::Cluster;
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
 use obol_membership::view::coordinator_name;
@@ -125,19 +124,6 @@ pub(crate) fn save(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
         .map_err(|error: io::Error| Failure::Failed(format!("could not save to {}: {error}", path.display())))
 }
 
-/// Takes the names of members that may be gone, from what the processes of this host have noted of themselves. Views that
-/// are decided over and kept no more may have named them alone.
-fn know_joined(root: &Path, cluster: Name, names: &mut Names) {
-    // Numbers are shown where there are no names.
-    let Ok(mut recorders) = obol_chaos::observe::Observer::open(root, cluster) else { return };
-    for seen in recorders.events().iter().filter(|seen| seen.event.record.kind == Event::Joined) {
-        names.know(Incarnation(seen.event.record.a), seen.process);
-    }
-    for process in recorders.snapshot().processes.iter().filter(|p| p.incarnation != Incarnation::NONE) {
-        names.know(process.incarnation, process.name);
-    }
-}
-
 /// Whether the cluster that was opened still is, and no other one of its name.
 fn exists(root: &Path, cluster: Name, nonce: u64) -> bool {
     Cluster::open(root, cluster).is_ok_and(|found| found.nonce() == nonce)
@@ -146,23 +132,19 @@ fn exists(root: &Path, cluster: Name, nonce: u64) -> bool {
 pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCode, Failure> {
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let mut observer = Observer::open(&site, options.from.map(ViewId));
-    let mut names = Names::default();
-    if let (Some(from), Some(newest)) = (options.from, observer.newest()) {
-        if from > newest.id.next().0 {
-            return Err(Failure::Refused(format!(
-                "view {from} lies ahead: the newest of cluster {cluster} is {}. Was it another cluster of this name?",
-                newest.id
-            )));
-        }
-        know_joined(root, cluster, &mut names);
-        names.know_all(&newest);
-        // The first view that is told may be the one without somebody: its predecessor knows the name.
-        let before = from.checked_sub(1).map(|id| Observer::open(&site, Some(ViewId(id))).poll());
-        if let Some(Some(Item::View(view))) = before {
-            names.know_all(&view);
-        }
+    if let (Some(from), Some(newest)) = (options.from, observer.newest())
+        && from > newest.id.next().0
+    {
+        return Err(Failure::Refused(format!(
+            "view {from} lies ahead: the newest of cluster {cluster} is {}. Was it another cluster of this name?",
+            newest.id
+        )));
     }
-    names.know_all(&site.genesis);
+    // The first view that is told may be the one without somebody.
+    let mut recorders = obol_chaos::observe::Observer::open(root, cluster).map_err(Failure::refused)?;
+    let events = recorders.events();
+    let mut names = Names::of(&site, &mut recorders, &events);
+    drop(recorders);
     let mut told = 0;
     while options.count.is_none_or(|count| told < count) {
         let item = if options.once { observer.poll() } else { observer.next(LOOK_EVERY) };
