@@ -82,7 +82,10 @@ fn a_dead_coordinator_is_replaced_and_one_that_is_added_makes_it_four() {
         "{said}"
     );
     assert!(said.ends_with("coord-2 decides no more; those who do: coord-1, coord-3, coord-7\n"), "{said}");
-    root.healthy();
+    // Nobody waits for the one that was replaced, and no drill either.
+    assert!(!root.healthy().processes().contains_key("coord-2"));
+    let probes = root.run(&["drill", "probes", "app+coordinator"]);
+    assert!(probes.out.contains("all 5 processes run"), "{probes:?}");
     let done = root.run(&["coordinator", "add", "2", "--json"]).ends(0).json();
     assert_eq!((acceptors(&done), &done["removed"]), (vec![1, 2, 3, 7], &Value::Null));
     root.healthy();

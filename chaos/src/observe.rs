@@ -374,11 +374,16 @@ impl Observer {
         let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
         self.lives.keep(|process| known.contains(&process));
         self.beats.retain(|(region, _), _| self.watched.contains_key(region));
+        let view = processes.iter().chain(&distant).filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
+        let deciders = self.deciders(view.as_deref());
         for all in [&mut processes, &mut distant] {
             forget_predecessors(all);
+            // A coordinator that was removed is not down: nobody waits for it.
+            all.retain(|p| {
+                p.alive || p.kind != Kind::Coordinator || deciders.iter().any(|name| name == p.name.as_str())
+            });
             all.sort_by_key(|p| (p.kind, p.name));
         }
-        let view = processes.iter().chain(&distant).filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
         let (health, reasons) = (Health::Unreachable, Vec::new());
         let mut snapshot = Snapshot { at: clock::now(), view, processes, distant, health, reasons };
         self.judge(&mut snapshot);
@@ -462,20 +467,29 @@ impl Observer {
         processes
     }
 
+    /// The names of the coordinators that decide now: that may have changed since the cluster was made.
+    pub(crate) fn deciders(&self, view: Option<&View>) -> Vec<String> {
+        let numbers: Vec<u16> = match view {
+            Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
+            None => (1..=self.deployment.coordinators).collect(),
+        };
+        numbers.into_iter().map(|number| coordinator_name(number).to_string()).collect()
+    }
+
+    /// The names of all other processes that should run.
+    pub(crate) fn others(&self) -> impl Iterator<Item = String> {
+        self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators))
+    }
+
     /// What keeps a cluster from being healthy.
     fn judge(&self, snapshot: &mut Snapshot) {
         let mut reasons = Vec::new();
         let alive: HashSet<&str> =
             snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
         let live = |name: &str| alive.contains(name);
-        // Who decides may have changed since the cluster was made.
-        let numbers: Vec<u16> = match &snapshot.view {
-            Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
-            None => (1..=self.deployment.coordinators).collect(),
-        };
-        let coordinators = numbers.len();
-        let names = numbers.into_iter().map(|n| coordinator_name(n).to_string());
-        let down: Vec<String> = names.filter(|name| !live(name)).collect();
+        let deciders = self.deciders(snapshot.view.as_deref());
+        let coordinators = deciders.len();
+        let down: Vec<String> = deciders.into_iter().filter(|name| !live(name)).collect();
         let running = coordinators - down.len();
         if running < coordinators / 2 + 1 {
             reasons.push(format!(
@@ -485,10 +499,7 @@ impl Observer {
         } else if !down.is_empty() {
             reasons.push(format!("{} down", down.join(", ")));
         }
-        let names = self.deployment.names();
-        // The coordinators are those that decide now.
-        let others = names.iter().skip(usize::from(self.deployment.coordinators));
-        let down: Vec<&str> = others.map(String::as_str).filter(|name| !live(name)).collect();
+        let down: Vec<String> = self.others().filter(|name| !live(name)).collect();
         if !down.is_empty() {
             reasons.push(format!("{} down", down.join(", ")));
         }
@@ -499,9 +510,11 @@ impl Observer {
         for process in snapshot.everybody().filter(|p| p.alive) {
             let name = process.name;
             let at = process.view.as_ref().map(|view| view.id);
+            let is_member = snapshot.is_member(process);
             if process.frozen {
-                reasons.push(format!("{name} is frozen (stopped)"));
-            } else if process.incarnation == Incarnation::NONE {
+                let how = if is_member { "" } else { " and was removed" };
+                reasons.push(format!("{name} is frozen (stopped){how}"));
+            } else if !is_member {
                 reasons.push(format!("{name} is not a member"));
             } else if at != newest {
                 let shown = |view: Option<ViewId>| view.map_or("none".to_owned(), |view| view.to_string());

@@ -3,9 +3,9 @@
 use crate::output::{self, Failure};
 use crate::table;
 use obol_chaos::observe::{Health, Observer, Process, Snapshot};
+use obol_fabric::Name;
 use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
-use obol_fabric::{Incarnation, Name};
 use obol_membership::Kind;
 use obol_membership::view::coordinator_name;
 use obol_membership::word::{Ballot, Head};
@@ -106,7 +106,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         alive: p.alive,
         frozen: p.frozen,
         deadbeat: p.detection.name(),
-        incarnation: (p.incarnation != Incarnation::NONE).then_some(p.incarnation.0),
+        incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
         host,
         view: p.view.as_ref().map(|view| view.id.0),
         lease: p.lease.as_ref().map(|(page, fence)| LeaseJson {

@@ -1,9 +1,9 @@
 //! A cluster as a table of text: one line per process.
 
 use obol_chaos::observe::{Process, Snapshot};
+use obol_fabric::Nanos;
 use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
-use obol_fabric::{Incarnation, Nanos};
 use obol_membership::Kind;
 
 /// Columns of a table of text; numbers lean right.
@@ -35,12 +35,12 @@ fn lease(process: &Process, snapshot: &Snapshot) -> &'static str {
     }
 }
 
-fn state(process: &Process) -> &'static str {
-    match (process.alive, process.frozen, process.incarnation) {
+fn state(process: &Process, is_member: bool) -> &'static str {
+    match (process.alive, process.frozen, is_member) {
         (false, ..) => "down",
         (true, true, _) => "frozen",
-        (true, false, Incarnation::NONE) => "joining",
-        (true, false, _) => "ok",
+        (true, false, false) => "joining",
+        (true, false, true) => "ok",
     }
 }
 
@@ -65,16 +65,13 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
         }
     };
     let shown = lease(process, snapshot);
+    let is_member = snapshot.is_member(process);
     let margin = process.margin(snapshot.at).filter(|_| shown == "active");
     [
         process.name.to_string(),
         process.kind.name().to_owned(),
-        state(process).to_owned(),
-        if process.incarnation == Incarnation::NONE {
-            NONE.to_owned()
-        } else {
-            process.incarnation.to_string()
-        },
+        state(process, is_member).to_owned(),
+        if is_member { process.incarnation.to_string() } else { NONE.to_owned() },
         process.view.as_ref().filter(|_| process.alive).map_or(NONE.to_owned(), |view| view.id.to_string()),
         shown.to_owned(),
         margin.map_or(NONE.to_owned(), |margin| margin.to_string()),

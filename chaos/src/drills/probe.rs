@@ -3,7 +3,6 @@
 use crate::drillfile::{Probe, Steady};
 use crate::observe::{Observer, Snapshot};
 use obol_fabric::Incarnation;
-use obol_membership::Kind;
 use serde::Serialize;
 
 /// What a probe said.
@@ -47,8 +46,9 @@ fn look(observer: &Observer, snapshot: &Snapshot, probe: Probe) -> (bool, String
             None => (false, "nobody leads".to_owned()),
         },
         Probe::Majority => {
-            let all = usize::from(observer.deployment().coordinators);
-            let there = live().filter(|p| p.kind == Kind::Coordinator && !p.frozen).count();
+            let deciders = observer.deciders(snapshot.view.as_deref());
+            let runs = |name: &&String| snapshot.process(name).is_some_and(|p| !p.frozen);
+            let (all, there) = (deciders.len(), deciders.iter().filter(runs).count());
             (there > all / 2, format!("{there} of {all} coordinators run"))
         }
         Probe::LeasesActive => {
@@ -60,7 +60,8 @@ fn look(observer: &Observer, snapshot: &Snapshot, probe: Probe) -> (bool, String
             }
         }
         Probe::ProcessesUp => {
-            let expected = observer.deployment().names();
+            let expected: Vec<String> =
+                observer.deciders(snapshot.view.as_deref()).into_iter().chain(observer.others()).collect();
             let missing: Vec<&str> =
                 expected.iter().filter(|name| snapshot.process(name).is_none()).map(String::as_str).collect();
             match missing.is_empty() {

@@ -26,7 +26,7 @@ pub struct Process {
     pub alive: bool,
     /// Whether it is stopped (SIGSTOP).
     pub frozen: bool,
-    /// Its incarnation, [`Incarnation::NONE`] if it is not a member.
+    /// Its incarnation, as far as it knows, [`Incarnation::NONE`] if it is not a member; see [`Snapshot::is_member`].
     pub incarnation: Incarnation,
     /// The newest view that it knows; for a program in a seat, that its agent knows.
     pub view: Option<Arc<View>>,
@@ -137,6 +137,13 @@ impl Snapshot {
     #[must_use]
     pub fn process(&self, name: &str) -> Option<&Process> {
         self.processes.iter().find(|p| p.alive && p.name.as_str() == name)
+    }
+
+    /// Whether a process is in the newest view. One that was removed and does not know it, because it is stopped or dead,
+    /// still has its incarnation.
+    #[must_use]
+    pub fn is_member(&self, process: &Process) -> bool {
+        self.view.as_ref().is_some_and(|view| view.member(process.incarnation).is_some())
     }
 
     /// Every process, of this host and of others.
