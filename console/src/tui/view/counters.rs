@@ -218,10 +218,11 @@ pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
 /// Who accused whom, by which detector, newest first.
 fn accusations(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
-    let told =
-        [Event::Notice, Event::Suspect, Event::Retract, Event::Excluded, Event::Takeover, Event::Abort];
-    let title =
-        if model.screen == Screen::Detectors { "Accusations" } else { "Takeovers, aborts, accusations" };
+    let all = [Event::Notice, Event::Suspect, Event::Retract, Event::Excluded, Event::Takeover, Event::Abort];
+    let (title, told) = match model.screen {
+        Screen::Detectors => ("Accusations", &all[..4]),
+        _ => ("Takeovers, aborts, accusations", &all[..]),
+    };
     let inside =
         canvas.frame(area, &[Cell::new(title, Role::Title)], &[Cell::new("newest first", Role::Dim)]);
     let now = data.sample.as_ref().map(|sample| sample.at);
