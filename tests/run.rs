@@ -208,6 +208,9 @@ fn what_can_not_be_run_is_refused() {
         Ran::of(command.arg("--").args(words))
     };
     run(&[], &["true"]).refused(&["several agents", "--node node-1|node-2"]);
+    run(&["--node", "node-9"], &["true"]).refused(&["no agent node-9", "--node node-1|node-2"]);
+    let mut twin = root.command(&["run", "--name", "app-2", "--node", "node-1"]);
+    Ran::of(twin.args(["--", "true"])).refused(&["app-2 runs already", "another --name"]);
     run(&["--cluster", "other"], &["true"]).refused(&["no cluster other in"]);
     let missing = run(&["--node", "node-1"], &["no-such-program"]).ends(127).err;
     assert!(missing.contains("no-such-program: No such file"), "{missing}");

@@ -19,6 +19,7 @@ use clap::Args;
 use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Told};
 use membership::{Life, Standing};
+use obol_chaos::observe::Observer;
 use obol_fabric::shm::Cluster;
 use obol_fabric::{Incarnation, Name};
 use obol_membership::Kind;
@@ -127,7 +128,8 @@ struct Supervisor<'a> {
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode, Failure> {
     let site = Arc::new(Site::open(root, cluster).map_err(Failure::refused)?);
-    let node = options.node.map_or_else(|| only_agent(&site.cluster), Ok)?;
+    let node = agent(&site.cluster, options.node)?;
+    unused(root, cluster, options.name)?;
     obol_fabric::shm::sched::adopt_orphans().map_err(Failure::failed)?;
     let (tell, told) = mpsc::channel();
     pass_signals(tell.clone()).map_err(Failure::failed)?;
@@ -155,23 +157,33 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode,
     ended.map(|status| ExitCode::from(program::code(status))).map_err(Failure::failed)
 }
 
-/// The agent that runs on this host, if there is exactly one.
-fn only_agent(cluster: &Cluster) -> Result<Name, Failure> {
+/// The agent that is wanted, or the one that runs on this host, if there is exactly one.
+fn agent(cluster: &Cluster, wanted: Option<Name>) -> Result<Name, Failure> {
     let regions = cluster.regions();
     let agents: Vec<Name> =
         regions.iter().filter(|r| r.alive && r.kind == Kind::Agent as u32).map(|r| r.name).collect();
-    match agents[..] {
-        [agent] => Ok(agent),
-        [] => Err(Failure::Refused("no agent runs on this host; start one, or see `obol status`".to_owned())),
+    match (wanted, &agents[..]) {
+        (Some(wanted), agents) if agents.contains(&wanted) => Ok(wanted),
+        (None, [agent]) => Ok(*agent),
+        (_, []) => {
+            Err(Failure::Refused("no agent runs on this host; start one, or see `obol status`".to_owned()))
+        }
         _ => {
             let mut names: Vec<&str> = agents.iter().map(Name::as_str).collect();
             names.sort_unstable();
-            Err(Failure::Refused(format!(
-                "several agents run on this host; choose one: --node {}",
-                names.join("|")
-            )))
+            let why = wanted.map_or("several agents run on this host".to_owned(), |wanted| {
+                format!("no agent {wanted} runs on this host")
+            });
+            Err(Failure::Refused(format!("{why}; choose one: --node {}", names.join("|"))))
         }
     }
+}
+
+/// Refuses a name that somebody has: `obol kill` and hooks could not tell the two apart.
+fn unused(root: &Path, cluster: Name, name: Name) -> Result<(), Failure> {
+    let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
+    let Some(other) = seen.everybody().find(|other| other.alive && other.name == name) else { return Ok(()) };
+    Err(Failure::Refused(format!("{name} runs already (pid {}); choose another --name", other.process.pid)))
 }
 
 /// Has every signal that matters told to the channel.
