@@ -39,11 +39,14 @@ fn threads() -> usize {
 /// What this binary was built from, as well as can be told: the commit, or the version.
 fn commit() -> String {
     if let Some(commit) = option_env!("OBOL_COMMIT") {
-        return commit.to_owned();
+        return format!("commit {commit}");
     }
     let asked = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let told = asked.ok().filter(|o| o.status.success()).and_then(|o| String::from_utf8(o.stdout).ok());
-    told.map_or_else(|| format!("version {}", env!("CARGO_PKG_VERSION")), |text| text.trim().to_owned())
+    told.map_or_else(
+        || format!("version {}", env!("CARGO_PKG_VERSION")),
+        |text| format!("commit {}", text.trim()),
+    )
 }
 
 fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<ExitCode, Failure> {
@@ -82,7 +85,7 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
     for (number, v) in report.failures.iter().enumerate() {
         let commit = commit();
         output::remark(format_args!(
-            "seed {} at commit {commit}: row {} at {} ns: {}",
+            "seed {} at {commit}: row {} at {} ns: {}",
             v.seed, v.row, v.time, v.what
         ))?;
         let run = campaign::run(v.seed, Plant::NONE, false);
@@ -144,7 +147,7 @@ fn replay(what: &str, mutant: Option<&str>) -> Result<ExitCode, Failure> {
         output::line(line)?;
     }
     output::line(format_args!(
-        "seed {} at commit {}: {} views, {} failovers, {} ns, trace hash {:016x}",
+        "seed {} at {}: {} views, {} failovers, {} ns, trace hash {:016x}",
         run.seed,
         commit(),
         run.views,
