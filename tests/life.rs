@@ -104,6 +104,13 @@ fn a_killed_app_is_removed_and_comes_back_under_its_name_as_a_new_incarnation() 
     let degraded = root.until("app-2 is missed", |s| s.code == Some(1) && s.reasons().contains("app-2"));
     assert!(degraded.reasons().contains("app-2 down"), "{degraded:?}");
     up.until_view("app-2 is removed", |view| view["members"] == 8);
+    root.until("it is no member", |s| s.incarnation("app-2") == 0);
+    let (_, who) = killed.trim_end_matches(")\n").rsplit_once(' ').expect("its incarnation");
+    let told = root.run(&["events", "--last", "100000"]).ends(0).out;
+    assert!(told.contains(&format!("app-2 ({who}), accused by ")), "{told}");
+    let names = |event: &Value| event["event"] == "notice" && event["a"].as_u64() == who.parse().ok();
+    let notice = root.events().into_iter().find(names).expect("somebody accuses it");
+    assert!(notice["who"] == "app-2" && notice["by"].is_string(), "{notice}");
     let started = root.run(&["start", "app-2"]).ends(0).out;
     assert!(started.starts_with("started app-2 (pid "), "{started}");
     let after = root.healthy();
@@ -190,7 +197,7 @@ fn down_ends_a_cluster_that_runs() {
     assert_eq!(root.run(&["down"]).ends(0).out, "cluster default is down\n");
     root.is_gone();
     up.end().well();
-    root.run(&["status"]).refused(&["no cluster default in", "there are none"]);
+    root.run(&["status"]).refused(&["no cluster default in", "there are none: `obol up`"]);
     root.run(&["down"]).refused(&["no cluster default in"]);
 }
 

@@ -155,7 +155,13 @@ impl fmt::Display for ShmError {
                 path.display()
             ),
             Self::NotFound { name, root, existing } => {
-                write!(f, "no cluster {name} in {}; {}", root.display(), listed(existing))
+                write!(f, "no cluster {name} in {}; {}", root.display(), listed(existing))?;
+                match existing[..] {
+                    [] => {
+                        f.write_str(": `obol up` makes one of this host, `obol host prepare` one of several")
+                    }
+                    _ => Ok(()),
+                }
             }
             Self::Version { path, found, wanted } => write!(
                 f,

@@ -77,14 +77,13 @@ impl Live {
     pub(crate) fn look(&mut self, slow: bool) -> News {
         let inode = match self.inode() {
             Ok(inode) => inode,
-            Err(error) => {
+            Err(_) => {
                 self.open = None;
                 let Place { root, cluster } = &self.place;
-                let at = root.join(cluster.as_str());
-                let why = format!(
-                    "no cluster {cluster} in {} ({error}); start it with `obol up --cluster {cluster}`",
-                    at.display()
-                );
+                let why = match Observer::open(root, *cluster) {
+                    Err(error) => error.to_string(),
+                    Ok(_) => format!("cluster {cluster} is just being made"),
+                };
                 return News::Lost { why };
             }
         };
