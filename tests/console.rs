@@ -161,7 +161,7 @@ fn a_frozen_coordinator_stays_on_the_screen_and_is_marked() {
     console.until_line(&["coord-3", "frozen", "coordinator"]);
     // The others go on without it, and it is read all the same: its last view is behind theirs.
     let newest =
-        root.until("it is excluded", |status| status.view() > 0 && status.incarnation("coord-3") > 0);
+        root.until("it is excluded", |status| status.view() > 0 && status.incarnation("coord-3") == 0);
     assert!(newest.process("coord-3")["view"].is_u64());
     console.until_line(&["coord-3 is frozen"]);
     signal("CONT", &[pid]);
@@ -274,7 +274,7 @@ fn a_killed_recorder_leaves_a_recording_that_is_replayed() {
     replay.until_line(&["coord-1", "coordinator"]);
     replay.press("q");
     assert_eq!(replay.ends(), 0);
-    root.run(&["record", &shown]).refused(&["File exists"]);
+    root.run(&["record", &shown]).refused(&["exists", "no recording is overwritten"]);
     std::fs::remove_file(&file).expect("removed");
 }
 
@@ -320,4 +320,9 @@ fn without_a_terminal_the_console_says_what_to_use() {
     let root = Root::new();
     root.run(&["console"]).refused(&["needs a terminal", "obol status"]);
     root.run(&["replay", "/dev/null"]).refused(&["not a recording"]);
+    root.run(&["up", "--record", "/dev/null"]).refused(&["there is no terminal", "obol record"]);
+    let file = root.path().with_extension("obolrec");
+    let none = ["record", file.to_str().expect("text"), "--for", "100ms"];
+    root.run(&none).refused(&["no cluster default", "goes on when it is there", "nothing was recorded"]);
+    assert!(!file.exists(), "an empty recording would keep its name from the next");
 }

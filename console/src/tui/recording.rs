@@ -58,11 +58,7 @@ impl Tape {
         loop {
             let file = PathBuf::from(format!("{}-{number}.{EXTENSION}", self.cluster));
             match Recorder::create(&file, &header) {
-                Err(RecordingError::Io { error, .. })
-                    if error.kind() == std::io::ErrorKind::AlreadyExists && number < NAMES_MAX =>
-                {
-                    number += 1;
-                }
+                Err(RecordingError::Exists { .. }) if number < NAMES_MAX => number += 1,
                 made => {
                     *self.recorder() = Some(made?);
                     return Ok(Some(file.display().to_string()));
@@ -86,6 +82,7 @@ impl Tape {
 struct Headless {
     recorder: Recorder,
     samples: u64,
+    /// Why the cluster is not there.
     lost: Option<String>,
     until: Option<Instant>,
     failed: Option<RecordingError>,
@@ -96,11 +93,17 @@ impl Listener for Headless {
         match news {
             News::Sample(sample) => {
                 self.lost = None;
-                self.samples += 1;
                 self.failed = self.recorder.sample(&sample).err();
+                self.samples += u64::from(self.failed.is_none());
             }
             // It may come back; the recording has a gap until then.
-            News::Lost { why } => self.lost = Some(why),
+            News::Lost { why } => {
+                if self.lost.is_none() {
+                    // Whoever can not be told finds the gap in the recording.
+                    let _ = output::remark(format_args!("obol: {why}; recording goes on when it is there"));
+                }
+                self.lost = Some(why);
+            }
         }
         self.failed.is_none() && self.until.is_none_or(|until| Instant::now() < until)
     }
@@ -122,14 +125,13 @@ pub(crate) fn record(place: Place, file: &Path, time: Option<Duration>) -> Resul
     let mut headless = Headless { recorder, samples: 0, lost: None, until, failed: None };
     Live::new(place).run(&Rate::new(POLL_EVERY), &quit, &mut headless);
     let Headless { samples, lost, failed, .. } = headless;
-    if let Some(error) = failed {
-        return Err(Failure::failed(error));
+    if samples == 0 && failed.is_none() {
+        let why = lost.unwrap_or_else(|| "there was no time for a sample".to_owned());
+        std::fs::remove_file(file).map_err(Failure::failed)?;
+        return Err(Failure::Refused(format!("{why}; nothing was recorded")));
     }
     output::line(format_args!("{samples} samples in {}; see them with `obol replay {0}`", file.display()))?;
-    match lost {
-        Some(why) if samples == 0 => Err(Failure::Refused(why)),
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(Failure::failed(error)))
 }
 
 /// `obol replay`: shows a recording.
@@ -138,7 +140,9 @@ pub(crate) fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
     let cluster = Name::new(&recording.header.cluster)
         .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
     if !is_possible() {
-        return Err(Failure::Refused("a replay needs a terminal".to_owned()));
+        return Err(Failure::Refused(
+            "a replay needs a terminal; `obol report` prints without one".to_owned(),
+        ));
     }
     let config = Config::load(look.config.as_deref())?;
     let mut model = model(cluster, look, &config, false);

@@ -57,6 +57,8 @@ pub(crate) enum Frame {
 /// Why a recording can not be written or read.
 #[derive(Debug)]
 pub(crate) enum RecordingError {
+    /// The file that was to be made is there already.
+    Exists { path: PathBuf },
     /// The file can not be made, written or read.
     Io { doing: &'static str, path: PathBuf, error: io::Error },
     /// It is something else, or of another version.
@@ -66,6 +68,9 @@ pub(crate) enum RecordingError {
 impl std::fmt::Display for RecordingError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Exists { path } => {
+                write!(f, "{} exists; no recording is overwritten, so choose another name", path.display())
+            }
             Self::Io { doing, path, error } => write!(f, "could not {doing} {}: {error}", path.display()),
             Self::Format { path, why } => write!(f, "{}: {why}", path.display()),
         }
@@ -85,7 +90,10 @@ impl Recorder {
     /// Makes a file; one that is there already is not overwritten.
     pub(crate) fn create(path: &Path, header: &Header) -> Result<Self, RecordingError> {
         let made = File::options().write(true).create_new(true).open(path);
-        let out = made.map_err(|error| RecordingError::Io { doing: "make", path: path.to_owned(), error })?;
+        let out = made.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => RecordingError::Exists { path: path.to_owned() },
+            _ => RecordingError::Io { doing: "make", path: path.to_owned(), error },
+        })?;
         Self::begin(BufWriter::new(out), path, header)
     }
 }
