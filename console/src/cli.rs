@@ -62,8 +62,10 @@ pub(crate) struct Place {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Start a cluster on this host and show it live
-    #[command(after_help = "Ctrl-C ends the cluster and removes everything it left in /dev/shm.\n\
-        \nTry in another terminal:\n  obol status\n  obol kill app-2 && obol start app-2\n  obol drill app --count 300")]
+    #[command(
+        after_help = "Ctrl-C ends the cluster and removes everything it left in /dev/shm; the console asks first.\n\
+        \nTry in another terminal:\n  obol status\n  obol kill app-2 && obol start app-2\n  obol drill app --count 300"
+    )]
     Up(Up),
     /// Watch a cluster live: members, leases, events
     #[command(
@@ -150,14 +152,14 @@ pub(crate) enum Command {
         OBOL_LOST (why) when the membership is lost.\n\
         \nTry:\n  obol run --name cache-1 --node node-1 --shell --on-view 'echo view $OBOL_VIEW: $OBOL_MEMBERS' -- sleep 60\n\
         \nExit codes: the program's, as a shell tells it: 128 and the signal, 126 not executable, 127 not found; \
-        2 no such cluster or agent."
+        2 no such cluster or agent, or its name is taken."
     )]
     Run(crate::run::Run),
     /// A replicated cache on the cluster, whose clients hardly see a failover
     #[command(subcommand)]
     #[command(
         after_help = "Try, while `obol up` runs:\n  obol kv server --name kv-1 &\n  obol kv server --name kv-2 &\n  \
-        obol kv put 1 hello && obol kill kv-1 && obol kv get 1\n  obol kv check --for 10s --kill-every 1s"
+        obol kv put 1 hello && obol kill kv-1 && obol kv get 1\n  obol stop kv-2 && obol kv check --for 10s --kill-every 1s"
     )]
     Kv(crate::kv::Kv),
     /// Becomes a program that dies with `run`
