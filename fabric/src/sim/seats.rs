@@ -26,9 +26,13 @@ pub struct Program {
     hung: bool,
     progress_within: Nanos,
     request: Option<SeatRequest>,
+    /// Counts its requests.
+    sequence: u32,
+    /// The request that its owner's machine was handed last; 0 before the first.
+    handed: u32,
     status: Option<SeatStatus>,
-    /// Published, but not yet taken by the program.
-    told: Option<SeatStatus>,
+    /// Published, but not yet taken by the program; and the request that it answers.
+    told: Option<(SeatStatus, u32)>,
     token: u64,
     /// True time of its next (repeated) request; what is scheduled for another time is void.
     ask_at: u64,
@@ -141,6 +145,8 @@ impl Core {
             hung: false,
             progress_within: Nanos::ZERO,
             request: None,
+            sequence: 0,
+            handed: 0,
             status: None,
             told: None,
             token: 0,
@@ -161,6 +167,7 @@ impl Core {
         let token = self.rng.next_u64() | 1;
         let Some(program) = self.occupant(at, seat).filter(|p| p.alive) else { return };
         let generation = program.address.generation;
+        program.sequence += 1;
         program.request = Some(if leave {
             SeatRequest::Leave
         } else {
@@ -212,7 +219,9 @@ impl Core {
     /// What the owner finds in the seat's request word.
     pub(super) fn asked(&mut self, node: u32, seat: u16, generation: u32) -> Option<SeatRequest> {
         self.nodes[node as usize].seats[usize::from(seat)].asked = false;
-        self.program(node, seat, generation)?.request
+        let program = self.program(node, seat, generation)?;
+        program.handed = program.sequence;
+        program.request
     }
 
     /// The owner publishes how the program in a seat stands. It reads that when it runs.
@@ -224,8 +233,10 @@ impl Core {
             SeatStatus::Full => return,
         };
         let owner = self.nodes[node as usize].generation;
-        let Some(program) = self.occupant(node, seat).filter(|p| p.home == owner) else { return };
-        program.told = Some(status);
+        // What is told of an earlier occupant is not for this one.
+        let is_heard = |p: &&mut Program| p.home == owner && p.handed > 0;
+        let Some(program) = self.occupant(node, seat).filter(is_heard) else { return };
+        program.told = Some((status, program.handed));
         let generation = program.address.generation;
         let word = self.layout.seat(seat) + offset_of!(layout::Seat, incarnation) as u32;
         self.store(node, word, incarnation.0);
@@ -236,15 +247,10 @@ impl Core {
     /// A program looks at its status word.
     pub(super) fn told(&mut self, node: u32, seat: u16, generation: u32) {
         let Some(program) = self.program(node, seat, generation).filter(|p| p.is_running()) else { return };
-        let Some(status) = program.told.take() else { return };
+        let Some((status, answers)) = program.told.take() else { return };
         program.status = Some(status);
-        let answered = match (program.request, status) {
-            (Some(SeatRequest::Leave), SeatStatus::Member(_)) => false,
-            (Some(SeatRequest::Join { .. }), SeatStatus::Left) => false,
-            (request, _) => request.is_some(),
-        };
         let leaving = matches!(program.request, Some(SeatRequest::Leave));
-        if answered {
+        if answers == program.sequence {
             program.request = None;
         }
         if status == SeatStatus::Excluded {
