@@ -2,6 +2,11 @@
 
 use obol_fabric::Nanos;
 
+/// Leases are at least so long, and at most: what is told by others, or by a file, is held against it.
+pub const LEASE_MIN: Nanos = Nanos::from_micros(1);
+/// See [`LEASE_MIN`].
+pub const LEASE_MAX: Nanos = Nanos::from_secs(60);
+
 /// Durations and counts that the machines follow. All processes of a cluster use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {

@@ -1,6 +1,7 @@
 //! Bytes of views and datagrams: little-endian, length-prefixed, every count checked before it is believed.
 
 use crate::sealed;
+use crate::timing::{LEASE_MAX, LEASE_MIN};
 use crate::view::{Acceptor, Change, Departed, Kind, Level, Member, View};
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
 use std::sync::Arc;
@@ -103,6 +104,10 @@ impl<'a> Reader<'a> {
     fn kind(&mut self) -> Result<Kind, DecodeError> {
         let number = self.u8()?;
         Kind::from_number(u32::from(number)).ok_or(DecodeError::Unknown(number))
+    }
+    fn lease(&mut self) -> Result<Nanos, DecodeError> {
+        let span = Nanos(self.u64()?);
+        if (LEASE_MIN..=LEASE_MAX).contains(&span) { Ok(span) } else { Err(DecodeError::OutOfBounds) }
     }
     fn level(&mut self) -> Result<Level, DecodeError> {
         let number = self.u8()?;
@@ -710,7 +715,7 @@ impl<'a> Message<'a> {
             }
             7 => Self::Leave(Incarnation(r.u64()?)),
             8 => Self::Nudge(ViewId(r.u64()?)),
-            9 => Self::SetLease(Nanos(r.u64()?)),
+            9 => Self::SetLease(r.lease()?),
             10 => Self::Vouch { nonce: r.u64()?, view: ViewId(r.u64()?) },
             11 => Self::Vouched { nonce: r.u64()?, newest: ViewId(r.u64()?), vouched: r.flag()? },
             12 => {
@@ -728,7 +733,7 @@ impl<'a> Message<'a> {
                 return Ok(Self::Deciders { id, acceptors: Addresses::new(r.rest())? });
             }
             17 => Self::Clock { nonce: r.u64()? },
-            19 => Self::Strained(Nanos(r.u64()?)),
+            19 => Self::Strained(r.lease()?),
             18 => Self::ClockIs { nonce: r.u64()?, clock: Instant(r.u64()?) },
             20 => Self::Alive(Incarnation(r.u64()?)),
             21 => {

@@ -1,6 +1,7 @@
 //! Bytes from peers: what was encoded comes back, and nothing that arrives makes a decoder panic.
 
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 use obol_membership::view::{Acceptor, Departed, Edit, Member, Newcomer};
 use obol_membership::wire::{
     ADDRESS_BYTES_MAX, Addresses, Message, Refusal, apply_step, decode_view, encode_addresses, encode_step,
@@ -188,6 +189,13 @@ fn every_other_message_comes_back_as_it_was() {
         longer.push(0);
         assert!(Message::decode(&longer).is_err(), "{message:?}");
     }
+}
+
+#[test]
+fn no_lease_is_set_that_no_profile_could_ask_for() {
+    let set = |lease| Message::decode(&Message::SetLease(lease).encode()).is_ok();
+    assert!(set(LEASE_MIN) && set(LEASE_MAX));
+    assert!(!set(Nanos(LEASE_MIN.0 - 1)) && !set(Nanos(LEASE_MAX.0 + 1)) && !set(Nanos(u64::MAX)));
 }
 
 proptest! {

@@ -6,6 +6,7 @@ use crate::{Profile, Scheduling};
 use obol_fabric::shm::Wait;
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Nanos};
+use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
 
 /// One key.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ pub(crate) static KEYS: &[Key] = &[
     key("description", Kind::Line(|p| &mut p.description), "For which machines it is meant."),
     key(
         "lease.duration",
-        span(US, MINUTE, |p| Some(&mut p.timing.lease)),
+        span(LEASE_MIN, LEASE_MAX, |p| Some(&mut p.timing.lease)),
         "How long a lease lasts from the post of its READs (uKharon 6.2, delta). Longer outlasts longer pauses of the \
          scheduler; without fencing it also delays every failover.",
     ),
@@ -97,7 +98,7 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "lease.max",
-        span(US, MINUTE, |p| Some(&mut p.timing.lease_max)),
+        span(LEASE_MIN, LEASE_MAX, |p| Some(&mut p.timing.lease_max)),
         "Leases become longer, up to this, while holders find that renewals come too late (uKharon 6.3), and shorter again \
          later. As long as lease.duration: they never do.",
     ),
