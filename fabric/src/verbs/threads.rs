@@ -36,8 +36,11 @@ impl Threads {
                 awake.wait(&*channel, None);
                 // A futex and a descriptor can not be waited on together, so the event becomes a ring. The endpoint's
                 // thread compares the doorbell before it sleeps: a ring that comes before is not lost.
-                if channel.take_event().unwrap_or(false) {
-                    region.ring();
+                match channel.take_event() {
+                    Ok(true) => region.ring(),
+                    Ok(false) => {}
+                    // A device that is gone tells nothing any more, and its descriptor may stay readable for ever.
+                    Err(_) => return,
                 }
             }
         })?;
