@@ -141,6 +141,12 @@ fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
     let done = recover(saved.to_str().expect("text")).ends(0).json();
     assert_eq!(acceptors(&done), [4, 5, 6], "{done}");
     let after = root.healthy();
+    let recovered = root.cluster().join("recovered-view");
+    let bytes = std::fs::read(&recovered).expect("it was recovered");
+    std::fs::write(&recovered, &bytes[..bytes.len() / 2]).expect("written");
+    let said = root.run(&["agent", "--name", "node-3"]).ends(1).err;
+    assert!(said.contains("recovered-view: the view that was recovered is damaged"), "{said}");
+    std::fs::write(&recovered, &bytes).expect("written");
     assert!(after.is_active("app-1") && after.is_active("app-2"), "{after:?}");
     for name in ["app-1", "app-2", "node-1", "node-2"] {
         if suspected(&after) == suspected(&before) {

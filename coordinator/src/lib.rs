@@ -63,7 +63,7 @@ pub fn run(
     }
     let mut endpoint = site.coordinator(number)?;
     begun(&endpoint);
-    let mut machine = Coordinator::new(site.config, number, site.newest(), seed);
+    let mut machine = Coordinator::new(site.config, number, site.newest()?, seed);
     endpoint.serve(&mut machine, stop);
     Ok(())
 }

@@ -12,6 +12,7 @@ use obol_fabric::verbs::{self, OpenError};
 use obol_fabric::{Drive, Group, Instant, Name, Nanos};
 use obol_membership::{Kind, Role};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A process that wants to leave waits so long for the view without it; then it just ends, and counts as failed.
@@ -42,6 +43,13 @@ pub enum EndpointError {
         /// Which coordinator.
         number: u16,
     },
+    /// An operator went on from a view after a disaster, and it can not be had: to begin with an older one is not safe.
+    Recovered {
+        /// The file that holds it.
+        at: PathBuf,
+        /// Why not.
+        why: String,
+    },
 }
 
 impl fmt::Display for EndpointError {
@@ -53,6 +61,13 @@ impl fmt::Display for EndpointError {
                     f,
                     "rdma.core is {core}, but this thread can not be pinned to it: {error}; `nproc --all` tells how \
                            many there are"
+                )
+            }
+            Self::Recovered { at, why } => {
+                write!(
+                    f,
+                    "{}: the view that was recovered {why}; run `obol coordinator recover` again",
+                    at.display()
                 )
             }
             Self::MemoryLost { number } => write!(

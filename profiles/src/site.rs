@@ -1,10 +1,12 @@
 //! A running cluster as a process of it finds it: its memory, what it is made of, and what follows from that.
 
+use crate::endpoint::EndpointError;
 use crate::{Deployment, DeploymentError};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::shm::{Cluster, Observed, Origin, ShmError};
 use obol_membership::{Config, View};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, fs};
@@ -80,19 +82,26 @@ impl Site {
 
     /// The newest view that a coordinator has published, or the first: what a process of the cluster starts with. The
     /// coordinators that the first view names may all have been replaced since.
-    #[must_use]
-    pub fn newest(&self) -> Arc<View> {
+    pub fn newest(&self) -> Result<Arc<View>, EndpointError> {
         let published = (1..=PROPOSERS_MAX as u32).filter_map(|number| {
             let region = Observed::open(&self.cluster, number).ok()?;
             View::unseal(&region.reader().view()?.1)
         });
         // A view that an operator recovered counts as published.
-        let recovered = fs::read(self.cluster.dir().join(RECOVERED_FILE)).ok();
-        let recovered = recovered.and_then(|bytes| View::unseal(&bytes));
-        published
-            .chain(recovered)
-            .max_by_key(|view| view.id)
-            .map_or_else(|| Arc::clone(&self.genesis), Arc::new)
+        let newest = published.chain(self.recovered()?).max_by_key(|view| view.id);
+        Ok(newest.map_or_else(|| Arc::clone(&self.genesis), Arc::new))
+    }
+
+    fn recovered(&self) -> Result<Option<View>, EndpointError> {
+        let at = self.cluster.dir().join(RECOVERED_FILE);
+        match fs::read(&at) {
+            Ok(bytes) => match View::unseal(&bytes) {
+                None => Err(EndpointError::Recovered { at, why: "is damaged".to_owned() }),
+                view => Ok(view),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(EndpointError::Recovered { at, why: format!("can not be read ({error})") }),
+        }
     }
 
     fn new(cluster: Cluster, deployment: Deployment) -> Result<Self, SiteError> {

@@ -141,7 +141,8 @@ fn area(site: &Site) -> Result<Area, Failure> {
 /// A place in the cluster for a server or a client.
 fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), Failure> {
     let endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
-    let member = Member::new(site.config, Kind::App, name, site.newest(), obol_agent::seed());
+    let newest = site.newest().map_err(Failure::refused)?;
+    let member = Member::new(site.config, Kind::App, name, newest, obol_agent::seed());
     Ok((endpoint, Node::new(member, service)))
 }
 

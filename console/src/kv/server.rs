@@ -160,7 +160,8 @@ fn serve(site: &Site, options: &Options, shard: Shard, stop: &AtomicBool) -> Res
     // A server that was excluded comes back with memory of its own: what a primary of before still writes, which may have slept
     // longer, comes into no log that counts.
     let last = loop {
-        let server = Server::new(area(site)?, shard, every, site.newest());
+        let newest = site.newest().map_err(Failure::refused)?;
+        let server = Server::new(area(site)?, shard, every, newest);
         let (mut endpoint, mut node) = join(site, name, Service::Server(Box::new(server)))?;
         let last = endpoint.each(Tell { shard, node: &mut node, stop, json: options.json, yields });
         if last != Standing::Out || stop.load(Ordering::Relaxed) {
