@@ -26,13 +26,27 @@ pub struct Node {
     known: Option<(ViewId, Option<Incarnation>)>,
     /// Whom it has met: a link was made for what is written there.
     met: Vec<Address>,
+    once: bool,
+    over: bool,
 }
 
 impl Node {
     /// A member of kind [`obol_membership::Kind::App`] with this service.
     #[must_use]
     pub fn new(member: Member, service: Service) -> Self {
-        Self { member: Box::new(member), service, known: None, met: Vec::new() }
+        Self { member: Box::new(member), service, known: None, met: Vec::new(), once: false, over: false }
+    }
+
+    /// Asks for nothing any more once it was excluded: whoever runs it begins anew, with other memory.
+    #[must_use]
+    pub fn once(self) -> Self {
+        Self { once: true, ..self }
+    }
+
+    /// Whether that is so.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.over
     }
 
     /// The member.
@@ -64,7 +78,8 @@ impl Node {
         if self.known == Some((view.id, own)) {
             return;
         }
-        self.known = Some((view.id, own));
+        let was = self.known.replace((view.id, own)).and_then(|(_, was)| was);
+        self.over |= self.once && was.is_some() && was != own;
         // A server has to do with its shard's, itself included: it reads its own log before it takes over.
         let shard = self.server().map(Server::shard);
         let meets = |with: Option<Shard>| match shard {
@@ -122,6 +137,9 @@ impl Machine for Node {
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        if self.over {
+            return;
+        }
         if now >= self.member.deadline() {
             self.member.tick(now, fabric);
             self.tell(now, fabric);
@@ -134,6 +152,9 @@ impl Machine for Node {
     }
 
     fn deadline(&self) -> Instant {
+        if self.over {
+            return Instant::NEVER;
+        }
         let service = match &self.service {
             Service::Server(server) => server.deadline(),
             Service::Client(client) => client.deadline(),

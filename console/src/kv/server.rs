@@ -99,7 +99,6 @@ impl Act for Tell<'_> {
         let mut told = None;
         let done = AtomicBool::new(false);
         let (mut patience, mut answered) = (Patience::default(), 0);
-        let mut own = None;
         endpoint.run(self.node, &done, |node, _| {
             let Some(server) = node.server() else { return };
             if server.answered() != answered {
@@ -107,9 +106,7 @@ impl Act for Tell<'_> {
             } else if self.yields {
                 patience.idle();
             }
-            let is_excluded = own.is_some() && server.incarnation() != own;
-            own = server.incarnation();
-            let standing = if is_excluded { Standing::Out } else { server.standing() };
+            let standing = if node.is_over() { Standing::Out } else { server.standing() };
             // While there is traffic the log is never empty for long: what is told is that the backup has everything once.
             let is_news = match (told, standing) {
                 (Some(Standing::Primary { redundant: true }), Standing::Primary { redundant: false }) => {
@@ -125,7 +122,7 @@ impl Act for Tell<'_> {
                 }
             }
             let is_over = matches!(standing, Standing::Lost | Standing::Misfit { .. });
-            if is_over || is_excluded || self.stop.load(Ordering::Relaxed) {
+            if is_over || node.is_over() || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
         });
@@ -162,7 +159,8 @@ fn serve(site: &Site, options: &Options, shard: Shard, stop: &AtomicBool) -> Res
     let last = loop {
         let newest = site.newest().map_err(Failure::refused)?;
         let server = Server::new(area(site)?, shard, every, newest);
-        let (mut endpoint, mut node) = join(site, name, Service::Server(Box::new(server)))?;
+        let (mut endpoint, node) = join(site, name, Service::Server(Box::new(server)))?;
+        let mut node = node.once();
         let last = endpoint.each(Tell { shard, node: &mut node, stop, json: options.json, yields });
         if last != Standing::Out || stop.load(Ordering::Relaxed) {
             endpoint.serve(&mut node, &AtomicBool::new(true));

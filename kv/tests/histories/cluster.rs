@@ -235,6 +235,33 @@ impl Run {
     }
 }
 
+/// Freezes a server that is to be a member once until it is excluded. Tells who knows that it is over, it and the view, and
+/// how many came to be members after that.
+pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
+    let plan = Plan { shards: 1, ..Plan::faults(seed) };
+    let mut cluster = Cluster::start(seed, &plan);
+    cluster.steady()?;
+    let spare = cluster.servers().end - 1;
+    let Role::Node(node) = cluster.machine(spare) else { return Err("no server".to_owned()) };
+    cluster.world.kill(spare);
+    cluster.world.restart(spare, Role::Node(Box::new(node.once())), false);
+    let wait = |cluster: &mut Cluster| {
+        let end = cluster.world.now() + CALM;
+        cluster.world.run_until(end);
+        let view = cluster.world.machine(0).view();
+        (view.members.iter().any(|member| member.address.region == spare), view.next_incarnation.0)
+    };
+    if !wait(&mut cluster).0 {
+        return Err("it is no member".to_owned());
+    }
+    cluster.world.freeze(spare);
+    let (is_member, before) = wait(&mut cluster);
+    cluster.world.thaw(spare);
+    let (_, after) = wait(&mut cluster);
+    let is_over = matches!(cluster.world.machine(spare), Role::Node(node) if node.is_over());
+    Ok((is_over, !is_member, after - before))
+}
+
 /// Where a server stands that believes in another number of shards and joins a cache of one, and where those of the cache do.
 pub(crate) fn misfit(seed: u64) -> Result<(Option<Standing>, Vec<Option<Standing>>), String> {
     let plan = Plan { shards: 1, ..Plan::faults(seed) };

@@ -51,6 +51,13 @@ fn a_server_with_another_number_of_shards_serves_nobody() {
 }
 
 #[test]
+fn a_server_that_was_excluded_and_is_to_begin_anew_does_not_join_again() {
+    for seed in 0..5 {
+        assert_eq!(cluster::excluded(seed), Ok((true, true, 0)), "seed {seed}");
+    }
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run() {
     let once = || Run::of(7, Plan::faults(7)).map(|run| (run.operations, run.trace));
     assert_eq!(once(), once());
