@@ -1,6 +1,7 @@
 //! The daemons' thin mains: find the cluster, set up the process, run until told to stop.
 
 use crate::output::{self, Failure};
+use crate::signals;
 use obol_agent::{AttachError, Attached, OwnView};
 use obol_coordinator::Saver;
 use obol_fabric::metrics::Counter;
@@ -10,6 +11,7 @@ use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_profiles::endpoint::{Endpoint, LEAVE_TIMEOUT};
 use obol_profiles::{Scheduling, Site};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -25,10 +27,7 @@ const SERVE_EVERY: Nanos = Nanos::from_millis(50);
 /// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and SIGINT.
 fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>), Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
+    let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     // Command line and files are read, and nothing has run of what a failover needs.
     program::release();

@@ -541,7 +541,7 @@ fn strike(servers: &mut Servers<'_>, options: &Options) -> Result<u64, Failure> 
 pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<ExitCode, Failure> {
     super::area(site)?;
     let cluster = site.cluster.name();
-    let poll_every = Nanos(u64::try_from(options.poll_every.as_nanos()).unwrap_or(u64::MAX));
+    let poll_every = Nanos::from_std(options.poll_every);
     let every = format!("{}ns", poll_every.0);
     let every = ["--poll-every", &every];
     let mut servers =

@@ -4,14 +4,15 @@ use super::session::{Session, Work};
 use super::{AGAIN_EVERY, LATENCY_MAX, area, join};
 use crate::cli::duration;
 use crate::output::{self, Failure};
+use crate::signals;
 use clap::Args;
 use obol_fabric::shm::{clock, sched};
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_kv::{Client, Operation, Service, Status};
 use obol_profiles::Site;
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -110,20 +111,16 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     if options.tied {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
+    let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let client = Client::new(area(site)?, obol_agent::seed(), LOOK_EVERY, AGAIN_EVERY).ringing();
     let (mut endpoint, mut node) = join(site, options.name, Service::Client(Box::new(client)))?;
-    let nanos = |span: Duration| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX));
     let now = clock::now();
     let mut load = Load {
-        every: nanos(options.every),
-        tell_every: nanos(options.tell_every),
+        every: Nanos::from_std(options.every),
+        tell_every: Nanos::from_std(options.tell_every),
         json: options.json,
         next_at: now,
-        tell_at: now + nanos(options.tell_every),
+        tell_at: now + Nanos::from_std(options.tell_every),
         burst_at: now,
         begun: 0,
         done: Done::default(),

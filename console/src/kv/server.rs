@@ -3,6 +3,7 @@
 use super::{Patience, Sharding, area, join};
 use crate::cli::duration;
 use crate::output::{self, Failure};
+use crate::signals;
 use clap::Args;
 use obol_fabric::shm::sched;
 use obol_fabric::{Drive, Name, Nanos};
@@ -10,8 +11,8 @@ use obol_kv::{Node, SERVER_PREFIX, Server, Service, Shard, Standing};
 use obol_profiles::Site;
 use obol_profiles::endpoint::Act;
 use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -149,7 +150,7 @@ fn serve(site: &Site, options: &Options, shard: Shard, stop: &AtomicBool) -> Res
             ))
         })?;
     }
-    let every = Nanos(u64::try_from(options.poll_every.as_nanos()).unwrap_or(u64::MAX));
+    let every = Nanos::from_std(options.poll_every);
     let name = shard.name(options.name).map_err(|error| {
         Failure::Refused(format!("--name {} with `.{shard}` at its end: {error}", options.name))
     })?;
@@ -191,10 +192,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
              as --poll-every 20us"
         )));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
+    let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let stop = &*stop;
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
