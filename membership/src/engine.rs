@@ -97,8 +97,8 @@ struct Row {
     hollow: bool,
 }
 
-/// Proposal numbers of a slot end here: uKharon A.6, `2^16 - |P|`, with room for every proposer.
-pub const PROPOSAL_MAX: u16 = u16::MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
+/// Proposal numbers of a slot end here: uKharon A.6, with room for every proposer in what a word holds.
+pub const PROPOSAL_MAX: u16 = crate::word::NUMBER_MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
 
 /// One proposer's state. See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -156,7 +156,7 @@ impl Engine {
         self.ring[leaving] = self.rows.iter().map(|row| (row.acceptor, row.predicted)).collect();
         let lap = &self.ring[index(slot)];
         let guess = prepared_by
-            .filter(|&by| by != self.me)
+            .filter(|&by| by != self.me && u32::from(by) <= self.layout.limits().proposers)
             .map(|by| Word::new(slot, State { min_proposal: by, ..State::default() }));
         self.rows = acceptors
             .iter()
@@ -297,7 +297,7 @@ impl Engine {
                     Ok(Completion::Swapped(found)) if found == row.expected.0 => Answer::Swapped,
                     Ok(Completion::Swapped(_)) if self.plant.has(Mutant::FailedCasIsAck) => Answer::Swapped,
                     Ok(Completion::Swapped(found)) => {
-                        row.predicted = Word(found);
+                        row.predicted = self.plant.word(found, self.slot);
                         Answer::Mismatch
                     }
                     _ => Answer::Lost,

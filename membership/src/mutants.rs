@@ -2,6 +2,9 @@
 //! every one. The feature `mutants` is never on in a shipped build; without it a [`Plant`] is an empty type, every
 //! question to it is `false` at compile time, and no trace of a bug is left.
 
+use crate::word::Word;
+use obol_fabric::ViewId;
+
 macro_rules! mutants {
     ($($row:literal { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ })+) => {
         /// A bug that can be planted.
@@ -182,6 +185,8 @@ mutants! {
         MergeUnsorted = "merge-unsorted",
     }
     21 {
+        /// The slots of an acceptor that was away for long are told apart by the last 16 bits of their numbers.
+        NarrowIndex = "narrow-index",
         /// An aborted proposal is not tried again.
         NoRetry = "no-retry",
         /// The leader does not hear that leases are too short.
@@ -224,6 +229,21 @@ impl Plant {
     #[must_use]
     pub fn has(self, mutant: Mutant) -> bool {
         self.mutant == Some(mutant)
+    }
+
+    /// A slot's word as it was read from an acceptor; `near` is the slot that was meant.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub(crate) fn word(self, raw: u64, near: ViewId) -> Word {
+        if self.has(Mutant::NarrowIndex) { Word(raw).narrowed(near) } else { Word(raw) }
+    }
+
+    /// A slot's word as it was read from an acceptor.
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    #[must_use]
+    pub(crate) const fn word(self, raw: u64, _near: ViewId) -> Word {
+        Word(raw)
     }
 
     /// Whether this bug is planted: never.

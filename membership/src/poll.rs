@@ -215,7 +215,9 @@ impl Poll {
         };
         let found = match (part, &mut self.stage) {
             (Part::PollWord, Stage::Words(words)) => {
-                let word = bytes.and_then(|b| b.try_into().ok()).map(|b| Word(u64::from_le_bytes(b)));
+                let word = bytes.and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+                let near = self.view.as_ref().map_or(ViewId::GENESIS, |view| view.id.next());
+                let word = word.map(|word| config.plant.word(word, near));
                 *words.get_mut(usize::from(peer))? = Some(word);
                 self.weigh(config, fabric)?
             }
@@ -284,7 +286,7 @@ impl Poll {
         let wraps = config.plant.has(Mutant::WrapIndex);
         let later = |word: Word| match wraps {
             false => word.lap(slot) == Lap::Later,
-            true => word.0 >> 48 > slot.0 & 0xffff,
+            true => word.0 >> 32 > slot.0 & 0xffff_ffff,
         };
         if good.iter().any(|(_, word)| later(*word)) {
             self.snapshot(&view, config, self.posted, fabric);
@@ -459,11 +461,9 @@ fn decision_after(known: ViewId, words: &[(usize, Word)], majority: usize) -> Op
     })
 }
 
-/// The slot of a word, if it comes after `known`. Serial numbers, as in `Word::lap`.
+/// The slot of a word, if it comes after `known`.
 fn slot_after(known: ViewId, word: Word) -> Option<ViewId> {
-    let ahead = ((word.0 >> 48) as u16).wrapping_sub(known.0 as u16);
-    let slot = ViewId(known.0 + u64::from(ahead));
-    (word.lap(slot) == Lap::This && (1..0x8000).contains(&ahead)).then_some(slot)
+    word.slot(known).filter(|slot| *slot > known)
 }
 
 /// The CLEAR that a region's owner knows: a single word, so it is never torn, and it holds for ever.

@@ -3,13 +3,36 @@
 use core::fmt;
 use obol_fabric::ViewId;
 
-/// `instance:16 | min_proposal:16 | accepted_proposal:16 | accepted_value:16`, from the high bits down.
+/// `instance:32 | min_proposal:14 | accepted_proposal:14 | accepted_value:4`, from the high bits down.
 ///
 /// Proposal numbers start at 1, so zero means none. `accepted_value` is the number of the proposer whose value area
 /// holds the view (uKharon 5.3.1). `instance` is the low half of the slot's view id: the ring's words are recycled, and
 /// a word of an earlier lap reads as empty.
+///
+/// The paper's word has 16 bits for each. An acceptor may be away for any number of views and come back with the words
+/// that it had, so the instance has most of the bits: see [`LAG_MAX`] and [`AGE_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Word(pub u64);
+
+const VALUE_BITS: u32 = 4;
+const PROPOSAL_BITS: u32 = 14;
+const ACCEPTED_SHIFT: u32 = VALUE_BITS;
+const PROMISED_SHIFT: u32 = ACCEPTED_SHIFT + PROPOSAL_BITS;
+const INSTANCE_SHIFT: u32 = PROMISED_SHIFT + PROPOSAL_BITS;
+const PROPOSAL_MASK: u64 = (1 << PROPOSAL_BITS) - 1;
+const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
+
+const _: () = assert!(obol_fabric::layout::PROPOSERS_MAX as u64 <= VALUE_MASK);
+
+/// The largest number that a word holds.
+pub const NUMBER_MAX: u16 = PROPOSAL_MASK as u16;
+/// Numbers by which words tell instances apart.
+pub const INSTANCES: u64 = 1 << (64 - INSTANCE_SHIFT);
+/// A reader that lags by so many views still knows a word of a later slot for one. In `Timing::resync_after`, a minute at
+/// most, a leader that decides a view a microsecond stays far below.
+pub const LAG_MAX: u64 = 1 << 30;
+/// A word that is older than this by some views may be taken for one of a later slot: days of decisions without a pause.
+pub const AGE_MAX: u64 = INSTANCES - LAG_MAX - 1;
 
 /// How a word relates to the slot that a reader means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,37 +60,67 @@ impl Word {
     /// The word of a slot in a state.
     #[must_use]
     pub const fn new(slot: ViewId, state: State) -> Self {
+        let State { min_proposal, accepted_proposal, accepted_value } = state;
+        // A number that does not fit would change its neighbours.
+        assert!(min_proposal <= NUMBER_MAX && accepted_proposal <= NUMBER_MAX);
+        assert!(accepted_value as u64 <= VALUE_MASK);
         Self(
-            (slot.0 & 0xffff) << 48
-                | (state.min_proposal as u64) << 32
-                | (state.accepted_proposal as u64) << 16
-                | state.accepted_value as u64,
+            slot.0 << INSTANCE_SHIFT
+                | (min_proposal as u64) << PROMISED_SHIFT
+                | (accepted_proposal as u64) << ACCEPTED_SHIFT
+                | accepted_value as u64,
         )
     }
 
-    /// Whether this is a word of `slot`, of an earlier or a later lap.
-    ///
-    /// Instances are compared as serial numbers: right as long as nobody lags by 2^15 views, which
-    /// `Timing::resync_after` prevents. An all-zero word has never been touched.
+    /// The low bits of the id of the slot that it is of.
+    const fn instance(self) -> u32 {
+        (self.0 >> INSTANCE_SHIFT) as u32
+    }
+
+    /// Whether this is a word of `slot`, of an earlier or a later lap: by [`AGE_MAX`] views at most, or by [`LAG_MAX`].
+    /// An all-zero word has never been touched.
     #[must_use]
     pub const fn lap(self, slot: ViewId) -> Lap {
         if self.0 == 0 {
             return Lap::Earlier;
         }
-        let ahead = ((self.0 >> 48) as u16).wrapping_sub(slot.0 as u16);
-        match ahead {
+        match self.ahead(slot) {
             0 if self.raw().min_proposal == 0 => Lap::Earlier,
             0 => Lap::This,
-            1..0x8000 => Lap::Later,
+            1.. => Lap::Later,
             _ => Lap::Earlier,
+        }
+    }
+
+    /// By how many slots it is ahead of `near`; negative if it is behind.
+    const fn ahead(self, near: ViewId) -> i64 {
+        let ahead = self.instance().wrapping_sub(near.0 as u32) as i64;
+        if ahead <= LAG_MAX as i64 { ahead } else { ahead - INSTANCES as i64 }
+    }
+
+    /// The slot that it is of, as seen from a view near it; `None` if it has never been touched.
+    #[must_use]
+    pub fn slot(self, near: ViewId) -> Option<ViewId> {
+        let slot = near.0.checked_add_signed(self.ahead(near)).map(ViewId);
+        slot.filter(|_| self.raw().min_proposal != 0)
+    }
+
+    /// The planted bug: a word is taken for one of the slot nearest to `near` that has the same 16 bits.
+    #[cfg(feature = "mutants")]
+    #[must_use]
+    pub(crate) fn narrowed(self, near: ViewId) -> Self {
+        let ahead = (self.instance() as u16).wrapping_sub(near.0 as u16).cast_signed();
+        match near.0.checked_add_signed(i64::from(ahead)) {
+            Some(slot) if self.0 != 0 => Self::new(ViewId(slot), self.raw()),
+            _ => self,
         }
     }
 
     const fn raw(self) -> State {
         State {
-            min_proposal: (self.0 >> 32) as u16,
-            accepted_proposal: (self.0 >> 16) as u16,
-            accepted_value: self.0 as u16,
+            min_proposal: (self.0 >> PROMISED_SHIFT & PROPOSAL_MASK) as u16,
+            accepted_proposal: (self.0 >> ACCEPTED_SHIFT & PROPOSAL_MASK) as u16,
+            accepted_value: (self.0 & VALUE_MASK) as u16,
         }
     }
 
@@ -103,16 +156,11 @@ pub struct Head {
 }
 
 impl Head {
-    /// What the words of a ring say. `near` is any view less than 2^15 from the newest; `proposers` is how many a cluster
-    /// can have, in whose steps each of them counts its proposals.
+    /// What the words of a ring say. `near` is any view that is not more than [`LAG_MAX`] behind the newest; `proposers` is
+    /// how many a cluster can have, in whose steps each of them counts its proposals.
     #[must_use]
     pub fn of(ring: &[u64], near: ViewId, proposers: u32) -> Self {
-        let touched = |raw: &u64| {
-            let ahead = ((raw >> 48) as u16).wrapping_sub(near.0 as u16) as i16;
-            let slot = ViewId(near.0.checked_add_signed(i64::from(ahead))?);
-            let state = Word(*raw).raw();
-            (state.min_proposal > 0).then_some((slot, state))
-        };
+        let touched = |raw: &u64| Some((Word(*raw).slot(near)?, Word(*raw).raw()));
         let accepted = ring.iter().filter_map(touched).filter(|(_, state)| state.accepted_proposal > 0);
         let accepted = accepted.max_by_key(|(slot, _)| *slot).map(|(slot, state)| Ballot {
             slot,
@@ -133,7 +181,7 @@ impl Head {
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let State { min_proposal, accepted_proposal, accepted_value } = self.raw();
-        write!(f, "{}|{min_proposal}|{accepted_proposal}|{accepted_value}", self.0 >> 48)
+        write!(f, "{}|{min_proposal}|{accepted_proposal}|{accepted_value}", self.instance())
     }
 }
 
@@ -145,9 +193,31 @@ mod tests {
 
     #[test]
     fn a_word_gives_back_its_state() {
-        let word = Word::new(ViewId(70_000), STATE);
-        assert_eq!(word.state(ViewId(70_000)), Some(STATE));
+        let word = Word::new(ViewId(INSTANCES + 4464), STATE);
+        assert_eq!(word.state(ViewId(INSTANCES + 4464)), Some(STATE));
         assert_eq!(word.to_string(), "4464|9|2|3");
+        let most = State { min_proposal: NUMBER_MAX, accepted_proposal: NUMBER_MAX, accepted_value: 15 };
+        assert_eq!(Word::new(ViewId(0), most).state(ViewId(0)), Some(most));
+        assert_eq!(Word::new(ViewId(u64::MAX), STATE).state(ViewId(u64::MAX)), Some(STATE));
+    }
+
+    #[test]
+    fn a_word_is_of_an_earlier_lap_however_long_its_acceptor_was_away() {
+        for newest in [INSTANCES - 1, INSTANCES, INSTANCES + 12_345, 5 * INSTANCES + 7] {
+            let powers = (3..32).flat_map(|k| [(1 << k) - 1, 1 << k, (1 << k) + 1, 3 << (k - 1)]);
+            for age in powers.chain([AGE_MAX - 1, AGE_MAX]).filter(|age| (1..=AGE_MAX).contains(age)) {
+                let Some(old) = newest.checked_sub(age).filter(|old| *old > 0) else { continue };
+                let word = Word::new(ViewId(old), STATE);
+                assert_eq!(word.lap(ViewId(newest)), Lap::Earlier, "{age} views old, at {newest}");
+                assert_eq!(word.state(ViewId(newest)), Some(State::default()));
+                assert_eq!(word.slot(ViewId(newest)), Some(ViewId(old)));
+            }
+            for lag in (0..=30).map(|k| 1 << k).filter(|lag| *lag <= LAG_MAX) {
+                let word = Word::new(ViewId(newest + lag), STATE);
+                assert_eq!(word.lap(ViewId(newest)), Lap::Later, "{lag} views ahead of {newest}");
+                assert_eq!(word.state(ViewId(newest)), None);
+            }
+        }
     }
 
     #[test]
@@ -159,14 +229,15 @@ mod tests {
         };
         let promised = |slot, n| Word::new(ViewId(slot), State { min_proposal: n, ..State::default() }).0;
         assert_eq!(Head::of(&[0; 4], ViewId(0), 7), Head::default());
+        let end = INSTANCES;
         let ring =
-            [accepted(65_536, 1, 1), promised(65_537, 9), accepted(65_534, 2, 2), accepted(65_535, 1, 1)];
-        let head = Head { accepted: Some(ballot(65_536, 1, 1)), prepared: Some(ballot(65_537, 9, 2)) };
-        for near in [65_530, 65_536, 65_540] {
+            [accepted(end, 1, 1), promised(end + 1, 9), accepted(end - 2, 2, 2), accepted(end - 1, 1, 1)];
+        let head = Head { accepted: Some(ballot(end, 1, 1)), prepared: Some(ballot(end + 1, 9, 2)) };
+        for near in [end + 1 - LAG_MAX, end - 6, end, end + 4, end + (1 << 16)] {
             assert_eq!(Head::of(&ring, ViewId(near), 7), head);
         }
         // Nobody has prepared the next one.
-        assert_eq!(Head::of(&ring[2..], ViewId(65_536), 7).prepared, None);
+        assert_eq!(Head::of(&ring[2..], ViewId(end), 7).prepared, None);
         // A ring of the first views, read by somebody who knows none.
         assert_eq!(Head::of(&[0, promised(1, 3)], ViewId(0), 7).prepared, Some(ballot(1, 3, 3)));
     }

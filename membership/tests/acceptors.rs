@@ -272,3 +272,57 @@ fn a_late_copy_of_a_wish_does_nothing() {
     cluster.run(Nanos::from_millis(3));
     assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
 }
+
+/// Decides so many views that change nothing but the lease.
+fn decide(cluster: &mut Cluster, views: u64) {
+    let end = newest(cluster).id.0 + views;
+    for n in 0.. {
+        if newest(cluster).id.0 >= end {
+            return;
+        }
+        assert!(n < 2 * views, "only view {} of {end} is decided", newest(cluster).id);
+        cluster.tell_coordinators(&Message::SetLease(Nanos(TIMING.lease.0 - n % 2)).encode());
+        cluster.settle();
+    }
+}
+
+/// Coordinator 3 misses so many views, dead or removed as well, and comes back with the memory that it had.
+fn comes_back(views: u64, removed: bool) {
+    let mut cluster = cluster(Plant::NONE);
+    let slots = u64::from(cluster.config.layout.limits().slots);
+    // Every place of its ring has been used, the last of them under another leader.
+    decide(&mut cluster, slots);
+    if removed {
+        insist(&mut cluster, 3, false);
+    }
+    cluster.kill(2);
+    cluster.run(Nanos::from_millis(3));
+    decide(&mut cluster, views);
+    cluster.restart_coordinator(2);
+    cluster.run(Nanos::from_millis(20));
+    if removed {
+        insist(&mut cluster, 3, true);
+    }
+    assert_eq!(numbers(&newest(&cluster)), [1, 2, 3]);
+    decide(&mut cluster, 2 * slots);
+    // Without another one of three, whoever came back is needed for everything.
+    cluster.kill(1);
+    cluster.run(Nanos::from_millis(20));
+    decide(&mut cluster, 2 * slots);
+    cluster.run(Nanos::from_millis(5));
+    assert!(cluster.is_active(AGENT, newest(&cluster).id), "{views} views, removed: {removed}");
+}
+
+#[test]
+fn an_acceptor_that_comes_back_decides_again_however_many_views_it_has_missed() {
+    for views in [5, 1 << 10, (1 << 15) + 40, 1 << 16, (1 << 16) + 40] {
+        comes_back(views, false);
+    }
+}
+
+#[test]
+fn a_number_that_was_removed_can_be_added_again_however_many_views_later() {
+    for views in [5, (1 << 15) + 40, (1 << 16) - 2] {
+        comes_back(views, true);
+    }
+}

@@ -386,8 +386,10 @@ fn what_a_dead_leader_decided_is_found_by_those_who_slept_through_it() {
     for slot in 0..slots {
         let offset = cluster.config.layout.slot(u64::from(slot));
         let word = &memory::span(&cluster.nodes[2].memory, offset, 8).expect("a word")[0];
-        let promised = word.load(Ordering::Relaxed) & 0xffff_ffff_0000_0000;
-        word.store(promised, Ordering::Relaxed);
+        let Some(of) = Word(word.load(Ordering::Relaxed)).slot(decided) else { continue };
+        let state = Word(word.load(Ordering::Relaxed)).state(of).expect("of this lap");
+        let promised = State { min_proposal: state.min_proposal, ..State::default() };
+        word.store(Word::new(of, promised).0, Ordering::Relaxed);
     }
     for node in &mut cluster.nodes[1..3] {
         node.inbox.clear();

@@ -9,7 +9,7 @@ use super::work::Work;
 use obol_fabric::page;
 use obol_fabric::recorder::{self, Record};
 use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
-use obol_fabric::{Address, Group, Incarnation, Name, SeatStatus, ViewId};
+use obol_fabric::{Address, Group, Incarnation, Name, SeatStatus, ViewId, memory};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::word::{State as Promised, Word};
 use obol_membership::{Coordinator, Kind, Member, Plant, View, wire};
@@ -95,7 +95,30 @@ impl Driver {
             }
         }
         driver.wear();
+        driver.outdate();
         driver
+    }
+
+    /// Gives the coordinator that was away the memory that it had when it left: a ring of slots that were decided then, with
+    /// their values.
+    fn outdate(&mut self) {
+        let Some((node, views)) = self.scenario.away else { return };
+        let (layout, last) = (self.scenario.config.layout, self.scenario.first_view.0 - views);
+        let limits = layout.limits();
+        let memory = self.world.memory(node);
+        for slot in last - u64::from(limits.slots) + 1..=last {
+            let proposer = 1 + (slot % u64::from(limits.proposers)) as u16;
+            let number = proposer + (views % 3) as u16 * limits.proposers as u16;
+            let accepted =
+                Promised { min_proposal: number, accepted_proposal: number, accepted_value: proposer };
+            let word = Word::new(ViewId(slot), accepted).0;
+            memory[layout.slot(slot) as usize / 8].store(word, std::sync::atomic::Ordering::Relaxed);
+            let value = View { id: ViewId(slot), ..(*self.genesis).clone() }.seal();
+            if let Some(area) = memory::span(memory, layout.value(slot, proposer), value.len()) {
+                memory::copy_in(area, &value);
+            }
+        }
+        self.oracle.decisions.start(&self.world, node);
     }
 
     /// Lets an acceptor have promised one of the last proposal numbers in the slots that come first.

@@ -76,8 +76,14 @@ words! {
         RefusedFull = "refused_full",
         /// A join was refused for another reason.
         RefusedOther = "refused_departed",
-        /// The 16 bits by which slots tell laps apart wrapped.
+        /// The bits by which slots tell laps apart wrapped.
         InstanceWrapped = "instance_wrapped",
+        /// An acceptor came back after more views than the ring remembers, and decided again.
+        AwayForLaps = "away_for_laps",
+        /// The same after more than 2^15 views.
+        AwayFor15Bits = "away_for_15_bits",
+        /// The same after more than 2^16 views.
+        AwayFor16Bits = "away_for_16_bits",
         /// A majority of coordinators was dead at once.
         MajorityLost = "majority_lost",
         /// The page of a dead agent was active for a program that lived.

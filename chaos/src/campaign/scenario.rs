@@ -4,6 +4,7 @@
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
 use obol_membership::engine::PROPOSAL_MAX;
+use obol_membership::word::INSTANCES;
 use obol_membership::{Config, Plant, Timing};
 
 /// One seed in so many is a canary.
@@ -27,8 +28,6 @@ const DATAGRAM_BYTES: u32 = 2048;
 const SHORT_DATAGRAM_BYTES: u32 = 512;
 /// Values are laid out in multiples of this.
 const VALUE_ALIGN: u32 = 64;
-/// Laps that a slot's word can tell apart, in slots.
-const INSTANCES: u64 = 1 << 16;
 /// Drift bounds that are drawn, in parts per million.
 const DRIFTS_PPM: [u32; 5] = [20, 200, 1_000, 5_000, 20_000];
 /// Where delays outgrow leases everything takes so many times longer.
@@ -90,7 +89,7 @@ pub struct Scenario {
     pub caches: u32,
     /// Members of these nodes that are there from the beginning; the others join later.
     pub early: u32,
-    /// The first view: in some runs so late that the 16 bits by which slots tell laps apart wrap.
+    /// The first view: in some runs so late that the bits by which slots tell laps apart wrap.
     pub first_view: ViewId,
     /// What the machines are built with.
     pub config: Config,
@@ -104,6 +103,8 @@ pub struct Scenario {
     pub promise: Nanos,
     /// An acceptor, and the number that it has promised in every slot of the ring's first lap: one of the last there are.
     pub worn: Option<(u32, u16)>,
+    /// A coordinator that was away, and for how many views: its memory is as it left it.
+    pub away: Option<(u32, u64)>,
     /// Whether delays outgrow the usual lease, so that only leases that adapt make a view active.
     pub slow: bool,
     /// Storms of the safety phase.
@@ -205,7 +206,13 @@ impl Scenario {
             timing.link_watch = false;
         }
         let slots = if rng.permille(700) { 4 } else { 8 };
-        let first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
+        let mut first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
+        let mut past = Rng::new(seed ^ 0x0a3a_0300_0000_0000);
+        let away = (past.permille(150) && worn.is_none())
+            .then(|| (past.below(u64::from(coordinators)) as u32, time_away(&mut past, u64::from(slots))));
+        if let Some((_, views)) = away {
+            first_view.0 = first_view.0.max(views + u64::from(slots) + past.below(1 << 20));
+        }
         // Room for the coordinators and a few more; then the table is full.
         let least = TIGHT_VALUE_BYTES * coordinators;
         let tight = (least + limits.below(u64::from(least)) as u32).next_multiple_of(VALUE_ALIGN);
@@ -241,6 +248,7 @@ impl Scenario {
             clocks,
             promise: Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 }),
             worn,
+            away,
             slow,
             storms: 12 + rng.below(20) as u32,
             // Where a view is full, somebody may be kept out for no other reason.
@@ -273,7 +281,8 @@ impl Scenario {
             clocks,
         );
         let worn = self.worn.map_or(String::new(), |worn| format!("{worn:?}"));
-        format!("{:08x}", crc32fast::hash(format!("{drawn:?}{worn}").as_bytes()))
+        let away = self.away.map_or(String::new(), |away| format!("{away:?}"));
+        format!("{:08x}", crc32fast::hash(format!("{drawn:?}{worn}{away}").as_bytes()))
     }
 
     /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all others fast: beyond the
@@ -302,12 +311,25 @@ impl Scenario {
             clocks: vec![fast, fast, fast, slow, fast, fast],
             promise: Nanos::ZERO,
             worn: None,
+            away: None,
             slow: false,
             storms: 0,
             split: false,
             patience: patience(&timing, &calm),
         }
     }
+}
+
+/// How many views an acceptor has missed: a lap of the ring or a few, or a number at which narrower words than ours would
+/// have wrapped, so that the run goes past it.
+fn time_away(rng: &mut Rng, slots: u64) -> u64 {
+    let bits = match rng.below(4) {
+        0 => return slots + rng.below(4 * slots),
+        1 => return (1 << 15) + rng.below(1 << 15),
+        2 => 16,
+        _ => 15 + rng.below(17),
+    };
+    (1 << bits) + rng.below(96) - 64
 }
 
 fn config(

@@ -314,7 +314,7 @@ mod tests {
             metrics::add(region.word(layout.counters(0) as usize + Counter::Loops as usize * 8), n);
             metrics::add(region.word(layout.histogram(Histogram::Margin) as usize + 80), n);
             recorder::write(recorder, Instant(n), Record::new(Kind::Decide, n, 0));
-            region.word(layout.slot(n) as usize).store(n << 48 | 1 << 32, Ordering::Relaxed);
+            region.word(layout.slot(n) as usize).store(n << 32 | 1 << 18, Ordering::Relaxed);
             assert!(publish_view(&region, &layout, ViewId(n), format!("view {n}").as_bytes()));
             if n == 5 {
                 region.occupy(2, 1, name("b"), crate::shm::Process { pid: 1, started: 2 });

@@ -8,7 +8,7 @@ use crate::campaign::scenario::Scenario;
 use obol_fabric::memory;
 use obol_fabric::sim::{State, World};
 use obol_fabric::{Incarnation, Layout, Nanos, ViewId};
-use obol_membership::word::{Lap, State as Accepted, Word};
+use obol_membership::word::{INSTANCES, Lap, State as Accepted, Word};
 use obol_membership::{Change, Kind, Level, View, sealed};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -54,6 +54,8 @@ pub(crate) struct Decisions {
     first: ViewId,
     /// The acceptor whose numbers are used up in the first lap.
     worn: Option<u32>,
+    /// The acceptor whose memory is of an earlier time, and how many views it has missed.
+    away: Option<(u32, u64)>,
     pub(crate) failovers: u64,
     /// How long leases may be without anybody's wish, and the wishes.
     leases: (Nanos, Nanos),
@@ -84,6 +86,7 @@ impl Decisions {
             used: genesis.members.iter().map(|m| m.incarnation).collect(),
             first: genesis.id,
             worn: scenario.worn.map(|(node, _)| node),
+            away: scenario.away,
             failovers: 0,
             leases: (scenario.config.timing.lease, scenario.config.timing.lease_max),
             asked: Vec::new(),
@@ -174,11 +177,9 @@ impl Decisions {
         Ok(decided)
     }
 
-    /// The slot that a word is of, from the half of its number that the word holds: the one nearest to the newest view.
+    /// The slot that a word is of, as seen from the newest view; none if nobody has touched it.
     fn slot(&self, word: Word) -> u64 {
-        let newest = self.newest().id.0;
-        let ahead = ((word.0 >> 48) as u16).wrapping_sub(newest as u16);
-        newest.saturating_add_signed(i64::from(ahead.cast_signed()))
+        word.slot(self.newest().id).map_or(0, |slot| slot.0)
     }
 
     /// How many views were decided.
@@ -275,6 +276,9 @@ impl Decisions {
             return Ok(false);
         }
         self.tallies[at].chosen = true;
+        if let Some((_, views)) = self.away.filter(|(away, _)| (acceptors & deciders) >> away & 1 == 1) {
+            mark_return(views, marks);
+        }
         for other in (0..self.words.len() as u32).filter(|o| *o != node && acceptors >> o & 1 == 1) {
             let place = (slot % self.words[0].len() as u64) as usize;
             let word = self.words[other as usize][place].state(ViewId(slot)).unwrap_or_default();
@@ -387,7 +391,7 @@ impl Decisions {
         }) {
             marks.hit(Mark::NumbersUsedUp);
         }
-        if view.id.0 >> 16 != old.id.0 >> 16 {
+        if view.id.0 / INSTANCES != old.id.0 / INSTANCES {
             marks.hit(Mark::InstanceWrapped);
         }
         self.failovers += u64::from(view.changes.iter().any(|c| matches!(c, Change::Failed { .. })));
@@ -427,6 +431,17 @@ impl Decisions {
             && self
                 .get(ViewId(base.0 - 1))
                 .is_some_and(|d| d.view.members.iter().any(obol_membership::view::Member::is_holder))
+    }
+}
+
+/// An acceptor that has missed so many views decides again.
+fn mark_return(views: u64, marks: &mut Marks) {
+    marks.hit(Mark::AwayForLaps);
+    if views > 1 << 15 {
+        marks.hit(Mark::AwayFor15Bits);
+    }
+    if views > 1 << 16 {
+        marks.hit(Mark::AwayFor16Bits);
     }
 }
 
