@@ -83,6 +83,14 @@ impl Distribution {
         Nanos(self.0.value_at_quantile(q))
     }
 
+    /// The 95 % confidence interval of the median, from order statistics: whatever the distribution is, the true median
+    /// lies below a sample with a probability of one half, so the rank of the median is binomial.
+    #[must_use]
+    pub fn median_interval(&self) -> (Nanos, Nanos) {
+        let half = 0.98 / (self.0.len().max(1) as f64).sqrt();
+        (self.quantile((0.5 - half).max(0.0)), self.quantile((0.5 + half).min(1.0)))
+    }
+
     /// The figures of a report.
     #[must_use]
     pub fn summary(&self) -> Summary {
@@ -114,6 +122,21 @@ mod tests {
         let summary = times.summary();
         assert!((summary.p50 - 150.0).abs() < 0.5, "{summary:?}");
         assert!(summary.p99.is_some_and(|p99| (p99 - 297.0).abs() < 0.5), "{summary:?}");
+    }
+
+    #[test]
+    fn the_interval_of_a_median_holds_it_in_about_95_of_100_draws() {
+        let mut rng = obol_fabric::sim::Rng::new(1);
+        let held = (0..2000).filter(|_| {
+            let mut times = Distribution::new();
+            for _ in 0..200 {
+                times.add(Nanos(1000 + rng.below(1000)));
+            }
+            let (low, high) = times.median_interval();
+            (low.0..=high.0).contains(&1500)
+        });
+        let held = held.count();
+        assert!((1850..=1970).contains(&held), "{held} of 2000");
     }
 
     #[test]

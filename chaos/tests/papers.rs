@@ -3,7 +3,7 @@
 
 use obol_chaos::papers::{Detector, Method, Table2, leases, report, scale, table2};
 use obol_fabric::Nanos;
-use obol_fabric::sim::Quantiles;
+use obol_fabric::sim::{BILLION, Quantiles};
 use obol_profiles::Testbed;
 
 /// Few: these tests ask how figures relate, not what they are to a percent.
@@ -42,6 +42,26 @@ fn table_2_has_every_published_cell_and_the_papers_order() {
         assert!(at("A+C", true) > at("A", true));
     }
     assert!(median(&table, "A", false, Detector::Heartbeat) > median(&table, "A", false, Detector::Deadbeat));
+}
+
+#[test]
+fn all_are_excluded_when_the_last_is_not_when_the_app_is() {
+    let mut wide = testbed();
+    let end = Nanos::from_micros(400);
+    wide.spread = Quantiles::new(vec![(0, Nanos::ZERO), (BILLION, end)]).expect("the points rise");
+    let table = table(&wide, 3);
+    let cell = |failed: &str| {
+        let of = |c: &&obol_chaos::papers::Cell| {
+            (c.failed, c.scenario.caches, c.scenario.detector) == (failed, true, Detector::Deadbeat)
+        };
+        table.cells.iter().find(of).expect("the cell is there").waited
+    };
+    let (one, three) = (cell("A"), cell("A+L+C"));
+    assert!((one.all_p50 - one.p50).abs() < f64::EPSILON, "{one:?}");
+    assert!(three.all_p50 > three.p50 + 30.0, "{three:?}");
+    for figure in [one, three] {
+        assert!((figure.p50_interval[0]..=figure.p50_interval[1]).contains(&figure.p50), "{figure:?}");
+    }
 }
 
 #[test]

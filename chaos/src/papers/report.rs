@@ -40,9 +40,9 @@ fn number(text: impl std::fmt::Display) -> Cell {
 pub fn report(table: &Table2, leases: &Leases, scaling: &Scaling) -> Result<Report, PlotError> {
     let mut draft = Draft { page: Page::new("uKharon's experiments, simulated"), plots: Vec::new() };
     draft.page.paragraph(&format!(
-        "obol's own state machines ran in its simulator on the testbed \"{}\", whose parameters are published. Times come \
-         out; nothing was fitted to a figure of the paper (Guerraoui et al., uKharon, USENIX ATC 2022). The same seed \
-         gives the same report.",
+        "obol's own state machines ran in its simulator on the testbed \"{}\". Most of its parameters are published; the \
+         others are assumed and say so in the list at the end. The paper is uKharon (Guerraoui et al., USENIX ATC \
+         2022). The same seed gives the same report.",
         table.testbed
     ));
     failovers(&mut draft, table)?;
@@ -90,13 +90,17 @@ fn failovers(draft: &mut Draft, table: &Table2) -> Result<(), PlotError> {
                 text(cell.scenario.detector.name()),
                 number(cell.scenario.published),
                 p50(cell.waited.p50),
+                number(format!("{:.1} to {:.1}", cell.waited.p50_interval[0], cell.waited.p50_interval[1])),
                 number(format!("{:+.1} %", cell.deviation_percent)),
                 p50(cell.fenced.p50),
                 cell.early.map_or(number("-"), |early| p50(early.p50)),
             ]
         })
         .collect();
-    draft.page.table(&["failed", "detector", "published", "waited", "deviation", "fenced", "early"], &rows);
+    draft.page.table(
+        &["failed", "detector", "published", "waited", "95 % interval", "deviation", "fenced", "early"],
+        &rows,
+    );
     Ok(())
 }
 

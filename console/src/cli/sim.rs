@@ -61,10 +61,11 @@ pub(crate) enum Sim {
     },
     /// uKharon's Table 2 on a simulated testbed: failover times beside the published ones
     ///
-    /// Runs this program's machines, leases and all, on the testbed's published parameters. Each row is a failure of an
+    /// Runs this program's machines, leases and all, on the testbed's parameters. Each row is a failure of an
     /// app (A) alone or with the leader (C), a lease cache (L), or both. Columns: as in the paper (leases are waited
     /// for); with fencing; with fencing and kernels that tell of a kill at its signal. Times are medians in
-    /// microseconds, the 99th percentile in brackets (from 299 repetitions on).
+    /// microseconds from the death of the app to the first survivor that is active without it, the 99th percentile in
+    /// brackets (from 299 repetitions on). ALL OUT is until no failed process is left in the view.
     Table2 {
         /// Failovers behind each figure
         #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]

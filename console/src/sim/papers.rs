@@ -35,18 +35,29 @@ pub(super) fn table2(repetitions: u32, options: &PapersOptions) -> Result<ExitCo
         return Ok(ExitCode::SUCCESS);
     }
     line(format_args!(
-        "{:<7} {:<7} {:<10} {:>9} {:>16} {:>9} {:>16} {:>16}",
-        "FAILED", "CACHES", "DETECTOR", "PUBLISHED", "WAITED", "DEVIATION", "FENCED", "EARLY NOTICE"
+        "{:<7} {:<7} {:<10} {:>9} {:>16} {:>15} {:>9} {:>8} {:>16} {:>16}",
+        "FAILED",
+        "CACHES",
+        "DETECTOR",
+        "PUBLISHED",
+        "WAITED",
+        "95% INTERVAL",
+        "DEVIATION",
+        "ALL OUT",
+        "FENCED",
+        "EARLY NOTICE"
     ))?;
     for cell in &table.cells {
         line(format_args!(
-            "{:<7} {:<7} {:<10} {:>9} {:>16} {:>+8.1}% {:>16} {:>16}",
+            "{:<7} {:<7} {:<10} {:>9} {:>16} {:>15} {:>+8.1}% {:>8.1} {:>16} {:>16}",
             cell.failed,
             if cell.scenario.caches { "yes" } else { "no" },
             cell.scenario.detector.name(),
             cell.scenario.published,
             shown(&cell.waited),
+            format!("{:.1} to {:.1}", cell.waited.p50_interval[0], cell.waited.p50_interval[1]),
             cell.deviation_percent,
+            cell.waited.all_p50,
             shown(&cell.fenced),
             cell.early.as_ref().map_or("-".to_owned(), shown),
         ))?;
@@ -67,7 +78,8 @@ pub(super) fn table2(repetitions: u32, options: &PapersOptions) -> Result<ExitCo
         }
     }
     output::remark(format_args!(
-        "{} repetitions on {}, times in us; the largest deviation from the paper is {:.1} %",
+        "{} repetitions on {}, times in us from the kill of the app to the first survivor that is active without it (ALL \
+         OUT: without any process that failed); the largest deviation from the paper is {:.1} %",
         table.repetitions,
         table.testbed,
         table.worst()
