@@ -12,7 +12,10 @@ fn ran(arguments: &[&str]) -> Ran {
 /// Every command that operators see, with its options.
 const COMMANDS: [(&[&str], &[&str]); 24] = [
     (&["up"], &["--coordinators", "--apps", "--profile", "--headless", "--for", "--json", "obol status"]),
-    (&["status"], &["--json", "exit code 0 healthy, 1 degraded, 2 unreachable"]),
+    (
+        &["status"],
+        &["--json", "exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable", "every lease has ended"],
+    ),
     (&["events"], &["--last", "--json"]),
     (&["watch"], &["--from", "--count", "--once", "--save", "--json", "Exit codes"]),
     (&["kill"], &["<TARGET>", "leader"]),

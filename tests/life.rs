@@ -1,6 +1,6 @@
 //! The life of a cluster: it comes up, is seen, loses processes, gets them back, and ends without a trace.
 
-use crate::support::{Ran, Root, Status, signal, until};
+use crate::support::{Ran, Root, Status, freeze, signal, until};
 use serde_json::Value;
 
 /// The names of everything that `up` starts.
@@ -234,4 +234,57 @@ fn the_profile_dedicated_comes_up_with_privileges_and_without() {
     root.run(&["down"]).ends(0);
     let said = up.end().well().err;
     assert_eq!(fifo, !said.contains("no real-time scheduling"), "{said}");
+}
+
+#[test]
+fn without_a_majority_and_without_leases_a_cluster_is_unavailable() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    root.run(&["kill", "coord-1"]).ends(0);
+    root.until("one of three is missed, and the others do", |s| s.code == Some(1));
+    root.run(&["kill", "coord-2"]).ends(0);
+    let lost = root.until("every lease has ended", |s| s.code == Some(3));
+    assert_eq!(lost.json["health"], "unavailable", "{lost:?}");
+    assert!(lost.reasons().contains("coordinator majority lost: 1 of 3 run"), "{lost:?}");
+    let text = root.run(&["status"]).ends(3).out;
+    assert!(text.starts_with("cluster default  unavailable  "), "{text}");
+    root.run(&["start", "coord-2"]).ends(0);
+    root.until("programs act again", |s| s.code == Some(1) && s.is_active("app-1"));
+    root.run(&["start", "coord-1"]).ends(0);
+    root.healthy();
+}
+
+#[test]
+fn while_the_memory_of_frozen_coordinators_answers_a_cluster_is_only_degraded() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let pid = root.status().pid("coord-1");
+    freeze(pid);
+    let frozen = |s: &Status| s.code == Some(1) && s.reasons().contains("coord-1 is frozen");
+    root.until("leases are renewed from its memory", |s| frozen(s) && s.is_active("app-1"));
+    signal("CONT", &[pid]);
+    root.healthy();
+}
+
+#[test]
+fn a_process_that_ended_as_it_was_asked_is_not_missed() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    root.run(&["stop", "app-1"]).ends(0);
+    let after = root.healthy();
+    assert_eq!(
+        (after.process("app-1")["left"].clone(), after.process("app-1")["alive"].clone()),
+        (true.into(), false.into())
+    );
+    let text = root.run(&["status"]).ends(0).out;
+    let row = text.lines().find(|line| line.starts_with("app-1 ")).expect("its row is kept");
+    assert!(row.contains(" left "), "{text}");
+    // Its seat goes to another program, which dies: that one is no process of the cluster's own.
+    root.run(&["run", "--name", "other", "--node", "node-1", "--", "true"]).ends(0);
+    root.run(&["run", "--name", "another", "--node", "node-1", "--", "true"]).ends(0);
+    root.healthy();
+    root.run(&["start", "app-1"]).ends(0);
+    root.until("it serves again", |s| s.code == Some(0) && s.is_active("app-1"));
+    root.run(&["kill", "app-1"]).ends(0);
+    root.until("this time it is missed", |s| s.code == Some(1) && s.reasons().contains("app-1 down"));
 }

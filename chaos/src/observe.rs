@@ -1,8 +1,10 @@
 //! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process of the cluster is
 //! asked, so a frozen or dying one is seen as well as any other.
 
+mod judge;
 mod snapshot;
 
+pub use judge::spare;
 pub use snapshot::{Health, Process, Snapshot};
 
 use crate::distant::{Distant, Sight};
@@ -11,7 +13,7 @@ use crate::timeline;
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
 use obol_fabric::notice::Detection;
-use obol_fabric::recorder::Stamped;
+use obol_fabric::recorder::{Kind as Event, Stamped};
 use obol_fabric::shm::{
     Cluster, Glance, Lives, Observed, Reader, RegionInfo, SeatInfo, Source, Wanted, clock,
 };
@@ -20,7 +22,7 @@ use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page
 use obol_membership::view::{Member, coordinator_name};
 use obol_membership::word::Head;
 use obol_membership::{Kind, Plant, View};
-use obol_profiles::{Deployment, Site, SiteError};
+use obol_profiles::{Deployment, Site, SiteError, ended};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -244,6 +246,15 @@ impl Observer {
         !beats && is_stopped(process.pid)
     }
 
+    /// Whether the owner of a region, which is dead, ended as it was asked to.
+    fn has_left(&mut self, reader: Reader<'_>, name: Name) -> bool {
+        self.load.read(self.cluster.layout().recorder_bytes());
+        let told = reader.events(0, 0).into_iter().map(|event| event.record.kind);
+        let standing = |kind: &Event| matches!(kind, Event::Joined | Event::Left | Event::Excluded);
+        told.filter(standing).last() == Some(Event::Left)
+            || ended::is_noted(self.cluster.dir(), name.as_str())
+    }
+
     /// The owner of a region, and the programs in its seats.
     fn occupants(&mut self, reader: Reader<'_>, owner: Owner, out: &mut Vec<Process>) {
         let seats = self.cluster.layout().limits().seats;
@@ -275,6 +286,7 @@ impl Observer {
             seat: 0,
             alive: owner.alive,
             frozen: owner.alive && is_here && self.is_frozen((owner.region, 0), owner.process, beat),
+            left: !owner.alive && owner.kind != Kind::Coordinator && self.has_left(reader, owner.name),
             incarnation: owner.incarnation,
             view: view.clone(),
             lease,
@@ -295,6 +307,7 @@ impl Observer {
                 seat: seat.seat,
                 alive,
                 frozen: alive && is_here && self.is_frozen(at, seat.process, seat.heartbeat),
+                left: seat.left,
                 incarnation: seat.incarnation,
                 view: view.clone(),
                 lease,
@@ -476,60 +489,20 @@ impl Observer {
         numbers.into_iter().map(|number| coordinator_name(number).to_string()).collect()
     }
 
-    /// The names of all other processes that should run.
-    pub(crate) fn others(&self) -> impl Iterator<Item = String> {
-        self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators))
+    /// The names of all other processes that should run: those that ended as they were asked to are not missed.
+    pub(crate) fn others(&self) -> impl Iterator<Item = String> + '_ {
+        let names = self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators));
+        names.filter(|name| !ended::is_noted(self.cluster.dir(), name))
     }
 
-    /// What keeps a cluster from being healthy.
+    /// Says how the cluster is.
     fn judge(&self, snapshot: &mut Snapshot) {
-        let mut reasons = Vec::new();
-        let alive: HashSet<&str> =
-            snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
-        let live = |name: &str| alive.contains(name);
-        let deciders = self.deciders(snapshot.view.as_deref());
-        let coordinators = deciders.len();
-        let down: Vec<String> = deciders.into_iter().filter(|name| !live(name)).collect();
-        let running = coordinators - down.len();
-        if running < coordinators / 2 + 1 {
-            reasons.push(format!(
-                "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; start {}",
-                down.join(", ")
-            ));
-        } else if !down.is_empty() {
-            reasons.push(format!("{} down", down.join(", ")));
-        }
-        let down: Vec<String> = self.others().filter(|name| !live(name)).collect();
-        if !down.is_empty() {
-            reasons.push(format!("{} down", down.join(", ")));
-        }
-        if let Some(trouble) = &self.trouble {
-            reasons.push(format!("processes of other hosts can not be seen: {trouble}"));
-        }
-        let newest = snapshot.view.as_ref().map(|view| view.id);
-        for process in snapshot.everybody().filter(|p| p.alive) {
-            let name = process.name;
-            let at = process.view.as_ref().map(|view| view.id);
-            let is_member = snapshot.is_member(process);
-            if process.frozen {
-                let how = if is_member { "" } else { " and was removed" };
-                reasons.push(format!("{name} is frozen (stopped){how}"));
-            } else if !is_member {
-                reasons.push(format!("{name} is not a member"));
-            } else if at != newest {
-                let shown = |view: Option<ViewId>| view.map_or("none".to_owned(), |view| view.to_string());
-                reasons.push(format!("{name} knows view {}, the newest is {}", shown(at), shown(newest)));
-            } else if process.kind != Kind::Coordinator && !process.is_active(snapshot.at) {
-                reasons.push(format!("{name} has no active lease"));
-            }
-        }
-        let any_lives = snapshot.everybody().any(|p| p.alive);
-        snapshot.health = match (any_lives, reasons.is_empty()) {
-            (false, _) => Health::Unreachable,
-            (true, true) => Health::Healthy,
-            (true, false) => Health::Degraded,
+        let expected = judge::Expected {
+            deciders: self.deciders(snapshot.view.as_deref()),
+            others: self.others().collect(),
+            trouble: self.trouble.clone(),
         };
-        snapshot.reasons = reasons;
+        (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
     }
 
     /// The events that came since the last call, in the order of their times.

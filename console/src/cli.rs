@@ -24,7 +24,7 @@ use std::time::Duration;
 #[command(
     after_help = "`obol up` starts a whole cluster of real processes on this host and shows it live. The other \
     commands work on a cluster that runs; they read its memory without asking its processes.\n\
-    \nExit codes: 0 done or healthy, 1 degraded or failed, 2 unreachable or refused.\
+    \nExit codes: 0 done or healthy, 1 degraded or failed, 2 unreachable or refused, 3 unavailable (no program may act).\
     \nEnvironment: OBOL_CLUSTER and OBOL_ROOT set the defaults of --cluster and --root, OBOL_CONFIG that of the console's --config; NO_COLOR turns colours off."
 )]
 pub(crate) struct Cli {
@@ -106,7 +106,12 @@ pub(crate) enum Command {
         ui.perfetto.dev), hdr (an HdrHistogram log), openmetrics.\n\
         \nExample: obol report night.obolrec --format perfetto --output night.json")]
     Report(Report),
-    /// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable
+    /// Show a cluster's health; exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable
+    #[command(
+        after_help = "Exit codes:\n  0  healthy\n  1  degraded: something is missing, and programs may act\n  \
+        2  unreachable: no process of it lives, or there is no such cluster\n  \
+        3  unavailable: processes live and none may act; no majority of the coordinators can decide, or every lease has ended"
+    )]
     Status(Json),
     /// Print the flight recorders of all processes, merged by time
     Events {

@@ -10,7 +10,7 @@ use obol_fabric::shm::{Presence, ShmError, clock, program, sched};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_profiles::endpoint::{Endpoint, LEAVE_TIMEOUT};
-use obol_profiles::{Scheduling, Site};
+use obol_profiles::{Scheduling, Site, ended as end_note};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io;
@@ -61,6 +61,27 @@ fn ended<E: Display>(name: impl Display, result: Result<(), E>) -> Result<ExitCo
     result.map(|()| ExitCode::SUCCESS).map_err(|error| Failure::Failed(format!("{name}: {error}")))
 }
 
+/// Runs a process that others would miss if it failed, and notes it if it ends as it was asked to.
+fn expected<E: Display>(
+    site: &Site,
+    name: Name,
+    run: impl FnOnce() -> Result<(), E>,
+) -> Result<ExitCode, Failure> {
+    let noted = |result: io::Result<()>| {
+        // Nothing but what `obol status` says of it depends on this.
+        result.or_else(|error| {
+            output::remark(format_args!(
+                "obol: {name}: can not note how it ended in {}: {error}",
+                site.cluster.dir().display()
+            ))
+        })
+    };
+    noted(end_note::forget(site.cluster.dir(), name))?;
+    let code = ended(name, run())?;
+    noted(end_note::note(site.cluster.dir(), name))?;
+    Ok(code)
+}
+
 pub(crate) fn coordinator(
     root: &Path,
     cluster: Name,
@@ -96,13 +117,13 @@ pub(crate) fn coordinator(
 pub(crate) fn agent(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
     schedule(&site, false)?;
-    ended(name, obol_agent::run(&site, Kind::Agent, name, obol_agent::seed(), &stop))
+    expected(&site, name, || obol_agent::run(&site, Kind::Agent, name, obol_agent::seed(), &stop))
 }
 
 pub(crate) fn lease_cache(root: &Path, cluster: Name, name: Name) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
     schedule(&site, false)?;
-    ended(name, obol_agent::run(&site, Kind::LeaseCache, name, obol_agent::seed(), &stop))
+    expected(&site, name, || obol_agent::run(&site, Kind::LeaseCache, name, obol_agent::seed(), &stop))
 }
 
 /// A drill's load on this host: ends with its helper, or by itself.
@@ -135,7 +156,7 @@ pub(crate) fn attach(
 /// The demo application: it serves small requests under the guard of its view, and notes the first success in each.
 pub(crate) fn app(root: &Path, cluster: Name, name: Name, node: Name) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
-    ended(name, serve_at(&site, name, node, &stop))
+    expected(&site, name, || serve_at(&site, name, node, &stop))
 }
 
 /// Attaches to the agent, and to its successor when it dies, until told to stop.

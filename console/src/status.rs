@@ -67,6 +67,8 @@ struct ProcessJson<'a> {
     pid: u32,
     alive: bool,
     frozen: bool,
+    /// Whether it left as it was asked to, so that nobody misses it.
+    left: bool,
     deadbeat: &'static str,
     incarnation: Option<u64>,
     host: Option<String>,
@@ -105,6 +107,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         pid: p.process.pid,
         alive: p.alive,
         frozen: p.frozen,
+        left: p.left,
         deadbeat: p.detection.name(),
         incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
         host,
@@ -143,15 +146,6 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
     }
 }
 
-/// The exit code of a health.
-pub(crate) fn code(health: Health) -> ExitCode {
-    match health {
-        Health::Healthy => ExitCode::SUCCESS,
-        Health::Degraded => ExitCode::from(1),
-        Health::Unreachable => ExitCode::from(2),
-    }
-}
-
 pub(crate) fn run(root: &Path, cluster: Name, as_json: bool) -> Result<ExitCode, Failure> {
     let mut observer = match Observer::open(root, cluster) {
         Ok(observer) => observer,
@@ -175,7 +169,7 @@ pub(crate) fn run(root: &Path, cluster: Name, as_json: bool) -> Result<ExitCode,
             )?;
         }
     }
-    Ok(code(snapshot.health))
+    Ok(ExitCode::from(snapshot.health.exit_code()))
 }
 
 /// A cluster that can not be read is an answer, too: scripts get an object with the same keys.
@@ -194,5 +188,5 @@ fn unreachable(cluster: Name, error: &obol_profiles::SiteError, as_json: bool) -
         deadbeat: None,
         processes: Vec::new(),
     })?;
-    Ok(code(Health::Unreachable))
+    Ok(ExitCode::from(Health::Unreachable.exit_code()))
 }

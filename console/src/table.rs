@@ -37,6 +37,7 @@ fn lease(process: &Process, snapshot: &Snapshot) -> &'static str {
 
 fn state(process: &Process, is_member: bool) -> &'static str {
     match (process.alive, process.frozen, is_member) {
+        (_, false, false) if process.left => "left",
         (false, ..) => "down",
         (true, true, _) => "frozen",
         (true, false, false) => "joining",

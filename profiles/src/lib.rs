@@ -16,6 +16,7 @@ mod check;
 pub mod deployment;
 pub mod document;
 pub mod duration;
+pub mod ended;
 pub mod endpoint;
 mod error;
 pub mod hosts;

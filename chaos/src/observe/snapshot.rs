@@ -26,6 +26,8 @@ pub struct Process {
     pub alive: bool,
     /// Whether it is stopped (SIGSTOP).
     pub frozen: bool,
+    /// Whether it left as it was asked to, and nobody misses it. Never so of a coordinator: its memory may still decide.
+    pub left: bool,
     /// Its incarnation, as far as it knows, [`Incarnation::NONE`] if it is not a member; see [`Snapshot::is_member`].
     pub incarnation: Incarnation,
     /// The newest view that it knows; for a program in a seat, that its agent knows.
@@ -58,6 +60,12 @@ impl Process {
         self.lease.as_ref().map(|(page, _)| page.end.since(now))
     }
 
+    /// Whether its lease, of whatever view, has not ended.
+    #[must_use]
+    pub fn holds_lease(&self, now: Instant) -> bool {
+        self.alive && self.margin(now).is_some_and(|left| left > Nanos::ZERO)
+    }
+
     /// One of its counters.
     #[must_use]
     pub fn counter(&self, counter: Counter) -> u64 {
@@ -73,6 +81,8 @@ pub enum Health {
     Healthy,
     /// Something is missing; the reasons say what.
     Degraded,
+    /// Processes live, and none may act: no majority of the coordinators can decide, or every lease has ended.
+    Unavailable,
     /// No process of it lives.
     Unreachable,
 }
@@ -84,8 +94,27 @@ impl Health {
         match self {
             Self::Healthy => "healthy",
             Self::Degraded => "degraded",
+            Self::Unavailable => "unavailable",
             Self::Unreachable => "unreachable",
         }
+    }
+
+    /// The exit code of commands that end with how the cluster is. 2 is also that of a command that was refused, so the
+    /// severity that came later has the number after it.
+    #[must_use]
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Self::Healthy => 0,
+            Self::Degraded => 1,
+            Self::Unreachable => 2,
+            Self::Unavailable => 3,
+        }
+    }
+
+    /// Whether programs may act under leases, or some of them.
+    #[must_use]
+    pub const fn serves(self) -> bool {
+        matches!(self, Self::Healthy | Self::Degraded)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
 use crate::notice::Detection;
 use crate::page::{self, Page, TORN_READS_MAX};
 use crate::recorder::{self, Stamped};
+use crate::shm::seats::{Answer, Request};
 use crate::types::{Incarnation, Name, ViewId};
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use zerocopy::FromBytes;
@@ -43,6 +44,9 @@ pub struct SeatInfo {
     pub progress: u64,
     /// Whether the kernel has seen its thread end.
     pub dead: bool,
+    /// Whether it left the cluster as it asked, and has not asked to join since. Says nothing of a region's owner: its flight
+    /// recorder does.
+    pub left: bool,
     /// Who tells of its death first.
     pub detection: Detection,
 }
@@ -102,6 +106,7 @@ impl<'a> Reader<'a> {
             heartbeat: found.heartbeat,
             progress: found.progress,
             dead: found.deaths[0] as u32 & super::futex::TID_MASK == 0,
+            left: Answer::of(found.status as u32).is_left_since(Request::of(found.request)),
             detection: Detection::of(found.detection),
         })
     }

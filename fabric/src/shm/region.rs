@@ -214,6 +214,7 @@ impl Region {
             offset_of!(Seat, incarnation),
             offset_of!(Seat, token),
             offset_of!(Seat, request),
+            offset_of!(Seat, status),
             offset_of!(Seat, heartbeat),
             offset_of!(Seat, progress),
             offset_of!(Seat, progress_within),

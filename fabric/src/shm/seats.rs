@@ -67,6 +67,11 @@ impl Answer {
         self.code == FULL
     }
 
+    /// Whether it says that the program has left, and answers the program's last request.
+    pub(crate) const fn is_left_since(self, request: Request) -> bool {
+        self.code == LEFT && self.sequence == request.sequence
+    }
+
     /// What it says, `None` before the first answer.
     pub(crate) const fn status(self, incarnation: Incarnation) -> Option<SeatStatus> {
         match self.code {
@@ -177,7 +182,8 @@ impl Seats {
             let found = state.load(Ordering::Acquire);
             let occupancy = Occupancy::of(found);
             let status = futex::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
-            let is_member = Answer::of(status.load(Ordering::Relaxed)).code == MEMBER;
+            let answer = Answer::of(status.load(Ordering::Relaxed));
+            let is_member = answer.code == MEMBER;
             let may_be_over = match occupancy.phase {
                 Phase::Free => false,
                 Phase::Closed => true,
@@ -187,7 +193,10 @@ impl Seats {
             };
             if may_be_over && !is_member {
                 self.region.seat_word(seat, offset_of!(Seat, request)).store(0, Ordering::Relaxed);
-                status.store(0, Ordering::Relaxed);
+                // That its last occupant left stays to be seen until the next one sits down.
+                let kept = answer.code == LEFT;
+                let gone = Answer { code: LEFT, sequence: 0, changes: 0 };
+                status.store(if kept { gone.word() } else { 0 }, Ordering::Relaxed);
                 let _ = state.compare_exchange(found, Occupancy::FREE, Ordering::AcqRel, Ordering::Relaxed);
             }
         }

@@ -32,7 +32,7 @@ complete -c obol -n "__fish_obol_needs_command" -f -a "console" -d 'Watch a clus
 complete -c obol -n "__fish_obol_needs_command" -f -a "record" -d 'Record a cluster to a file until Ctrl-C; `replay` shows it again'
 complete -c obol -n "__fish_obol_needs_command" -f -a "replay" -d 'Show a recording on the console\'s screens'
 complete -c obol -n "__fish_obol_needs_command" -f -a "report" -d 'Report on a recording, or on a cluster that is looked at for a while'
-complete -c obol -n "__fish_obol_needs_command" -f -a "status" -d 'Show a cluster\'s health; exit code 0 healthy, 1 degraded, 2 unreachable'
+complete -c obol -n "__fish_obol_needs_command" -f -a "status" -d 'Show a cluster\'s health; exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable'
 complete -c obol -n "__fish_obol_needs_command" -f -a "events" -d 'Print the flight recorders of all processes, merged by time'
 complete -c obol -n "__fish_obol_needs_command" -f -a "watch" -d 'Follow the views: who joined, left or failed, in order and without a gap'
 complete -c obol -n "__fish_obol_needs_command" -f -a "mark" -d 'Note something for every console and recorder of the cluster: it divides before from after'

@@ -891,7 +891,7 @@ _obol_commands() {
 'record:Record a cluster to a file until Ctrl-C; \`replay\` shows it again' \
 'replay:Show a recording on the console'\''s screens' \
 'report:Report on a recording, or on a cluster that is looked at for a while' \
-'status:Show a cluster'\''s health; exit code 0 healthy, 1 degraded, 2 unreachable' \
+'status:Show a cluster'\''s health; exit code 0 healthy, 1 degraded, 2 unreachable, 3 unavailable' \
 'events:Print the flight recorders of all processes, merged by time' \
 'watch:Follow the views\: who joined, left or failed, in order and without a gap' \
 'mark:Note something for every console and recorder of the cluster\: it divides before from after' \

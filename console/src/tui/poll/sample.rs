@@ -158,6 +158,8 @@ pub(crate) enum Life {
     /// Stopped by a signal; its memory is read as always.
     Frozen,
     Down,
+    /// It left as it was asked to; nobody misses it.
+    Left,
 }
 
 /// One process.
@@ -310,6 +312,7 @@ impl ProcessRow {
             region: process.region,
             seat: process.seat,
             life: match (process.alive, process.frozen) {
+                (false, _) if process.left => Life::Left,
                 (false, _) => Life::Down,
                 (true, true) => Life::Frozen,
                 (true, false) => Life::Runs,

@@ -37,10 +37,10 @@ pub(crate) fn all(data: &Data) -> Vec<(&'static str, String)> {
 fn majority_at_risk(data: &Data, thresholds: &Thresholds) -> Vec<String> {
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
     let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
-    let run = sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && p.life == Life::Runs).count();
-    let majority = acceptors / 2 + 1;
+    let lives = |life| matches!(life, Life::Runs | Life::Frozen);
+    let run = sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && lives(p.life)).count();
     // A lost majority is told by the cluster's health already.
-    let Some(spare) = run.checked_sub(majority) else { return Vec::new() };
+    let Some(spare) = obol_chaos::observe::spare(acceptors, run) else { return Vec::new() };
     if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
         return Vec::new();
     }

@@ -358,6 +358,7 @@ impl Data {
         let holds = row.kind != Kind::Coordinator;
         match row.life {
             Life::Down => Status::Down,
+            Life::Left => Status::Left,
             Life::Frozen => Status::Frozen,
             Life::Runs if holds && row.lease.is_none() => Status::Stale,
             Life::Runs if row.incarnation == Incarnation::NONE => Status::Joining,
@@ -418,6 +419,8 @@ pub(crate) enum Status {
     Joining,
     /// As it should be.
     Ok,
+    /// It left as it was asked to.
+    Left,
 }
 
 impl Status {
@@ -431,6 +434,7 @@ impl Status {
             Self::Behind => ("<", "behind"),
             Self::Joining => ("~", "joining"),
             Self::Ok => (" ", "ok"),
+            Self::Left => ("-", "left"),
         }
     }
 }

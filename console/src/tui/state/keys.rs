@@ -1,7 +1,7 @@
 //! What each action does to the console.
 
 use crate::tui::input::{Action, BINDINGS, Press};
-use crate::tui::poll::sample::{Life, ProcessRow};
+use crate::tui::poll::sample::ProcessRow;
 use crate::tui::state::data::Status;
 use crate::tui::state::filter::Filter;
 use crate::tui::state::table::Move;
@@ -403,7 +403,7 @@ impl Model {
         let rows = view::members::rows(self);
         let names: Vec<Name> = rows.iter().map(|row| row.name).collect();
         let needs = |row: &&ProcessRow| {
-            row.life != Life::Runs || !matches!(self.data().status(row), Status::Ok | Status::Joining)
+            !matches!(self.data().status(row), Status::Ok | Status::Joining | Status::Left)
         };
         let wanted: Vec<usize> = (0..rows.len()).filter(|at| needs(&rows[*at])).collect();
         let here = self.members.selected.as_ref().map(|_| self.members.place(&names));

@@ -65,6 +65,7 @@ fn fixed(row: &ProcessRow) -> [u64; FIXED] {
         Life::Runs => 0,
         Life::Frozen => 1,
         Life::Down => 2,
+        Life::Left => 3,
     };
     let some = |value: Option<u64>| value.map_or(0, |value| value.wrapping_add(1));
     let ballot = |ballot: Option<BallotRow>| {
@@ -121,7 +122,8 @@ fn row(of: &Identity, fixed: &[u64; FIXED], counters: Vec<u64>) -> ProcessRow {
         life: match life & 3 {
             0 => Life::Runs,
             1 => Life::Frozen,
-            _ => Life::Down,
+            2 => Life::Down,
+            _ => Life::Left,
         },
         incarnation: Incarnation(incarnation),
         view: some(view).map(ViewId),

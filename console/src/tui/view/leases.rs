@@ -96,7 +96,7 @@ fn cells(row: &ProcessRow, data: &Data, canvas: &Canvas<'_>) -> Vec<Cell> {
     let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let status = data.status(row);
     let (sign, word) = status.words();
-    let track = data.tracks.get(&row.name).filter(|_| row.life != Life::Down);
+    let track = data.tracks.get(&row.name).filter(|_| !matches!(row.life, Life::Down | Life::Left));
     let (held, held_role) = lease(row, at);
     // What alerts is marked here as well.
     let percent =

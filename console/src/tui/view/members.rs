@@ -54,7 +54,7 @@ const STILL: Nanos = Nanos::from_secs(1);
 pub(crate) fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
     match row.lease {
         None => (NONE, Role::Dim),
-        Some(_) if row.life == Life::Down => (NONE, Role::Dim),
+        Some(_) if matches!(row.life, Life::Down | Life::Left) => (NONE, Role::Dim),
         Some(_) if row.active => ("active", Role::Good),
         Some(lease) if at < lease.start && lease.start < lease.end => ("waiting", Role::Warn),
         Some(lease) if lease.fence > lease.view => ("fenced", Role::Bad),
@@ -88,6 +88,7 @@ pub(crate) const fn role(status: Status) -> Role {
         Status::NoLease | Status::Frozen | Status::Behind | Status::Joining => Role::Warn,
         Status::Stale => Role::Stale,
         Status::Ok => Role::Good,
+        Status::Left => Role::Dim,
     }
 }
 
@@ -141,7 +142,7 @@ fn key(column: usize, row: &ProcessRow, data: &Data, at: Instant) -> Key {
 fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cell> {
     let status = data.status(row);
     let track = data.tracks.get(&row.name);
-    let down = row.life == Life::Down;
+    let down = matches!(row.life, Life::Down | Life::Left);
     let (sign, word) = status.words();
     let state = match (status, track) {
         (Status::Ok, _) => word.to_owned(),
@@ -241,6 +242,7 @@ fn tally(data: &Data) -> Vec<Cell> {
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
     let all = [
         Status::Ok,
+        Status::Left,
         Status::Joining,
         Status::Behind,
         Status::NoLease,

@@ -147,7 +147,7 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
         all.push(("?", format!("{why}{seen}"), Role::Stale));
     }
     if let Some(sample) = &model.data().sample {
-        let role = if sample.health == Health::Unreachable { Role::Bad } else { Role::Warn };
+        let role = if sample.health.serves() { Role::Warn } else { Role::Bad };
         all.extend(sample.reasons.iter().map(|reason| ("!", reason.clone(), role)));
     }
     let data = model.data();
@@ -188,7 +188,9 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         _ if model.lost.is_some() || sample.is_none() => Cell::new("? not read", Role::Stale),
         Some(Health::Healthy) => Cell::new("ok healthy", Role::Good),
         Some(health @ Health::Degraded) => Cell::new(format!("! {}", health.name()), Role::Warn),
-        Some(health @ Health::Unreachable) => Cell::new(format!("x {}", health.name()), Role::Bad),
+        Some(health @ (Health::Unavailable | Health::Unreachable)) => {
+            Cell::new(format!("x {}", health.name()), Role::Bad)
+        }
         None => Cell::none(),
     };
     let view = sample.and_then(|sample| sample.view.as_ref());

@@ -1,0 +1,93 @@
+//! How a cluster is: the one place that decides it, for every command and screen.
+
+use super::{Health, Process, Snapshot};
+use obol_fabric::ViewId;
+use obol_membership::Kind;
+use std::collections::HashSet;
+
+/// What should be there.
+pub(super) struct Expected {
+    /// The coordinators that decide, by name.
+    pub(super) deciders: Vec<String>,
+    /// The other processes that belong to the cluster, without those that ended as they were asked to.
+    pub(super) others: Vec<String>,
+    /// Why processes of other hosts can not be looked at, if they can not.
+    pub(super) trouble: Option<String>,
+}
+
+/// How many more acceptors may fail before no majority is left, of `acceptors` of which so many can be reached; none if no
+/// majority is there now. A frozen coordinator's memory still answers.
+#[must_use]
+pub const fn spare(acceptors: usize, reachable: usize) -> Option<usize> {
+    reachable.checked_sub(acceptors / 2 + 1)
+}
+
+/// What keeps a cluster from being healthy, and how bad it is.
+pub(super) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
+    let mut reasons = Vec::new();
+    let alive: HashSet<&str> = snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
+    let live = |name: &str| alive.contains(name);
+    let Expected { deciders, mut others, trouble } = expected;
+    let coordinators = deciders.len();
+    let acts = |name: &String| snapshot.everybody().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
+    let some_acts = deciders.iter().any(acts);
+    let down: Vec<String> = deciders.into_iter().filter(|name| !live(name)).collect();
+    let running = coordinators - down.len();
+    let has_majority = spare(coordinators, running).is_some();
+    if !has_majority && trouble.is_some() {
+        reasons.push(format!("{} not seen", down.join(", ")));
+    } else if !has_majority {
+        reasons.push(format!(
+            "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; start {}",
+            down.join(", ")
+        ));
+    } else if !down.is_empty() {
+        reasons.push(format!("{} down", down.join(", ")));
+    }
+    others.retain(|name| !live(name));
+    if !others.is_empty() {
+        reasons.push(format!("{} down", others.join(", ")));
+    }
+    if let Some(trouble) = &trouble {
+        reasons.push(format!("processes of other hosts can not be seen: {trouble}"));
+    }
+    let newest = snapshot.view.as_ref().map(|view| view.id);
+    for process in snapshot.everybody().filter(|p| p.alive) {
+        let name = process.name;
+        let at = process.view.as_ref().map(|view| view.id);
+        let is_member = snapshot.is_member(process);
+        if process.frozen {
+            let how = if is_member { "" } else { " and was removed" };
+            reasons.push(format!("{name} is frozen (stopped){how}"));
+        } else if !is_member && process.left {
+            // It may go on without the cluster.
+        } else if !is_member {
+            reasons.push(format!("{name} is not a member"));
+        } else if at != newest {
+            let shown = |view: Option<ViewId>| view.map_or("none".to_owned(), |view| view.to_string());
+            reasons.push(format!("{name} knows view {}, the newest is {}", shown(at), shown(newest)));
+        } else if process.kind != Kind::Coordinator && !process.is_active(snapshot.at) {
+            reasons.push(format!("{name} has no active lease"));
+        }
+    }
+    if alive.is_empty() {
+        return (Health::Unreachable, reasons);
+    }
+    if reasons.is_empty() {
+        return (Health::Healthy, reasons);
+    }
+    let is_holder = |p: &&Process| p.alive && p.kind != Kind::Coordinator && snapshot.is_member(p);
+    let holders: Vec<&Process> = snapshot.everybody().filter(is_holder).collect();
+    let acts_now = holders.iter().any(|p| p.is_active(snapshot.at));
+    // While a view changes, those who wait for the next still hold leases: that is no outage.
+    let leases_ended = !holders.is_empty() && !holders.iter().any(|p| p.holds_lease(snapshot.at));
+    // Who can not look at the other hosts can not say that nobody decides there.
+    let decides = has_majority && some_acts || trouble.is_some();
+    if !acts_now && (!decides || leases_ended) {
+        if leases_ended {
+            reasons.insert(0, "every lease has ended: no program may act".to_owned());
+        }
+        return (Health::Unavailable, reasons);
+    }
+    (Health::Degraded, reasons)
+}
