@@ -18,11 +18,12 @@ use obol_fabric::shm::{
     Cluster, Glance, Lives, Observed, Reader, RegionInfo, SeatInfo, Source, Wanted, clock,
 };
 use obol_fabric::verbs::ClockRelation;
+use obol_fabric::version::Version;
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::view::{Member, coordinator_name};
 use obol_membership::word::Head;
 use obol_membership::{Kind, Plant, View};
-use obol_profiles::{Deployment, Site, SiteError, ended};
+use obol_profiles::{Deployment, Site, SiteError, ended, unsaved};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -291,6 +292,7 @@ impl Observer {
             view: view.clone(),
             lease,
             detection: seat.map_or(Detection::default(), |seat| seat.detection),
+            version: seat.map_or(Version::default(), |seat| seat.version),
             heartbeat: beat,
             head,
             counters: reader.counters(0),
@@ -312,6 +314,7 @@ impl Observer {
                 view: view.clone(),
                 lease,
                 detection: seat.detection,
+                version: seat.version,
                 heartbeat: seat.heartbeat,
                 head: Head::default(),
                 counters: reader.counters(seat.seat),
@@ -495,12 +498,21 @@ impl Observer {
         names.filter(|name| !ended::is_noted(self.cluster.dir(), name))
     }
 
+    /// Which coordinators of this host can not save the views that they know, and why.
+    fn unsaved(&self) -> Vec<(Name, String)> {
+        let dir = self.cluster.dir();
+        let limit = u16::try_from(self.deployment.profile.limits.proposers).unwrap_or(u16::MAX);
+        let each = |number| Some((coordinator_name(number), unsaved::reason(dir, number)?));
+        (1..=limit).filter_map(each).collect()
+    }
+
     /// Says how the cluster is.
     fn judge(&self, snapshot: &mut Snapshot) {
         let expected = judge::Expected {
             deciders: self.deciders(snapshot.view.as_deref()),
             others: self.others().collect(),
             trouble: self.trouble.clone(),
+            unsaved: self.unsaved(),
         };
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
     }
@@ -653,7 +665,7 @@ fn forget_predecessors(processes: &mut Vec<Process>) {
 }
 
 /// Whether the kernel has stopped a process (SIGSTOP, or a tracer).
-fn is_stopped(pid: u32) -> bool {
+pub(crate) fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('T' | 't'))

@@ -10,7 +10,7 @@ use obol_fabric::shm::{Presence, ShmError, clock, program, sched};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_profiles::endpoint::{Endpoint, LEAVE_TIMEOUT};
-use obol_profiles::{Scheduling, Site, ended as end_note};
+use obol_profiles::{Scheduling, Site, ended as end_note, unsaved};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::fmt::Display;
 use std::io;
@@ -92,14 +92,20 @@ pub(crate) fn coordinator(
     // Before this thread is scheduled in real time: the saver must not be.
     let _saver = match save {
         Some(path) => {
-            let failed = move |path: &Path, error: &io::Error| {
+            let dir = site.cluster.dir().to_owned();
+            // What an earlier one could not do says nothing of this one. If it stays, the next save takes it away.
+            let _ = unsaved::forget(&dir, number);
+            let told = move |path: &Path, error: Option<&io::Error>| {
+                let Some(error) = error else {
+                    let _ = unsaved::forget(&dir, number);
+                    return;
+                };
+                let why = format!("{}: {error}", path.display());
                 // A coordinator decides without it; whether anybody reads this does not matter to it.
-                let _ = output::remark(format_args!(
-                    "obol: coord-{number} can not save views to {}: {error}",
-                    path.display()
-                ));
+                let _ = unsaved::note(&dir, number, &why);
+                let _ = output::remark(format_args!("obol: coord-{number} can not save views to {why}"));
             };
-            let saver = Saver::start(site.cluster.clone(), number, path.to_owned(), failed);
+            let saver = Saver::start(site.cluster.clone(), number, path.to_owned(), told);
             Some(saver.map_err(Failure::failed)?)
         }
         None => None,

@@ -6,6 +6,7 @@ use obol_chaos::observe::{Health, Observer, Process, Snapshot};
 use obol_fabric::Name;
 use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
+use obol_fabric::version::Version;
 use obol_membership::Kind;
 use obol_membership::view::coordinator_name;
 use obol_membership::word::{Ballot, Head};
@@ -70,6 +71,8 @@ struct ProcessJson<'a> {
     /// Whether it left as it was asked to, so that nobody misses it.
     left: bool,
     deadbeat: &'static str,
+    /// Of obol; none if it does not say.
+    version: Option<String>,
     incarnation: Option<u64>,
     host: Option<String>,
     view: Option<u64>,
@@ -109,6 +112,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         frozen: p.frozen,
         left: p.left,
         deadbeat: p.detection.name(),
+        version: (p.version != Version::default()).then(|| p.version.to_string()),
         incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
         host,
         view: p.view.as_ref().map(|view| view.id.0),

@@ -7,7 +7,7 @@ use obol_fabric::notice::Detection;
 use obol_membership::Kind;
 
 /// Columns of a table of text; numbers lean right.
-const HEADS: [(&str, bool); 10] = [
+const HEADS: [(&str, bool); 11] = [
     ("NAME", false),
     ("KIND", false),
     ("STATE", false),
@@ -18,6 +18,7 @@ const HEADS: [(&str, bool); 10] = [
     ("ON TIME", true),
     ("LATE", true),
     ("FAILED", true),
+    ("VERSION", false),
 ];
 
 /// What an app reads its lease from, or `--` where there is none.
@@ -45,7 +46,7 @@ fn state(process: &Process, is_member: bool) -> &'static str {
     }
 }
 
-fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [String; 10] {
+fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [String; 11] {
     let before = previous.and_then(|p| {
         let same = |o: &&Process| {
             o.process == process.process && (o.region, o.seat) == (process.region, process.seat)
@@ -79,6 +80,7 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
         rate(Counter::RenewalsOnTime),
         rate(Counter::RenewalsLate),
         rate(Counter::RenewalsFailed),
+        process.version.to_string(),
     ]
 }
 
@@ -86,12 +88,12 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
 pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<String> {
     let mut rows = vec![HEADS.map(|(head, _)| head.to_owned())];
     if previous.is_some() {
-        for head in &mut rows[0][7..] {
+        for head in &mut rows[0][7..10] {
             head.push_str("/s");
         }
     }
     rows.extend(snapshot.everybody().map(|p| row(p, snapshot, previous)));
-    let widths: [usize; 10] =
+    let widths: [usize; 11] =
         core::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
     rows.iter()
         .map(|row| {

@@ -25,12 +25,13 @@ pub struct Saver {
 
 impl Saver {
     /// Begins to save the views that coordinator `number` knows. Started before its process asks for real-time scheduling,
-    /// the thread has none. `failed` is called with each failure that differs from the one before.
+    /// the thread has none. `told` is called with each failure that differs from the one before, and without one when a view
+    /// could be saved again.
     pub fn start(
         cluster: Cluster,
         number: u16,
         path: PathBuf,
-        failed: impl Fn(&Path, &io::Error) + Send + 'static,
+        told: impl Fn(&Path, Option<&io::Error>) + Send + 'static,
     ) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel::<()>();
         let work = move || {
@@ -40,8 +41,8 @@ impl Saver {
                 let ends = stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
                 let error = source.save_newest(&path).err();
                 let kind = error.as_ref().map(io::Error::kind);
-                if let Some(error) = error.filter(|_| kind != said) {
-                    failed(&path, &error);
+                if kind != said {
+                    told(&path, error.as_ref());
                 }
                 said = kind;
                 if ends {

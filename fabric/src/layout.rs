@@ -83,7 +83,7 @@ pub struct Seat {
     pub token: u64,
     /// What the occupant asks of the owner; a futex in its low half.
     pub request: u64,
-    /// What the owner answers; a futex in its low half.
+    /// What the owner answers, a futex, in its low half; the occupant's version in the upper.
     pub status: u64,
     /// Advanced by the occupant as long as it runs.
     pub heartbeat: u64,

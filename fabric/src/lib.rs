@@ -32,6 +32,7 @@ pub mod sim;
 pub mod types;
 #[cfg(not(loom))]
 pub mod verbs;
+pub mod version;
 
 pub use contract::{
     Completion, Event, Evidence, Fabric, Group, LinkError, Machine, Remote, SeatRequest, SeatStatus, Token,

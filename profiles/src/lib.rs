@@ -28,6 +28,7 @@ mod profile;
 mod read;
 mod site;
 pub mod testbed;
+pub mod unsaved;
 mod write;
 
 pub use deployment::{Deployment, DeploymentError};

@@ -1,7 +1,7 @@
 //! How a cluster is: the one place that decides it, for every command and screen.
 
 use super::{Health, Process, Snapshot};
-use obol_fabric::ViewId;
+use obol_fabric::{Name, ViewId};
 use obol_membership::Kind;
 use std::collections::HashSet;
 
@@ -13,6 +13,8 @@ pub(super) struct Expected {
     pub(super) others: Vec<String>,
     /// Why processes of other hosts can not be looked at, if they can not.
     pub(super) trouble: Option<String>,
+    /// The coordinators that can not save views, and why.
+    pub(super) unsaved: Vec<(Name, String)>,
 }
 
 /// How many more acceptors may fail before no majority is left, of `acceptors` of which so many can be reached; none if no
@@ -27,7 +29,7 @@ pub(super) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<Str
     let mut reasons = Vec::new();
     let alive: HashSet<&str> = snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
-    let Expected { deciders, mut others, trouble } = expected;
+    let Expected { deciders, mut others, trouble, unsaved } = expected;
     let coordinators = deciders.len();
     let acts = |name: &String| snapshot.everybody().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
     let some_acts = deciders.iter().any(acts);
@@ -50,6 +52,9 @@ pub(super) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<Str
     }
     if let Some(trouble) = &trouble {
         reasons.push(format!("processes of other hosts can not be seen: {trouble}"));
+    }
+    for (name, why) in unsaved.iter().filter(|(name, _)| live(name.as_str())) {
+        reasons.push(format!("{name} can not save views, and could not be recovered from a disaster: {why}"));
     }
     let newest = snapshot.view.as_ref().map(|view| view.id);
     for process in snapshot.everybody().filter(|p| p.alive) {

@@ -2,6 +2,7 @@
 
 use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
+use obol_fabric::version::Version;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId};
 use obol_membership::view::Member;
 use obol_membership::word::Head;
@@ -36,6 +37,8 @@ pub struct Process {
     pub lease: Option<(Page, ViewId)>,
     /// Who tells of its death first.
     pub detection: Detection,
+    /// What it runs.
+    pub version: Version,
     /// How far its heartbeat is.
     pub heartbeat: u64,
     /// What its acceptor memory says of the newest slots; only a coordinator's says anything.

@@ -16,6 +16,7 @@ use crate::shm::reader::Reader;
 use crate::shm::table::{Claim, FIRST_FREE, REGIONS, Role};
 use crate::shm::{clock, futex};
 use crate::types::Nanos;
+use crate::version::Version;
 use core::mem::offset_of;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -214,7 +215,6 @@ impl Region {
             offset_of!(Seat, incarnation),
             offset_of!(Seat, token),
             offset_of!(Seat, request),
-            offset_of!(Seat, status),
             offset_of!(Seat, heartbeat),
             offset_of!(Seat, progress),
             offset_of!(Seat, progress_within),
@@ -224,6 +224,8 @@ impl Region {
         ] {
             set(offset, 0);
         }
+        // No answer yet, and the version.
+        set(offset_of!(Seat, status), u64::from(Version::THIS.word()) << 32);
         for (i, word) in name.to_words().into_iter().enumerate() {
             set(offset_of!(Seat, name) + i * 8, word);
         }
