@@ -4,7 +4,7 @@
 use crate::output::{self, Failure};
 use obol_chaos::control::{self, Request};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, ShmError};
+use obol_fabric::shm::{Cluster, MADE_MODE, ShmError, is_made};
 use obol_profiles::{Deployment, Site, SiteError};
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -26,19 +26,22 @@ pub(crate) struct Directory {
     cluster: Name,
     file: File,
     inode: u64,
+    /// Whether this program has made it, so that it goes with its cluster.
+    made: bool,
 }
 
 impl Directory {
     /// The directory that is there.
     pub(crate) fn open(root: &Path, cluster: Name) -> io::Result<Self> {
         let file = File::open(root.join(cluster.as_str()))?;
-        let inode = file.metadata()?.ino();
-        Ok(Self { root: root.to_owned(), cluster, file, inode })
+        let meta = file.metadata()?;
+        let (inode, made) = (meta.ino(), is_made(&meta));
+        Ok(Self { root: root.to_owned(), cluster, file, inode, made })
     }
 
     fn make(root: &Path, cluster: Name) -> io::Result<Self> {
         for path in [root, &root.join(cluster.as_str())] {
-            match DirBuilder::new().mode(0o700).create(path) {
+            match DirBuilder::new().mode(MADE_MODE).create(path) {
                 Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
@@ -54,6 +57,11 @@ impl Directory {
     /// Whether it still is the one of its name.
     pub(crate) fn is_there(&self) -> bool {
         fs::symlink_metadata(self.path()).is_ok_and(|meta| meta.ino() == self.inode)
+    }
+
+    /// Whether its cluster still lies in it.
+    pub(crate) fn holds_cluster(&self) -> bool {
+        self.is_there() && (self.made || self.path().join("table").exists())
     }
 
     /// Takes the lock; `false` if an `up` has it.
@@ -82,7 +90,7 @@ impl Directory {
         }
         match Cluster::remove(&self.root, self.cluster) {
             // Others may remove it at the same time.
-            Err(error) if self.is_there() => Err(error),
+            Err(error) if self.holds_cluster() || !self.made && self.is_there() => Err(error),
             _ => Ok(()),
         }
     }

@@ -26,6 +26,16 @@ pub fn default_root() -> PathBuf {
     PathBuf::from(format!("/dev/shm/obol-{}", user()))
 }
 
+/// The mode of a directory that this program makes: closed to all others, and marked by the sticky bit, which has no other
+/// meaning there. A directory without the mark was made by others and is never removed.
+pub const MADE_MODE: u32 = 0o1700;
+
+/// Whether this program has made a directory.
+#[must_use]
+pub fn is_made(meta: &fs::Metadata) -> bool {
+    meta.is_dir() && meta.mode() & 0o7777 == MADE_MODE
+}
+
 /// A cluster on this host. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Cluster {
@@ -82,6 +92,7 @@ impl Cluster {
         let dir = root.join(name.as_str());
         make_private(&dir)?;
         let table = dir.join("table");
+        check_empty(&dir)?;
         let draft = dir.join(format!("table.{}", std::process::id()));
         let _ = fs::remove_file(&draft);
         Table::create(&draft, name, limits, origin)?;
@@ -149,6 +160,12 @@ impl Cluster {
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
             Err(error) => return Err(ShmError::io("look at", dir)(error)),
         }
+        let made = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| is_made(&meta));
+        let ours = made(&dir);
+        if !ours && !dir.join("table").exists() {
+            // Whatever lies in it, or nothing: a cluster was there at most.
+            return check_empty(&dir);
+        }
         // The table goes first, so that nobody joins what is being removed.
         let gone = |path: &Path| match fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(ShmError::io("remove", path)(error)),
@@ -159,9 +176,13 @@ impl Cluster {
         for entry in fs::read_dir(&dir).map_err(ShmError::io("list", &dir))?.filter_map(Result::ok) {
             gone(&entry.path())?;
         }
-        fs::remove_dir(&dir).map_err(ShmError::io("remove", dir))?;
-        // The last cluster takes the root with it; any other keeps it.
-        let _ = fs::remove_dir(root);
+        if ours {
+            fs::remove_dir(&dir).map_err(ShmError::io("remove", dir))?;
+        }
+        // The last cluster takes the root with it; any other keeps it, and so does a root that was there before.
+        if made(root) {
+            let _ = fs::remove_dir(root);
+        }
         Ok(())
     }
 
@@ -256,9 +277,28 @@ fn not_found(root: &Path, name: Name) -> ShmError {
 }
 
 fn make_private(dir: &Path) -> Result<(), ShmError> {
-    match DirBuilder::new().mode(0o700).create(dir) {
+    match DirBuilder::new().mode(MADE_MODE).create(dir) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(ShmError::io("create", dir)(error)),
         _ => check_private(dir),
+    }
+}
+
+/// Refuses a directory in which others keep files: ending the cluster would remove them.
+fn check_empty(dir: &Path) -> Result<(), ShmError> {
+    let meta = fs::symlink_metadata(dir).map_err(ShmError::io("look at", dir))?;
+    if is_made(&meta) || dir.join("table").exists() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(dir).map_err(ShmError::io("list", dir))?.filter_map(Result::ok);
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // Others of this program may be making the table just now.
+    match names.filter(|name| !name.starts_with("table.")).min() {
+        Some(name) => {
+            let fault =
+                format!("was not made by obol and holds other files ({name}), which would be removed");
+            Err(ShmError::Unsafe { path: dir.into(), fault })
+        }
+        None => Ok(()),
     }
 }
 

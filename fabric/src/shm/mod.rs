@@ -35,7 +35,7 @@ pub(crate) mod lanes;
 
 pub use crate::endpoint::{Owner, Wait, Waker};
 pub use attach::{Attachment, Presence};
-pub use cluster::{Cluster, RegionInfo, default_root};
+pub use cluster::{Cluster, MADE_MODE, RegionInfo, default_root, is_made};
 pub use error::ShmError;
 pub use glance::{Glance, Source, Wanted};
 pub use impair::Impairment;
