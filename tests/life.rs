@@ -280,8 +280,10 @@ fn a_process_that_ended_as_it_was_asked_is_not_missed() {
     let row = text.lines().find(|line| line.starts_with("app-1 ")).expect("its row is kept");
     assert!(row.contains(" left "), "{text}");
     // Its seat goes to another program, which dies: that one is no process of the cluster's own.
-    root.run(&["run", "--name", "other", "--node", "node-1", "--", "true"]).ends(0);
-    root.run(&["run", "--name", "another", "--node", "node-1", "--", "true"]).ends(0);
+    let place = root.path().to_str().expect("text");
+    root.run(&["run", "--root", place, "--name", "other", "--node", "node-1", "--", "true"]).ends(0);
+    let place = root.path().to_str().expect("text");
+    root.run(&["run", "--root", place, "--name", "another", "--node", "node-1", "--", "true"]).ends(0);
     root.healthy();
     root.run(&["start", "app-1"]).ends(0);
     root.until("it serves again", |s| s.code == Some(0) && s.is_active("app-1"));

@@ -19,5 +19,6 @@ mod partition;
 mod planted;
 mod run;
 mod ssh;
+mod starting;
 mod support;
 mod watch;

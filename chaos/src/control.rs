@@ -1,18 +1,24 @@
 //! How commands talk to the `up` that supervises a cluster: one line of JSON each way over a Unix socket in the
 //! cluster's directory.
 
+use crate::observe::is_stopped;
+use obol_fabric::shm::peer::peer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The socket's name in a cluster's directory.
 pub const SOCKET: &str = "up.sock";
 
 /// A supervisor that says nothing for so long is taken for stopped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two looks at a supervisor that has not answered yet.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The longest request or answer in bytes.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -24,6 +30,11 @@ pub enum Request {
     /// Start a process that is down.
     Start {
         /// Its name, such as `app-2`.
+        name: String,
+    },
+    /// Say why a process that was started is not there; the answer is a refusal with the reason.
+    Why {
+        /// Its name.
         name: String,
     },
     /// Say that somebody listens.
@@ -55,6 +66,13 @@ pub enum ControlError {
     NoSupervisor(PathBuf),
     /// The connection failed.
     Io(PathBuf, io::Error),
+    /// The supervisor is stopped by a signal, and can not answer before it goes on.
+    Stopped {
+        /// Its process.
+        pid: u32,
+    },
+    /// The supervisor did not answer in time.
+    Silent(PathBuf, Duration),
     /// The supervisor refused.
     Refused(String),
 }
@@ -68,6 +86,16 @@ impl fmt::Display for ControlError {
                 at.display()
             ),
             Self::Io(at, error) => write!(f, "could not talk to the supervisor at {}: {error}", at.display()),
+            Self::Stopped { pid } => write!(
+                f,
+                "the `obol up` that supervises this cluster (pid {pid}) is stopped by a signal; `kill -CONT {pid}` lets it go on, \
+                 `obol down` ends the cluster"
+            ),
+            Self::Silent(at, waited) => write!(
+                f,
+                "the supervisor at {} did not answer within {waited:?}; `obol down` ends the cluster",
+                at.display()
+            ),
             Self::Refused(reason) => f.write_str(reason),
         }
     }
@@ -84,19 +112,51 @@ pub fn ask(dir: &Path, request: &Request) -> Result<Option<u32>, ControlError> {
 pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Option<u32>, ControlError> {
     let at = dir.join(SOCKET);
     let failed = |error: io::Error| ControlError::Io(at.clone(), error);
-    let stream = match UnixStream::connect(&at) {
+    let end = Instant::now() + timeout;
+    let stream = match connect(&at, timeout) {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
             return Err(ControlError::NoSupervisor(at));
         }
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            return Err(ControlError::Silent(at, timeout));
+        }
         Err(error) => return Err(failed(error)),
     };
-    stream.set_read_timeout(Some(timeout)).map_err(failed)?;
+    let listener = peer(&stream).map_err(failed)?.pid;
+    stream.set_write_timeout(Some(timeout)).map_err(failed)?;
     write_line(&stream, request).map_err(failed)?;
-    match read_line(&stream).map_err(failed)? {
+    let mut reader = BufReader::new(Read::take(&stream, LINE_BYTES_MAX));
+    let mut line = Vec::new();
+    // In short turns: a supervisor that is stopped is found at once, and what was read of the answer stays.
+    loop {
+        if is_stopped(listener) {
+            return Err(ControlError::Stopped { pid: listener });
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ControlError::Silent(at, timeout));
+        }
+        stream.set_read_timeout(Some(left.min(LOOK_EVERY))).map_err(failed)?;
+        match reader.read_until(b'\n', &mut line) {
+            Ok(_) => break,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    match serde_json::from_slice(&line).map_err(|error| failed(error.into()))? {
         Answer::Done { pid } => Ok(pid),
         Answer::Refused { reason } => Err(ControlError::Refused(reason)),
     }
+}
+
+/// Connects within a bound: where many wait for a supervisor that takes nobody, the kernel lets the next one wait, too.
+fn connect(at: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let (tx, rx) = mpsc::channel();
+    let to = at.to_owned();
+    // At worst the thread waits until this process ends.
+    thread::Builder::new().name("connect".to_owned()).spawn(move || tx.send(UnixStream::connect(to)))?;
+    rx.recv_timeout(timeout).unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 /// Sends one line of JSON.

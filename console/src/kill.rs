@@ -15,6 +15,10 @@ use std::time::{Duration, Instant};
 const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long `stop` waits for a process to leave and end.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long `start` waits for a process to take its place or to end.
+const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// After so long `down` says what it waits for.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 /// Between two looks at what ends.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -80,8 +84,40 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
     let opened = Cluster::open(root, cluster).map_err(Failure::refused)?;
     let pid =
         control::ask(opened.dir(), &Request::Start { name: target.to_owned() }).map_err(Failure::refused)?;
-    output::line(format_args!("started {target} (pid {})", pid.unwrap_or(0)))?;
-    Ok(ExitCode::SUCCESS)
+    let pid = pid.unwrap_or(0);
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let end = Instant::now() + START_TIMEOUT;
+    loop {
+        let snapshot = observer.snapshot();
+        let here = |p: &&Process| p.alive && p.process.pid == pid && p.name.as_str() == target;
+        if snapshot.processes.iter().any(|p| here(&p)) {
+            output::line(format_args!("started {target} (pid {pid})"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !is_running(pid) {
+            let why = control::ask(opened.dir(), &Request::Why { name: target.to_owned() });
+            return Err(Failure::Failed(match why {
+                Err(ControlError::Refused(reason)) => reason,
+                Err(error) => format!("{target} ended at once, and why is not known: {error}"),
+                Ok(_) => format!("{target} ended at once"),
+            }));
+        }
+        if Instant::now() > end {
+            output::line(format_args!("started {target} (pid {pid})"))?;
+            output::remark(format_args!(
+                "obol: after {} s it has no place in the cluster yet; a program waits for its agent. `obol status` tells more",
+                START_TIMEOUT.as_secs()
+            ))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Whether a process runs; one that has ended and was not reaped does not.
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
 /// Ends the cluster by its supervisor if there is one, and by killing its processes if there is none; then removes
@@ -102,9 +138,18 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     if let Ok(directory) = Directory::open(root, cluster) {
         ask_to_end(&directory)?;
         if let Some(opened) = &opened {
-            kill_all(opened);
+            kill_all(opened)?;
         }
-        directory.remove().map_err(Failure::failed)?;
+        directory.remove().map_err(|error| match error {
+            ShmError::Unsafe { .. } => Failure::refused(error),
+            error => Failure::failed(error),
+        })?;
+        if directory.is_there() {
+            output::remark(format_args!(
+                "obol: {} was not made by obol and stays",
+                directory.path().display()
+            ))?;
+        }
     }
     output::line(format_args!("cluster {cluster} is down"))?;
     Ok(ExitCode::SUCCESS)
@@ -113,11 +158,15 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
 /// Asks the supervisor to end the cluster, and waits until it has.
 fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
     let end = Instant::now() + DOWN_TIMEOUT;
+    let mut slow = Slow::new();
     loop {
-        match control::ask(&directory.path(), &Request::Stop) {
+        match ask_to_stop(directory, &mut slow) {
             Ok(_) => break,
             // An `up` that has just begun does not listen yet, and one that ends does not listen any more.
             Err(ControlError::NoSupervisor(_)) if directory.is_held() && Instant::now() < end => {
+                slow.tell(|| {
+                    "an `obol up` that holds the cluster's directory and does not listen".to_owned()
+                })?;
                 std::thread::sleep(LOOK_EVERY);
             }
             Err(ControlError::NoSupervisor(_)) => return Ok(()),
@@ -127,33 +176,89 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
             }
         }
     }
-    while Instant::now() < end && directory.is_there() {
+    while Instant::now() < end && directory.holds_cluster() {
+        slow.tell(|| format!("the `obol up` to remove {}", directory.path().display()))?;
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())
 }
 
-fn kill_all(cluster: &Cluster) {
+/// The supervisor answers when all processes have ended. What is waited for is told.
+fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, ControlError> {
+    let path = directory.path();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| control::ask_within(&path, &Request::Stop, DOWN_TIMEOUT));
+        while !asking.is_finished() {
+            // Whoever does not see it waits all the same.
+            let _ = slow.tell(|| "the `obol up` to end the cluster's processes".to_owned());
+            std::thread::sleep(LOOK_EVERY);
+        }
+        // A panic was told by itself.
+        asking.join().unwrap_or_else(|_| Err(ControlError::NoSupervisor(path.join(control::SOCKET))))
+    })
+}
+
+/// Says once, when it takes long, what is waited for.
+struct Slow {
+    began: Instant,
+    told: bool,
+}
+
+impl Slow {
+    fn new() -> Self {
+        Self { began: Instant::now(), told: false }
+    }
+
+    fn tell(&mut self, what: impl FnOnce() -> String) -> Result<(), Failure> {
+        if !self.told && self.began.elapsed() >= TELL_AFTER {
+            self.told = true;
+            output::remark(format_args!(
+                "obol: waiting for {}, {} s at most",
+                what(),
+                DOWN_TIMEOUT.as_secs()
+            ))?;
+        }
+        Ok(())
+    }
+}
+
+/// Kills every process of a cluster and waits until all have ended.
+fn kill_all(cluster: &Cluster) -> Result<(), Failure> {
     let end = Instant::now() + DOWN_TIMEOUT;
-    while Instant::now() < end {
-        let mut live = 0;
+    let mut slow = Slow::new();
+    loop {
+        let mut live = Vec::new();
         // A drill that runs beside the cluster is not of it.
         for info in cluster.regions().into_iter().filter(|info| Kind::from_number(info.kind).is_some()) {
-            let mut processes = vec![info.process];
+            let mut processes = vec![(info.name, info.process)];
             if let Ok(region) = obol_fabric::shm::Observed::open(cluster, info.number) {
                 let seats = 1..cluster.layout().limits().seats as u16;
-                processes.extend(seats.filter_map(|seat| region.reader().seat(seat)).map(|s| s.process));
+                let seats = seats.filter_map(|seat| region.reader().seat(seat));
+                processes.extend(seats.map(|seat| (seat.name, seat.process)));
             }
-            for process in processes {
+            for (name, process) in processes {
                 // Who is gone already needs no killing.
-                if let Ok(held) = process.hold() {
-                    live += usize::from(held.kill().is_ok());
+                let Ok(held) = process.hold() else { continue };
+                let killed = held.kill();
+                if !held.has_ended() {
+                    let why = killed.err().map_or(String::new(), |error| format!(": {error}"));
+                    live.push(format!("{name} (pid {}{why})", process.pid));
                 }
             }
         }
-        if live == 0 {
-            return;
+        if live.is_empty() {
+            return Ok(());
         }
+        live.dedup();
+        if Instant::now() >= end {
+            return Err(Failure::Failed(format!(
+                "killed {} s ago, these have not ended: {}. The kernel holds them, as in a device or file system that does \
+                 not answer. The cluster's directory stays; run `obol down` again when they have ended",
+                DOWN_TIMEOUT.as_secs(),
+                live.join(", ")
+            )));
+        }
+        slow.tell(|| live.join(", "))?;
         std::thread::sleep(LOOK_EVERY);
     }
 }

@@ -20,6 +20,7 @@ mod output;
 mod profile;
 mod run;
 mod running;
+mod said;
 mod signals;
 mod sim;
 mod status;

@@ -59,9 +59,14 @@ impl Running {
             .process_group(0)
             .spawn()
             .map_err(Failure::failed)?;
-        let running = Self { child, profile, root: root.to_owned(), cluster };
+        let mut running = Self { child, profile, root: root.to_owned(), cluster };
         let end = Instant::now() + shape.patience;
         loop {
+            if let Ok(Some(status)) = running.child.try_wait() {
+                return Err(Failure::Failed(format!(
+                    "the cluster did not come up: `obol up` ended with {status}"
+                )));
+            }
             let snapshot = running.observer().map(|mut observer| observer.snapshot());
             match snapshot {
                 Ok(snapshot) if snapshot.health == Health::Healthy => return Ok(running),

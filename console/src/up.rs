@@ -4,34 +4,39 @@ use crate::cli::{DEFAULT, Up};
 use crate::directory::Made;
 use crate::live::Live;
 use crate::output::{self, Failure};
+use crate::said::{Said, by_reason};
 use crate::signals;
 use crate::tui::poll::Place;
 use crate::tui::{self, Background, Console};
 use obol_chaos::control::{self, Answer, Request};
-use obol_chaos::observe::{Health, Observer};
+use obol_chaos::observe::{Health, Observer, Snapshot};
 use obol_fabric::Name;
 use obol_fabric::notice::Detection;
+use obol_fabric::shm::peer::{peer, user};
 use obol_membership::view::coordinator_name;
 use obol_profiles::deployment::{app_node_names, cache_name};
 use obol_profiles::{Deployment, Network, Profile};
 use serde::Serialize;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGKILL, SIGTERM};
 use std::collections::BTreeMap;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Between two looks at the cluster. Stamps come from the processes; this only bounds how late they are shown.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The same while the console shows the cluster, and only the summary and the dead children are to be cared for.
 const LOOK_BESIDE: Duration = Duration::from_secs(1);
-/// A cluster that is not healthy after this long is shown as it is.
+/// A cluster that is not healthy after this long is shown as it is; one in which nobody acts has failed to start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// When one process has failed to start, the others have so long to fail as well, so that one message tells of all.
+const FAILING_TIMEOUT: Duration = Duration::from_millis(300);
 /// A caller that does not read its answer is given up after this long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A process that is to be started again while its predecessor is still dying is waited for this long.
@@ -52,6 +57,14 @@ fn coordinator(number: u16, directory: &Path) -> Vec<String> {
     vec!["coordinator".into(), "run".into(), "--number".into(), number.to_string(), "--save".into(), save]
 }
 
+/// A process, and the thread that listens to its standard error.
+struct Started {
+    child: Child,
+    listener: Option<JoinHandle<()>>,
+    /// How it ended.
+    ended: Option<ExitStatus>,
+}
+
 /// The processes of a cluster.
 struct Supervisor {
     program: PathBuf,
@@ -62,7 +75,8 @@ struct Supervisor {
     specs: BTreeMap<String, Vec<String>>,
     /// Coordinators that the profile has room for; those beyond the first ones may be added later.
     coordinators_max: u16,
-    children: BTreeMap<String, Child>,
+    children: BTreeMap<String, Started>,
+    said: Arc<Said>,
 }
 
 impl Supervisor {
@@ -102,7 +116,15 @@ impl Supervisor {
             add(KV_LOAD.into(), load.map(String::from).into());
         }
         let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
-        Ok(Self { program, common, directory, specs, coordinators_max, children: BTreeMap::new() })
+        Ok(Self {
+            program,
+            common,
+            directory,
+            specs,
+            coordinators_max,
+            children: BTreeMap::new(),
+            said: Arc::default(),
+        })
     }
 
     /// Starts a process that does not run.
@@ -119,48 +141,98 @@ impl Supervisor {
         if let Some(child) = self.children.get_mut(name) {
             let end = Instant::now() + DYING_TIMEOUT;
             loop {
-                match child.try_wait() {
+                match child.child.try_wait() {
                     Ok(Some(_)) => break,
                     // Asked for right after a kill: the kernel may not have taken the old one away yet.
-                    Ok(None) if is_dying(child.id()) && Instant::now() < end => {
+                    Ok(None) if is_dying(child.child.id()) && Instant::now() < end => {
                         std::thread::sleep(Duration::from_millis(1));
                     }
-                    Ok(None) => return Err(format!("{name} runs already (pid {})", child.id())),
+                    Ok(None) => return Err(format!("{name} runs already (pid {})", child.child.id())),
                     Err(error) => return Err(format!("could not look at {name}: {error}")),
                 }
             }
         }
-        let child = Command::new(&self.program)
+        let mut child = Command::new(&self.program)
             .args(&self.common)
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             // Ctrl-C is for `up` alone, which then ends them; otherwise they would seem to fail.
             .process_group(0)
             .spawn()
             .map_err(|error| format!("could not start {name}: {error}"))?;
         let pid = child.id();
-        self.children.insert(name.to_owned(), child);
-        Ok(pid)
+        let heard = child.stderr.take().map(|from| self.said.listen(name, from)).transpose();
+        let unheard = heard.as_ref().err().map(|error| format!("could not listen to {name}: {error}"));
+        let listener = heard.unwrap_or_default();
+        self.children.insert(name.to_owned(), Started { child, listener, ended: None });
+        unheard.map_or(Ok(pid), Err)
     }
 
     /// Takes away processes that have ended, so that no zombie is left.
     fn reap(&mut self) {
-        for child in self.children.values_mut() {
+        for started in self.children.values_mut().filter(|started| started.ended.is_none()) {
             // An error means that it is no child any more, which is what reaping is for.
-            let _ = child.try_wait();
+            started.ended = started.child.try_wait().ok().flatten();
+            if let (Some(_), Some(listener)) =
+                (started.ended, started.listener.take_if(|_| started.ended.is_some()))
+            {
+                // Its end of the pipe is closed: what it said last is read to the end. A panic was told by itself.
+                let _ = listener.join();
+            }
+        }
+    }
+
+    /// Why a process is not there, if it has failed by itself: nobody asked it to end or killed it.
+    fn failure(&self, name: &str) -> Option<String> {
+        let status = self.children.get(name)?.ended?;
+        let asked = matches!(status.signal(), Some(SIGKILL | SIGTERM | SIGINT));
+        if status.success() || asked {
+            return None;
+        }
+        let said = self.said.last(name);
+        Some(match (status.signal(), said) {
+            (None, Some(said)) => said,
+            (None, None) => format!("ended with {status} and said nothing"),
+            (Some(SIGBUS), _) => format!(
+                "ended with {status}: there is no room for its memory; free space in {}",
+                self.directory.display()
+            ),
+            (Some(_), said) => {
+                format!("ended with {status}{}", said.map_or(String::new(), |s| format!(": {s}")))
+            }
+        })
+    }
+
+    /// Who has failed by itself, and why.
+    fn failures(&self) -> BTreeMap<String, String> {
+        let each = self.children.keys().filter_map(|name| Some((name.clone(), self.failure(name)?)));
+        each.collect()
+    }
+
+    /// Why a process that was started is not there.
+    fn why(&mut self, name: &str) -> String {
+        self.reap();
+        match (self.children.get(name), self.failure(name)) {
+            (_, Some(reason)) => format!("{name} ended at once: {reason}"),
+            (Some(Started { ended: Some(status), .. }), None) => format!("{name} has ended: {status}"),
+            (Some(started), None) => format!("{name} runs (pid {})", started.child.id()),
+            (None, None) => format!("{name} was not started"),
         }
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        for child in self.children.values_mut() {
+        for started in self.children.values_mut() {
             // Who has ended already can not be killed.
-            let _ = child.kill();
+            let _ = started.child.kill();
         }
-        for child in self.children.values_mut() {
-            let _ = child.wait();
+        for started in self.children.values_mut() {
+            let _ = started.child.wait();
+            // What it said goes on before `up` ends.
+            let _ = started.listener.take().map(JoinHandle::join);
         }
     }
 }
@@ -210,8 +282,22 @@ fn listen(dir: &Path) -> Result<Receiver<Ask>, Failure> {
 }
 
 fn hear(caller: UnixStream, tell: &Sender<Ask>) {
+    // Directory and socket are private, but modes can be changed, and descriptors handed on.
+    let allowed = peer(&caller).is_ok_and(|who| who.uid == 0 || who.uid == user());
     // The supervisor writes the answer itself and must not hang on a caller that does not read.
     if caller.set_write_timeout(Some(ANSWER_TIMEOUT)).is_err() {
+        return;
+    }
+    if !allowed {
+        // Read first: an answer to what was not read is lost with the connection.
+        if caller.set_read_timeout(Some(ANSWER_TIMEOUT)).is_err()
+            || control::read_line::<Request>(&caller).is_err()
+        {
+            return;
+        }
+        let reason = "only the user who runs `obol up`, and root, may ask it for anything".to_owned();
+        // A caller that went away does not want to know.
+        let _ = control::write_line(&caller, &Answer::Refused { reason });
         return;
     }
     match control::read_line::<Request>(&caller) {
@@ -284,6 +370,53 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     attend(&directory, live, supervisor, &requests, &stop, options, shown)
 }
 
+/// How far a cluster is that starts.
+struct Start {
+    began: Instant,
+    /// When the first process was found to have failed.
+    failing: Option<Instant>,
+    up: bool,
+}
+
+impl Start {
+    /// Judges a cluster that is not up yet; why it never will be.
+    fn judge(&mut self, snapshot: &Snapshot, supervisor: &Supervisor) -> Result<(), String> {
+        let failures = supervisor.failures();
+        if snapshot.health == Health::Healthy && failures.is_empty() {
+            self.up = true;
+            return Ok(());
+        }
+        if !failures.is_empty() && self.failing.get_or_insert_with(Instant::now).elapsed() >= FAILING_TIMEOUT
+        {
+            return Err(by_reason(&failures));
+        }
+        if self.began.elapsed() > START_TIMEOUT {
+            self.up = acts(snapshot);
+            if !self.up {
+                return Err(unstarted(snapshot, &failures));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether any program may act.
+fn acts(snapshot: &Snapshot) -> bool {
+    snapshot.everybody().any(|process| process.is_active(snapshot.at))
+}
+
+fn unstarted(snapshot: &Snapshot, failures: &BTreeMap<String, String>) -> String {
+    if !failures.is_empty() {
+        return by_reason(failures);
+    }
+    let why = if snapshot.reasons.is_empty() {
+        "no program may act yet".to_owned()
+    } else {
+        snapshot.reasons.join("\n  ")
+    };
+    format!("it is {}\n  {why}", snapshot.health.name())
+}
+
 /// Shows the cluster and serves requests until the end.
 fn attend(
     directory: &Made,
@@ -296,14 +429,24 @@ fn attend(
 ) -> Result<ExitCode, Failure> {
     let began = Instant::now();
     let cluster = directory.cluster();
-    let mut up = false;
+    let mut start = Start { began, failing: None, up: false };
+    let mut failed = None;
     let mut asked_to_stop = None;
     let mut next_look = began + LOOK_EVERY;
-    while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() {
-        if options.time.is_some_and(|time| began.elapsed() >= time) {
+    while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() && failed.is_none() {
+        if let Some(time) = options.time.filter(|time| began.elapsed() >= *time) {
+            supervisor.reap();
+            let snapshot = live.snapshot();
+            if !start.up && !acts(&snapshot) {
+                failed = Some(format!(
+                    "it had {time:?}, and then\n  {}",
+                    unstarted(&snapshot, &supervisor.failures())
+                ));
+            }
             break;
         }
-        match requests.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
+        let end = options.time.and_then(|time| began.checked_add(time)).map_or(next_look, |end| next_look.min(end));
+        match requests.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(ask) => match &ask.request {
                 Request::Start { name } => {
                     ask.answer(&match supervisor.start(name) {
@@ -311,6 +454,7 @@ fn attend(
                         Err(reason) => Answer::Refused { reason },
                     });
                 }
+                Request::Why { name } => ask.answer(&Answer::Refused { reason: supervisor.why(name) }),
                 Request::Hello => ask.answer(&Answer::Done { pid: Some(std::process::id()) }),
                 Request::Stop => asked_to_stop = Some(ask),
             },
@@ -322,7 +466,7 @@ fn attend(
             continue;
         }
         // The console looks by itself.
-        next_look = Instant::now() + if up && shown.is_some() { LOOK_BESIDE } else { LOOK_EVERY };
+        next_look = Instant::now() + if start.up && shown.is_some() { LOOK_BESIDE } else { LOOK_EVERY };
         if !directory.is_there() {
             // Nothing is printed over the console.
             drop(shown.take());
@@ -332,21 +476,38 @@ fn attend(
             break;
         }
         supervisor.reap();
-        live.look(up)?;
-        if !up {
+        live.look(start.up)?;
+        if !start.up {
             let snapshot = live.snapshot();
-            up = snapshot.health == Health::Healthy || began.elapsed() > START_TIMEOUT;
-            if up {
+            failed = start.judge(&snapshot, &supervisor).err();
+            if start.up {
                 tell_up(&snapshot, began, options)?;
+                if shown.is_none() {
+                    supervisor.said.pass();
+                }
             }
         }
     }
     let summary = live.summary();
     let console = shown.map_or(Ok(()), Background::close);
+    if failed.is_some() {
+        supervisor.said.drop_kept();
+    }
+    let said = Arc::clone(&supervisor.said);
     drop(supervisor);
     if let Some(ask) = asked_to_stop {
         ask.answer(&Answer::Done { pid: None });
     }
+    if let Some(reason) = failed {
+        if options.json {
+            output::json(&FailedJson { event: "failed", reason: &reason })?;
+            output::json(&summary)?;
+        }
+        console?;
+        return Err(Failure::Failed(format!("cluster {cluster} did not come up:\n  {reason}")));
+    }
+    // The terminal is free again.
+    said.pass();
     if options.json {
         output::json(&summary)?;
     } else {
@@ -356,7 +517,14 @@ fn attend(
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell_up(snapshot: &obol_chaos::observe::Snapshot, began: Instant, options: &Up) -> std::io::Result<()> {
+/// That a cluster did not come up, in JSON.
+#[derive(Serialize)]
+struct FailedJson<'a> {
+    event: &'static str,
+    reason: &'a str,
+}
+
+fn tell_up(snapshot: &Snapshot, began: Instant, options: &Up) -> std::io::Result<()> {
     let seconds = began.elapsed().as_secs_f64();
     if options.json {
         #[derive(Serialize)]

@@ -122,9 +122,9 @@ impl Drop for Background {
     }
 }
 
-/// Whether a console can be shown.
+/// Whether a console can be shown: a terminal that calls itself dumb knows no escape codes.
 pub(crate) fn is_possible() -> bool {
-    std::io::stdout().is_terminal()
+    std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// A console that is about to be shown.
@@ -432,7 +432,7 @@ pub(crate) fn mark(place: &Place, text: &str) -> Result<ExitCode, Failure> {
 pub(crate) fn run(place: Place, look: Look, arm: bool) -> Result<ExitCode, Failure> {
     if !is_possible() {
         return Err(Failure::Refused(
-            "the console needs a terminal; `obol status` and `obol events` print without one".to_owned(),
+            "the console needs a terminal that knows escape codes (TERM is not dumb); `obol status` and `obol events` print without one".to_owned(),
         ));
     }
     let config = Config::load(look.config.as_deref())?;
