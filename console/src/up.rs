@@ -445,7 +445,8 @@ fn attend(
             }
             break;
         }
-        let end = options.time.and_then(|time| began.checked_add(time)).map_or(next_look, |end| next_look.min(end));
+        let end =
+            options.time.and_then(|time| began.checked_add(time)).map_or(next_look, |end| next_look.min(end));
         match requests.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(ask) => match &ask.request {
                 Request::Start { name } => {
