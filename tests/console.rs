@@ -13,17 +13,17 @@ const COLUMNS: NonZeroU16 = NonZeroU16::MIN.saturating_add(119);
 const ROWS: NonZeroU16 = NonZeroU16::MIN.saturating_add(35);
 
 /// A program in a terminal, which `script` of util-linux makes.
-struct Pty {
+pub(crate) struct Pty {
     child: Child,
     keys: ChildStdin,
     shown: Arc<Mutex<vt100::Parser>>,
     reader: Option<JoinHandle<()>>,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
 impl Pty {
     /// Runs the program with this root; notes its exit code, and the terminal's settings before and after.
-    fn new(root: &Root, arguments: &str) -> Self {
+    pub(crate) fn new(root: &Root, arguments: &str) -> Self {
         let folder = root.path().with_extension("pty");
         std::fs::create_dir_all(&folder).expect("a folder");
         let program = env!("CARGO_BIN_EXE_obol");
@@ -57,12 +57,12 @@ impl Pty {
         Self { child, keys, shown, reader: Some(reader), folder }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).expect("it reads keys");
         self.keys.flush().expect("it reads keys");
     }
 
-    fn screen(&self) -> String {
+    pub(crate) fn screen(&self) -> String {
         self.shown.lock().unwrap_or_else(PoisonError::into_inner).screen().contents()
     }
 
@@ -90,18 +90,18 @@ impl Pty {
     }
 
     /// Waits until the screen is as wanted.
-    fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         until_or(what, || Some(self.screen()).filter(|screen| holds(screen)), || self.screen())
     }
 
     /// Waits until a line of the screen holds all of these words.
-    fn until_line(&self, words: &[&str]) -> String {
+    pub(crate) fn until_line(&self, words: &[&str]) -> String {
         let holds = |line: &str| words.iter().all(|word| line.contains(word));
         self.until(&format!("a line with {words:?}"), |screen| screen.lines().any(holds))
     }
 
     /// Waits for the program's end, and holds that the terminal is as it was. Gives the exit code.
-    fn ends(&mut self) -> i32 {
+    pub(crate) fn ends(&mut self) -> i32 {
         let began = Instant::now();
         while self.child.try_wait().expect("a child").is_none() {
             assert!(began.elapsed() < HANG, "this hangs:\n{}", self.screen());
@@ -142,7 +142,7 @@ fn an_operator_sees_the_cluster_and_gets_the_terminal_back() {
     console.press("8");
     console.until("the events", |screen| screen.contains("view_received") || screen.contains("active"));
     console.press("?");
-    console.until("the help", |screen| screen.contains("any key closes"));
+    console.until("the help", |screen| screen.contains("any other key closes"));
     console.press("x1");
     console.until_line(&["coord-1", "coordinator"]);
     console.press("q");

@@ -21,4 +21,5 @@ mod run;
 mod ssh;
 mod starting;
 mod support;
+mod totals;
 mod watch;

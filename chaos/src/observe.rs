@@ -52,8 +52,8 @@ struct Watched {
     /// Its file, for a thrifty observer.
     source: Option<Source>,
     cursors: Cursors,
-    /// The owner's histograms at the last look at them, in the order of [`Histogram::ALL`], as pairs of bucket and number;
-    /// none before the first.
+    /// The owner's histograms as far as they were read, in the order of [`Histogram::ALL`], as pairs of bucket and number;
+    /// none before the first look.
     counted: Option<Vec<Pairs>>,
 }
 
@@ -68,10 +68,12 @@ impl Watched {
     fn spans(&mut self, reader: Reader<'_>, load: &mut Load) -> Option<Spans> {
         let now: Vec<Pairs> = Histogram::ALL.iter().map(|which| reader.buckets(*which).collect()).collect();
         Histogram::ALL.iter().for_each(|_| load.read(HISTOGRAM_WORDS * 8));
-        let before = self.counted.replace(now)?;
-        let before = |at: usize| before.get(at).map_or(&[][..], |pairs| pairs);
-        let now = self.counted.iter().flatten().enumerate();
-        let counts = now.map(|(at, pairs)| Counts::grown(before(at), pairs)).collect();
+        let Some(known) = &mut self.counted else {
+            self.counted = Some(now);
+            return None;
+        };
+        known.resize_with(now.len(), Box::default);
+        let counts = known.iter_mut().zip(&now).map(|(known, now)| Counts::advance(known, now)).collect();
         Some(Spans { process: self.name, counts })
     }
 }

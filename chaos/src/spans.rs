@@ -10,17 +10,26 @@ use std::collections::BTreeMap;
 pub struct Counts(BTreeMap<u16, u64>);
 
 impl Counts {
-    /// What was counted between two looks at the same histogram. A count that fell is of another life and counts anew.
+    /// What was counted since the look that left `known`, which becomes what is known now. Both are in the order of the
+    /// buckets. A bucket that is not in `now` may not have been read, so it stays known; a count that fell is of another
+    /// life and counts anew.
     #[must_use]
-    pub fn grown(before: &[(u16, u64)], after: &[(u16, u64)]) -> Self {
-        let mut before = before.iter().peekable();
-        let each = after.iter().filter_map(|(bucket, n)| {
-            while before.next_if(|(earlier, _)| earlier < bucket).is_some() {}
-            let old = before.next_if(|(same, _)| same == bucket).map_or(0, |(_, n)| *n);
-            let more = if *n >= old { n - old } else { *n };
-            (more > 0).then_some((*bucket, more))
-        });
-        Self(each.collect())
+    pub fn advance(known: &mut Box<[(u16, u64)]>, now: &[(u16, u64)]) -> Self {
+        let mut merged = Vec::with_capacity(known.len().max(now.len()));
+        let mut earlier = known.iter().copied().peekable();
+        let mut grown = BTreeMap::new();
+        for &(bucket, n) in now {
+            merged.extend(std::iter::from_fn(|| earlier.next_if(|(before, _)| *before < bucket)));
+            let old = earlier.next_if(|(same, _)| *same == bucket).map_or(0, |(_, n)| n);
+            let more = n.checked_sub(old).unwrap_or(n);
+            if more > 0 {
+                grown.insert(bucket, more);
+            }
+            merged.push((bucket, n));
+        }
+        merged.extend(earlier);
+        *known = merged.into();
+        Self(grown)
     }
 
     /// Counts from pairs of bucket and number. What is no bucket is left out.
@@ -130,24 +139,35 @@ mod tests {
     fn windows_over_a_growing_histogram_add_up_to_it() {
         let looks =
             [dense(&[]), dense(&[10, 2000]), dense(&[10, 2000, 2000]), dense(&[10, 2000, 2000, 1 << 40])];
-        let mut sum = Counts::default();
-        for pair in looks.windows(2) {
-            sum.add(&Counts::grown(&pair[0], &pair[1]));
+        let (mut sum, mut known) = (Counts::default(), Box::default());
+        for look in &looks {
+            sum.add(&Counts::advance(&mut known, look));
         }
-        assert_eq!(sum, Counts::grown(&[], &looks[3]));
+        assert_eq!(sum, Counts::from_pairs(looks[3].iter().copied()));
         assert_eq!((sum.len(), sum.least(), sum.most()), (4, Some(Nanos(10)), Some(Nanos(1 << 40))));
         assert_eq!(Counts::from_pairs(sum.pairs()), sum);
     }
 
     #[test]
+    fn what_was_not_read_in_between_is_not_counted_again() {
+        let whole = dense(&[10, 2000, 2000, 1 << 40]);
+        let (mut sum, mut known) = (Counts::default(), Box::default());
+        // As a reader has it that now and then reads all buckets, and else those in the middle.
+        for look in [&whole[..], &whole[1..2], &[], &whole[..], &whole[1..], &whole[..]] {
+            sum.add(&Counts::advance(&mut known, look));
+        }
+        assert_eq!(sum, Counts::from_pairs(whole));
+    }
+
+    #[test]
     fn a_histogram_that_began_anew_counts_from_zero() {
-        let (before, after) = (dense(&[100, 100, 100]), dense(&[100]));
-        assert_eq!(Counts::grown(&before, &after).len(), 1);
+        let mut known = dense(&[100, 100, 100]).into();
+        assert_eq!(Counts::advance(&mut known, &dense(&[100])).len(), 1);
     }
 
     #[test]
     fn quantiles_are_buckets_that_hold_them() {
-        let counts = Counts::grown(&[], &dense(&(1..=1000).map(|n| n * 1000).collect::<Vec<_>>()));
+        let counts = Counts::from_pairs(dense(&(1..=1000).map(|n| n * 1000).collect::<Vec<_>>()));
         let near = |q: f64, wanted: u64| {
             let found = counts.quantile(q).expect("there are samples").0;
             assert!(found <= wanted && wanted < found + found / 16 + 1, "{q}: {found}, not {wanted}");

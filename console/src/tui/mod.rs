@@ -16,6 +16,8 @@ mod samples;
 mod state;
 mod terminal;
 mod theme;
+#[cfg(test)]
+mod totals;
 mod view;
 
 use crate::cli::Look;
@@ -32,6 +34,7 @@ use obol_fabric::shm::{clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
 pub(crate) use past::HOUR;
+pub(crate) use poll::live::unix_now;
 use poll::live::{Live, POLL_EVERY, Rate};
 use poll::{Listener, News, Place};
 use ratatui::buffer::Buffer;
@@ -39,7 +42,7 @@ use ratatui::layout::Rect;
 use recording::Tape;
 pub(crate) use recording::{record, replay};
 use report::Report;
-pub(crate) use report::run as report;
+pub(crate) use report::{iso, run as report};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use state::chaos::ChaosNews;

@@ -219,7 +219,9 @@ impl Glance {
             let at = self.layout.histogram(*which);
             if all {
                 self.copy(&source.file, at, HISTOGRAM_WORDS * 8)?;
-                let used = || self.reader().buckets(*which).map(|(bucket, _)| usize::from(bucket));
+                // All buckets are here now; the window that `self.buckets` holds is that of the region read before.
+                let whole = Reader::new(&self.words, &self.layout);
+                let used = || whole.buckets(*which).map(|(bucket, _)| usize::from(bucket));
                 let [first, last] = [used().next(), used().last()].map(|bucket| bucket.unwrap_or(0));
                 let around = last - first + 1;
                 *usual = (first.saturating_sub(around), (last + around).min(HISTOGRAM_WORDS));
@@ -327,6 +329,52 @@ mod tests {
             }
             assert_eq!(torn, 0);
         }
+    }
+
+    #[test]
+    fn between_whole_copies_each_region_has_its_own_window() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        // A thread owns one region at most.
+        let at = [(8u32, 100usize), (9, 700)];
+        std::thread::scope(|scope| {
+            // Their drop ends the owners, also that of a test that fails.
+            let held = at.map(|(number, _)| {
+                let ((opened, is_open), (release, released)) =
+                    (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+                let cluster = &cluster;
+                scope.spawn(move || {
+                    let owner = Owner { kind: 3, name: name("a"), region: Some(number), groups: 0 };
+                    let _owner = Endpoint::open(cluster, owner, Wait::Block).expect("opened");
+                    opened.send(()).expect("awaited");
+                    let _ = released.recv();
+                });
+                is_open.recv().expect("opened");
+                release
+            });
+            let regions = at.map(|(number, bucket)| {
+                let region = Region::open(&cluster, number).expect("mapped");
+                let source = Source::open(&cluster, number).expect("opened");
+                (region, source, bucket)
+            });
+            let layout = *regions[0].0.layout();
+            let mut glance = Glance::new(&layout);
+            let wanted = Wanted { page: true, histograms: true, slots: false };
+            let mut regions = regions;
+            for n in 1..30u64 {
+                for (region, source, bucket) in &mut regions {
+                    for which in Histogram::ALL {
+                        metrics::add(region.word(layout.histogram(*which) as usize + *bucket * 8), 1);
+                    }
+                    glance.take(source, wanted, |_| false, &mut 0).expect("read");
+                    for which in Histogram::ALL {
+                        let shown: Vec<_> = glance.reader().buckets(*which).collect();
+                        assert_eq!(shown, [(*bucket as u16, n)], "look {n}");
+                    }
+                }
+            }
+            drop(held);
+        });
     }
 
     #[test]

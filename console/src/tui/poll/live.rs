@@ -144,7 +144,7 @@ impl Live {
 }
 
 /// One sample, with what was counted in histograms if they are wanted.
-fn read(observer: &mut Observer, spans: bool) -> Sample {
+pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     let began = clock::now();
     let before = observer.load();
     let (snapshot, events, spans) = observer.look(spans);
@@ -163,6 +163,6 @@ fn read(observer: &mut Observer, spans: bool) -> Sample {
 }
 
 /// Nanoseconds since 1970, UTC.
-fn unix_now() -> u64 {
+pub(crate) fn unix_now() -> u64 {
     Nanos::from_std(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0
 }

@@ -152,7 +152,7 @@ fn phases(failover: &Failover) -> String {
 }
 
 /// A moment in nanoseconds since 1970 as ISO 8601 in UTC, to the microsecond.
-fn iso(unix: u64) -> String {
+pub(crate) fn iso(unix: u64) -> String {
     let (days, within) = (unix / 86_400_000_000_000, unix % 86_400_000_000_000);
     let (year, month, day) = calendar::date(days);
     let us = within / 1000;
@@ -214,4 +214,4 @@ pub(crate) fn run(place: &Place, options: &Options) -> Result<ExitCode, Failure>
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -96,9 +96,8 @@ fn the_trace_is_one_by_the_format() {
     assert_eq!((at("notice"), at("decide")), (Some(0.0), Some(18.0)), "times count from the first notice");
 }
 
-#[test]
-fn the_log_is_read_by_the_reader_of_such_logs() {
-    let log = text(ReportFormat::Hdr);
+/// How many samples an HdrHistogram log has of each histogram, by a reader of such logs.
+pub(crate) fn logged(log: &str) -> BTreeMap<String, u64> {
     let mut counted: BTreeMap<String, u64> = BTreeMap::new();
     for entry in IntervalLogIterator::new(log.as_bytes()) {
         if let LogEntry::Interval(interval) = entry.expect("a line of a log") {
@@ -109,6 +108,12 @@ fn the_log_is_read_by_the_reader_of_such_logs() {
                 histogram.len();
         }
     }
+    counted
+}
+
+#[test]
+fn the_log_is_read_by_the_reader_of_such_logs() {
+    let counted = logged(&text(ReportFormat::Hdr));
     let report = report();
     for which in [Histogram::Renewal, Histogram::Margin] {
         assert_eq!(counted[which.name()], report.totals[which as usize].len(), "{}", which.name());

@@ -28,6 +28,9 @@ pub(crate) const CELL: Nanos = Nanos::from_secs(5);
 /// A minute.
 pub(crate) const CELLS: usize = 12;
 
+/// A life of a process, and what it had counted of [`SINCE`].
+type Counted = ((u32, u64, u16), [u64; SINCE.len()]);
+
 /// Renewals of a process at one moment.
 #[derive(Clone, Copy, Debug)]
 struct Point {
@@ -241,6 +244,8 @@ pub(crate) struct Data {
     pub(crate) since: Since,
     /// What an operator is alerted of: the alert's name, and the clause.
     pub(crate) alerts: Vec<(&'static str, String)>,
+    /// What processes had counted that are not listed now: one that is listed again goes on from there.
+    gone: BTreeMap<Name, Counted>,
     /// Time lines of views.
     pub(crate) history: History,
     /// What the views that were seen changed.
@@ -281,7 +286,8 @@ impl Data {
         for row in &sample.processes {
             let track = self.tracks.get_mut(&row.name);
             if !is_first {
-                self.since.add(track.as_deref().map(|track| &**track), row);
+                let listed = track.as_deref().map(|track| (track.process, track.counted));
+                self.since.add(listed.or_else(|| self.gone.remove(&row.name)), row);
             }
             // A name is new with its process, and else known.
             let is_known = track.as_ref().is_some_and(|track| track.incarnation == row.incarnation);
@@ -295,7 +301,14 @@ impl Data {
         }
         if self.tracks.len() > sample.processes.len() {
             let there: HashSet<Name> = sample.processes.iter().map(|row| row.name).collect();
-            self.tracks.retain(|name, _| there.contains(name));
+            let gone: Vec<Name> = self.tracks.keys().filter(|name| !there.contains(*name)).copied().collect();
+            for name in gone {
+                let track = self.tracks.remove(&name);
+                self.gone.extend(track.map(|track| (name, (track.process, track.counted))));
+            }
+            while self.gone.len() > NAMES_MAX {
+                self.gone.pop_first();
+            }
         }
         if let Some(view) = &sample.view {
             self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
@@ -386,10 +399,10 @@ pub(crate) const SINCE: [(&str, Counter); 7] = [
 
 impl Since {
     /// Adds what a process counted since it was last seen.
-    fn add(&mut self, before: Option<&Track>, row: &ProcessRow) {
-        let before = before.filter(|before| row.process() == before.process);
+    fn add(&mut self, before: Option<Counted>, row: &ProcessRow) {
+        let before = before.filter(|(process, _)| row.process() == *process);
         for (at, (sum, (_, counter))) in self.0.iter_mut().zip(SINCE).enumerate() {
-            let old = before.map_or(0, |before| before.counted[at]);
+            let old = before.map_or(0, |(_, counted)| counted[at]);
             // A count that fell is of another life.
             let new = row.counter(counter);
             *sum = sum.saturating_add(new.checked_sub(old).unwrap_or(new));

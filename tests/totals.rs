@@ -1,0 +1,160 @@
+//! What operators are shown of a real cluster, against what its processes themselves have counted: every counter and
+//! every histogram, by the console, a recording and its replay.
+
+use crate::console::Pty;
+use crate::support::{HANG, Root, freeze, signal, until, until_or};
+use obol_chaos::spans::Counts;
+use obol_fabric::Name;
+use obol_fabric::metrics::{Counter, Histogram};
+use obol_fabric::shm::{Cluster, Observed};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// An observer reads all buckets of a histogram every eighth look, and looks once a second. So long the cluster runs, and
+/// so long it is looked at afterwards: a bucket that is counted twice is counted twice by then.
+const ROUNDS: Duration = Duration::from_secs(18);
+/// Samples of the time that an observer takes to have read all buckets once more: nine seconds, at four a second.
+const ROUND_SAMPLES: u64 = 40;
+
+/// What the owners of the regions have counted, each life by its region and generation, in mappings of their memory.
+#[derive(Debug, Default)]
+struct Truth {
+    histograms: BTreeMap<(u32, u32, &'static str), Vec<(u16, u64)>>,
+    /// By process.
+    counters: BTreeMap<String, Vec<u64>>,
+}
+
+fn truth(root: &Root) -> Truth {
+    let name = Name::new("default").expect("a name");
+    let cluster = Cluster::open(root.path(), name).expect("it runs");
+    let seats = cluster.layout().limits().seats as u16;
+    let mut truth = Truth::default();
+    for region in cluster.regions() {
+        let observed = Observed::open(&cluster, region.number).expect("mapped");
+        let reader = observed.reader();
+        for which in Histogram::ALL {
+            let key = (region.number, region.generation, which.name());
+            truth.histograms.insert(key, reader.buckets(*which).collect());
+        }
+        if region.alive {
+            truth.counters.insert(region.name.to_string(), reader.counters(0));
+            for seat in (1..seats).filter_map(|seat| reader.seat(seat)).filter(|seat| !seat.dead) {
+                truth.counters.insert(seat.name.to_string(), reader.counters(seat.seat));
+            }
+        }
+    }
+    truth
+}
+
+/// What was counted since.
+fn grown(before: &Truth, after: &Truth) -> BTreeMap<&'static str, u64> {
+    let mut all = BTreeMap::new();
+    for (life, now) in &after.histograms {
+        let mut known = before.histograms.get(life).cloned().unwrap_or_default().into();
+        *all.entry(life.2).or_default() += Counts::advance(&mut known, now).len();
+    }
+    all
+}
+
+fn counted(report: &Value) -> BTreeMap<&'static str, u64> {
+    let all = report["latencies"].as_array().expect("a list");
+    let of = |which: &Histogram| all.iter().find(|one| one["of"] == which.name()).expect("all are there");
+    Histogram::ALL.iter().map(|which| (which.name(), of(which)["n"].as_u64().expect("a number"))).collect()
+}
+
+fn json(file: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(file).expect("exported")).expect("JSON")
+}
+
+/// Holds that the OpenMetrics text has these counters and numbers of samples, and no other.
+fn holds(metrics: &str, truth: &Truth, grown: &BTreeMap<&str, u64>) {
+    let number = |start: &str| -> Vec<u64> {
+        let lines = metrics.lines().filter(|line| line.starts_with(start));
+        lines.map(|line| line.rsplit(' ').next().expect("a value").parse().expect("a number")).collect()
+    };
+    for (of, n) in grown {
+        let start = format!("obol_span_seconds_count{{cluster=\"default\",of=\"{of}\"}}");
+        assert_eq!(number(&start), [*n], "{of}");
+    }
+    for (process, counters) in &truth.counters {
+        for (counter, n) in Counter::ALL.iter().zip(counters) {
+            let name = counter.name();
+            let start = format!("obol_{name}_total{{cluster=\"default\",process=\"{process}\",");
+            assert_eq!(number(&start), [*n], "{process} {name}");
+        }
+    }
+}
+
+#[test]
+fn what_is_shown_is_what_the_cluster_counted() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    // Nobody counts while it is begun, so that everybody begins with the same.
+    let all: Vec<i64> = root.status().pids().into_values().collect();
+    all.iter().for_each(|pid| freeze(*pid));
+    let before = truth(&root);
+    let file = root.path().with_extension("obolrec");
+    let shown = file.to_str().expect("text").to_owned();
+    let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
+    let mut console = Pty::new(&root, "console");
+    until("the recorder has looked", || std::fs::metadata(&file).is_ok_and(|meta| meta.len() > 20_000));
+    console.until_line(&["OBOL", "LIVE"]);
+    signal("CONT", &all);
+    root.healthy();
+    let began = std::time::Instant::now();
+    let mut rounds = 0;
+    while began.elapsed() < ROUNDS || rounds < 3 {
+        root.run(&["kill", "app-1"]).ends(0);
+        root.run(&["start", "app-1"]).ends(0);
+        root.healthy();
+        rounds += 1;
+        assert!(began.elapsed() < 2 * HANG, "this hangs");
+    }
+    // One that is gone counted, too.
+    root.run(&["kill", "app-2"]).ends(0);
+    root.run(&["kill", "node-2"]).ends(0);
+    let gone = |status: &crate::support::Status| !status.is_active("app-2") && status.is_active("app-1");
+    root.until("the others go on", gone);
+    let status = root.status();
+    let alive: Vec<i64> =
+        status.pids().into_values().filter(|pid| !crate::support::has_ended(*pid)).collect();
+    alive.iter().for_each(|pid| freeze(*pid));
+    let after = truth(&root);
+    let wanted = grown(&before, &after);
+    assert!(wanted.values().all(|n| *n > 0), "each histogram is tried: {wanted:?}");
+
+    let report = |format: &str| root.run(&["report", &shown, "--format", format]).ends(0).out;
+    let of_recording = || serde_json::from_str::<Value>(&report("json")).expect("JSON");
+    let samples = || of_recording()["samples"].as_u64().expect("a number");
+    let least = samples() + ROUND_SAMPLES;
+    until_or("all has been read once more", || (samples() >= least).then_some(()), || samples().to_string());
+    console.press("x");
+    console.until_line(&["the report and the screen are in obol-default-1/"]);
+    let folder = console.folder.join("obol-default-1");
+    assert_eq!(counted(&json(&folder.join("report.json"))), wanted, "by the console");
+    holds(&std::fs::read_to_string(folder.join("metrics.txt")).expect("exported"), &after, &wanted);
+    console.press("q");
+    assert_eq!(console.ends(), 0);
+    signal("INT", &[i64::from(recorder.id())]);
+    assert!(recorder.wait().expect("a child").success());
+    assert_eq!(counted(&of_recording()), wanted, "by the recording");
+    holds(&report("openmetrics"), &after, &wanted);
+    drop(console);
+
+    let mut replay = Pty::new(&root, &format!("replay {shown}"));
+    replay.until_line(&["OBOL", "default", "REPLAY"]);
+    // To its end, as fast as that goes.
+    replay.press(">>>>>>>> ");
+    replay.until_line(&["the recording ends here"]);
+    replay.press("x");
+    replay.until_line(&["the report and the screen are in obol-default-1/"]);
+    let folder = replay.folder.join("obol-default-1");
+    assert_eq!(counted(&json(&folder.join("report.json"))), wanted, "by the replay");
+    holds(&std::fs::read_to_string(folder.join("metrics.txt")).expect("exported"), &after, &wanted);
+    replay.press("q");
+    assert_eq!(replay.ends(), 0);
+    signal("CONT", &alive);
+    std::fs::remove_file(&file).expect("removed");
+}
