@@ -2,8 +2,10 @@
 
 use crate::names::Names;
 use crate::output::{self, Failure};
+use crate::tui::{iso, unix_now};
 use obol_chaos::observe::{Observer, Seen};
 use obol_fabric::recorder::Kind as Event;
+use obol_fabric::shm::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Level;
 use obol_profiles::Site;
@@ -11,10 +13,12 @@ use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is another host's event.
+/// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is another host's event;
+/// `time` is the same moment in UTC, by this host's clock as it is set now.
 /// `who` and `by` are the names of the members whose numbers are in `a` and `b`, where they are known.
 #[derive(Serialize)]
 struct EventJson<'a> {
+    time: String,
     us: f64,
     doubt_us: f64,
     process: &'a str,
@@ -78,10 +82,21 @@ pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result
     let shown = &events[events.len().saturating_sub(last)..];
     if !json && !shown.is_empty() {
         output::line(format_args!(
-            "{:>16} {:>12} {:<10} {:<14} {:<10} WHAT",
-            "SINCE BOOT", "AFTER", "PROCESS", "EVENT", "LEVEL"
+            "{:<27} {:>12} {:<10} {:<14} {:<10} WHAT",
+            "TIME (UTC)", "AFTER", "PROCESS", "EVENT", "LEVEL"
         ))?;
     }
+    // Two clocks at one moment.
+    let (unix, now) = (unix_now(), clock::now());
+    let time = |at: Instant| {
+        // Another host's stamp may seem to lie ahead.
+        let at_unix = if at > now {
+            unix.saturating_add(at.since(now).0)
+        } else {
+            unix.saturating_sub(now.since(at).0)
+        };
+        iso(at_unix)
+    };
     let mut before = shown.first().map_or(Instant::ZERO, |seen| seen.event.at);
     for Seen { process, event, doubt, .. } in shown {
         let record = &event.record;
@@ -93,6 +108,7 @@ pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result
             let (who, by) = members(record.kind, record.a, record.b);
             let named = |who: Option<Incarnation>| who.and_then(|who| Some(names.get(who)?.to_string()));
             output::json(&EventJson {
+                time: time(event.at),
                 us,
                 doubt_us,
                 process,
@@ -106,8 +122,8 @@ pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result
             continue;
         }
         output::line(format_args!(
-            "{:>15.6}s {:>12} {process:<10} {:<14} {:<10} {}{}",
-            event.at.0 as f64 / 1e9,
+            "{:<27} {:>12} {process:<10} {:<14} {:<10} {}{}",
+            time(event.at),
             format_args!("+{}", event.at.since(before)).to_string(),
             record.kind.name(),
             level.unwrap_or(""),

@@ -104,7 +104,7 @@ fn columns_and_order_are_as_configured() {
     let shown = text(&model);
     let heads: Vec<&str> =
         shown.lines().find(|line| line.contains("STATE")).expect("heads").split_whitespace().collect();
-    assert_eq!(heads[1..3], ["STATE", "NAME^"]);
+    assert_eq!(heads[1..3], ["STATE", "vNAME"]);
     assert!(!shown.contains("MARGIN"));
     let first = shown.lines().skip_while(|line| !line.contains("STATE")).nth(1).expect("a row");
     assert!(first.contains("node-"), "{first}");

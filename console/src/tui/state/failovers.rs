@@ -75,6 +75,16 @@ impl Failover {
         self.actives().into_values().map(|moment| (moment.process, moment.at)).max_by_key(|(_, at)| *at)
     }
 
+    /// What the last phase counts from, by the decider's own stamps: a CLEAR is sent only if there was something to clear.
+    pub(crate) fn released_by(&self) -> &'static str {
+        let has = |event| self.first(self.decider, event).is_some();
+        match (has(Event::Clear), has(Event::Fenced)) {
+            (true, _) => "CLEAR",
+            (false, true) => "the end of all older leases (no CLEAR was stamped)",
+            (false, false) => "the decision (no CLEAR was needed)",
+        }
+    }
+
     /// Others that may have become active later than that, within the clock error.
     pub(crate) fn perhaps_last(&self) -> Vec<Name> {
         let all = self.actives();
@@ -265,6 +275,16 @@ mod tests {
             }
         }
         assert_eq!(failover.phases()[1], None);
+    }
+
+    #[test]
+    fn a_clear_is_named_only_where_one_was_stamped() {
+        let mut failover = one();
+        assert_eq!(failover.released_by(), "CLEAR");
+        failover.moments.retain(|moment| moment.event != Event::Clear);
+        assert!(failover.released_by().starts_with("the end of all older leases"));
+        failover.moments.retain(|moment| moment.event != Event::Fenced);
+        assert!(failover.released_by().starts_with("the decision"));
     }
 
     #[test]

@@ -1,19 +1,18 @@
 //! What each action does to the console.
 
-use crate::tui::input::{Action, BINDINGS, Press};
+use crate::tui::input::{Action, Press};
 use crate::tui::poll::sample::ProcessRow;
 use crate::tui::state::data::Status;
 use crate::tui::state::filter::Filter;
+use crate::tui::state::palette::{Choice, Does};
 use crate::tui::state::table::Move;
 use crate::tui::state::{Effect, Frozen, Mode, Model, Prompt, Screen};
 use crate::tui::view;
 use crossterm::event::KeyCode;
-use obol_fabric::{Name, ViewId};
+use obol_fabric::{Name, Nanos, ViewId};
 
 /// The time line is at most two to the power of this finer or coarser than the one that shows all.
 const ZOOM_MAX: i8 = 12;
-/// It is moved by so many marks at most.
-const PAN_MAX: u16 = 10_000;
 /// What is typed is at most so long.
 const TYPED_MAX: usize = 128;
 
@@ -27,6 +26,16 @@ impl Model {
                     self.mode = Mode::Normal;
                     // Closing the help is what `q` means here.
                     action == Action::Quit || self.act(action, effects)
+                }
+                Some(Action::Help | Action::NextScreen | Action::PageDown | Action::Down)
+                    if self.help_page + 1 < view::help_pages(self) =>
+                {
+                    self.help_page += 1;
+                    true
+                }
+                Some(Action::PreviousScreen | Action::PageUp | Action::Up) if self.help_page > 0 => {
+                    self.help_page -= 1;
+                    true
                 }
                 _ => {
                     self.mode = Mode::Normal;
@@ -48,11 +57,30 @@ impl Model {
     }
 
     fn type_key(&mut self, press: Press, effects: &mut Vec<Effect>) -> bool {
-        let Mode::Typing { what, text } = &mut self.mode else { return false };
+        let Mode::Typing { what, text } = &self.mode else { return false };
         let what = *what;
+        let candidates = self.candidates(what, text);
+        let marked = self.marked_choice(text).filter(|at| *at < candidates.len());
+        let Mode::Typing { text, .. } = &mut self.mode else { return false };
         match (press.code(), press.typed()) {
+            (KeyCode::Down | KeyCode::Up, _) if candidates.is_empty() => return false,
+            (KeyCode::Down, _) => {
+                self.choice = Some(marked.map_or(0, |at| (at + 1).min(candidates.len() - 1)));
+                return true;
+            }
+            (KeyCode::Up, _) => {
+                self.choice = Some(marked.map_or(candidates.len() - 1, |at| at.saturating_sub(1)));
+                return true;
+            }
+            (KeyCode::Tab, _) => {
+                let Some(choice) = candidates.get(marked.unwrap_or(0)) else { return false };
+                text.clone_from(&choice.name);
+                self.choice = None;
+                return true;
+            }
             (KeyCode::Esc, _) => {
                 self.mode = Mode::Normal;
+                self.choice = None;
                 if what == Prompt::Filter {
                     self.set_filter("");
                 }
@@ -60,8 +88,12 @@ impl Model {
             (KeyCode::Enter, _) => {
                 let text = std::mem::take(text);
                 self.mode = Mode::Normal;
+                self.choice = None;
                 match what {
-                    Prompt::Palette => self.command(text.trim(), effects),
+                    Prompt::Palette | Prompt::SortBy => {
+                        let chosen = marked.and_then(|at| candidates.into_iter().nth(at));
+                        self.choose(what, text.trim(), chosen, effects);
+                    }
                     Prompt::Arm => self.armed_by(text.trim()),
                     Prompt::Note if !text.trim().is_empty() => {
                         effects.push(Effect::Note(text.trim().to_owned()));
@@ -73,10 +105,12 @@ impl Model {
                 if text.pop().is_none() {
                     self.mode = Mode::Normal;
                 }
+                self.choice = None;
                 self.refilter();
             }
             (_, Some(letter)) if text.len() < TYPED_MAX && !letter.is_control() => {
                 text.push(letter);
+                self.choice = None;
                 self.refilter();
             }
             _ => return false,
@@ -119,25 +153,19 @@ impl Model {
         }
     }
 
-    /// A command of the palette: the name of an action or a screen, or the start of just one.
-    fn command(&mut self, text: &str, effects: &mut Vec<Effect>) {
-        let screens = Screen::ALL.map(|s| (s.name().to_lowercase(), Action::Screen(s.number())));
-        let actions = BINDINGS.iter().map(|b| (b.name.to_owned(), b.action));
-        let all: Vec<(String, Action)> = screens.into_iter().chain(actions).collect();
-        let exact = all.iter().find(|(name, _)| name == text);
-        let mut starts = all.iter().filter(|(name, _)| !text.is_empty() && name.starts_with(text));
-        let found = exact.or_else(|| starts.next().filter(|_| starts.next().is_none()));
-        match found {
-            Some((_, action)) => {
-                self.act(*action, effects);
-            }
+    /// Does what was chosen by name.
+    fn choose(&mut self, what: Prompt, text: &str, chosen: Option<Choice>, effects: &mut Vec<Effect>) {
+        match chosen.map(|choice| choice.does) {
+            Some(Does::Act(action)) => drop(self.act(action, effects)),
+            Some(Does::Sort(column)) => self.sort_by(column, effects),
             None if text.is_empty() => {}
             None => {
-                let known: Vec<&str> =
-                    all.iter().map(|(name, _)| name.as_str()).filter(|name| name.contains(text)).collect();
-                let names =
-                    if known.is_empty() { self.keymap.fill("{help} lists them") } else { known.join(", ") };
-                self.note = Some(format!("no command {text:?}: {names}"));
+                let (kind, key) = match what {
+                    Prompt::SortBy => ("column", "{sort-by}"),
+                    _ => ("command", "{palette}"),
+                };
+                let list = self.keymap.fill(&format!("{key} lists them all, and Tab completes"));
+                self.note = Some(format!("no {kind} {text:?}: {list}"));
             }
         }
     }
@@ -164,14 +192,16 @@ impl Model {
             Action::RunDrill => self.run_armed(effects),
             Action::AbortDrill => self.abort(effects),
             Action::Back => self.back(),
-            Action::Sort => {
-                effects.push(Effect::Remember);
-                self.sort()
+            Action::Sort => self.sort(effects),
+            Action::SortBy if self.order(self.screen).is_none() => {
+                self.note = Some("the rows of this screen have an order of their own".to_owned());
+                true
             }
-            Action::Reverse => {
-                effects.push(Effect::Remember);
-                self.reverse()
+            Action::SortBy => {
+                self.mode = Mode::Typing { what: Prompt::SortBy, text: String::new() };
+                true
             }
+            Action::Reverse => self.reverse(effects),
             Action::Filter if matches!(self.screen, Screen::Chaos | Screen::Latency) => false,
             Action::Filter => {
                 let text = self.filter().text().to_owned();
@@ -226,9 +256,13 @@ impl Model {
             Action::StepBack | Action::StepForward | Action::EventBack | Action::EventForward => {
                 self.step(action)
             }
-            Action::ZoomIn | Action::ZoomOut | Action::PanLeft | Action::PanRight => {
-                self.screen == Screen::Failovers && self.look_at(action)
-            }
+            Action::ZoomIn
+            | Action::ZoomOut
+            | Action::ZoomReset
+            | Action::PanLeft
+            | Action::PanRight
+            | Action::LineUp
+            | Action::LineDown => self.screen == Screen::Failovers && self.look_at(action),
             Action::Mark => self.mark(),
             Action::Theme => {
                 self.theme = self.theme.next();
@@ -236,7 +270,7 @@ impl Model {
                 true
             }
             Action::Help => {
-                self.mode = Mode::Help;
+                (self.mode, self.help_page) = (Mode::Help, 0);
                 true
             }
             Action::Suspend => {
@@ -262,10 +296,45 @@ impl Model {
         }
     }
 
-    fn reverse(&mut self) -> bool {
+    fn reverse(&mut self, effects: &mut Vec<Effect>) -> bool {
         let Some((_, reverse)) = self.order(self.screen) else { return false };
         *reverse ^= true;
+        self.keep_order(effects);
         true
+    }
+
+    /// Has the order remembered, and says so.
+    fn keep_order(&mut self, effects: &mut Vec<Effect>) {
+        let columns = view::columns(self.screen);
+        let Some((sort, reverse)) = self.order(self.screen) else { return };
+        let how = match (sort.and_then(|at| columns.get(at)), *reverse) {
+            (Some(column), reverse) => {
+                let falls = column.falls ^ reverse;
+                let way = match (column.right, falls) {
+                    (true, true) => "the largest first",
+                    (true, false) => "the smallest first",
+                    (false, true) => "descending",
+                    (false, false) => "ascending",
+                };
+                format!("sorted by {}, {way}", column.head)
+            }
+            (None, true) => "in the list's own order, the other way round".to_owned(),
+            (None, false) => "in the list's own order".to_owned(),
+        };
+        self.note = Some(format!("{how}; this is kept for the next start"));
+        effects.push(Effect::Remember);
+    }
+
+    /// Sorts the shown list by a column, or by none.
+    fn sort_by(&mut self, column: Option<usize>, effects: &mut Vec<Effect>) {
+        match self.screen {
+            Screen::Members => self.members.sort_by(column),
+            Screen::Leases => self.leases.sort_by(column),
+            Screen::Coordinators => self.coordinators.sort_by(column),
+            Screen::Detectors => self.detectors.sort_by(column),
+            Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => return,
+        }
+        self.keep_order(effects);
     }
 
     fn turn(&mut self, by: usize) -> bool {
@@ -297,7 +366,7 @@ impl Model {
                 let shown: Vec<ViewId> = view::failovers::rows(self).iter().map(|f| f.view).collect();
                 // Without a selection the newest is shown.
                 self.failovers.selected = self.failovers.selected.or(shown.last().copied());
-                self.pan = 0;
+                (self.pan, self.scroll) = (Nanos::ZERO, 0);
                 self.failovers.go(to, &shown);
                 true
             }
@@ -323,14 +392,19 @@ impl Model {
 
     /// Another part of the time line.
     fn look_at(&mut self, action: Action) -> bool {
-        let before = (self.zoom, self.pan);
+        let before = (self.zoom, self.pan, self.scroll);
+        let Some((step, end)) = view::failovers::pan(self) else { return false };
         match action {
             Action::ZoomIn => self.zoom = (self.zoom + 1).min(ZOOM_MAX),
             Action::ZoomOut => self.zoom = (self.zoom - 1).max(-ZOOM_MAX),
-            Action::PanLeft => self.pan = self.pan.saturating_sub(1),
-            _ => self.pan = self.pan.saturating_add(1).min(PAN_MAX),
+            Action::ZoomReset => (self.zoom, self.pan, self.scroll) = (0, Nanos::ZERO, 0),
+            Action::PanLeft => self.pan = Nanos(self.pan.0.saturating_sub(step.0)),
+            // What is behind the last moment has nothing to show.
+            Action::PanRight => self.pan = self.pan.saturating_add(step).min(end.max(self.pan)),
+            Action::LineUp => self.scroll = self.scroll.saturating_sub(1),
+            _ => self.scroll = (self.scroll + 1).min(view::failovers::processes(self)),
         }
-        before != (self.zoom, self.pan)
+        before != (self.zoom, self.pan, self.scroll)
     }
 
     /// Compares other failovers with the selected one, or no more.
@@ -382,16 +456,16 @@ impl Model {
         screen != Screen::Members
     }
 
-    fn sort(&mut self) -> bool {
+    fn sort(&mut self, effects: &mut Vec<Effect>) -> bool {
+        let columns = view::columns(self.screen).len();
         match self.screen {
-            Screen::Members => self.members.sort_next(view::members::COLUMNS.len()),
-            Screen::Leases => self.leases.sort_next(view::leases::COLUMNS.len()),
-            Screen::Coordinators => {
-                self.coordinators.sort_next(view::counters::columns(self.screen).len());
-            }
-            Screen::Detectors => self.detectors.sort_next(view::counters::columns(self.screen).len()),
+            Screen::Members => self.members.sort_next(columns),
+            Screen::Leases => self.leases.sort_next(columns),
+            Screen::Coordinators => self.coordinators.sort_next(columns),
+            Screen::Detectors => self.detectors.sort_next(columns),
             Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => return false,
         }
+        self.keep_order(effects);
         true
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod failovers;
 pub(crate) mod filter;
 mod keys;
 mod packed;
+pub(crate) mod palette;
 pub(crate) mod replay;
 pub(crate) mod store;
 pub(crate) mod table;
@@ -83,6 +84,8 @@ impl Screen {
 pub(crate) enum Prompt {
     Filter,
     Palette,
+    /// The column that the list is to be sorted by.
+    SortBy,
     /// A note that divides before from after.
     Note,
     /// The cluster's name, to arm a drill.
@@ -202,8 +205,14 @@ pub(crate) struct Model {
     pub(crate) marked: Option<ViewId>,
     /// The time line's scale: each step is twice as fine; 0 shows all of it.
     pub(crate) zoom: i8,
-    /// How many marks of the axis the time line is moved.
-    pub(crate) pan: u16,
+    /// The time at the time line's left edge, after the first notice. As a time it stays, whatever the scale.
+    pub(crate) pan: Nanos,
+    /// So many processes beside the critical path are scrolled past in the time line.
+    pub(crate) scroll: usize,
+    /// The page of the help that is open.
+    pub(crate) help_page: usize,
+    /// The marked one of what can be chosen, while a name is typed.
+    pub(crate) choice: Option<usize>,
     /// What the last key did, if it needs saying.
     pub(crate) note: Option<String>,
 }
@@ -238,7 +247,10 @@ impl Model {
             failovers: List::default(),
             marked: None,
             zoom: 0,
-            pan: 0,
+            pan: Nanos::ZERO,
+            scroll: 0,
+            help_page: 0,
+            choice: None,
             note: None,
         }
     }

@@ -35,7 +35,7 @@ pub(crate) struct List<Id> {
     pub(crate) selected: Option<Id>,
     /// The column that it is sorted by; none is the natural order.
     pub(crate) sort: Option<usize>,
-    /// The other way round.
+    /// The other way round than the column begins.
     pub(crate) reverse: bool,
     /// What is shown.
     pub(crate) filter: Filter,
@@ -91,13 +91,25 @@ impl<Id: Clone + PartialEq> List<Id> {
         let shown = self.shown(columns);
         let next =
             self.sort.map(|sort| shown.iter().position(|at| *at == sort).map_or(shown.len(), |at| at + 1));
-        self.sort = shown.get(next.unwrap_or(0)).copied();
+        self.sort_by(shown.get(next.unwrap_or(0)).copied());
     }
 
-    /// Puts rows into their order, by the key of the sort column; rows that are equal keep theirs.
-    pub(crate) fn arrange<Row>(&self, rows: &mut [Row], key: impl Fn(usize, &Row) -> Key) {
+    /// Sorts by this column, the way round in which it begins; by none in the natural order.
+    pub(crate) const fn sort_by(&mut self, column: Option<usize>) {
+        (self.sort, self.reverse) = (column, false);
+    }
+
+    /// Puts rows into their order, by the key of the sort column; rows that are equal keep theirs. `falls` says which
+    /// columns begin with the largest.
+    pub(crate) fn arrange<Row>(
+        &self,
+        rows: &mut [Row],
+        falls: impl Fn(usize) -> bool,
+        key: impl Fn(usize, &Row) -> Key,
+    ) {
         if let Some(column) = self.sort {
-            rows.sort_by(|a, b| key(column, a).order(&key(column, b), self.reverse));
+            let falls = falls(column) ^ self.reverse;
+            rows.sort_by(|a, b| key(column, a).order(&key(column, b), falls));
         } else if self.reverse {
             rows.reverse();
         }
@@ -137,11 +149,13 @@ mod tests {
     fn what_is_missing_comes_last_whichever_way() {
         let mut rows = [Key::Missing, Key::Number(2.0), Key::Number(1.0)];
         let mut list = List::<u8> { sort: Some(0), ..List::default() };
-        list.arrange(&mut rows, |_, row| row.clone());
+        list.arrange(&mut rows, |_| false, |_, row| row.clone());
         assert_eq!(rows, [Key::Number(1.0), Key::Number(2.0), Key::Missing]);
         list.reverse = true;
-        list.arrange(&mut rows, |_, row| row.clone());
+        list.arrange(&mut rows, |_| false, |_, row| row.clone());
         assert_eq!(rows, [Key::Number(2.0), Key::Number(1.0), Key::Missing]);
+        list.arrange(&mut rows, |_| true, |_, row| row.clone());
+        assert_eq!(rows, [Key::Number(1.0), Key::Number(2.0), Key::Missing], "the other way than it begins");
     }
 
     #[test]

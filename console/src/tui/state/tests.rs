@@ -2,11 +2,13 @@
 
 use crate::tui::poll::News;
 use crate::tui::samples;
+use crate::tui::state::data::Data;
 use crate::tui::state::{Effect, Event, Mode, Model, Screen};
-use crate::tui::text;
 use crate::tui::view::tests::{broken, console, live, press};
-use obol_fabric::Instant;
+use crate::tui::{text, view};
 use obol_fabric::metrics::Counter;
+use obol_fabric::{Instant, Nanos};
+use std::sync::Arc;
 
 fn news(model: &mut Model, sample: crate::tui::poll::sample::Sample) -> bool {
     model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new())
@@ -152,4 +154,84 @@ fn quitting_asks_where_it_ends_the_cluster() {
     quit(&mut model, &mut effects, 'q');
     quit(&mut model, &mut effects, 'y');
     assert_eq!(effects, [Effect::Quit(false)]);
+}
+
+#[test]
+fn a_process_that_is_listed_again_is_not_counted_again() {
+    let at = |n: u64| Instant(10_000_000_000 + n * 250_000_000);
+    let sample = |n: u64, listed: bool, failed: u64| {
+        let mut sample = samples::healthy(at(n));
+        for row in &mut sample.processes {
+            if row.name.as_str() == "coord-3" {
+                row.counters[Counter::Failures as usize] = failed;
+            }
+        }
+        sample.processes.retain(|row| listed || row.name.as_str() != "coord-3");
+        sample
+    };
+    let mut data = Data::default();
+    for (n, (listed, failed)) in [(true, 100), (true, 101), (false, 101), (true, 103)].into_iter().enumerate()
+    {
+        data.take(Arc::new(sample(n as u64, listed, failed)));
+    }
+    let failed = data.since.each().find(|(name, _)| *name == "failed");
+    assert_eq!(failed, Some(("failed", 3)));
+}
+
+#[test]
+fn the_time_line_keeps_its_place_in_time_and_can_be_reset() {
+    let mut model = broken(120, 36);
+    press(&mut model, "3ll");
+    let place = model.pan;
+    assert!(place > Nanos::ZERO);
+    press(&mut model, "+++-");
+    assert_eq!(model.pan, place, "a finer scale shows the same moment at its edge");
+    press(&mut model, &"l".repeat(10_000));
+    let last = Nanos::from_micros(160);
+    assert!(model.pan <= last, "{} is behind the last stamp", model.pan);
+    press(&mut model, "zh");
+    assert_eq!((model.zoom, model.pan, model.scroll), (0, Nanos::ZERO, 0));
+}
+
+#[test]
+fn sorting_says_how_and_begins_with_what_matters() {
+    let mut model = broken(120, 36);
+    let mut told = |keys: &str| {
+        press(&mut model, keys);
+        (model.members.sort, model.note.clone().unwrap_or_default())
+    };
+    let at = |head: &str| view::members::COLUMNS.iter().position(|column| column.head == head);
+    let (sort, note) = told("omargin\n");
+    assert_eq!(sort, at("MARGIN"));
+    assert_eq!(note, "sorted by MARGIN, the smallest first; this is kept for the next start");
+    let (sort, note) = told("orenew\n");
+    assert_eq!(sort, at("RENEW/s"));
+    assert!(note.starts_with("sorted by RENEW/s, the largest first"), "{note}");
+    assert!(told("S").1.starts_with("sorted by RENEW/s, the smallest first"));
+    assert_eq!(
+        told("ozzz\n"),
+        (at("RENEW/s"), "no column \"zzz\": o lists them all, and Tab completes".into())
+    );
+    assert_eq!(told("onone\n").0, None);
+    assert!(told(":zzz\n").1.starts_with("no command \"zzz\": : lists them all"));
+    press(&mut model, "3o");
+    assert!(model.mode == Mode::Normal && model.note.is_some());
+}
+
+#[test]
+fn the_palette_lists_and_completes() {
+    let mut model = broken(80, 24);
+    press(&mut model, ":");
+    let shown = text(&model);
+    assert!(shown.contains("to choose from") && shown.contains("members"), "{shown}");
+    press(&mut model, "even");
+    assert!(text(&model).contains("3 to choose from"), "{}", text(&model));
+    press(&mut model, "\t");
+    let Mode::Typing { text: typed, .. } = &model.mode else { panic!("{:?}", model.mode) };
+    assert_eq!(typed, "events");
+    press(&mut model, "\n");
+    assert_eq!((model.screen, &model.mode), (Screen::Events, &Mode::Normal));
+    // Nothing is done that was neither typed nor marked.
+    press(&mut model, ":\n");
+    assert_eq!(model.mode, Mode::Normal);
 }

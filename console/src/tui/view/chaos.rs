@@ -26,10 +26,10 @@ use obol_chaos::drillfile::Metric;
 use obol_chaos::stats::shown as us;
 use ratatui::layout::Rect;
 
-const COLUMNS: [Column; 3] = [
-    Column { head: "NAME", least: 10, right: false, fold: 0 },
-    Column { head: "RUNS", least: 4, right: true, fold: 2 },
-    Column { head: "WHAT", least: 20, right: false, fold: 1 },
+pub(crate) const COLUMNS: [Column; 3] = [
+    Column::new("NAME", 10, false, 0, "the drill, as `obol drill run` takes it"),
+    Column::new("RUNS", 4, true, 2, "how many repetitions it has"),
+    Column::new("WHAT", 20, false, 1, "what it breaks"),
 ];
 
 /// The list is at most so high while there is room for more below.

@@ -32,32 +32,54 @@ struct Counted {
     head: &'static str,
     counter: Counter,
     warns: bool,
+    /// What the help says of it.
+    means: &'static str,
 }
 
-const fn counted(head: &'static str, counter: Counter, warns: bool) -> Counted {
-    Counted { head, counter, warns }
+const fn counted(head: &'static str, counter: Counter, warns: bool, means: &'static str) -> Counted {
+    Counted { head, counter, warns, means }
 }
 
 const COORDINATORS: [Counted; 8] = [
-    counted("DECIDED", Counter::Decisions, false),
-    counted("ABORTS", Counter::Aborts, true),
-    counted("ADOPTED", Counter::Adoptions, true),
-    counted("TAKEOVERS", Counter::Takeovers, false),
-    counted("FENCES", Counter::FencesRaised, false),
-    counted("BY WAIT", Counter::ClearedByWait, true),
-    counted("BY PROOF", Counter::ClearedByProof, false),
-    counted("CLEARS", Counter::ClearsSent, false),
+    counted("DECIDED", Counter::Decisions, false, "views that it decided"),
+    counted(
+        "ABORTS",
+        Counter::Aborts,
+        true,
+        "proposals that gave way to another proposer or a wrong prediction",
+    ),
+    counted("ADOPTED", Counter::Adoptions, true, "values of other proposers that it decided"),
+    counted("TAKEOVERS", Counter::Takeovers, false, "times that it began to lead"),
+    counted("FENCES", Counter::FencesRaised, false, "lease holders whose fence it raised"),
+    counted("BY WAIT", Counter::ClearedByWait, true, "holders that were cleared by waiting out their lease"),
+    counted("BY PROOF", Counter::ClearedByProof, false, "holders that were cleared by a proof of death"),
+    counted("CLEARS", Counter::ClearsSent, false, "CLEARs that it sent"),
 ];
 
 const DETECTORS: [Counted; 8] = [
-    counted("NOTICED", Counter::NoticesReceived, false),
-    counted("SENT", Counter::NoticesSent, false),
-    counted("HEARTBEAT", Counter::HeartbeatSuspicions, true),
-    counted("PROGRESS", Counter::ProgressSuspicions, true),
-    counted("FALSE", Counter::FalseSuspicions, true),
-    counted("EXCLUDED", Counter::Exclusions, true),
-    counted("LINK ERRORS", Counter::LinkErrors, true),
-    counted("LOST", Counter::DatagramsLost, true),
+    counted("NOTICED", Counter::NoticesReceived, false, "death notices received"),
+    counted("SENT", Counter::NoticesSent, false, "death notices sent"),
+    counted(
+        "HEARTBEAT",
+        Counter::HeartbeatSuspicions,
+        true,
+        "suspicions that it raised because a heartbeat stood still",
+    ),
+    counted(
+        "PROGRESS",
+        Counter::ProgressSuspicions,
+        true,
+        "suspicions of a program that broke its promise of progress",
+    ),
+    counted("FALSE", Counter::FalseSuspicions, true, "suspicions of a process that then proved to be alive"),
+    counted("EXCLUDED", Counter::Exclusions, true, "times that it found itself excluded"),
+    counted("LINK ERRORS", Counter::LinkErrors, true, "operations that failed on a link"),
+    counted(
+        "LOST",
+        Counter::DatagramsLost,
+        true,
+        "datagrams that it could not deliver because the receiver's lane was full",
+    ),
 ];
 
 /// Columns before the counters.
@@ -72,22 +94,22 @@ fn of(screen: Screen) -> &'static [Counted] {
 /// The columns of a screen, those that are needed least folding first.
 pub(crate) fn columns(screen: Screen) -> Vec<Column> {
     let mut all = vec![
-        Column { head: "NAME", least: 8, right: false, fold: 0 },
-        Column { head: "STATE", least: 12, right: false, fold: 1 },
-        Column { head: "ROLE", least: 11, right: false, fold: 3 },
-        Column { head: "VIEW", least: 4, right: true, fold: 2 },
-        Column { head: "LAG", least: 3, right: true, fold: 2 },
+        Column::new("NAME", 8, false, 0, "the process"),
+        Column::new("STATE", 12, false, 1, "as on screen 1"),
+        Column::new("ROLE", 11, false, 3, "leader: the live coordinator that proposes; else the kind"),
+        Column::new("VIEW", 4, true, 2, "the newest view that it knows"),
+        Column::new("LAG", 3, true, 2, "how many views it is behind the newest"),
     ];
     if screen == Screen::Coordinators {
         all.extend([
-            Column { head: "SLOT", least: 4, right: true, fold: 2 },
-            Column { head: "BALLOT", least: 6, right: true, fold: 3 },
-            Column { head: "PREPARED", least: 10, right: false, fold: 3 },
-            Column { head: "PROMISED", least: 6, right: true, fold: 3 },
+            Column::new("SLOT", 4, true, 2, "the newest slot in which its memory accepted anything"),
+            Column::new("BALLOT", 6, true, 3, "the number of the proposal that it accepted there"),
+            Column::new("PREPARED", 10, false, 3, "the slot beyond it that is prepared, and by whom"),
+            Column::new("PROMISED", 6, true, 3, "the number that is promised there"),
         ]);
     }
     let counters = of(screen).iter().zip(4u8..);
-    all.extend(counters.map(|(c, fold)| Column { head: c.head, least: 6, right: true, fold }));
+    all.extend(counters.map(|(c, fold)| Column::new(c.head, 6, true, fold, c.means)));
     all
 }
 
@@ -106,7 +128,8 @@ pub(crate) fn rows(model: &Model, screen: Screen) -> Vec<&ProcessRow> {
                 ]))
     };
     let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
-    model.counters(screen).arrange(&mut rows, |column, row| match column {
+    let falls = |column: usize| columns(screen).get(column).is_some_and(|column| column.falls);
+    model.counters(screen).arrange(&mut rows, falls, |column, row| match column {
         0 => Key::Text(row.name.to_string()),
         1 => Key::Number(f64::from(data.status(row) as u8)),
         2 => Key::Text(role_of(row, data).to_owned()),

@@ -19,12 +19,12 @@ use obol_fabric::recorder::Kind as Event;
 use ratatui::layout::Rect;
 
 pub(crate) const COLUMNS: [Column; 6] = [
-    Column { head: "TIME", least: 16, right: false, fold: 2 },
-    Column { head: "AFTER", least: 8, right: true, fold: 5 },
-    Column { head: "PROCESS", least: 8, right: false, fold: 0 },
-    Column { head: "EVENT", least: 13, right: false, fold: 0 },
-    Column { head: "LEVEL", least: 9, right: false, fold: 4 },
-    Column { head: "WHAT", least: 10, right: false, fold: 1 },
+    Column::new("TIME", 16, false, 2, "time of day in UTC, to the microsecond, by the process's own stamp"),
+    Column::new("AFTER", 8, true, 5, "since the event in the line above; +-: within the clocks' error"),
+    Column::new("PROCESS", 8, false, 0, "whose flight recorder has it"),
+    Column::new("EVENT", 13, false, 0, "what happened"),
+    Column::new("LEVEL", 9, false, 4, "the detector that accuses, where somebody is accused"),
+    Column::new("WHAT", 10, false, 1, "which view, or who, with incarnations in brackets"),
 ];
 
 /// What an event says, with names for incarnations.

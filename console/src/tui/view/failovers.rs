@@ -24,21 +24,35 @@ use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, time_of_day};
 use crate::tui::view::grid::{Column, Grid};
 use obol_fabric::recorder::Kind as Event;
-use obol_fabric::{Instant, Nanos};
+use obol_fabric::{Instant, Name, Nanos};
 use ratatui::layout::Rect;
 
 pub(crate) const COLUMNS: [Column; 7] = [
-    Column { head: "TIME", least: 16, right: false, fold: 3 },
-    Column { head: "VIEW", least: 4, right: true, fold: 0 },
-    Column { head: "DEAD", least: 12, right: false, fold: 0 },
-    Column { head: "LEVEL", least: 9, right: false, fold: 2 },
-    Column { head: "DECIDED BY", least: 10, right: false, fold: 4 },
-    Column { head: "TOTAL", least: 6, right: true, fold: 1 },
-    Column { head: "LAST", least: 8, right: false, fold: 5 },
+    Column::new("TIME", 16, false, 3, "when the decider took its first notice, time of day in UTC"),
+    Column::new("VIEW", 4, true, 0, "the view without the dead"),
+    Column::new("DEAD", 12, false, 0, "who was removed, with incarnations in brackets"),
+    Column::new("LEVEL", 9, false, 2, "the detector that told first"),
+    Column::new("DECIDED BY", 10, false, 4, "the coordinator whose proposal was decided"),
+    Column::new("TOTAL", 6, true, 1, "from that notice to the last process that became active"),
+    Column::new("LAST", 8, false, 5, "the process that became active last"),
+];
+
+/// What the help says of the time line.
+pub(crate) const SIGNS: [(&str, &str); 5] = [
+    ("time line", "a row a process; signs are its own stamps, named below the rows where there is room"),
+    ("after", "time since the decider's first notice; the frame says how much a column stands for"),
+    ("( )", "another host's stamp may be anywhere in between: its clock's error"),
+    (
+        "path",
+        "the critical path on the same scale; = and - take turns from phase to phase and mean nothing else",
+    ),
+    ("median n", "of each phase, over the n failovers in the list"),
 ];
 
 /// The list leaves the time line at least this height, or there is none.
 const LINE_LEAST: u16 = 9;
+/// What a time line needs beside its processes: frame, axis, path, phases, medians, and the critical path.
+const LINE_REST: u16 = 7;
 /// The list is at most so high while there is a time line.
 const LIST_MOST: u16 = 10;
 /// And at least, if it has so many rows: two failovers can be compared.
@@ -70,12 +84,20 @@ pub(crate) fn rows(model: &Model) -> Vec<Failover> {
     all
 }
 
+/// The failover whose time line is shown: the selected one, or the newest.
+fn chosen<'r>(model: &Model, rows: &'r [Failover]) -> Option<&'r Failover> {
+    rows.iter().find(|failover| Some(failover.view) == model.failovers.selected).or(rows.last())
+}
+
 /// The list, and what is left for the time line below it.
 pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
-    let rows = u16::try_from(rows(model).len()).unwrap_or(u16::MAX);
-    // A long list leaves room for the time line, and keeps a few rows.
+    let all = rows(model);
+    let processes = chosen(model, &all).map_or(0, |failover| failover.processes().len());
+    let rows = u16::try_from(all.len()).unwrap_or(u16::MAX);
+    // A long list leaves room for the time line of all processes, and keeps a few rows.
+    let line = u16::try_from(processes).unwrap_or(u16::MAX).saturating_add(LINE_REST).max(LINE_LEAST);
     let wanted = rows.saturating_add(3).clamp(4, LIST_MOST);
-    let wanted = wanted.min(body.height.saturating_sub(LINE_LEAST)).max(wanted.min(LIST_LEAST));
+    let wanted = wanted.min(body.height.saturating_sub(line)).max(wanted.min(LIST_LEAST));
     if rows == 0 || body.height < wanted + LINE_LEAST {
         return (body, None);
     }
@@ -200,6 +222,39 @@ fn per_column(failover: &Failover, columns: u16, zoom: i8) -> f64 {
     (fit * 2f64.powi(i32::from(-zoom))).max(1.0)
 }
 
+/// Columns that a time line of this width has.
+fn columns_of(width: u16) -> u16 {
+    width.saturating_sub(2 + NAMES_WIDE + 1)
+}
+
+/// By how much a step moves the time line that is shown, and where its last moment is.
+pub(crate) fn pan(model: &Model) -> Option<(Nanos, Nanos)> {
+    let all = rows(model);
+    let failover = chosen(model, &all)?;
+    let end = failover.moments.last()?.at.since(failover.began);
+    let unit = per_column(failover, columns_of(model.size.0), model.zoom);
+    Some((Nanos((unit * f64::from(MARK_EVERY)) as u64), end))
+}
+
+/// How many processes the time line that is shown has.
+pub(crate) fn processes(model: &Model) -> usize {
+    chosen(model, &rows(model)).map_or(0, |failover| failover.processes().len())
+}
+
+/// The processes that there is room for: always those on the critical path, and of the others those from `scroll` on. All
+/// in the order in which they are.
+fn visible(names: &[Name], critical: &[Name], room: usize, scroll: usize) -> Vec<Name> {
+    if names.len() <= room {
+        return names.to_vec();
+    }
+    let pinned: Vec<Name> = critical.iter().copied().filter(|name| names.contains(name)).take(room).collect();
+    let others: Vec<Name> = names.iter().copied().filter(|name| !pinned.contains(name)).collect();
+    let free = room - pinned.len();
+    let from = scroll.min(others.len().saturating_sub(free));
+    let window = &others[from..(from + free).min(others.len())];
+    names.iter().copied().filter(|name| pinned.contains(name) || window.contains(name)).collect()
+}
+
 /// The time line of one failover, from the notice at its decider on.
 fn line(
     model: &Model,
@@ -209,33 +264,48 @@ fn line(
     all: &[Failover],
     medians: [Option<Nanos>; 5],
 ) {
-    let columns = area.width.saturating_sub(2 + NAMES_WIDE + 1);
+    let columns = columns_of(area.width);
     let unit = per_column(failover, columns, model.zoom);
     // All processes of a host stamp by one clock.
     let error = match failover.doubt() {
         Nanos::ZERO => Nanos::ZERO.to_string(),
         doubt => format!("+-{doubt}"),
     };
-    let right = format!("{}/column  clock error {error}  +/- zoom  h/l pan", Nanos(unit.round() as u64));
-    let title = Cell::new(format!("Time line of view {}", failover.view), Role::Title);
-    let inside = canvas.frame(area, &[title], &[Cell::new(right, Role::Dim)]);
+    let right = format!("{}/column  clock error {error}", Nanos(unit.round() as u64));
     let compared =
         model.marked.and_then(|view| all.iter().find(|f| f.view == view && f.view != failover.view));
     let foot = 4 + 2 * u16::from(compared.is_some());
-    let lines = inside.height.saturating_sub(1 + foot);
+    let lines = area.height.saturating_sub(2 + 1 + foot);
+    let all_names = failover.processes();
+    let mut critical = vec![failover.decider];
+    critical.extend(failover.last_active().map(|(name, _)| name));
+    let names = visible(&all_names, &critical, usize::from(lines), model.scroll);
+    let mut title = vec![Cell::new(format!("Time line of view {}", failover.view), Role::Title)];
+    if names.len() < all_names.len() {
+        let keys = model.keymap.fill("{line-up}/{line-down}");
+        let hidden = format!("  {} of {} processes, {keys} others", names.len(), all_names.len());
+        title.push(Cell::new(hidden, Role::Warn));
+    }
+    let inside = canvas.frame(area, &title, &[Cell::new(right, Role::Dim)]);
     let left = inside.x + 1 + NAMES_WIDE;
-    let from = f64::from(model.pan) * f64::from(MARK_EVERY) * unit;
+    let from = model.pan.0 as f64;
     axis(canvas, inside, left, from, unit);
+    let place = |at: Instant| (at.since(failover.began).0 as f64 - from) / unit;
     let column = |at: Instant| {
-        let x = (at.since(failover.began).0 as f64 - from) / unit;
+        let x = place(at);
         (x >= 0.0 && x < f64::from(columns)).then(|| left + x as u16)
     };
-    let names = failover.processes();
-    for (y, name) in (inside.y + 1..).zip(names.iter().take(usize::from(lines))) {
+    // What of a span is in the window: its first column, and the one behind its last.
+    let between = |from: Instant, to: Instant| {
+        let (from, to) = (place(from), place(to));
+        let clip = |x: f64| left + x.clamp(0.0, f64::from(columns)) as u16;
+        (to >= 0.0 && from < f64::from(columns)).then(|| (clip(from), clip(to)))
+    };
+    for (y, name) in (inside.y + 1..).zip(&names) {
         canvas.put(inside, inside.x + 1, y, name.as_str(), Role::Text);
         let mut mine: Vec<_> = failover.moments.iter().filter(|m| m.process == *name).collect();
-        let ends = (mine.first().and_then(|m| column(m.at)), mine.last().and_then(|m| column(m.at)));
-        if let (Some(first), Some(last)) = ends {
+        let ends = mine.first().zip(mine.last()).and_then(|(first, last)| between(first.at, last.at));
+        if let Some((first, last)) = ends {
             let across = canvas.glyphs.across.repeat(usize::from(last - first));
             canvas.put(inside, first, y, &across, Role::Dim);
         }
@@ -254,17 +324,11 @@ fn line(
             }
         }
     }
-    if names.len() > usize::from(lines) && lines > 0 {
-        let more = format!("{} more processes", names.len() - usize::from(lines) + 1);
-        let y = inside.y + lines;
-        canvas.blank(Rect { x: inside.x, width: inside.width, ..area }, y);
-        canvas.put(inside, inside.x + 1, y, &more, Role::Dim);
-    }
     let mut y = inside.bottom().saturating_sub(foot);
     if usize::from(lines) > names.len() + 1 {
         canvas.put(inside, inside.x + 1, y - 1, &legend(failover, columns), Role::Dim);
     }
-    path(canvas, inside, y, failover, column, left);
+    path(canvas, inside, y, failover, between);
     y += 1;
     let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
     let names = if wide < PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
@@ -302,7 +366,11 @@ fn line(
             [other] => format!(" or {other} (within the clock error)"),
             others => format!(" or one of {} others (within the clock error)", others.len()),
         };
-        format!("critical path: {} decides, {name}{or} is active last, {after} after CLEAR", failover.decider)
+        format!(
+            "critical path: {} decides, {name}{or} is active last, {after} after {}",
+            failover.decider,
+            failover.released_by()
+        )
     });
     canvas.put(inside, inside.x + 1, y, &last, Role::Dim);
 }
@@ -323,8 +391,7 @@ fn path(
     inside: Rect,
     y: u16,
     failover: &Failover,
-    column: impl Fn(Instant) -> Option<u16>,
-    left: u16,
+    between: impl Fn(Instant, Instant) -> Option<(u16, u16)>,
 ) {
     canvas.put(inside, inside.x + 1, y, "path", Role::Dim);
     let mut begins = failover.began;
@@ -332,10 +399,9 @@ fn path(
         // Behind a phase that is not known, the next one's place is not known either.
         let Some(span) = span else { return };
         let ends = begins + span;
-        let from = column(begins).unwrap_or(left);
-        let to = column(ends).unwrap_or(if ends <= begins { from } else { inside.right() });
-        let seen = column(ends).is_some() || column(begins).is_some();
-        if let Some(wide) = to.checked_sub(from).filter(|wide| *wide > 0 && seen) {
+        if let Some((from, wide)) =
+            between(begins, ends).map(|(from, to)| (from, to - from)).filter(|(_, wide)| *wide > 0)
+        {
             let (fill, role) = if at % 2 == 0 { ("=", Role::Title) } else { ("-", Role::Good) };
             let label = format!(" {name} ");
             let lines = usize::from(wide).saturating_sub(label.len() + 2);
@@ -359,5 +425,29 @@ fn axis(canvas: &mut Canvas<'_>, inside: Rect, left: u16, from: f64, unit: f64) 
         let text = if at == 0.0 { "0".to_owned() } else { Nanos(at.round() as u64).to_string() };
         canvas.put(inside, x, inside.y, &text, Role::Dim);
         x += MARK_EVERY;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::samples::name;
+
+    #[test]
+    fn whoever_is_on_the_critical_path_is_visible_and_all_others_can_be_scrolled_to() {
+        let names: Vec<Name> = (1..=9).map(|n| name(&format!("p-{n}"))).collect();
+        let critical = [names[2], names[8]];
+        assert_eq!(visible(&names, &critical, 9, 3), names, "there is room for all");
+        for room in 2..9 {
+            let mut seen = Vec::new();
+            for scroll in 0..12 {
+                let shown = visible(&names, &critical, room, scroll);
+                assert_eq!(shown.len(), room);
+                assert!(critical.iter().all(|name| shown.contains(name)));
+                assert!(shown.is_sorted(), "in the order in which they are");
+                seen.extend(shown);
+            }
+            assert!(room == 2 || names.iter().all(|name| seen.contains(name)), "{room}");
+        }
     }
 }

@@ -18,6 +18,28 @@ pub(crate) struct Column {
     pub(crate) right: bool,
     /// When there is no room, the columns with the highest number go first.
     pub(crate) fold: u8,
+    /// Whether sorting begins with the largest: of most numbers that is what matters.
+    pub(crate) falls: bool,
+    /// What the help says of it, with the unit.
+    pub(crate) means: &'static str,
+}
+
+impl Column {
+    /// A column of text, or of numbers if it leans right.
+    pub(crate) const fn new(
+        head: &'static str,
+        least: u16,
+        right: bool,
+        fold: u8,
+        means: &'static str,
+    ) -> Self {
+        Self { head, least, right, fold, falls: right, means }
+    }
+
+    /// One of which small is bad, so sorting begins with the smallest.
+    pub(crate) const fn small_first(self) -> Self {
+        Self { falls: false, ..self }
+    }
 }
 
 /// Between two columns.
@@ -30,7 +52,7 @@ pub(crate) struct Grid<'a> {
     pub(crate) columns: &'a [Column],
     /// Those of them that are shown, in their order.
     pub(crate) order: Vec<usize>,
-    /// The column that it is sorted by, and whether the other way round.
+    /// The column that it is sorted by, and whether it begins with the largest.
     pub(crate) sort: Option<(usize, bool)>,
     /// How many rows there are.
     pub(crate) rows: usize,
@@ -53,7 +75,7 @@ impl<'a> Grid<'a> {
         Self {
             columns,
             order: list.shown(columns.len()),
-            sort: list.sort.filter(|at| *at < columns.len()).map(|column| (column, list.reverse)),
+            sort: list.sort.and_then(|at| Some((at, columns.get(at)?.falls ^ list.reverse))),
             rows: ids.len(),
             place: list.place(ids),
             marked: list.selected.as_ref().is_some_and(|id| ids.contains(id)),
@@ -96,15 +118,15 @@ impl<'a> Grid<'a> {
         let mut x = area.x + MARK;
         for &(at, wide) in &fits {
             let column = &self.columns[at];
-            let (text, role) = match self.sort {
-                Some((sorted, reverse)) if sorted == at => {
-                    (format!("{}{}", column.head, if reverse { '^' } else { 'v' }), Role::Title)
-                }
-                _ => (column.head.to_owned(), Role::Dim),
-            };
+            let sorted = self.sort.filter(|(sorted, _)| *sorted == at);
             if heads == 1 {
-                let from = if column.right { x + wide.saturating_sub(width(&text)) } else { x };
-                canvas.put(area, from, area.y, &text, role);
+                let from = if column.right { x + wide.saturating_sub(width(column.head)) } else { x };
+                if let Some((_, falls)) = sorted {
+                    // In the gap before the column, so that it takes no room from any.
+                    canvas.put(area, from - 1, area.y, if falls { "v" } else { "^" }, Role::Title);
+                }
+                let role = if sorted.is_some() { Role::Title } else { Role::Dim };
+                canvas.put(area, from, area.y, column.head, role);
             }
             for (y, cells) in (area.y + heads..).zip(&cells) {
                 let Some(cell) = cells.get(at) else { continue };
@@ -134,10 +156,8 @@ impl<'a> Grid<'a> {
     fn fit(&self, room: u16, rows: &[Vec<Cell>]) -> Vec<(usize, u16)> {
         let wide = |at: usize| {
             let column = &self.columns[at];
-            // The mark of the sorted column must fit, too.
-            let head = width(column.head) + u16::from(self.sort.is_some_and(|(sorted, _)| sorted == at));
             let cells = rows.iter().filter_map(|row| Some(row.get(at)?.width())).max().unwrap_or(0);
-            head.max(column.least).max(cells).min(room)
+            width(column.head).max(column.least).max(cells).min(room)
         };
         let known = self.order.iter().copied().filter(|at| *at < self.columns.len());
         let mut fits: Vec<(usize, u16)> = known.map(|at| (at, wide(at))).collect();

@@ -1,52 +1,49 @@
-//! The help: every key, in two columns of groups if there is room, over the middle of the screen.
+//! The help: every key, and then what the columns and signs of the screen mean, in pages over the middle of the screen.
 
-use crate::tui::input::{Group, Keymap, Press};
-use crate::tui::state::Screen;
+use crate::tui::input::{Group, Press};
+use crate::tui::state::{Model, Screen};
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, width};
+use crate::tui::view::glossary;
 use ratatui::layout::Rect;
 
 /// The column of the explanations.
 const KEYS_WIDE: u16 = 12;
-/// What an explanation takes at most.
-const HELP_WIDE: usize = 25;
-/// A column of groups.
+/// A column of keys.
 const GROUP_WIDE: u16 = 38;
+/// A page of explanations is at most so wide.
+const MEANS_MOST: u16 = 110;
 
 /// A line of the help.
 enum Line {
     Title(&'static str),
-    Key(String, String),
+    /// What is explained, and by what; of a line that goes on, nothing.
+    Entry(String, String, Role),
     Empty,
 }
 
-/// How much room there is: for gaps between the groups, for their titles, or for the keys alone.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Room {
-    Gaps,
-    Titles,
-    Keys,
+/// Lines of one kind, and how they are laid out.
+struct Page {
+    title: String,
+    /// Side by side.
+    columns: usize,
+    lines: Vec<Line>,
 }
 
-fn lines(keymap: &Keymap, room: Room) -> Vec<Line> {
-    let gaps = room == Room::Gaps;
+/// Every key, by its group.
+fn keys(model: &Model, gaps: bool) -> Vec<Line> {
     let mut all = Vec::new();
+    let entry = |keys: String, help: &str| Line::Entry(keys, help.to_owned(), Role::Key);
     for group in Group::ALL {
         if gaps && !all.is_empty() {
             all.push(Line::Empty);
         }
-        if room != Room::Keys {
-            all.push(Line::Title(group.name()));
+        all.push(Line::Title(group.name()));
+        if group == Group::Screens {
+            all.extend(Screen::ALL.map(|s| entry(s.number().to_string(), &s.name().to_lowercase())));
         }
-        if group == Group::Screens && !gaps {
-            let ends = [Screen::ALL.first(), Screen::ALL.last()].map(|s| s.map_or(0, |s| s.number()));
-            all.push(Line::Key(format!("{}-{}", ends[0], ends[1]), "the screens".to_owned()));
-        } else if group == Group::Screens {
-            let names = Screen::ALL.map(|s| Line::Key(s.number().to_string(), s.name().to_lowercase()));
-            all.extend(names);
-        }
-        for (binding, keys) in keymap.iter().filter(|(binding, _)| binding.group == group) {
-            all.push(Line::Key(names(keys), binding.help.to_owned()));
+        for (binding, keys) in model.keymap.iter().filter(|(binding, _)| binding.group == group) {
+            all.push(entry(names(keys), binding.help));
         }
     }
     all
@@ -65,56 +62,92 @@ fn names(keys: &[Press]) -> String {
     all
 }
 
-/// Keys that are understood best together: by what they are for.
-const OPPOSITES: [(&str, &str); 3] = [("down", "up"), ("first", "last"), ("page down", "page up")];
-
-/// Two keys to a line until there is room for all: opposites first, and then any, from the top.
-fn paired(lines: Vec<Line>, room: usize) -> Vec<Line> {
-    let opposites = pair(lines, room, |one, other| OPPOSITES.contains(&(one, other)));
-    pair(opposites, room, |_, _| true)
+/// A text in lines of at most so many columns.
+fn wrapped(text: &str, wide: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= wide => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
-fn pair(lines: Vec<Line>, room: usize, may: impl Fn(&str, &str) -> bool) -> Vec<Line> {
-    let mut over = lines.len().saturating_sub(room);
-    let mut all: Vec<Line> = Vec::new();
-    for line in lines {
-        if let (true, Some(Line::Key(keys, help)), Line::Key(more_keys, more)) =
-            (over > 0, all.last_mut(), &line)
-        {
-            let first = |keys: &str| keys.split(' ').next().unwrap_or_default().to_owned();
-            let both = format!("{help}, {more}");
-            if both.chars().count() <= HELP_WIDE && !help.contains(',') && may(help, more) {
-                (*keys, *help) = (format!("{} {}", first(keys), first(more_keys)), both);
-                over -= 1;
-                continue;
-            }
+/// What the columns and signs of the screen mean.
+fn meanings(screen: Screen, wide: u16) -> Vec<Line> {
+    let all = glossary(screen);
+    let heads = all.iter().map(|(head, _)| width(head)).max().unwrap_or(0);
+    let room = usize::from(wide.saturating_sub(heads + 2).max(10));
+    let mut lines = Vec::new();
+    for (head, means) in all {
+        for (at, part) in wrapped(means, room).into_iter().enumerate() {
+            let head = if at == 0 { head } else { "" };
+            lines.push(Line::Entry(format!("{head:<heads$}", heads = usize::from(heads)), part, Role::Title));
         }
-        all.push(line);
+    }
+    lines
+}
+
+/// All pages for this area.
+fn pages(model: &Model, area: Rect) -> Vec<Page> {
+    let height = usize::from(area.height.saturating_sub(2)).max(1);
+    let columns = if area.width >= 2 * GROUP_WIDE + 4 { 2 } else { 1 };
+    let room = height * columns;
+    let with_gaps = keys(model, true);
+    let mut lines = if with_gaps.len() <= room { with_gaps } else { keys(model, false) };
+    let mut all = Vec::new();
+    while !lines.is_empty() {
+        let rest = lines.split_off(room.min(lines.len()));
+        all.push(Page { title: "Keys".to_owned(), columns, lines: std::mem::replace(&mut lines, rest) });
+    }
+    let mut lines = meanings(model.screen, area.width.min(MEANS_MOST).saturating_sub(4));
+    let title = format!("What screen {} {} shows", model.screen.number(), model.screen.name());
+    while !lines.is_empty() {
+        let rest = lines.split_off(height.min(lines.len()));
+        let lines = std::mem::replace(&mut lines, rest);
+        all.push(Page { title: title.clone(), columns: 1, lines });
     }
     all
 }
 
-/// Draws the help over an area.
-pub(crate) fn draw(keymap: &Keymap, canvas: &mut Canvas<'_>, area: Rect) {
-    let two = area.width >= 2 * GROUP_WIDE + 4;
-    let all = [Room::Gaps, Room::Titles].map(|room| lines(keymap, room));
-    let room = usize::from(area.height.saturating_sub(2)) * if two { 2 } else { 1 };
-    let fits = all.into_iter().find(|lines| lines.len() <= room);
-    let lines = fits.unwrap_or_else(|| paired(lines(keymap, Room::Keys), room));
-    let wide = if two { 2 * GROUP_WIDE + 4 } else { GROUP_WIDE + 4 };
-    let rows = if two { lines.len().div_ceil(2) } else { lines.len() };
-    let width = wide.min(area.width);
+/// How many pages there are.
+pub(crate) fn count(model: &Model, area: Rect) -> usize {
+    pages(model, area).len()
+}
+
+/// Draws the page that is open over an area.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let pages = pages(model, area);
+    let at = model.help_page.min(pages.len() - 1);
+    let Page { title, columns, lines } = &pages[at];
+    let is_keys = matches!(lines.first(), Some(Line::Title(_) | Line::Entry(_, _, Role::Key)));
+    let wide = match (is_keys, columns) {
+        (true, 2) => 2 * GROUP_WIDE + 4,
+        (true, _) => GROUP_WIDE + 4,
+        (false, _) => MEANS_MOST,
+    };
+    let rows = lines.len().div_ceil(*columns);
+    let wide = wide.min(area.width);
     let height = u16::try_from(rows + 2).unwrap_or(u16::MAX).min(area.height);
-    let place =
-        Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+    let place = Rect {
+        x: area.x + (area.width - wide) / 2,
+        y: area.y + (area.height - height) / 2,
+        width: wide,
+        height,
+    };
     for y in place.top()..place.bottom() {
         canvas.blank(place, y);
     }
-    let right = [Cell::new("any key closes", Role::Dim)];
-    let inside = canvas.frame(place, &[Cell::new("Keys", Role::Title)], &right);
+    let title = format!("{title}  {} of {}", at + 1, pages.len());
+    let hint = model.keymap.fill("{help} next page, any other key closes");
+    let inside = canvas.frame(place, &[Cell::new(title, Role::Title)], &[Cell::new(hint, Role::Dim)]);
     for (at, line) in lines.iter().enumerate() {
-        let column = at / rows.max(1);
-        let x = inside.x + 1 + u16::try_from(column).unwrap_or(0) * GROUP_WIDE;
+        let column = u16::try_from(at / rows.max(1)).unwrap_or(0);
+        let x = inside.x + 1 + column * GROUP_WIDE;
         let y = inside.y + u16::try_from(at % rows.max(1)).unwrap_or(0);
         if y >= inside.bottom() {
             continue;
@@ -123,9 +156,10 @@ pub(crate) fn draw(keymap: &Keymap, canvas: &mut Canvas<'_>, area: Rect) {
             Line::Title(title) => {
                 canvas.put(inside, x, y, title, Role::Title);
             }
-            Line::Key(keys, help) => {
-                canvas.put(inside, x, y, keys, Role::Key);
-                canvas.put(inside, x + KEYS_WIDE, y, help, Role::Text);
+            Line::Entry(head, means, role) => {
+                canvas.put(inside, x, y, head, *role);
+                let from = if is_keys { x + KEYS_WIDE } else { x + width(head) + 2 };
+                canvas.put(inside, from, y, means, Role::Text);
             }
             Line::Empty => {}
         }

@@ -27,21 +27,30 @@ use obol_fabric::metrics::{Histogram, bucket};
 use obol_fabric::{Instant, Nanos};
 use ratatui::layout::Rect;
 
-const fn column(head: &'static str, least: u16, right: bool, fold: u8) -> Column {
-    Column { head, least, right, fold }
-}
-
 pub(crate) const COLUMNS: [Column; 10] = [
-    column("WHAT", 9, false, 0),
-    column("p50", 6, true, 2),
-    column("p90", 6, true, 5),
-    column("p99", 6, true, 1),
-    column("p99.9", 6, true, 4),
-    column("WORST", 6, true, 3),
-    column("N", 6, true, 6),
-    column("BEFORE p50", 10, true, 8),
-    column("BEFORE p99", 10, true, 7),
-    column("p99 NOW", 7, true, 7),
+    Column::new(
+        "WHAT",
+        9,
+        false,
+        0,
+        "renewal: of a lease, posted to majority; decide: proposed to decided; clear: decided to CLEAR; \
+         margin: left of the lease at a renewal; failover: noticed to active",
+    ),
+    Column::new("p50", 6, true, 2, "half took no longer; of the margin, half had at least so much left"),
+    Column::new("p90", 6, true, 5, "90 % took no longer; of the margin, 90 % had at least so much left"),
+    Column::new("p99", 6, true, 1, "99 % likewise; -- until there are 299 samples"),
+    Column::new("p99.9", 6, true, 4, "99.9 % likewise; -- until there are 2995 samples"),
+    Column::new("WORST", 6, true, 3, "the longest; of the margin the least"),
+    Column::new("N", 6, true, 6, "samples in the window"),
+    Column::new(
+        "BEFORE p50",
+        10,
+        true,
+        8,
+        "the median before: of the minute before, or before the newest note",
+    ),
+    Column::new("BEFORE p99", 10, true, 7, "the p99 before"),
+    Column::new("p99 NOW", 7, true, 7, "by how much the p99 has changed"),
 ];
 
 /// A change of a percentile by so many hundredths is worth a look; the buckets alone make 6.

@@ -27,26 +27,35 @@ use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::{Instant, Nanos};
 use ratatui::layout::Rect;
 
-const fn column(head: &'static str, least: u16, right: bool, fold: u8) -> Column {
-    Column { head, least, right, fold }
-}
-
 /// The columns, and what makes room first.
 pub(crate) const COLUMNS: [Column; 14] = [
-    column("NAME", 8, false, 0),
-    column("STATE", 6, false, 1),
-    column("KIND", 11, false, 11),
-    column("LEASE", 7, false, 3),
-    column("MARGIN", 6, true, 2),
-    column("LEAST", 6, true, 4),
-    column("SLOWEST", 7, true, 8),
-    column("ON TIME/s", 9, true, 5),
-    column("LATE/s", 6, true, 6),
-    column("FAILED/s", 8, true, 7),
-    column("LATE", 4, true, 9),
-    column("FAILED", 6, true, 9),
-    column("BY CACHE", 8, true, 12),
-    column("60s", members::SPARK, false, 13),
+    Column::new("NAME", 8, false, 0, "the process that renews a lease"),
+    Column::new("STATE", 6, false, 1, "as on screen 1"),
+    Column::new("KIND", 11, false, 11, "agent, or cache"),
+    Column::new("LEASE", 7, false, 3, "active, waiting, fenced or expired, as on screen 1"),
+    Column::new(
+        "MARGIN",
+        6,
+        true,
+        2,
+        "time left of the lease when it was read; ! is below the alert's bound",
+    )
+    .small_first(),
+    Column::new("LEAST", 6, true, 4, "the least that was left at a renewal of the last minute").small_first(),
+    Column::new("SLOWEST", 7, true, 8, "the longest that a renewal of the last minute took"),
+    Column::new("ON TIME/s", 9, true, 5, "renewals per second that came before the lease had ended"),
+    Column::new("LATE/s", 6, true, 6, "renewals per second that came after it had ended"),
+    Column::new("FAILED/s", 8, true, 7, "renewals per second that found no majority"),
+    Column::new("LATE", 4, true, 9, "late renewals since the process began"),
+    Column::new("FAILED", 6, true, 9, "failed renewals since the process began"),
+    Column::new("BY CACHE", 8, true, 12, "renewals for which a lease cache vouched, since the process began"),
+    Column::new(
+        "60s",
+        members::SPARK,
+        false,
+        13,
+        "renewals per second over the last minute, 5 s a bar; the row's own highest bar is full",
+    ),
 ];
 
 /// Below the list the bars need at least this height, or there are none.
@@ -65,7 +74,11 @@ pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
             && filter.keeps(&[("name", row.name.as_str()), ("kind", row.kind.name()), ("state", state)])
     };
     let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
-    model.leases.arrange(&mut rows, |column, row| key(column, row, data, sample.at));
+    model.leases.arrange(
+        &mut rows,
+        |column| COLUMNS[column].falls,
+        |column, row| key(column, row, data, sample.at),
+    );
     rows
 }
 

@@ -1,8 +1,8 @@
 //! Screen 1: who is there, and how everybody's lease does.
 //!
 //! ```text
-//! ┌─ Members 9  ok 7  frozen 1  down 1 ─────────────────── sort NAME  filter app  1-7 of 9 ─┐
-//! │   NAME     STATE       KIND         HOST    INC  VIEW  LEASE   MARGIN  RENEW/s  LATE  .. │
+//! ┌─ Members 9  ok 7  frozen 1  down 1 ─────────────────── sort NAME up  filter app  1-7 of 9 ─┐
+//! │   NAME     STATE       KIND         AGENT   INC  VIEW  LEASE   MARGIN  RENEW/s  LATE  .. │
 //! │ ▸ app-1    ok          app          node-1    5    12  active  14.9ms      --    --     │
 //! └──────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
@@ -21,27 +21,42 @@ use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
 use ratatui::layout::Rect;
 
-const fn column(head: &'static str, least: u16, right: bool, fold: u8) -> Column {
-    Column { head, least, right, fold }
-}
-
 /// The columns, and what makes room first.
 pub(crate) const COLUMNS: [Column; 15] = [
-    column("NAME", 8, false, 0),
-    column("STATE", 12, false, 1),
-    column("KIND", 11, false, 7),
-    column("HOST", 6, false, 9),
-    column("INC", 4, true, 6),
-    column("VIEW", 4, true, 4),
-    column("LEASE", 7, false, 3),
-    column("MARGIN", 6, true, 2),
-    column("RENEW/s", 7, true, 5),
-    column("LATE", 4, true, 5),
-    column("FAILED", 6, true, 8),
-    column("SUSP", 4, true, 11),
-    column("SERVED", 6, true, 12),
-    column("BEAT", 5, true, 10),
-    column("60s", SPARK, false, 13),
+    Column::new("NAME", 8, false, 0, "the process, coordinators first"),
+    Column::new(
+        "STATE",
+        12,
+        false,
+        1,
+        "ok; ~ joining: no member yet; < behind: knows an older view; ! no lease: may not act; \
+         ? stale: its memory can not be read whole; = frozen: stopped by a signal; x down. With for how long",
+    ),
+    Column::new("KIND", 11, false, 7, "coordinator, agent (one a node), app (a program), cache (of leases)"),
+    Column::new("AGENT", 6, false, 9, "the agent that the program is attached to, and whose lease it reads"),
+    Column::new("INC", 4, true, 6, "incarnation: the number of this membership; a new one with each join"),
+    Column::new("VIEW", 4, true, 4, "the newest view that it knows"),
+    Column::new(
+        "LEASE",
+        7,
+        false,
+        3,
+        "active: may act; waiting: begins later; fenced: taken back by a coordinator; expired: not renewed",
+    ),
+    Column::new("MARGIN", 6, true, 2, "time left of the lease when it was read").small_first(),
+    Column::new("RENEW/s", 7, true, 5, "renewals of the lease per second, over the last second"),
+    Column::new("LATE", 4, true, 5, "renewals that came after the lease had ended, since its start"),
+    Column::new("FAILED", 6, true, 8, "renewals that found no majority, since its start"),
+    Column::new("SUSP", 4, true, 11, "suspicions of others that it raised, by heartbeat or progress"),
+    Column::new("SERVED", 6, true, 12, "requests that the program served under an active view"),
+    Column::new("BEAT", 5, true, 10, "moves: its heartbeat does; else since when it stands still"),
+    Column::new(
+        "60s",
+        SPARK,
+        false,
+        13,
+        "renewals per second over the last minute, 5 s a bar; the row's own highest bar is full",
+    ),
 ];
 
 /// Columns of a row's last minute.
@@ -107,11 +122,16 @@ pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
             ("name", row.name.as_str()),
             ("kind", row.kind.name()),
             ("state", state),
+            ("agent", host),
             ("host", host),
         ])
     };
     let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
-    model.members.arrange(&mut rows, |column, row| key(column, row, data, sample.at));
+    model.members.arrange(
+        &mut rows,
+        |column| COLUMNS[column].falls,
+        |column, row| key(column, row, data, sample.at),
+    );
     rows
 }
 
@@ -123,7 +143,7 @@ fn key(column: usize, row: &ProcessRow, data: &Data, at: Instant) -> Key {
     match COLUMNS[column].head {
         "STATE" => n(Some(data.status(row) as u64)),
         "KIND" => Key::Text(row.kind.name().to_owned()),
-        "HOST" => host(row, data).map_or(Key::Missing, |host| Key::Text(host.name.to_string())),
+        "AGENT" => host(row, data).map_or(Key::Missing, |host| Key::Text(host.name.to_string())),
         "INC" => n((row.incarnation != Incarnation::NONE).then_some(row.incarnation.0)),
         "VIEW" => n(row.view.map(|view| view.0)),
         "LEASE" => Key::Text(lease(row, at).0.to_owned()),
@@ -211,7 +231,8 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let shown = page(place, rows.len(), page_rows(area));
         let mut right = Vec::new();
         if let Some(column) = list.sort {
-            right.push(format!("sort {}{}", COLUMNS[column].head, if list.reverse { " up" } else { "" }));
+            let falls = COLUMNS[column].falls ^ list.reverse;
+            right.push(format!("sort {} {}", COLUMNS[column].head, if falls { "down" } else { "up" }));
         }
         if !list.filter.is_empty() {
             right.push(format!("filter {}", list.filter.text()));

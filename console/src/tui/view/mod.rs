@@ -23,6 +23,7 @@ mod help;
 pub(crate) mod latency;
 pub(crate) mod leases;
 pub(crate) mod members;
+mod palette;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -134,9 +135,46 @@ pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
         Screen::Events => events::draw(model, &mut canvas, areas.body),
     }
     footer(model, &mut canvas, areas.footer);
+    palette::draw(model, &mut canvas, areas.tabs.union(areas.body));
     if model.mode == Mode::Help {
-        help::draw(&model.keymap, &mut canvas, areas.tabs.union(areas.body));
+        help::draw(model, &mut canvas, areas.tabs.union(areas.body));
     }
+}
+
+/// How many pages the help has.
+pub(crate) fn help_pages(model: &Model) -> usize {
+    let areas = Areas::of(model);
+    help::count(model, areas.tabs.union(areas.body))
+}
+
+/// What is on every screen and needs a word.
+const EVERYWHERE: [(&str, &str); 3] = [
+    ("--", "a value that was not read, or that there is none; it is not zero"),
+    ("units", "ns, us, ms, s, m, h; k and M are thousands and millions; B is bytes"),
+    (
+        "n READs",
+        "lower right: what the newest sample cost this host: READs of regions, bytes, READs that were repeated because a writer was \
+         at work, and how long it took",
+    ),
+];
+
+/// What the columns and signs of a screen mean.
+pub(crate) fn glossary(screen: Screen) -> Vec<(&'static str, &'static str)> {
+    let columns = if screen == Screen::Chaos { chaos::COLUMNS.to_vec() } else { columns(screen) };
+    let more: &[(&str, &str)] = match screen {
+        Screen::Failovers => &failovers::SIGNS,
+        Screen::Leases | Screen::Latency => &[(
+            "bars",
+            "a line counts from its value up to the next line's; a bar is the share of all samples of its side",
+        )],
+        _ => &[],
+    };
+    columns
+        .iter()
+        .map(|column| (column.head, column.means))
+        .chain(more.iter().copied())
+        .chain(EVERYWHERE)
+        .collect()
 }
 
 /// What keeps the cluster from being healthy, and the console from seeing it.
@@ -305,6 +343,7 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 Prompt::Note => ("note: ", "divides before from after, for everybody   Enter, Esc"),
                 Prompt::Arm => ("name of the cluster that is to be hit: ", "Enter arms, Esc"),
                 Prompt::Palette => (":", "a command or a screen by name   Enter, Esc"),
+                Prompt::SortBy => ("sort by: ", "a column   Enter, Esc"),
             };
             let x = line(canvas, &format!("{sign}{text}"), Role::Text);
             let x = canvas.put(area, x, area.y, " ", Role::Selected);
@@ -333,13 +372,13 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             });
             let keys = match model.screen {
                 Screen::Members => {
-                    "{down}/{up} select   {open} its events   {sort} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
+                    "{down}/{up} select   {open} its events   {sort}/{sort-by} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
                 }
                 Screen::Failovers => {
-                    "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {mark} mark, to compare   {filter} filter"
+                    "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {zoom-reset} all of it   {line-up}/{line-down} processes   {mark} mark, to compare   {filter} filter"
                 }
                 Screen::Leases | Screen::Coordinators | Screen::Detectors => {
-                    "{down}/{up} select   {sort} sort   {reverse} other way   {filter} filter   {freeze} freeze"
+                    "{down}/{up} select   {sort}/{sort-by} sort   {reverse} other way   {filter} filter   {freeze} freeze"
                 }
                 Screen::Chaos => {
                     "{down}/{up} select   {open} what it would hit   {arm} arm, or disarm   {run-drill} run   {abort-drill} abort"
@@ -353,13 +392,9 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             let x = line(canvas, fit(&hints, "   ", area.width.saturating_sub(1)), Role::Dim);
             if let Some(sample) = &model.data().sample {
                 let cost = sample.cost;
-                let text = format!(
-                    "{} READs  {}B  {} torn  {}",
-                    count(cost.reads),
-                    count(cost.bytes),
-                    cost.torn,
-                    cost.took
-                );
+                let again = if cost.torn > 0 { format!("  {} repeated", cost.torn) } else { String::new() };
+                let text =
+                    format!("{} READs  {}B{again}  {}", count(cost.reads), count(cost.bytes), cost.took);
                 if area.right() > x + width(&text) + 3 {
                     canvas.put(area, area.right() - width(&text) - 1, area.y, &text, Role::Dim);
                 }

@@ -6,9 +6,9 @@ use crate::tui::poll::News;
 use crate::tui::poll::record::{Header, Recorder, Recording};
 use crate::tui::poll::sample::EventRow;
 use crate::tui::state::chaos::{ChaosNews, Choice, Preview};
-use crate::tui::state::{Effect, Event, Model, Screen};
+use crate::tui::state::{Effect, Event, Mode, Model, Screen};
 use crate::tui::theme::{ASCII, Theme, UNICODE};
-use crate::tui::{input, samples, text};
+use crate::tui::{input, samples, text, view};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
@@ -34,6 +34,7 @@ fn press_for(model: &mut Model, keys: &str, effects: &mut Vec<Effect>) {
     for letter in keys.chars() {
         let (code, modifiers) = match letter {
             '\n' => (KeyCode::Enter, KeyModifiers::NONE),
+            '\t' => (KeyCode::Tab, KeyModifiers::NONE),
             '\x1b' => (KeyCode::Esc, KeyModifiers::NONE),
             letter @ '\x01'..='\x1a' => {
                 (KeyCode::Char(char::from(letter as u8 + b'a' - 1)), KeyModifiers::CONTROL)
@@ -374,14 +375,61 @@ fn coordinators_and_detectors() {
 #[test]
 fn help_and_leaving() {
     holds("help", &with(live(120, 36), "?"));
-    let small = with(live(80, 24), "?");
-    for binding in input::BINDINGS {
-        assert!(text(&small).contains(binding.help), "{} is cut off", binding.name);
-    }
+    holds(
+        "help-columns",
+        &with(live(120, 36), "?????".get(..view::help_pages(&live(120, 36))).expect("pages")),
+    );
+    let mut small = with(live(80, 24), "?");
     holds("help-80x24", &small);
+    let mut all = String::new();
+    while small.mode == Mode::Help {
+        all += &text(&small);
+        press(&mut small, "?");
+    }
+    for binding in input::BINDINGS {
+        assert!(all.contains(binding.help), "{} is cut off", binding.name);
+    }
     let mut owner = live(80, 24);
     owner.owner = true;
     holds("leaving", &with(owner, "q"));
+}
+
+#[test]
+fn every_column_and_sign_is_explained() {
+    for (width, height) in [(200, 60), (80, 24)] {
+        for screen in Screen::ALL {
+            let mut model = with(broken(width, height), &format!("{}?", screen.number()));
+            let mut all = String::new();
+            while model.mode == Mode::Help {
+                all += &text(&model);
+                press(&mut model, "?");
+            }
+            for column in view::glossary(screen) {
+                let told = all.lines().any(|line| line.contains(&format!(" {} ", column.0)));
+                assert!(told && column.1.len() > 5, "{} of {}:\n{all}", column.0, screen.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_time_line_shows_what_is_partly_left_of_the_window() {
+    let model = with(broken(120, 36), "3+++llllllllll");
+    let shown = text(&model);
+    let of =
+        |name: &str| shown.lines().find(|line| line.starts_with(&format!("│ {name}"))).expect("its line");
+    assert!(of("coord-1").contains("────────") && of("coord-1").contains('F'), "{shown}");
+    assert!(!of("coord-1").contains('N'), "the notice lies left of the window: {shown}");
+    assert!(of("path").contains("fence"), "{shown}");
+}
+
+#[test]
+fn the_critical_path_is_shown_in_any_size() {
+    let model = with(twice(80, 20), "3");
+    let shown = text(&model);
+    for name in ["coord-1", "app-1"] {
+        assert!(shown.lines().any(|line| line.starts_with(&format!("│ {name}"))), "{name}:\n{shown}");
+    }
 }
 
 #[test]
