@@ -102,15 +102,158 @@ fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
 }
 
 #[test]
-fn a_signal_makes_the_program_leave_first_and_then_comes_to_it() {
+fn a_program_that_is_asked_to_end_stays_a_member_until_it_has_ended() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
-    let script = "trap 'exit 7' TERM; while :; do sleep 0.01; done";
-    let run = Background::start(&root, wrapped(&root, &[], script));
+    let (asked, go, lost) = (note(&root, "asked"), note(&root, "go"), note(&root, "lost"));
+    let script = format!(
+        "trap 'echo asked >{}; until [ -e {} ]; do sleep 0.01; done; exit 7' TERM; while :; do sleep 0.01; done",
+        asked.display(),
+        go.display()
+    );
+    let on_lost = format!("echo $OBOL_LOST >>{}", lost.display());
+    let run = Background::start(&root, wrapped(&root, &["--shell", "--on-lost", &on_lost], &script));
     signal("TERM", &[run.pid]);
+    until("the program is asked to end", || read(&asked) == "asked\n");
+    let member = root.status().incarnation("guest");
+    assert!(member > 0, "it left while its program ran");
+    assert_eq!(read(&lost), "", "and the role is its own");
+    std::fs::write(&go, "").expect("written");
     let ran = run.end().ends(7);
+    assert_eq!(read(&lost), "it was asked to end\n");
+    assert_eq!((told(&ran, "left").len(), told(&ran, "lost").len()), (1, 0), "{ran:?}");
+    assert_eq!(told(&ran, "killed").len(), 0, "{ran:?}");
+    for path in [asked, go, lost] {
+        std::fs::remove_file(path).expect("removed");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_end_is_killed_with_all_it_started_before_another_takes_its_role() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let (pids, roles) = (note(&root, "pids"), note(&root, "roles"));
+    // One that ignores the signal, and a child of it in a session of its own.
+    let script = format!(
+        "trap '' TERM; setsid sleep 1000 & echo $$ $! >{}; while :; do sleep 0.01; done",
+        pids.display()
+    );
+    let run = Background::start(&root, wrapped(&root, &["--grace", "200ms"], &script));
+    let both = || read(&pids).split_whitespace().map(|pid| pid.parse().expect("a pid")).collect::<Vec<i64>>();
+    until("the program runs", || both().len() == 2);
+    // The other one has the role as soon as the guest is no member.
+    let takes = format!(
+        "case \" $OBOL_MEMBERS \" in *\" guest \"*) echo waits;; *) kill -0 $(cat {}) 2>/dev/null && echo two || echo one;; esac >>{}",
+        pids.display(),
+        roles.display()
+    );
+    let mut heir =
+        root.command(&["run", "--name", "heir", "--node", "node-1", "--shell", "--on-view", &takes]);
+    heir.args(["--", "sh", "-c", "while :; do sleep 0.01; done", "sh"]).arg(root.path());
+    let heir = std::thread::spawn(move || Ran::of(&mut heir));
+    until("the heir waits", || read(&roles) == "waits\n");
+    signal("TERM", &[run.pid]);
+    let ran = run.end().ends(128 + 9);
+    assert_eq!(told(&ran, "killed").len(), 1, "{ran:?}");
+    assert!(both().into_iter().all(has_ended));
+    until("the heir has the role", || read(&roles).ends_with("one\n"));
+    assert!(!read(&roles).contains("two"), "both had it: {}", read(&roles));
+    signal("TERM", &[root.status().pid("heir")]);
+    heir.join().expect("it ends").ends(128 + 15);
+    for path in [pids, roles] {
+        std::fs::remove_file(path).expect("removed");
+    }
+}
+
+#[test]
+fn a_second_signal_kills_at_once() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let asked = note(&root, "asked");
+    let script = format!("trap 'echo asked >>{}' TERM; while :; do sleep 0.01; done", asked.display());
+    let run = Background::start(&root, wrapped(&root, &["--grace", "600s"], &script));
+    signal("TERM", &[run.pid]);
+    until("the program is asked to end", || read(&asked) == "asked\n");
+    signal("TERM", &[run.pid]);
+    let ran = run.end().ends(128 + 9);
+    assert_eq!(told(&ran, "killed")[0]["why"], "it was asked to end twice");
     assert_eq!(told(&ran, "left").len(), 1, "{ran:?}");
-    assert_eq!(told(&ran, "lost").len(), 0, "{ran:?}");
+    std::fs::remove_file(asked).expect("removed");
+}
+
+/// The parent of a process.
+fn parent(pid: i64) -> i64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields = stat.rsplit(") ").next().expect("fields");
+    fields.split_whitespace().nth(1).expect("a parent").parse().expect("a pid")
+}
+
+#[test]
+fn a_program_that_changed_its_user_dies_with_run() {
+    if std::fs::read_to_string("/proc/self/status").is_ok_and(|status| !status.contains("Uid:\t0\t0\t0\t0")) {
+        return crate::support::skip(
+            "a_program_that_changed_its_user_dies_with_run",
+            "needs root to change the user",
+        );
+    }
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    // By the kernel's control groups where there are any, and by the keeper alone.
+    for options in [&[][..], &["--no-group"]] {
+        let pid = note(&root, "pid");
+        // The kernel forgets then that it was to die with its parent.
+        let script = format!(
+            "echo $$ >{}; exec setpriv --reuid 65534 --clear-groups sh -c 'trap \"\" TERM; while :; do sleep 0.01; done' sh \"$1\"",
+            pid.display()
+        );
+        let run = Background::start(&root, wrapped(&root, options, &script));
+        let program = pid_in(&pid);
+        until("it has changed its user", || {
+            std::fs::read_to_string(format!("/proc/{program}/status"))
+                .expect("it lives")
+                .contains("Uid:\t65534")
+        });
+        signal("KILL", &[run.pid]);
+        assert_eq!(run.end().code, None, "killed");
+        until("the program is gone", || has_ended(program));
+        root.until("the guest is removed", |s| !s.is_active("guest"));
+        std::fs::remove_file(pid).expect("removed");
+    }
+}
+
+#[test]
+fn a_program_dies_with_its_keeper_and_run_says_so() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let pid = note(&root, "pid");
+    let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
+    let run = Background::start(&root, wrapped(&root, &[], &script));
+    let program = pid_in(&pid);
+    signal("KILL", &[parent(program)]);
+    let ran = run.ran.join().expect("it ends").ends(1);
+    assert!(ran.err.contains("the process that kept the program was killed"), "{ran:?}");
+    assert!(has_ended(program));
+    root.until("the guest is removed", |s| !s.is_active("guest"));
+    std::fs::remove_file(pid).expect("removed");
+}
+
+#[test]
+fn what_can_not_be_executed_never_joins() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    let data = note(&root, "data");
+    std::fs::write(&data, "no program").expect("written");
+    for (program, code) in [("no-such-program", 127), (data.to_str().expect("text"), 126)] {
+        let mut command = root.command(&["run", "--json", "--name", "guest", "--node", "node-1"]);
+        let ran = Ran::of(command.args(["--", program]));
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(ran.err.contains(program), "{ran:?}");
+        for event in ["started", "member", "lost"] {
+            assert!(!ran.err.contains(&format!("\"event\":\"{event}\"")), "{ran:?}");
+        }
+    }
+    assert!(up.lines().iter().all(|line| line["members"].as_u64().unwrap_or(0) <= 5), "nobody joined");
+    std::fs::remove_file(data).expect("removed");
 }
 
 #[test]

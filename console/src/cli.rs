@@ -150,11 +150,13 @@ pub(crate) enum Command {
     /// Run any program as a member, without a change to it
     #[command(
         after_help = "The program is removed from the view when it dies, is frozen, or fails its health command. It is killed \
-        before it could wake up in a role that another has taken. Signals and the exit code are passed on; at SIGTERM and \
-        SIGINT the member leaves first. What the program leaves behind is killed.\n\
+        before it could wake up in a role that another has taken. Signals and the exit code are passed on. \
+        What the program leaves behind is killed.\n\
         \nThe program, its hooks and its health command find OBOL_NAME, OBOL_NODE, OBOL_CLUSTER and OBOL_ROOT in their \
         environment; hooks also OBOL_INCARNATION, OBOL_VIEW and OBOL_MEMBERS (the apps of the view, oldest first), and \
-        OBOL_LOST (why) when the membership is lost.\n\
+        OBOL_LOST (why) when the membership is lost or given up.\n\
+        \nSIGTERM and SIGINT are passed on to the program. It has --grace to end, then it is killed with all that it \
+        started; a second signal kills at once. The member leaves after that, when nothing of the program runs any more.\n\
         \nTry:\n  obol run --name cache-1 --node node-1 --shell --on-view 'echo view $OBOL_VIEW: $OBOL_MEMBERS' -- sleep 60\n\
         \nExit codes: the program's, as a shell tells it: 128 and the signal, 126 not executable, 127 not found; \
         2 no such cluster or agent, or its name is taken."

@@ -59,7 +59,7 @@ impl Health {
                         return;
                     }
                 }
-                if life.program.wait_ended(Nanos::from_std(self.every)) {
+                if life.end_within(Nanos::from_std(self.every)).is_some() {
                     return;
                 }
             }

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(super) enum Call {
     /// A view is active in which the program is a member.
     View { view: Arc<View>, own: Incarnation },
-    /// The program is no member any more, and did not wish it so.
+    /// The program is no member any more, or is about to be none because it was asked to end.
     Lost { why: String, own: Incarnation },
 }
 
@@ -81,6 +81,8 @@ struct Queue {
     calls: VecDeque<Call>,
     /// No more will come.
     closed: bool,
+    /// One is being told.
+    busy: bool,
     /// The newest view that was told of.
     newest: Option<Arc<View>>,
 }
@@ -92,6 +94,8 @@ struct Shared {
     journal: Arc<Journal>,
     queue: Mutex<Queue>,
     more: Condvar,
+    /// Nothing is left to be told.
+    idle: Condvar,
 }
 
 impl Shared {
@@ -103,9 +107,11 @@ impl Shared {
     fn next(&self) -> Option<(Call, Option<Arc<View>>)> {
         let mut queue = self.queue();
         loop {
+            queue.busy = !queue.calls.is_empty();
             if let Some(call) = queue.calls.pop_front() {
                 return Some((call, queue.newest.clone()));
             }
+            self.idle.notify_all();
             if queue.closed {
                 return None;
             }
@@ -169,8 +175,8 @@ pub(super) struct Hooks {
 
 impl Hooks {
     pub(super) fn start(setup: Setup, kept: Arc<Kept>, journal: Arc<Journal>) -> io::Result<Self> {
-        let (queue, more) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { setup, kept, journal, queue, more });
+        let (queue, more, idle) = (Mutex::default(), Condvar::new(), Condvar::new());
+        let shared = Arc::new(Shared { setup, kept, journal, queue, more, idle });
         let runs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("obol-hooks".to_owned()).spawn(move || runs.run())?;
         Ok(Self { shared, thread: Some(thread) })
@@ -190,6 +196,16 @@ impl Hooks {
         }
         queue.calls.push_back(call);
         self.shared.more.notify_one();
+    }
+
+    /// Waits until all that was called is over; no hook takes longer than its timeout.
+    pub(super) fn settle(&self) {
+        let ended = || self.thread.as_ref().is_none_or(JoinHandle::is_finished);
+        let mut queue = self.shared.queue();
+        while (queue.busy || !queue.calls.is_empty()) && !ended() {
+            let waited = self.shared.idle.wait_timeout(queue, self.shared.setup.timeout);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Lets what is called run, and ends.

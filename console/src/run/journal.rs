@@ -14,7 +14,11 @@ pub(super) enum Told {
     Member { incarnation: u64 },
     /// It is none any more.
     Lost { why: String },
-    /// It left, as it was asked.
+    /// It was asked to end by this signal, and has its time to do so.
+    Stopping { signal: i32 },
+    /// It is killed, with all that it started.
+    Killed { why: String },
+    /// It left, after nothing of it ran any more.
     Left,
     /// It has ended, with this code as shells tell it.
     Ended { code: u8 },
@@ -42,6 +46,8 @@ impl fmt::Display for Told {
             Self::Started { pid } => write!(f, "started (pid {pid})"),
             Self::Member { incarnation } => write!(f, "a member, as incarnation {incarnation}"),
             Self::Lost { why } => write!(f, "lost its membership: {why}"),
+            Self::Stopping { signal } => write!(f, "is asked to end (signal {signal})"),
+            Self::Killed { why } => write!(f, "is killed: {why}"),
             Self::Left => f.write_str("left the cluster"),
             Self::Ended { code } => write!(f, "ended with exit code {code}"),
             Self::Restart { pause_ms } => write!(f, "starts again in {pause_ms} ms"),

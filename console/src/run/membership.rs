@@ -3,12 +3,12 @@
 
 use crate::daemons::{START_TIMEOUT, attach, leave};
 use obol_agent::{AttachError, Attached, OwnView};
-use obol_fabric::shm::{Held, Presence};
+use obol_fabric::shm::{Held, Presence, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
 use obol_profiles::Site;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// How often the end of the program's membership is looked for while no view changes.
 const LOOK_EVERY: Nanos = Nanos::from_millis(50);
@@ -23,46 +23,87 @@ pub(super) enum Standing {
     Member(Incarnation),
     /// A view that the program is in is active.
     Active(Arc<View>, Incarnation),
-    /// The program is no member any more, and runs on.
+    /// The program is no member any more, and may run on.
     Lost(&'static str, Incarnation),
-    /// It left, as it was asked.
+    /// It left, after its program had ended.
     Left,
     /// It can not become a member now; it is tried again.
     Trouble(AttachError),
 }
 
+/// How the membership of a program ends of which nothing runs any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// As its death.
+    Dead,
+    /// As it wished.
+    Leaves,
+}
+
 /// One life of the program.
 pub(super) struct Life {
-    pub(super) site: Arc<Site>,
-    pub(super) node: Name,
-    pub(super) name: Name,
-    pub(super) program: Held,
-    /// Set to make it leave.
-    pub(super) leaving: AtomicBool,
+    site: Arc<Site>,
+    node: Name,
+    name: Name,
+    /// The program itself; `None` if it had ended before it could be held.
+    program: Option<Held>,
+    /// Set once it is not to join any more. A membership that there is goes on.
+    joins_no_more: AtomicBool,
+    /// Set when nothing of the program runs any more.
+    end: Mutex<Option<End>>,
+    ended: Condvar,
 }
 
 impl Life {
-    fn is_wanted(&self) -> bool {
-        !self.leaving.load(Ordering::Relaxed) && !self.program.has_ended()
+    pub(super) fn new(site: Arc<Site>, node: Name, name: Name, program: Process) -> Self {
+        let (joins_no_more, end, ended) = (AtomicBool::new(false), Mutex::default(), Condvar::new());
+        Self { site, node, name, program: program.hold().ok(), joins_no_more, end, ended }
     }
 
-    /// Stands for the program, on this thread, until it has ended or left.
+    /// Passes a signal on. A program that has ended needs none.
+    pub(super) fn pass(&self, signal: i32) {
+        if let Some(program) = &self.program {
+            let _ = program.signal(signal);
+        }
+    }
+
+    /// Has it join no more.
+    pub(super) fn stop_joining(&self) {
+        self.joins_no_more.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing of the program runs any more, and its membership is to end.
+    pub(super) fn over(&self, end: End) {
+        self.stop_joining();
+        self.end.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(end);
+        self.ended.notify_all();
+    }
+
+    /// Whether nothing of the program runs any more; waits for that so long.
+    pub(super) fn end_within(&self, timeout: Nanos) -> Option<End> {
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.ended.wait_timeout_while(end, timeout.to_std(), |end| end.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.joins_no_more.load(Ordering::Relaxed)
+    }
+
+    /// Stands for the program, on this thread, until its membership has ended or it is to have none.
     pub(super) fn stand(&self, tell: &(impl Fn(Standing) + Sync)) {
         while self.is_wanted() {
             if let Err(error) = self.sit(tell) {
                 tell(Standing::Trouble(error));
                 // Whether it has ended is asked for again at once.
-                let _ = self.program.wait_ended(AGAIN_AFTER);
+                let _ = self.end_within(AGAIN_AFTER);
             }
-        }
-        if self.leaving.load(Ordering::Relaxed) && !self.program.has_ended() {
-            tell(Standing::Left);
         }
     }
 
     /// Takes a seat and keeps it, at this agent.
     fn sit(&self, tell: &(impl Fn(Standing) + Sync)) -> Result<(), AttachError> {
-        let (app, mut presence) = attach(&self.site, self.node, self.name, &self.leaving)?;
+        let (app, mut presence) = attach(&self.site, self.node, self.name, &self.joins_no_more)?;
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| self.follow(&app, &done, tell));
@@ -74,7 +115,7 @@ impl Life {
         })
     }
 
-    /// Keeps the program a member until it has ended, left, or lost its agent.
+    /// Keeps the program a member until nothing of it runs any more, or it has lost its agent.
     fn keep(
         &self,
         app: &Attached,
@@ -83,31 +124,34 @@ impl Life {
     ) -> Result<(), AttachError> {
         let beat_every = self.site.deployment.profile.timing.heartbeat_every;
         while self.is_wanted() {
-            let Some(own) = app.join_present(presence, START_TIMEOUT, || self.is_wanted())? else {
-                if !self.program.has_ended() {
-                    leave(app, presence, beat_every);
-                }
-                break;
-            };
-            tell(Standing::Member(own));
+            let own = app.join_present(presence, START_TIMEOUT, || self.is_wanted())?;
+            if let Some(own) = own {
+                tell(Standing::Member(own));
+            }
             let why = loop {
                 presence.beat();
-                if self.program.wait_ended(beat_every) {
-                    return Ok(());
-                }
-                if self.leaving.load(Ordering::Relaxed) {
-                    leave(app, presence, beat_every);
-                    return Ok(());
+                match self.end_within(beat_every) {
+                    Some(End::Dead) => return Ok(()),
+                    Some(End::Leaves) => {
+                        leave(app, presence, beat_every);
+                        tell(Standing::Left);
+                        return Ok(());
+                    }
+                    None => {}
                 }
                 if !app.agent_lives() {
-                    tell(Standing::Lost("its agent died", own));
-                    return Ok(());
+                    break "its agent died";
                 }
                 if app.is_excluded() {
                     break "it was excluded";
                 }
             };
-            tell(Standing::Lost(why, own));
+            if let Some(own) = own {
+                tell(Standing::Lost(why, own));
+            }
+            if !app.agent_lives() {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -116,7 +160,7 @@ impl Life {
     fn follow(&self, app: &Attached, done: &AtomicBool, tell: &impl Fn(Standing)) {
         let mut views = app.views();
         let mut waiting: Option<OwnView> = None;
-        while !done.load(Ordering::Relaxed) && !self.program.has_ended() {
+        while !done.load(Ordering::Relaxed) {
             let wait = if waiting.is_some() { ACTIVE_EVERY } else { LOOK_EVERY };
             if let Some(view) = views.next(wait) {
                 waiting = Some(view).filter(OwnView::is_mine);

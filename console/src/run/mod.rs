@@ -1,12 +1,15 @@
 //! `obol run`: any program as a member, without a change to it.
 //!
-//! `run` sits in a seat of the node's agent for the program and ends the seat with it. It is the program's parent: it
-//! passes signals and the exit code on, starts the program again by policy, and leaves nothing behind.
+//! `run` sits in a seat of the node's agent for the program and ends the seat with it. It passes signals and the exit code
+//! on, starts the program again by policy, and leaves nothing behind. A process between the two, the keeper, is the
+//! program's parent. The membership is never given up before the keeper has proved that nothing of the program runs.
 
 mod feed;
+mod group;
 mod health;
 mod hooks;
 mod journal;
+mod keeper;
 mod membership;
 mod program;
 mod restart;
@@ -14,36 +17,39 @@ mod restart;
 pub(crate) use program::become_program;
 
 use crate::cli::duration;
-use crate::output::Failure;
+use crate::output::{self, Failure};
 use clap::Args;
 use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Told};
-use membership::{Life, Standing};
+use keeper::{Keeper, Request, Said, Split};
+use membership::{End, Life, Standing};
 use obol_chaos::observe::Observer;
-use obol_fabric::shm::Cluster;
-use obol_fabric::{Incarnation, Name};
+use obol_fabric::shm::{Cluster, Process};
+use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::Kind;
 use obol_profiles::Site;
-use obol_profiles::endpoint::LEAVE_TIMEOUT;
-use program::{Kept, Program};
+use program::Kept;
 use restart::{Policy, Restarts};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Signals that are passed on to the program as they come.
 const PASSED: [i32; 5] = [SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH];
-/// Signals that end the program: it leaves the cluster first.
+/// Signals that end the program; it leaves the cluster when nothing of it runs any more.
 const ENDING: [i32; 2] = [SIGTERM, SIGINT];
-/// A stopped program is looked for so often at least, should its signal have been lost in another.
+/// What only time brings about is looked for so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long the keeper has to end after the program has.
+const KEEPER_TIMEOUT: Nanos = Nanos::from_secs(5);
 
 /// How a program is run as a member.
 #[derive(Debug, Args)]
@@ -57,13 +63,21 @@ pub(crate) struct Run {
     /// A program to execute whenever a view with this member becomes active
     #[arg(long, value_name = "HOOK")]
     on_view: Option<OsString>,
-    /// A program to execute when the membership is lost; without one the program is killed then
+    /// A program to execute when the membership is lost, and before it is given up when the program was asked to end.
+    /// Without one the program is killed when the membership is lost
     #[arg(long, value_name = "HOOK")]
     on_lost: Option<OsString>,
     /// A program that is started once, and told all that by lines on its standard input: "view ID INCARNATION MEMBER.."
     /// and "lost ID INCARNATION WHY"
     #[arg(long, value_name = "HOOK")]
     views_to: Option<OsString>,
+    /// How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it started. A second
+    /// signal kills at once
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
+    grace: Duration,
+    /// Do not use a control group, even where one could be made
+    #[arg(long, hide = true)]
+    no_group: bool,
     /// Hooks and the health command are lines for /bin/sh, not programs
     #[arg(long)]
     shell: bool,
@@ -104,16 +118,24 @@ enum Happening {
     Healthy,
     /// It has failed too often.
     Unhealthy,
+    /// The keeper has said something; `None` when it is gone.
+    Keeper(Option<Said>),
 }
 
-/// How a life of the program ended.
-struct Ended {
-    status: ExitStatus,
-    lived: Duration,
+/// A life of the program, as it goes.
+struct Course {
+    life: Arc<Life>,
+    threads: Vec<JoinHandle<()>>,
+    own: Incarnation,
+    /// When it is killed, once it was asked to end.
+    kill_at: Option<Instant>,
+    is_killed: bool,
+    status: Option<ExitStatus>,
 }
 
 struct Supervisor<'a> {
     options: &'a Run,
+    keeper: &'a Keeper,
     site: Arc<Site>,
     node: Name,
     environment: Vec<(&'static str, String)>,
@@ -127,13 +149,46 @@ struct Supervisor<'a> {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode, Failure> {
+    // Before there is a second thread, and before anything is mapped that must not be in two processes.
+    let keeper = match keeper::split(&options.words, !options.no_group).map_err(Failure::failed)? {
+        Split::Run(keeper) => keeper,
+        Split::Kept(code) => return Ok(code),
+    };
+    let kept = Arc::new(Kept::default());
+    kept.keep(keeper.pid);
+    let ended = supervise(root, cluster, options, &keeper, &kept);
+    keeper.close();
+    // It has nothing left to end, or ends what a failure here left behind.
+    let held = Process::of(keeper.pid).and_then(Process::hold);
+    if held.is_ok_and(|held| !held.wait_ended(KEEPER_TIMEOUT)) {
+        return Err(Failure::Failed(format!(
+            "processes of the program do not end; process {} still tries to kill them",
+            keeper.pid
+        )));
+    }
+    ended
+}
+
+/// Runs the program until the policy or a signal says that it is enough.
+fn supervise(
+    root: &Path,
+    cluster: Name,
+    options: &Run,
+    keeper: &Keeper,
+    kept: &Arc<Kept>,
+) -> Result<ExitCode, Failure> {
     let site = Arc::new(Site::open(root, cluster).map_err(Failure::refused)?);
     let node = agent(&site.cluster, options.node)?;
     unused(root, cluster, options.name)?;
     obol_fabric::shm::sched::adopt_orphans().map_err(Failure::failed)?;
     let (tell, told) = mpsc::channel();
     pass_signals(tell.clone()).map_err(Failure::failed)?;
-    let kept = Arc::new(Kept::default());
+    let said = tell.clone();
+    let hear = move |what| {
+        // Nobody listens any more when `run` ends.
+        let _ = said.send(Happening::Keeper(what));
+    };
+    keeper.listen(hear).map_err(Failure::failed)?;
     let journal = Arc::new(Journal { name: options.name, json: options.json });
     let environment = vec![
         ("OBOL_CLUSTER", cluster.to_string()),
@@ -149,12 +204,24 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode,
         timeout: options.hook_timeout,
         environment: environment.clone(),
     };
-    let hooks = Hooks::start(setup, Arc::clone(&kept), Arc::clone(&journal)).map_err(Failure::failed)?;
-    let mut supervisor =
-        Supervisor { options, site, node, environment, kept, journal, hooks, tell, told, stopping: false };
+    let hooks = Hooks::start(setup, Arc::clone(kept), Arc::clone(&journal)).map_err(Failure::failed)?;
+    let kept = Arc::clone(kept);
+    let mut supervisor = Supervisor {
+        options,
+        keeper,
+        site,
+        node,
+        environment,
+        kept,
+        journal,
+        hooks,
+        tell,
+        told,
+        stopping: false,
+    };
     let ended = supervisor.lives();
     supervisor.hooks.finish();
-    ended.map(|status| ExitCode::from(program::code(status))).map_err(Failure::failed)
+    ended.map(ExitCode::from).map_err(Failure::failed)
 }
 
 /// The agent that is wanted, or the one that runs on this host, if there is exactly one.
@@ -200,21 +267,28 @@ fn pass_signals(tell: Sender<Happening>) -> io::Result<()> {
 }
 
 impl Supervisor<'_> {
-    /// One life after the other, until the policy or a signal says that it is enough.
-    fn lives(&mut self) -> io::Result<ExitStatus> {
+    /// One life after the other, until the policy or a signal says that it is enough. Tells the exit code.
+    fn lives(&mut self) -> io::Result<u8> {
         let options = self.options;
         let mut restarts = Restarts::new(options.restart, options.restart_pause, options.restart_pause_max);
         loop {
-            let ended = self.live()?;
-            if let Err(error) = self.kept.end_orphans() {
-                self.journal.tell(&Told::Trouble { text: error.to_string() });
-            }
-            self.journal.tell(&Told::Ended { code: program::code(ended.status) });
-            let pause = restarts.after(ended.status.success(), ended.lived);
-            let Some(pause) = pause.filter(|_| !self.stopping) else { return Ok(ended.status) };
+            let begun = Instant::now();
+            let code = match self.begin()? {
+                Ok(course) => {
+                    let status = self.live(course)?;
+                    if let Err(error) = self.kept.end_orphans() {
+                        self.journal.tell(&Told::Trouble { text: error.to_string() });
+                    }
+                    program::code(status)
+                }
+                Err(code) => code,
+            };
+            self.journal.tell(&Told::Ended { code });
+            let pause = restarts.after(code == 0, begun.elapsed());
+            let Some(pause) = pause.filter(|_| !self.stopping) else { return Ok(code) };
             self.journal.tell(&Told::Restart { pause_ms: pause.as_millis() as u64 });
             if self.is_stopped_within(pause) {
-                return Ok(ended.status);
+                return Ok(code);
             }
         }
     }
@@ -235,153 +309,238 @@ impl Supervisor<'_> {
         }
     }
 
-    /// One life of the program.
-    fn live(&mut self) -> io::Result<Ended> {
-        let begun = Instant::now();
-        let mut program = Program::start(&self.options.words, &self.environment, &self.kept)?;
-        self.journal.tell(&Told::Started { pid: program.process().pid });
-        let life = match program.hold() {
-            Ok(held) => Arc::new(Life {
-                site: Arc::clone(&self.site),
-                node: self.node,
-                name: self.options.name,
-                program: held,
-                leaving: AtomicBool::new(false),
-            }),
-            // It has ended already.
-            Err(_) => return self.bury(&mut program, begun, Incarnation::NONE),
+    /// Starts the program; nothing joins before it was executed. If it can not be, the error is the exit code that says so.
+    fn begin(&mut self) -> io::Result<Result<Course, u8>> {
+        self.keeper.start(&self.environment)?;
+        let process = loop {
+            match self.next(None)? {
+                Some(Happening::Keeper(Some(Said::Started { pid, started }))) => {
+                    break Process { pid, started };
+                }
+                Some(Happening::Keeper(Some(Said::NotStarted { text, is_missing }))) => {
+                    output::remark(format_args!("obol run: {text}"))?;
+                    let code = if is_missing { program::NOT_FOUND } else { program::NOT_EXECUTABLE };
+                    return Ok(Err(code));
+                }
+                Some(Happening::Keeper(None)) => return Err(self.keeper_died()),
+                Some(Happening::Keeper(Some(Said::Trouble(text)))) => {
+                    self.journal.tell(&Told::Trouble { text })
+                }
+                // Asked again when it has started.
+                Some(Happening::Signal(signal)) if ENDING.contains(&signal) => self.stopping = true,
+                _ => {}
+            }
         };
-        let mut threads = Vec::new();
-        if let Some(health) = health::Health::of(self.options, &self.environment) {
-            threads.push(health.start(Arc::clone(&life), Arc::clone(&self.kept), self.tell.clone())?);
+        self.journal.tell(&Told::Started { pid: process.pid });
+        let (site, node, name) = (Arc::clone(&self.site), self.node, self.options.name);
+        let life = Arc::new(Life::new(site, node, name, process));
+        let own = Incarnation::NONE;
+        let mut course =
+            Course { life, threads: Vec::new(), own, kill_at: None, is_killed: false, status: None };
+        if self.stopping {
+            self.kill(&mut course, "it was asked to end while it was started")?;
+        } else if let Some(health) = health::Health::of(self.options, &self.environment) {
+            course.threads.push(health.start(
+                Arc::clone(&course.life),
+                Arc::clone(&self.kept),
+                self.tell.clone(),
+            )?);
         } else {
-            threads.push(self.stand(&life)?);
+            self.stand(&mut course)?;
         }
-        let mut own = Incarnation::NONE;
-        // The signal that is passed on as soon as the program has left, and until when that is waited for.
-        let mut parting: Option<(i32, Instant)> = None;
-        while !life.program.has_ended() {
-            let happening = match self.told.recv_timeout(LOOK_EVERY) {
-                Ok(happening) => Some(happening),
-                Err(RecvTimeoutError::Timeout) => None,
-                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("nobody tells signals")),
-            };
+        Ok(Ok(course))
+    }
+
+    /// The next happening, if there is one within [`LOOK_EVERY`] and before that time.
+    fn next(&self, until: Option<Instant>) -> io::Result<Option<Happening>> {
+        let left = until.map_or(LOOK_EVERY, |until| until.saturating_duration_since(Instant::now()));
+        match self.told.recv_timeout(left.min(LOOK_EVERY)) {
+            Ok(happening) => Ok(Some(happening)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("nobody tells signals")),
+        }
+    }
+
+    /// One life of the program, until nothing of it runs any more and its membership has ended.
+    fn live(&mut self, mut course: Course) -> io::Result<ExitStatus> {
+        loop {
+            let happening = self.next(course.kill_at)?;
             match happening {
-                Some(Happening::Signal(signal)) if PASSED.contains(&signal) => pass(&life, signal),
+                Some(Happening::Signal(signal)) if PASSED.contains(&signal) => course.life.pass(signal),
                 Some(Happening::Signal(signal)) if ENDING.contains(&signal) => {
-                    self.stopping = true;
-                    life.leaving.store(true, Ordering::Relaxed);
-                    // Whoever asks twice is in a hurry.
-                    match parting.take() {
-                        Some(_) => pass(&life, signal),
-                        None => parting = Some((signal, Instant::now() + LEAVE_TIMEOUT.to_std())),
-                    }
+                    self.stop(signal, &mut course)?
                 }
                 Some(Happening::Signal(_)) => self.kept.reap_orphans()?,
-                Some(Happening::Healthy) => threads.push(self.stand(&life)?),
+                Some(Happening::Healthy) => self.stand(&mut course)?,
                 Some(Happening::Unhealthy) => {
-                    self.lost("its health command fails", &mut own, &life);
-                    kill(&life);
+                    self.lost("its health command fails", &mut course);
+                    self.kill(&mut course, "its health command fails")?;
                 }
-                Some(Happening::Standing(standing)) => self.standing(standing, &mut own, &life, &mut parting),
+                Some(Happening::Standing(standing)) => self.standing(standing, &mut course)?,
+                Some(Happening::Keeper(Some(Said::Gone))) => break,
+                Some(Happening::Keeper(said)) => self.said(said, &mut course)?,
                 None => {}
             }
-            if let Some((signal, until)) = parting
-                && Instant::now() >= until
-            {
-                pass(&life, signal);
-                parting = None;
-            }
-            // A frozen program must not wake up in a role that another has taken.
-            if program.process().is_stopped() {
-                self.lost("it was frozen", &mut own, &life);
-                kill(&life);
+            if course.kill_at.take_if(|at| Instant::now() >= *at).is_some() {
+                let grace = Nanos::from_std(self.options.grace);
+                self.kill(&mut course, &format!("it did not end within {grace}"))?;
             }
         }
-        for thread in threads {
+        self.finish(course)
+    }
+
+    /// The keeper has said something of a program that lives.
+    fn said(&mut self, said: Option<Said>, course: &mut Course) -> io::Result<()> {
+        match said {
+            // A frozen program must not wake up in a role that another has taken.
+            Some(Said::Stopped) => {
+                self.lost("it was frozen", course);
+                self.kill(course, "it was frozen")?;
+            }
+            Some(Said::Ended(status)) => course.status = Some(ExitStatus::from_raw(status)),
+            Some(Said::Slow(pids)) => {
+                let text = format!(
+                    "these processes do not end after SIGKILL, and it stays a member until they do: {pids:?}"
+                );
+                self.journal.tell(&Told::Trouble { text });
+            }
+            Some(Said::Trouble(text)) => self.journal.tell(&Told::Trouble { text }),
+            Some(Said::Started { .. } | Said::NotStarted { .. } | Said::Gone) => {}
+            None => {
+                let error = self.keeper_died();
+                course.life.over(End::Dead);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// The keeper is gone, and `run` has adopted what it kept: ends that, however long it takes.
+    fn keeper_died(&self) -> io::Error {
+        self.kept.drop_keeper(self.keeper.pid);
+        while let Err(error) = self.kept.end_orphans() {
+            self.journal.tell(&Told::Trouble { text: error.to_string() });
+        }
+        io::Error::other("the process that kept the program was killed, and so was the program")
+    }
+
+    /// Asks the program to end. Whoever asks twice is in a hurry.
+    fn stop(&mut self, signal: i32, course: &mut Course) -> io::Result<()> {
+        if std::mem::replace(&mut self.stopping, true) {
+            return self.kill(course, "it was asked to end twice");
+        }
+        self.journal.tell(&Told::Stopping { signal });
+        course.life.stop_joining();
+        course.life.pass(signal);
+        // A grace without an end is one, too.
+        course.kill_at = Instant::now().checked_add(self.options.grace);
+        Ok(())
+    }
+
+    /// Kills the program and all that it started.
+    fn kill(&self, course: &mut Course, why: &str) -> io::Result<()> {
+        course.kill_at = None;
+        course.life.stop_joining();
+        if std::mem::replace(&mut course.is_killed, true) {
+            return Ok(());
+        }
+        self.journal.tell(&Told::Killed { why: why.to_owned() });
+        match self.keeper.ask(&Request::Kill) {
+            // The next that is heard of it is that it is gone.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            asked => asked,
+        }
+    }
+
+    /// Has a thread stand for the program.
+    fn stand(&self, course: &mut Course) -> io::Result<()> {
+        let (life, tell) = (Arc::clone(&course.life), self.tell.clone());
+        let tell = move |standing| {
+            // Nobody listens any more when `run` ends.
+            let _ = tell.send(Happening::Standing(standing));
+        };
+        let thread = std::thread::Builder::new().name("obol-seat".to_owned());
+        course.threads.push(thread.spawn(move || life.stand(&tell))?);
+        Ok(())
+    }
+
+    /// Takes note of what became of the membership.
+    fn standing(&self, standing: Standing, course: &mut Course) -> io::Result<()> {
+        match standing {
+            Standing::Member(incarnation) => {
+                course.own = incarnation;
+                self.journal.tell(&Told::Member { incarnation: incarnation.0 });
+            }
+            // Whoever is asked to end takes no new role.
+            Standing::Active(..) if self.stopping => {}
+            Standing::Active(view, own) => self.hooks.call(Call::View { view, own }),
+            Standing::Lost(why, incarnation) => {
+                course.own = incarnation;
+                self.lost(why, course);
+                // Nobody can tell the program, so it must not go on.
+                if !self.hooks.tell_losses() {
+                    self.kill(course, why)?;
+                }
+            }
+            Standing::Left => {
+                course.own = Incarnation::NONE;
+                self.journal.tell(&Told::Left);
+            }
+            Standing::Trouble(error) => self.journal.tell(&Told::Trouble { text: error.to_string() }),
+        }
+        Ok(())
+    }
+
+    /// The program was a member and is none any more.
+    fn lost(&self, why: &str, course: &mut Course) {
+        if course.own != Incarnation::NONE {
+            self.journal.tell(&Told::Lost { why: why.to_owned() });
+            self.hooks.call(Call::Lost { why: why.to_owned(), own: course.own });
+        }
+        course.own = Incarnation::NONE;
+    }
+
+    /// Nothing of the program runs any more: now its membership may end, too.
+    fn finish(&mut self, mut course: Course) -> io::Result<ExitStatus> {
+        // What was told of the membership until now.
+        let mut later = Vec::new();
+        while let Ok(happening) = self.told.try_recv() {
+            match happening {
+                Happening::Standing(standing) => self.standing(standing, &mut course)?,
+                Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
+                other => later.push(other),
+            }
+        }
+        if self.stopping {
+            if course.own != Incarnation::NONE {
+                self.hooks.call(Call::Lost { why: "it was asked to end".to_owned(), own: course.own });
+            }
+            // Whatever role a hook has taken is given up before anybody else can have it.
+            self.hooks.settle();
+            course.life.over(End::Leaves);
+        } else {
+            course.life.over(End::Dead);
+        }
+        for thread in course.threads.drain(..) {
             // A thread that panicked has told so already.
             let _ = thread.join();
         }
         // What the threads told at last.
         while let Ok(happening) = self.told.try_recv() {
             match happening {
-                Happening::Standing(standing) => self.standing(standing, &mut own, &life, &mut None),
+                Happening::Standing(standing) => self.standing(standing, &mut course)?,
                 Happening::Signal(signal) if ENDING.contains(&signal) => self.stopping = true,
+                Happening::Keeper(None) => return Err(self.keeper_died()),
                 _ => {}
             }
         }
-        self.bury(&mut program, begun, own)
-    }
-
-    /// Has a thread stand for the program.
-    fn stand(&self, life: &Arc<Life>) -> io::Result<std::thread::JoinHandle<()>> {
-        let (life, tell) = (Arc::clone(life), self.tell.clone());
-        let tell = move |standing| {
-            // Nobody listens any more when `run` ends.
-            let _ = tell.send(Happening::Standing(standing));
-        };
-        std::thread::Builder::new().name("obol-seat".to_owned()).spawn(move || life.stand(&tell))
-    }
-
-    /// Takes note of what became of the membership.
-    fn standing(
-        &self,
-        standing: Standing,
-        own: &mut Incarnation,
-        life: &Life,
-        parting: &mut Option<(i32, Instant)>,
-    ) {
-        match standing {
-            Standing::Member(incarnation) => {
-                *own = incarnation;
-                self.journal.tell(&Told::Member { incarnation: incarnation.0 });
-            }
-            Standing::Active(view, own) => self.hooks.call(Call::View { view, own }),
-            Standing::Lost(why, incarnation) => {
-                *own = incarnation;
-                self.lost(why, own, life);
-                // Nobody can tell the program, so it must not go on.
-                if !self.hooks.tell_losses() {
-                    kill(life);
-                }
-            }
-            Standing::Left => {
-                *own = Incarnation::NONE;
-                self.journal.tell(&Told::Left);
-                if let Some((signal, _)) = parting.take() {
-                    pass(life, signal);
-                }
-            }
-            Standing::Trouble(error) => self.journal.tell(&Told::Trouble { text: error.to_string() }),
+        if later.iter().any(|happening| matches!(happening, Happening::Keeper(None))) {
+            return Err(self.keeper_died());
         }
-    }
-
-    /// The program was a member and is none any more.
-    fn lost(&self, why: &str, own: &mut Incarnation, life: &Life) {
-        if *own != Incarnation::NONE && !life.leaving.load(Ordering::Relaxed) {
-            self.journal.tell(&Told::Lost { why: why.to_owned() });
-            self.hooks.call(Call::Lost { why: why.to_owned(), own: *own });
+        let status = course.status.ok_or_else(|| io::Error::other("the keeper does not say how it ended"))?;
+        if course.own != Incarnation::NONE && !self.stopping {
+            self.lost(&program::how(status), &mut course);
         }
-        *own = Incarnation::NONE;
+        Ok(status)
     }
-
-    /// The program has ended: takes its exit status.
-    fn bury(&self, program: &mut Program, begun: Instant, own: Incarnation) -> io::Result<Ended> {
-        let status = program.end(&self.kept)?;
-        if own != Incarnation::NONE && !self.stopping {
-            let why = program::how(status);
-            self.journal.tell(&Told::Lost { why: why.clone() });
-            self.hooks.call(Call::Lost { why, own });
-        }
-        Ok(Ended { status, lived: begun.elapsed() })
-    }
-}
-
-/// A program that has ended meanwhile needs no signal.
-fn pass(life: &Life, signal: i32) {
-    let _ = life.program.signal(signal);
-}
-
-fn kill(life: &Life) {
-    let _ = life.program.kill();
 }

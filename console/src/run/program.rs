@@ -1,19 +1,19 @@
-//! The program as a child: started so that it does not outlive `run`, ended with all that it started.
+//! Commands that `run` starts for itself, hooks for example: none of them outlives it. How programs end, in words and codes.
 
 use crate::output::{self, Failure};
 use obol_fabric::Nanos;
-use obol_fabric::shm::{Held, Process, children, reap, sched};
+use obol_fabric::shm::{Process, children, reap, sched};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, ErrorKind, IsTerminal};
+use std::io::{self, ErrorKind};
 use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
-use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a shell's exit codes say: it can not be executed, it is not there, it died of a signal.
-const NOT_EXECUTABLE: u8 = 126;
-const NOT_FOUND: u8 = 127;
+pub(super) const NOT_EXECUTABLE: u8 = 126;
+pub(super) const NOT_FOUND: u8 = 127;
 const SIGNALLED: i32 = 128;
 
 /// The shell of people who asked for one.
@@ -47,48 +47,6 @@ pub(crate) fn become_program(parent: u32, words: &[OsString]) -> Result<ExitCode
     let error = Command::new(program).args(arguments).exec();
     output::remark(format_args!("obol run: {}: {error}", program.display()))?;
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))
-}
-
-/// A program that runs.
-pub(super) struct Program {
-    child: Child,
-    process: Process,
-}
-
-impl Program {
-    /// Starts it in a process group of its own, so that a terminal's Ctrl-C comes to it once, by way of `run`.
-    pub(super) fn start(words: &[OsString], environment: &Environment, kept: &Kept) -> io::Result<Self> {
-        let mut command = tied(words, environment)?;
-        // A program in the background is stopped when it reads from a terminal.
-        if io::stdin().is_terminal() {
-            command.stdin(Stdio::null());
-        }
-        let mut child = kept.spawn(command.process_group(0))?;
-        match Process::of(child.id()) {
-            Ok(process) => Ok(Self { child, process }),
-            Err(error) => {
-                kept.forget(&child);
-                child.kill()?;
-                child.wait()?;
-                Err(error)
-            }
-        }
-    }
-
-    pub(super) const fn process(&self) -> Process {
-        self.process
-    }
-
-    pub(super) fn hold(&self) -> io::Result<Held> {
-        self.process.hold()
-    }
-
-    /// How it ended; waits for that.
-    pub(super) fn end(&mut self, kept: &Kept) -> io::Result<ExitStatus> {
-        let status = self.child.wait()?;
-        kept.forget(&self.child);
-        Ok(status)
-    }
 }
 
 /// The exit code that tells how a program ended, as shells do.
@@ -182,6 +140,16 @@ impl Kept {
         self.lock().remove(&child.id());
     }
 
+    /// A child that was started otherwise is no orphan.
+    pub(super) fn keep(&self, child: u32) {
+        self.lock().insert(child);
+    }
+
+    /// It has ended, and may be reaped as an orphan.
+    pub(super) fn drop_keeper(&self, child: u32) {
+        self.lock().remove(&child);
+    }
+
     /// Reaps orphans that have ended.
     pub(super) fn reap_orphans(&self) -> io::Result<()> {
         let kept = self.lock();
@@ -194,10 +162,13 @@ impl Kept {
     /// Kills and reaps the orphans that a program left behind.
     pub(super) fn end_orphans(&self) -> io::Result<()> {
         let end = Instant::now() + ORPHANS_TIMEOUT;
+        let mut looks_in_vain = 0;
         loop {
             let kept = self.lock();
             let orphans: Vec<u32> = children()?.into_iter().filter(|pid| !kept.contains(pid)).collect();
-            if orphans.is_empty() {
+            // One that comes while another ends may be missed by a look.
+            looks_in_vain = if orphans.is_empty() { looks_in_vain + 1 } else { 0 };
+            if looks_in_vain > 1 {
                 return Ok(());
             }
             for &pid in &orphans {

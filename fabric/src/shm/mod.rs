@@ -23,6 +23,7 @@ pub(crate) mod reader;
 pub(crate) mod region;
 pub mod sched;
 pub(crate) mod seats;
+pub mod supervise;
 pub(crate) mod table;
 #[cfg(test)]
 pub(crate) mod test;

@@ -1,0 +1,312 @@
+//! The process between `run` and the program: the program's parent. It adopts whatever the program leaves behind, ends all of
+//! it when it is asked to or when `run` dies, and proves that it has ended: a process that adopts orphans and has no child
+//! has no descendant. So nothing depends on the program's user, session or parent.
+//!
+//! `run` and the keeper talk over a socket, a line of JSON for each message.
+
+use super::group::Group;
+use super::program::Environment;
+use obol_fabric::shm::supervise::{self, Reaped};
+use obol_fabric::shm::{Process, sched};
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU};
+use signal_hook::iterator::Signals;
+use std::ffi::OsString;
+use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+/// Between two attempts to kill what is left of the program: at first, and once it has taken long.
+const KILL_EVERY: Duration = Duration::from_millis(2);
+const KILL_EVERY_LATER: Duration = Duration::from_millis(100);
+/// Processes that have not ended so long after SIGKILL are worth a remark.
+const KILL_IS_SLOW: Duration = Duration::from_secs(5);
+
+/// What the keeper is asked for.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Request {
+    /// Start the program with this added to its environment.
+    Start(Vec<(String, String)>),
+    /// Kill the program and all that it started.
+    Kill,
+}
+
+/// What the keeper says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Said {
+    /// The program runs: its `exec` has succeeded.
+    Started { pid: u32, started: u64 },
+    /// It could not be executed.
+    NotStarted { text: String, is_missing: bool },
+    /// It was stopped by a signal.
+    Stopped,
+    /// It has ended, with this status of `wait`; what it started may still run.
+    Ended(i32),
+    /// Nothing runs any more of all that it started.
+    Gone,
+    /// These processes do not end.
+    Slow(Vec<u32>),
+    /// Something else does not work.
+    Trouble(String),
+}
+
+/// What happens to the keeper.
+enum Event {
+    Request(Request),
+    /// `run` is gone, or wants nothing any more.
+    Closed,
+    Child,
+}
+
+/// `run`'s end.
+pub(super) struct Keeper {
+    pub(super) pid: u32,
+    stream: UnixStream,
+}
+
+/// Which of the two processes this is after [`split`].
+pub(super) enum Split {
+    Run(Keeper),
+    /// The keeper, which has nothing to do any more.
+    Kept(ExitCode),
+}
+
+/// Splits this process in two. The keeper returns from here at its end.
+pub(super) fn split(words: &[OsString], uses_group: bool) -> io::Result<Split> {
+    let (own, its) = UnixStream::pair()?;
+    match supervise::fork()? {
+        Some(pid) => Ok(Split::Run(Keeper { pid, stream: own })),
+        None => {
+            drop(own);
+            let code =
+                if keep(words, uses_group, its).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+            Ok(Split::Kept(code))
+        }
+    }
+}
+
+impl Keeper {
+    pub(super) fn ask(&self, request: &Request) -> io::Result<()> {
+        send(&self.stream, request)
+    }
+
+    pub(super) fn start(&self, environment: &Environment) -> io::Result<()> {
+        let environment = environment.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
+        self.ask(&Request::Start(environment))
+    }
+
+    /// Has a thread hear all that the keeper says, until it ends.
+    pub(super) fn listen(&self, mut hear: impl FnMut(Option<Said>) + Send + 'static) -> io::Result<()> {
+        let stream = self.stream.try_clone()?;
+        let listen = move || {
+            for line in BufReader::new(stream).lines() {
+                let Some(said) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
+                hear(Some(said));
+            }
+            hear(None);
+        };
+        std::thread::Builder::new().name("obol-keeper".to_owned()).spawn(listen).map(drop)
+    }
+
+    /// Lets it end.
+    pub(super) fn close(&self) {
+        // It may be gone.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// A program that was started and is not proved to have ended.
+struct Life {
+    process: Process,
+    /// It has ended itself.
+    is_over: bool,
+    was_stopped: bool,
+}
+
+struct Kept<'a> {
+    words: &'a [OsString],
+    group: Option<Group>,
+    stream: UnixStream,
+    life: Option<Life>,
+    /// Since when everything is being killed.
+    killing: Option<Instant>,
+    told_slow: bool,
+}
+
+/// The keeper's life. Its error is that `run` is gone, which it needs to tell nobody.
+fn keep(words: &[OsString], uses_group: bool, stream: UnixStream) -> io::Result<()> {
+    // What `ps` shows; nothing depends on it.
+    let _ = std::fs::write("/proc/self/comm", "obol-keeper");
+    supervise::leave_group()?;
+    sched::adopt_orphans()?;
+    let (tx, rx) = mpsc::channel();
+    hear_signals(tx.clone())?;
+    hear_requests(stream.try_clone()?, tx)?;
+    let group = if uses_group { Group::make() } else { None };
+    let mut kept = Kept { words, group, stream, life: None, killing: None, told_slow: false };
+    let ended = kept.serve(&rx);
+    // Whatever went wrong: it leaves nothing behind. Nobody needs to hear of it.
+    kept.killing.get_or_insert_with(Instant::now);
+    while supervise::reap_any().is_ok_and(|reaped| reaped != Reaped::None) {
+        kept.kill();
+        let _ = rx.recv_timeout(kept.pause());
+    }
+    ended
+}
+
+/// Signals that end programs are for `run`, which says what is to be done. They are caught and not ignored, because a
+/// program inherits what is ignored.
+fn hear_signals(tx: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTTIN, SIGTTOU])?;
+    let hear = move || {
+        for signal in signals.forever() {
+            if signal == SIGCHLD && tx.send(Event::Child).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("obol-signals".to_owned()).spawn(hear).map(drop)
+}
+
+fn hear_requests(stream: UnixStream, tx: Sender<Event>) -> io::Result<()> {
+    let hear = move || {
+        for line in BufReader::new(stream).lines() {
+            let Some(request) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { break };
+            if tx.send(Event::Request(request)).is_err() {
+                return;
+            }
+        }
+        // The receiver may be gone.
+        let _ = tx.send(Event::Closed);
+    };
+    std::thread::Builder::new().name("obol-requests".to_owned()).spawn(hear).map(drop)
+}
+
+impl Kept<'_> {
+    fn serve(&mut self, rx: &Receiver<Event>) -> io::Result<()> {
+        loop {
+            let event = match self.killing {
+                Some(_) => rx.recv_timeout(self.pause()),
+                None => rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match event {
+                Ok(Event::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(Event::Request(Request::Start(environment))) => self.start(&environment)?,
+                Ok(Event::Request(Request::Kill)) => {
+                    self.killing.get_or_insert_with(Instant::now);
+                }
+                Ok(Event::Child) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            self.look()?;
+        }
+    }
+
+    fn start(&mut self, environment: &[(String, String)]) -> io::Result<()> {
+        let [program, arguments @ ..] = self.words else {
+            return self.say(&Said::NotStarted { text: "no program is named".to_owned(), is_missing: true });
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).envs(environment.iter().map(|(key, value)| (key, value)));
+        // A group of its own, so that a terminal's Ctrl-C comes to it once, by way of `run`. A program in the background
+        // is stopped when it reads from a terminal.
+        command.process_group(0);
+        if io::stdin().is_terminal() {
+            command.stdin(Stdio::null());
+        }
+        let group = match self.group.as_ref().map(Group::entry).transpose() {
+            Ok(group) => group,
+            Err(error) => {
+                self.say(&Said::Trouble(format!("its control group can not be used: {error}")))?;
+                self.group = None;
+                None
+            }
+        };
+        supervise::tie(&mut command, group);
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                let is_missing = error.kind() == ErrorKind::NotFound;
+                let text = format!("{}: {error}", program.display());
+                return self.say(&Said::NotStarted { text, is_missing });
+            }
+        };
+        // It is not reaped before this, so the number is its own.
+        let process = Process::of(child.id())?;
+        self.life = Some(Life { process, is_over: false, was_stopped: false });
+        self.say(&Said::Started { pid: process.pid, started: process.started })
+    }
+
+    /// Takes note of what has ended, and ends what is to end.
+    fn look(&mut self) -> io::Result<()> {
+        let is_none = loop {
+            match supervise::reap_any()? {
+                Reaped::Ended(pid, status) => self.ended(pid, status)?,
+                Reaped::Running => break false,
+                Reaped::None => break true,
+            }
+        };
+        let Some(life) = &mut self.life else {
+            self.killing = None;
+            return Ok(());
+        };
+        if is_none && self.group.as_ref().is_none_or(Group::is_empty) {
+            (self.life, self.killing, self.told_slow) = (None, None, false);
+            return self.say(&Said::Gone);
+        }
+        if life.process.is_stopped() {
+            if !std::mem::replace(&mut life.was_stopped, true) {
+                self.say(&Said::Stopped)?;
+            }
+        } else {
+            life.was_stopped = false;
+        }
+        if self.killing.is_some() {
+            self.kill();
+            if !self.told_slow && self.killing.is_some_and(|since| since.elapsed() > KILL_IS_SLOW) {
+                self.told_slow = true;
+                self.say(&Said::Slow(supervise::descendants(std::process::id())))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A child was reaped: with the program, all that it left behind is to end.
+    fn ended(&mut self, pid: u32, status: ExitStatus) -> io::Result<()> {
+        let Some(life) = self.life.as_mut().filter(|life| life.process.pid == pid && !life.is_over) else {
+            return Ok(());
+        };
+        life.is_over = true;
+        self.killing.get_or_insert_with(Instant::now);
+        self.say(&Said::Ended(status.into_raw()))
+    }
+
+    fn kill(&self) {
+        if let Some(group) = &self.group {
+            group.kill();
+        }
+        for pid in supervise::descendants(std::process::id()) {
+            // One that has ended meanwhile is to be reaped only; one of another user is seen not to end.
+            if let Ok(held) = Process::of(pid).and_then(Process::hold) {
+                let _ = held.kill();
+            }
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let is_slow = self.killing.is_some_and(|since| since.elapsed() > KILL_IS_SLOW);
+        if is_slow { KILL_EVERY_LATER } else { KILL_EVERY }
+    }
+
+    fn say(&self, said: &Said) -> io::Result<()> {
+        send(&self.stream, said)
+    }
+}

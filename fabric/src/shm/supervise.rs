@@ -1,0 +1,158 @@
+//! What a process needs to start programs of others, to end all that they started, and to prove that it ended.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+/// Splits this process in two; the parent gets the process id of the child, the child gets `None`. Refused once there is a
+/// second thread: the child would have copies of the locks that it holds, and nobody to open them.
+pub fn fork() -> io::Result<Option<u32>> {
+    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+        return Err(io::Error::other("a process with several threads can not be split"));
+    }
+    // SAFETY: this is the only thread, so the child may go on as any program.
+    let pid = unsafe { libc::fork() };
+    match u32::try_from(pid) {
+        Ok(0) => Ok(None),
+        Ok(pid) => Ok(Some(pid)),
+        Err(_) => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Puts this process into a process group of its own, which no terminal sends signals to.
+pub fn leave_group() -> io::Result<()> {
+    // SAFETY: the call takes integers.
+    if unsafe { libc::setpgid(0, 0) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What became of the children of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reaped {
+    /// This one has ended so, and is reaped.
+    Ended(u32, ExitStatus),
+    /// There are some, and none has ended that was not reaped.
+    Running,
+    /// There is none. Of a process that adopts orphans ([`super::sched::adopt_orphans`]) this proves that it has no
+    /// descendant at all: whoever loses its parent becomes its child before the parent can be reaped.
+    None,
+}
+
+/// Reaps any one child.
+pub fn reap_any() -> io::Result<Reaped> {
+    let mut status = 0;
+    // SAFETY: `status` is a valid integer to write to.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    match u32::try_from(pid) {
+        Ok(0) => Ok(Reaped::Running),
+        Ok(pid) => Ok(Reaped::Ended(pid, ExitStatus::from_raw(status))),
+        Err(_) => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ECHILD) => Ok(Reaped::None),
+            error => Err(error),
+        },
+    }
+}
+
+/// The descendants of a process. One that begins or ends meanwhile may be missed.
+#[must_use]
+pub fn descendants(of: u32) -> Vec<u32> {
+    let mut found = children_of(of);
+    let mut next = 0;
+    while let Some(&pid) = found.get(next) {
+        next += 1;
+        // A process that moved to another parent meanwhile is listed once.
+        let more: Vec<u32> = children_of(pid).into_iter().filter(|pid| !found.contains(pid)).collect();
+        found.extend(more);
+    }
+    found
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    lists
+        .flat_map(|list| {
+            list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+        })
+        .collect()
+}
+
+/// Makes a command die with the thread that starts it, as long as it does not change its user, and begin in a control group
+/// whose `cgroup.procs` this is. What fails there is the error of `spawn`.
+pub fn tie(command: &mut Command, group: Option<File>) {
+    let parent = std::process::id();
+    let begin = move || {
+        // SAFETY: the calls take and return integers, and may be made between `fork` and `exec`.
+        let is_tied = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) } == 0;
+        if !is_tied {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: as above. The parent may have died before the request stood.
+        if u32::try_from(unsafe { libc::getppid() }) != Ok(parent) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        let Some(group) = &group else { return Ok(()) };
+        // SAFETY: the descriptor is open, and the byte valid; `0` stands for the process that writes it.
+        let written = unsafe { libc::write(group.as_raw_fd(), b"0".as_ptr().cast(), 1) };
+        if written == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: it allocates nothing and takes no lock, as a child of a process with threads must not.
+    unsafe { command.pre_exec(begin) };
+}
+
+/// Whether the manager of the control groups says of this one that its user may divide it further.
+#[must_use]
+pub fn is_delegated(group: &Path) -> bool {
+    let Ok(path) = CString::new(group.as_os_str().as_bytes()) else { return false };
+    [c"user.delegate", c"trusted.delegate"].iter().any(|name| {
+        let mut value = [0_u8; 4];
+        // SAFETY: both strings end with zero, and the kernel writes at most as many bytes as `value` has.
+        let len =
+            unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+        len == 1 && value[0] == b'1'
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_threads_is_not_split() {
+        // The test program has threads of its own.
+        assert!(fork().is_err());
+    }
+
+    #[test]
+    fn a_program_that_can_not_be_executed_is_the_error_of_its_start() {
+        let mut command = Command::new("/no/such/program");
+        tie(&mut command, None);
+        assert_eq!(command.spawn().expect_err("it is not there").kind(), io::ErrorKind::NotFound);
+        let mut command = Command::new("/bin/true");
+        tie(&mut command, None);
+        assert!(command.status().expect("it runs").success());
+    }
+
+    #[test]
+    fn grandchildren_are_descendants() {
+        let mut child = Command::new("/bin/sh").args(["-c", "sleep 1000 & wait"]).spawn().expect("it runs");
+        let found = loop {
+            let found = descendants(std::process::id());
+            // The shell first, then what it has started.
+            if children_of(child.id()).iter().any(|pid| found.contains(pid)) && found.contains(&child.id()) {
+                break found;
+            }
+            std::thread::yield_now();
+        };
+        for pid in found.iter().filter(|pid| **pid == child.id() || children_of(child.id()).contains(pid)) {
+            let held = crate::shm::Process::of(*pid).and_then(crate::shm::Process::hold);
+            held.expect("it lives").kill().expect("it is ours");
+        }
+        child.wait().expect("a child");
+    }
+}
