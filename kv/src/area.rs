@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!          of a server
-//! 0        applied    the newest record of this server's log that its backup has applied; written by the backup
-//! 64       ring       the primary's log as this server, its backup, gets it, one entry after the other
+//! 0        reports    of each backup: how much of its log it has applied, and what it has; written by the backup
+//! ..       rings      a primary's log each, as this server, its backup, gets it, one entry after the other
 //! ..       blocks     a client's each: its head and its WINDOW newest requests. The view tells whose
 //!          of a client
 //! ..       answers    for each shard: to the WINDOW newest requests to its server
@@ -20,8 +20,12 @@ use obol_membership::view::Member;
 
 /// Requests of a client that can be on the way at once.
 pub const WINDOW: u64 = 8;
-/// Bytes of records that can be on the way to the backup at once: some 850 of PUTs of 32 bytes, 64 of the longest.
-pub(crate) const RING_BYTES: u64 = 64 * PLACE_BYTES as u64;
+/// Backups of a primary: with it that many copies and one. Further servers wait.
+pub(crate) const BACKUPS_MAX: u32 = 2;
+/// Rings of a server. Only primaries that are older write into its log, and who has a log has at most so many before it.
+pub(crate) const RINGS: u32 = BACKUPS_MAX;
+/// Bytes of records that can be on the way to the backup at once: some 540 of PUTs of 32 bytes, 32 of the longest.
+pub(crate) const RING_BYTES: u64 = 32 * PLACE_BYTES as u64;
 /// Words of a client's head, which begins a conversation: its id, its first request that it wants an answer to, how
 /// often it began, and whether it is to be rung for. Their sum follows.
 pub(crate) const CLIENT_HEAD_WORDS: usize = 4;
@@ -31,8 +35,8 @@ const LINE_BYTES: u32 = 64;
 const PLACE_BYTES: u32 = (ENTRY_BYTES as u32).next_multiple_of(LINE_BYTES);
 const _: () = assert!(ANSWER_BYTES <= PLACE_BYTES as usize);
 
-const RING_AT: u32 = LINE_BYTES;
-const BLOCKS_AT: u32 = RING_AT + RING_BYTES as u32;
+const RINGS_AT: u32 = BACKUPS_MAX * LINE_BYTES;
+const BLOCKS_AT: u32 = RINGS_AT + RINGS * RING_BYTES as u32;
 /// Of a shard.
 const ANSWERS_BYTES: u32 = WINDOW as u32 * PLACE_BYTES;
 const BLOCK_BYTES: u32 = LINE_BYTES + WINDOW as u32 * PLACE_BYTES;
@@ -109,13 +113,15 @@ impl Area {
         crate::clients(view).map_while(find).collect()
     }
 
-    pub(crate) const fn applied(&self) -> u32 {
-        self.begin
+    /// Of the report of the server at this place of the view, after the primary. Those that wait share the last one's.
+    pub(crate) const fn report(&self, place: u32) -> u32 {
+        let place = if place > BACKUPS_MAX { BACKUPS_MAX } else { place };
+        self.begin + place.saturating_sub(1) * LINE_BYTES
     }
 
     /// Of a record at this place of the log.
-    pub(crate) const fn record(&self, at: LogAt) -> u32 {
-        self.begin + RING_AT + (at.0 % RING_BYTES) as u32
+    pub(crate) const fn record(&self, ring: u32, at: LogAt) -> u32 {
+        self.begin + RINGS_AT + ring * RING_BYTES as u32 + (at.0 % RING_BYTES) as u32
     }
 
     /// Of a client's head.

@@ -31,12 +31,17 @@ pub(crate) enum Kind {
     Copy = 3,
     /// The log's: the newest PUT of a client, for such a backup.
     Seen = 4,
-    /// The log's: a backup that has this record has everything.
+    /// The log's: a backup that has this record has everything. Its key is the number of the newest PUT before it.
     Synced = 5,
+    /// The log's first, for a backup that is to forget what it has.
+    Anew = 6,
+    /// The log's first, for a backup that goes on with what it has.
+    Goes = 7,
 }
 
 impl Kind {
-    const ALL: [Self; 5] = [Self::Get, Self::Put, Self::Copy, Self::Seen, Self::Synced];
+    const ALL: [Self; 7] =
+        [Self::Get, Self::Put, Self::Copy, Self::Seen, Self::Synced, Self::Anew, Self::Goes];
 }
 
 /// An entry.
@@ -51,6 +56,16 @@ pub(crate) struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
+    /// An entry that says nothing but its kind.
+    pub(crate) const fn bare(kind: Kind) -> Self {
+        Self { number: 0, kind, key: 0, client: 0, request: 0, value: &[] }
+    }
+
+    /// A PUT of a client's.
+    pub(crate) const fn put(key: u64, client: u64, request: u64, value: &'a [u8]) -> Self {
+        Self { number: 0, kind: Kind::Put, key, client, request, value }
+    }
+
     /// Makes `out` the entry's bytes: a multiple of 8.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let request = [self.request];

@@ -15,17 +15,29 @@ pub enum Flaw {
     AnswerFirst,
     /// A GET shows a value that the backup may not have yet.
     ShowSpeculative,
+    /// The primary answers when one of its backups has what is answered for, whatever the other has.
+    OneCopyIsEnough,
+    /// A server that has not got the state, or not all of it, serves what it has.
+    ServeWithHoles,
+    /// A server that was excluded serves what it had, whoever has served since.
+    StaleCopy,
+    /// A backup that takes over does not send on what another backup may not have got from the old primary.
+    TailForgotten,
 }
 
 impl Flaw {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 10] = [
         Self::NoSecondCheck,
         Self::ServeEarly,
         Self::LogNotDrained,
         Self::LogsAlike,
         Self::AnswerFirst,
         Self::ShowSpeculative,
+        Self::OneCopyIsEnough,
+        Self::ServeWithHoles,
+        Self::StaleCopy,
+        Self::TailForgotten,
     ];
 }
 

@@ -4,37 +4,27 @@
 //! Every record of the log is numbered, and a backup applies them in order. A backup that joined later gets the keys as
 //! they are as records among the others: whatever it has of a key, the newest record of it comes last.
 
+use crate::AHEAD_MAX;
 use crate::answer::{Answer, Status};
-use crate::area::{Area, Block, CLIENT_HEAD_WORDS, LogAt, WINDOW};
+use crate::area::{Area, BACKUPS_MAX, Block, CLIENT_HEAD_WORDS, WINDOW};
+use crate::backup::{Backup, Origin, first_record};
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
 use crate::flaw::{Flaw, Planted};
+use crate::follow::Report;
 use crate::node::RING;
 use crate::server::{Part, token};
 use crate::store::Store;
+use crate::whole::Position;
 use crate::words;
 use core::sync::atomic::Ordering;
-use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote, ViewId};
+use obol_fabric::{Address, Fabric, Incarnation, Instant, Remote, ViewId};
 use std::collections::VecDeque;
 
-/// After so long the primary tries a WRITE to its backup again that has failed, as long as the view names that backup.
-const AGAIN_AFTER: Nanos = Nanos::from_micros(100);
-/// So many records are on the way while a new backup gets the keys: the rest of the ring is left to PUTs.
-const COPY_SHARE: usize = 32;
 /// So many requests are executed before their answers are given. Fewer keep client and primary at work at the same time, more
 /// have one look at the lease serve more answers; uKharon's batches are of six.
 const BATCH: usize = 6;
 /// Buffers of answers that are kept for the next ones.
 const SPARE_MAX: usize = 64;
-
-/// The number of the first record of a backup's log. A region keeps what was written into it in an earlier life of its process,
-/// and each life gets one log at most: so logs have numbers far from each other, by some 10^12 records between any of a million.
-pub(crate) fn first_record(backup: Incarnation, planted: Planted) -> u64 {
-    if planted.has(Flaw::LogsAlike) {
-        return 1;
-    }
-    // Of the golden ratio: its multiples lie as far apart as multiples can. Half of them, so that counting never overflows.
-    (backup.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1) | 1
-}
 
 /// An answer that is not given yet.
 struct Held {
@@ -58,47 +48,6 @@ struct Conversation {
     rings: bool,
 }
 
-/// A record that the backup may not have.
-struct Record {
-    at: LogAt,
-    /// The PUT that it stands for, or the one before it.
-    put: u64,
-    bytes: Vec<u8>,
-}
-
-/// What the primary knows of its backup.
-struct Backup {
-    who: Incarnation,
-    at: Address,
-    /// Records that it is to get, oldest first; the first `posted` of them are on the way.
-    records: VecDeque<Record>,
-    posted: usize,
-    /// The next record, counted from [`first_record`].
-    next: u64,
-    /// Where the log ends.
-    end: LogAt,
-    /// What it says it has applied.
-    applied: LogAt,
-    /// Set while WRITEs fail: nothing is posted before it.
-    again_at: Option<Instant>,
-    /// What is still to be copied.
-    keys: Vec<u64>,
-    clients: Vec<u64>,
-    synced: bool,
-}
-
-impl Backup {
-    /// Looks what the backup says it has applied. An earlier one may have said it.
-    fn hear<F: Fabric>(&mut self, area: Area, fabric: &F) {
-        if let Some([who, applied]) = fabric.own(area.applied(), 24).and_then(words::unseal::<2>)
-            && who == self.who.0
-            && applied <= self.end.0
-        {
-            self.applied = LogAt(applied).max(self.applied);
-        }
-    }
-}
-
 /// The primary's state.
 pub(crate) struct Lead {
     area: Area,
@@ -111,7 +60,13 @@ pub(crate) struct Lead {
     number: u64,
     /// All PUTs up to this one are where they have to be.
     durable: u64,
-    backup: Option<Backup>,
+    own: Incarnation,
+    /// What it took over.
+    origin: Origin,
+    /// It has installed a view: who comes from now on has nothing.
+    is_settled: bool,
+    /// Oldest first: in this order they would take over, so none is ever ahead of one before it.
+    backups: Vec<Backup>,
     /// Answers, each after the PUT that it waits for, in the order of those.
     waiting: VecDeque<(u64, Held)>,
     ready: Vec<Held>,
@@ -124,7 +79,9 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
-    pub(crate) fn new(area: Area, planted: Planted, number: u64) -> Self {
+    /// The primary that begins with the PUTs of another, or with nothing.
+    pub(crate) fn new(area: Area, planted: Planted, own: Incarnation, origin: Origin) -> Self {
+        let number = origin.position.map_or(0, |position| position.number);
         Self {
             area,
             planted,
@@ -132,7 +89,10 @@ impl Lead {
             was_active: false,
             number,
             durable: number,
-            backup: None,
+            own,
+            origin,
+            is_settled: false,
+            backups: Vec::new(),
             waiting: VecDeque::new(),
             ready: Vec::new(),
             spare: Vec::new(),
@@ -142,23 +102,33 @@ impl Lead {
         }
     }
 
-    /// Whether the backup of the view has everything.
+    /// Whether there are backups, and all of them have everything.
     pub(crate) fn is_redundant(&self) -> bool {
-        self.backup.as_ref().is_some_and(|backup| backup.synced && backup.records.is_empty())
+        !self.backups.is_empty() && self.backups.iter().all(Backup::is_redundant)
     }
 
-    /// Whether the backup was given everything that there was when it came.
-    pub(crate) fn has_synced_backup(&self) -> bool {
-        self.backup.as_ref().is_some_and(|backup| backup.synced)
+    /// Whether there are backups, and all of them were given everything that there was when they came.
+    pub(crate) fn has_synced_backups(&self) -> bool {
+        !self.backups.is_empty() && self.backups.iter().all(Backup::is_whole)
     }
 
-    /// Takes note of a view in which this server is the primary. What an earlier backup did not get needs no replication
-    /// any more: it is answered as soon as this view is active, and a new backup gets it with the copy.
+    /// How far it is.
+    pub(crate) const fn position(&self) -> Position {
+        Position { of: self.own, number: self.number }
+    }
+
+    /// The backups that may have a whole state.
+    pub(crate) fn others(&self) -> Vec<Incarnation> {
+        self.backups.iter().filter(|backup| backup.counts()).map(|backup| backup.who).collect()
+    }
+
+    /// Takes note of a view in which this server is the primary. What a backup of before did not get needs no replication
+    /// to it any more: without another it is answered as soon as this view is active.
     pub(crate) fn install(
         &mut self,
-        backup: Option<(Incarnation, Address)>,
+        backups: &[(Incarnation, Address)],
         clients: &[(Incarnation, Address, Block)],
-        store: &Store,
+        store: &mut Store,
     ) {
         self.was_active = false;
         // One that goes to another block begins anew there.
@@ -169,23 +139,47 @@ impl Lead {
                 self.clients.push(Conversation { at, block, id: 0, again: 0, next: 1, rings: false });
             }
         }
-        if self.backup.as_ref().map(|known| known.who) == backup.map(|(who, _)| who) {
+        self.backups.retain(|known| backups.iter().any(|(who, _)| *who == known.who));
+        let is_first = !std::mem::replace(&mut self.is_settled, true);
+        let surely = self.number - self.origin.tail.len().min(self.number);
+        for &(who, at) in backups {
+            if !self.backups.iter().any(|known| known.who == who) {
+                let next = first_record(who, self.own, self.planted);
+                self.backups.push(Backup::new(who, at, next, is_first, surely));
+            }
+        }
+        if is_first && !self.backups.is_empty() {
+            // What is newest may be here only: it is shown when the others have it, too.
+            for (put, of) in (surely + 1..).zip(self.origin.tail.newest(u64::MAX)) {
+                store.mark(of.key, put);
+            }
+        }
+        self.advance();
+    }
+
+    /// Finds out again which PUTs are where they have to be.
+    fn advance(&mut self) {
+        let has = self.backups.iter().filter(|backup| backup.counts()).map(Backup::has);
+        let least = if self.planted.has(Flaw::OneCopyIsEnough) { has.max() } else { has.min() };
+        self.durable = least.unwrap_or(self.number);
+    }
+
+    /// Looks what backups say.
+    fn hear<F: Fabric>(&mut self, store: &Store, fabric: &F) {
+        if !self.backups.iter().any(Backup::is_full) {
             return;
         }
-        self.durable = self.number;
-        self.backup = backup.map(|(who, at)| Backup {
-            who,
-            at,
-            records: VecDeque::new(),
-            posted: 0,
-            next: first_record(who, self.planted),
-            end: LogAt::default(),
-            applied: LogAt::default(),
-            again_at: None,
-            keys: store.keys(),
-            clients: store.clients(),
-            synced: false,
-        });
+        for place in 1..=BACKUPS_MAX {
+            let Some(report) = Report::read(self.area.report(place), self.own, fabric) else { continue };
+            if let Some(backup) = self.backups.iter_mut().find(|backup| backup.who == report.who) {
+                backup.hear(&report, self.number, &self.origin, store, self.planted);
+            }
+        }
+        if self.backups.iter().all(Backup::is_begun) {
+            // Whoever comes later gets the keys as they are.
+            self.origin.tail.clear();
+        }
+        self.advance();
     }
 
     /// Executes what clients have written into the own memory, [`BATCH`] requests at most, and brings the backup further. Tells
@@ -201,6 +195,7 @@ impl Lead {
             if !self.may_begin(view, fabric) {
                 return false;
             }
+            self.hear(store, fabric);
             self.copy(store);
             self.replicate(now, fabric);
         }
@@ -213,7 +208,7 @@ impl Lead {
                 if executed == 0 && !self.may_begin(view, fabric) {
                     return false;
                 }
-                if !self.take_request(at, store, fabric) {
+                if self.number - self.durable >= AHEAD_MAX as u64 || !self.take_request(at, store, fabric) {
                     break;
                 }
                 executed += 1;
@@ -304,13 +299,11 @@ impl Lead {
                 self.number += 1;
                 store.see(entry.client, entry.number);
                 self.push(entry);
-                if self.backup.is_none() {
-                    self.durable = self.number;
-                }
+                self.advance();
                 self.hold(self.number, to, entry, Status::Done, &[]);
             }
             // What no client writes.
-            Kind::Copy | Kind::Seen | Kind::Synced => {}
+            Kind::Copy | Kind::Seen | Kind::Synced | Kind::Anew | Kind::Goes => {}
         }
     }
 
@@ -327,83 +320,58 @@ impl Lead {
         }
     }
 
-    /// Appends a record to the log of the backup.
+    /// Appends a PUT to the logs of the backups. One that has no log yet, and may go on with what it has, gets it from the
+    /// tail; any other one gets the keys as they are then.
     fn push(&mut self, entry: &Entry<'_>) {
         let put = self.number;
-        let Some(backup) = &mut self.backup else { return };
-        let number = backup.next;
-        backup.next += 1;
-        let mut bytes = self.spare.pop().unwrap_or_default();
-        Entry { number, ..entry.clone() }.encode(&mut bytes);
-        let at = backup.end.begin();
-        backup.end = at.after(bytes.len());
-        backup.records.push_back(Record { at, put, bytes });
-    }
-
-    /// Goes on with the copy for a backup that joined later.
-    fn copy(&mut self, store: &Store) {
-        loop {
-            let Some(backup) = self.backup.as_mut().filter(|b| !b.synced && b.records.len() < COPY_SHARE)
-            else {
-                return;
-            };
-            let none = Entry { number: 0, kind: Kind::Synced, key: 0, client: 0, request: 0, value: &[] };
-            if let Some(key) = backup.keys.pop() {
-                let Some(cell) = store.get(key) else { continue };
-                self.push(&Entry { kind: Kind::Copy, key, value: &cell.value, ..none });
-            } else if let Some(client) = backup.clients.pop() {
-                let Some(request) = store.newest_of(client) else { continue };
-                self.push(&Entry { kind: Kind::Seen, client, request, ..none });
+        let mut is_missing = false;
+        for backup in &mut self.backups {
+            if backup.is_begun() {
+                backup.push_into(put, entry, self.spare.pop().unwrap_or_default());
             } else {
-                backup.synced = true;
-                self.push(&none);
+                is_missing |= backup.counts();
+            }
+        }
+        if is_missing || self.origin.tail.len() > 0 {
+            self.origin.tail.push(entry.key, entry.client, entry.request, entry.value);
+            if let Some(position) = &mut self.origin.position {
+                position.number = put;
             }
         }
     }
 
-    /// Writes as many records to the backup as its ring has room for.
+    /// Goes on with the copy for a backup that joined later: for the oldest of them first.
+    fn copy(&mut self, store: &Store) {
+        if let Some(backup) = self.backups.iter_mut().find(|backup| !backup.is_whole()) {
+            backup.copy(self.number, store);
+        }
+    }
+
+    /// Writes as many records to the backups as their rings have room for.
     fn replicate<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let area = self.area;
-        let Some(backup) = &mut self.backup else { return };
-        if backup.again_at.is_some_and(|at| now < at || backup.posted > 0) {
-            return;
-        }
-        backup.again_at = None;
-        if !backup.end.fits(backup.applied) {
-            backup.hear(area, fabric);
-        }
-        while let Some(record) = backup.records.get(backup.posted) {
-            if !record.at.after(record.bytes.len()).fits(backup.applied) {
-                return;
+        let mut limit = u64::MAX;
+        for backup in &mut self.backups {
+            backup.replicate(now, limit, self.area, fabric);
+            if backup.counts() {
+                limit = limit.min(backup.has());
             }
-            let to = Remote { at: backup.at, offset: area.record(record.at) };
-            // Tells a completion of this backup's from one of an earlier one's.
-            fabric.write(to, &record.bytes, token(Part::Record, backup.who.0 as u32));
-            backup.posted += 1;
         }
     }
 
-    /// A WRITE to the backup ended. They end in the order in which they were posted.
-    pub(crate) fn on_written(&mut self, now: Instant, who: u32, well: bool) {
-        let Some(backup) = self.backup.as_mut().filter(|backup| backup.who.0 as u32 == who) else { return };
-        if backup.posted == 0 {
-            return;
-        }
-        backup.posted -= 1;
-        if !well {
-            // Those that were posted after it fail, too; all are written again.
-            backup.again_at = Some(now + AGAIN_AFTER);
-        } else if backup.again_at.is_none()
-            && let Some(record) = backup.records.pop_front()
-        {
-            self.durable = self.durable.max(record.put);
-            self.spare.push(record.bytes);
+    /// A WRITE to a backup ended.
+    pub(crate) fn on_written<F: Fabric>(&mut self, now: Instant, who: u32, well: bool, fabric: &mut F) {
+        let Some(backup) = self.backups.iter_mut().find(|backup| backup.who.0 as u32 == who) else { return };
+        self.spare.extend(backup.on_written(now, well));
+        self.advance();
+        if self.backups.len() > 1 {
+            // What waited for that to go to the next one.
+            self.replicate(now, fabric);
         }
     }
 
-    /// Whether there is something that the backup was not sent.
+    /// Whether there is something that a backup was not sent, or that is to be heard of it.
     pub(crate) fn is_behind(&self) -> bool {
-        self.backup.as_ref().is_some_and(|b| !b.synced || b.posted < b.records.len())
+        self.backups.iter().any(Backup::is_behind)
     }
 
     /// Whether an answer waits for the backup.

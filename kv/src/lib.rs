@@ -1,10 +1,13 @@
 //! A replicated cache over one-sided memory, after uKharon-KV (uKharon, section 7.3) and HERD.
 //!
 //! Clients WRITE their requests into the primary's memory, and it WRITEs its answers into theirs. The primary executes a
-//! request at once and, in parallel, WRITEs it to its backup's log if it changes anything; it answers when the backup has it and the
-//! view that makes it the primary still is active. So a GET needs no replication. When the primary fails, the backup
-//! waits until the view without it is active, applies what is left in its log, and serves. The next server takes a copy of
-//! the state through the same log while the new primary serves: the service is redundant again by itself.
+//! request at once and, in parallel, WRITEs it to the logs of its two backups if it changes anything; it answers when both have it
+//! and the view that makes it the primary still is active. So a GET needs no replication. When the primary fails, the older backup
+//! waits until the view without it is active, applies what is left in its log, and serves. A server that joins takes a copy of
+//! the state through the same kind of log while the primary serves: the service is redundant again by itself.
+//!
+//! Where no server has a whole copy left the service stops. It goes on when one comes back that has the newest state: a
+//! server that was frozen, for example. Only a server that is asked to ([`Server::beginning`]) begins with nothing.
 //!
 //! Everything is here as machines without I/O, like the protocol's: [`Server`] and [`Client`], and a [`Node`] that makes
 //! either a member of a cluster. Keys are split among shards, each with servers of its own, which share nothing. Who is primary of
@@ -14,15 +17,18 @@
 
 mod answer;
 mod area;
+mod backup;
 mod client;
 mod entry;
 mod flaw;
+mod follow;
 mod lead;
 mod node;
 mod server;
 mod shard;
 mod store;
 mod talk;
+mod whole;
 mod words;
 
 pub use answer::Status;
@@ -32,12 +38,16 @@ pub use flaw::Flaw;
 pub use node::{Node, Service};
 pub use server::{Server, Standing};
 pub use shard::{SERVER_PREFIX, SHARDS_MAX, Shard};
+pub use whole::Copy;
 
 use obol_membership::view::Member;
 use obol_membership::{Kind, View};
 
 /// Bytes of the longest value.
 pub const VALUE_BYTES_MAX: usize = 1024;
+
+/// So many PUTs a primary executes at most before all its backups have the first of them.
+const AHEAD_MAX: usize = 256;
 
 /// So often whoever has nothing else to do looks into its memory before it does what is due beside.
 const LOOKS: u32 = 32;
@@ -49,7 +59,7 @@ fn parties(view: &View) -> impl Iterator<Item = (&Member, Option<Shard>)> {
     able.map(|member| (member, Shard::of_server(member.name.as_str())))
 }
 
-/// The servers of a shard in a view. The first one is the primary, the second one its backup, the others wait.
+/// The servers of a shard in a view. The first one is the primary, the next two its backups, the others wait.
 pub fn servers(view: &View, shard: Shard) -> impl Iterator<Item = &Member> {
     parties(view).filter(move |(_, whose)| *whose == Some(shard)).map(|(member, _)| member)
 }

@@ -1,9 +1,9 @@
 //! A member of a cluster that serves or uses the cache: the membership protocol and the service in one machine, on one
 //! endpoint.
 
-use crate::Shard;
 use crate::client::Client;
 use crate::server::{Part, Server, part_of, token};
+use crate::{Copy, Shard};
 use obol_fabric::{Address, Event, Fabric, Incarnation, Instant, Machine, Remote, ViewId};
 use obol_membership::{Member, Role};
 
@@ -64,6 +64,14 @@ impl Node {
         }
     }
 
+    /// What a server had when it was excluded, if it had the whole state: for [`Server::carrying`].
+    pub fn take_copy(&mut self) -> Option<Box<Copy>> {
+        match &mut self.service {
+            Service::Server(server) => server.take_copy(),
+            Service::Client(_) => None,
+        }
+    }
+
     /// The client, if it is one.
     pub const fn client(&mut self) -> Option<&mut Client> {
         match &mut self.service {
@@ -94,7 +102,7 @@ impl Node {
         }
         self.met = peers;
         match &mut self.service {
-            Service::Server(server) => server.install(view, own),
+            Service::Server(server) => server.install(view, own, fabric),
             Service::Client(client) => client.install(now, view, own, fabric),
         }
     }

@@ -1,11 +1,12 @@
 //! A server: who it is in the newest view, and the backup's part.
 
-use crate::area::{Area, LogAt, RING_BYTES};
-use crate::entry::{ENTRY_BYTES, Entry, Kind};
+use crate::area::{Area, BACKUPS_MAX, RINGS};
+use crate::backup::Origin;
 use crate::flaw::{Flaw, Planted};
-use crate::lead::{Lead, first_record};
-use crate::store::Store;
-use crate::{LOOKS, Shard, words};
+use crate::follow::{Follow, Report, State};
+use crate::lead::Lead;
+use crate::whole::{Copy, Provenance};
+use crate::{LOOKS, Shard};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
 use obol_membership::View;
 use std::sync::Arc;
@@ -22,10 +23,12 @@ pub(crate) enum Part {
     Meet = 0xf6,
     /// What is written again if need be: requests, answers, reports.
     Send = 0xf7,
+    /// A WRITE that says that this server has nothing and yields.
+    Yield = 0xf8,
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Record, Self::Drain, Self::Meet, Self::Send];
+    const ALL: [Self; 5] = [Self::Record, Self::Drain, Self::Meet, Self::Send, Self::Yield];
 }
 
 pub(crate) const fn token(part: Part, argument: u32) -> Token {
@@ -57,8 +60,10 @@ pub enum Standing {
         /// Its backup has everything.
         redundant: bool,
     },
-    /// It is the primary of a state that is lost: it never got all of it, and those that had it are gone.
-    Lost,
+    /// It is the oldest and has not got the whole state: nobody is served until a server comes back that has.
+    Stopped,
+    /// It is stopped, and another one has the state: it has to leave, so that the other one is the oldest.
+    Yields,
     /// The oldest server splits the keys into another number of shards: this one can not serve.
     Misfit {
         /// Into how many.
@@ -66,74 +71,11 @@ pub enum Standing {
     },
 }
 
+/// A server that waits, and has what may be the only copy of the state, says so often that it has.
+const CLAIM_EVERY: Nanos = Nanos::from_millis(20);
+
 /// A server with something to do that nobody rings for looks so often at least, however rarely it looks otherwise.
 const LOOK_EVERY_MAX: Nanos = Nanos::from_micros(20);
-
-/// A backup reports when it has applied so much of its log since: the primary asks only when the ring is full.
-const REPORT_BYTES: u64 = RING_BYTES / 4;
-
-/// It reports so often in any case, lest a report was lost. More often would be the most that an idle cache sends.
-const REPORT_EVERY: Nanos = Nanos::from_millis(20);
-
-/// So many records are applied before the primary is told that it may write over them.
-const APPLIED_MAX: u32 = 128;
-
-/// A backup's progress in its log.
-#[derive(Debug, Default)]
-struct Follow {
-    /// The next record.
-    next: u64,
-    /// Where the next one is looked for.
-    at: LogAt,
-    /// What the primary was told of, and when it is told the next time in any case.
-    reported: LogAt,
-    report_at: Instant,
-    synced: bool,
-    /// [`Part::Drain`] is on the way.
-    draining: bool,
-    /// The record that is being applied.
-    record: Vec<u8>,
-}
-
-impl Follow {
-    fn of(own: Incarnation, planted: Planted) -> Self {
-        Self { next: first_record(own, planted), ..Self::default() }
-    }
-
-    /// Applies the records that are there, [`APPLIED_MAX`] at most. Tells whether there may be more.
-    fn apply<F: Fabric>(&mut self, area: Area, store: &mut Store, fabric: &F) -> bool {
-        for _ in 0..APPLIED_MAX {
-            let (number, at) = (self.next, self.at.begin());
-            let Some(place) = fabric.own(area.record(at), ENTRY_BYTES) else { return false };
-            let Some(record) = Entry::decode(place, number, &mut self.record) else { return false };
-            (self.next, self.at) = (number + 1, at.after(record.bytes()));
-            match record.kind {
-                Kind::Put | Kind::Copy => {
-                    // The primary had room for it, so there is room.
-                    let written = store.put(record.key, record.value, 0);
-                    debug_assert!(written, "as many keys as the primary");
-                    if record.kind == Kind::Put {
-                        store.see(record.client, record.request);
-                    }
-                }
-                Kind::Seen => store.see(record.client, record.request),
-                Kind::Synced => self.synced = true,
-                Kind::Get => {}
-            }
-        }
-        true
-    }
-
-    /// Tells the primary how much of the log it may write again.
-    fn report<F: Fabric>(&mut self, now: Instant, own: Incarnation, to: Remote, fabric: &mut F) {
-        if self.at.0 - self.reported.0 < REPORT_BYTES && now < self.report_at {
-            return;
-        }
-        (self.reported, self.report_at) = (self.at, now + REPORT_EVERY);
-        words::seal([own.0, self.at.0], &mut self.record);
-        fabric.write_untold(to, &self.record, token(Part::Send, 0));
-    }
-}
 
 enum Role {
     Out,
@@ -141,7 +83,11 @@ enum Role {
     Backup(Follow),
     TakingOver(Follow),
     Primary(Box<Lead>),
-    Lost,
+    Stopped {
+        /// A WRITE to the server that has the state is on the way.
+        yielding: bool,
+    },
+    Yields,
     Misfit(u32),
 }
 
@@ -153,8 +99,18 @@ pub struct Server {
     planted: Planted,
     view: Arc<View>,
     own: Option<Incarnation>,
-    primary: Option<Address>,
-    store: Store,
+    /// How many servers are older, and who and where the oldest is.
+    place: u32,
+    primary: Option<(Incarnation, Address)>,
+    state: State,
+    /// What an earlier life had.
+    carried: Option<Box<Copy>>,
+    /// It may begin with nothing.
+    may_begin: bool,
+    /// Rings of its memory that primaries have written into.
+    rings: u32,
+    /// When a server that waits says again that it has a state.
+    claim_at: Instant,
     role: Role,
     poll_at: Instant,
     answered: u64,
@@ -171,12 +127,35 @@ impl Server {
             planted: Planted::default(),
             view,
             own: None,
+            place: 0,
             primary: None,
-            store: Store::default(),
+            state: State::default(),
+            carried: None,
+            may_begin: false,
+            rings: 0,
+            claim_at: Instant::ZERO,
             role: Role::Out,
             poll_at: Instant::ZERO,
             answered: 0,
         }
+    }
+
+    /// The same, which begins with nothing where it is the first. Any other server that is the oldest without a whole state waits
+    /// for one that has it: keys that are lost must not look as if they had never been there.
+    #[must_use]
+    pub fn beginning(self) -> Self {
+        Self { may_begin: true, ..self }
+    }
+
+    /// The same with what a server had that was excluded: it serves that if nobody can have anything newer.
+    #[must_use]
+    pub fn carrying(self, copy: Option<Box<Copy>>) -> Self {
+        Self { carried: copy, ..self }
+    }
+
+    /// What this server had when it was excluded, if it had the whole state.
+    pub const fn take_copy(&mut self) -> Option<Box<Copy>> {
+        self.carried.take()
     }
 
     /// The same with a bug.
@@ -192,10 +171,11 @@ impl Server {
         match &self.role {
             Role::Out => Standing::Out,
             Role::Spare => Standing::Spare,
-            Role::Backup(follow) => Standing::Backup { synced: follow.synced },
+            Role::Backup(_) => Standing::Backup { synced: self.state.is_surely_whole() },
             Role::TakingOver(_) => Standing::TakingOver,
             Role::Primary(lead) => Standing::Primary { redundant: lead.is_redundant() },
-            Role::Lost => Standing::Lost,
+            Role::Stopped { .. } => Standing::Stopped,
+            Role::Yields => Standing::Yields,
             Role::Misfit(shards) => Standing::Misfit { shards: *shards },
         }
     }
@@ -206,10 +186,10 @@ impl Server {
         self.own
     }
 
-    /// Of a primary: whether its backup was given everything that there was when it came. Later PUTs may be on the way.
+    /// Of a primary: whether its backups were given everything that there was when they came. Later PUTs may be on the way.
     #[must_use]
-    pub fn has_synced_backup(&self) -> bool {
-        matches!(&self.role, Role::Primary(lead) if lead.has_synced_backup())
+    pub fn has_synced_backups(&self) -> bool {
+        matches!(&self.role, Role::Primary(lead) if lead.has_synced_backups())
     }
 
     /// What it serves.
@@ -230,56 +210,128 @@ impl Server {
     }
 
     /// Takes note of the newest view and of who this server is in it.
-    pub(crate) fn install(&mut self, view: &Arc<View>, own: Option<Incarnation>) {
-        self.view = Arc::clone(view);
+    pub(crate) fn install<F: Fabric>(&mut self, view: &Arc<View>, own: Option<Incarnation>, fabric: &F) {
         let servers: Vec<(Incarnation, Address)> =
             crate::servers(view, self.shard).map(|member| (member.incarnation, member.address)).collect();
         let place = servers.iter().position(|(who, _)| Some(*who) == own);
-        let is_new = place.is_some() && self.own != own;
-        if place.is_none() || is_new {
-            // A member that was removed and comes back is another, with nothing.
-            self.role = Role::Out;
-            self.store = Store::default();
+        if place.is_none() || self.own != own {
+            // A member that was removed and comes back is another; what it has now may be of use later.
+            self.set_aside(fabric);
+            (self.role, self.state, self.rings) = (Role::Out, State::default(), 0);
         }
+        self.view = Arc::clone(view);
         self.own = own.filter(|_| place.is_some());
-        self.primary = servers.first().map(|(_, at)| *at);
+        self.primary = servers.first().copied();
+        self.poll_at = Instant::ZERO;
+        let Some((place, own)) = place.zip(own) else { return };
+        self.place = u32::try_from(place).unwrap_or(u32::MAX);
+        // Once in its life: later it may be the oldest because all others are gone.
+        let may_begin = std::mem::take(&mut self.may_begin);
+        if matches!(self.role, Role::Out) {
+            self.bring_back(view, own);
+        }
         let shards = crate::shards(view).unwrap_or(self.shard.count());
         let role = std::mem::replace(&mut self.role, Role::Out);
-        self.role = match (place, role) {
-            (None, _) => Role::Out,
+        self.role = match (self.place, role) {
             // Whatever later views say: one that was refused once never has a state.
-            (Some(_), Role::Misfit(shards)) => Role::Misfit(shards),
-            (Some(_), _) if shards != self.shard.count() => Role::Misfit(shards),
-            // The first of all begins with nothing.
-            (Some(0), Role::Out) => Role::Primary(Box::new(Lead::new(self.area, self.planted, 0))),
-            (Some(0), Role::Backup(follow)) if self.planted.has(Flaw::LogNotDrained) => self.lead(&follow),
-            (Some(0), Role::Backup(follow)) => Role::TakingOver(follow),
-            (Some(0), Role::Spare) => Role::Lost,
-            (Some(1), Role::Out | Role::Spare) => {
-                Role::Backup(Follow::of(own.unwrap_or_default(), self.planted))
+            (_, Role::Misfit(shards)) => Role::Misfit(shards),
+            _ if shards != self.shard.count() => Role::Misfit(shards),
+            (_, role @ (Role::Yields | Role::Stopped { .. })) => role,
+            (0, Role::Out) => self.take_first(may_begin),
+            (0, Role::Spare) => {
+                self.hear_yield(fabric);
+                self.take_over()
             }
-            (Some(_), Role::Out) => Role::Spare,
-            (_, role) => role,
+            (0, Role::Backup(_)) if self.planted.has(Flaw::LogNotDrained) => self.take_over(),
+            (0, Role::Backup(follow)) => {
+                self.hear_yield(fabric);
+                Role::TakingOver(follow)
+            }
+            (1..=BACKUPS_MAX, Role::Out | Role::Spare) => Role::Backup(self.follow()),
+            (_, Role::Out) => Role::Spare,
+            (_, mut role) => {
+                if let Role::Backup(follow) = &mut role {
+                    follow.report_anew();
+                }
+                role
+            }
         };
         self.lead_on();
-        self.poll_at = Instant::ZERO;
     }
 
-    /// Tells the primary's part who its backup and its clients are.
+    /// Keeps what it has when it was excluded, if that is whole.
+    fn set_aside<F: Fabric>(&mut self, fabric: &F) {
+        let Some(own) = self.own else { return };
+        let next_incarnation = self.view.next_incarnation;
+        let (position, others) = match &mut self.role {
+            Role::Primary(lead) => (Some(lead.position()), lead.others()),
+            Role::Backup(follow) | Role::TakingOver(follow) => {
+                while follow.apply(self.area, &mut self.state, fabric) {}
+                let all = crate::servers(&self.view, self.shard).take(1 + BACKUPS_MAX as usize);
+                let others = all.map(|member| member.incarnation).filter(|other| *other != own);
+                (self.state.whole, others.collect())
+            }
+            _ => (self.state.whole, Vec::new()),
+        };
+        let State { store, tail, carried, .. } = std::mem::take(&mut self.state);
+        let Some(position) = position else { return };
+        // What was carried and is not known to be the newest is as old as it was.
+        let provenance = carried.unwrap_or(Provenance { own, others, next_incarnation });
+        self.carried = Some(Box::new(Copy { store, position, tail, provenance }));
+    }
+
+    /// Has what an earlier life had, unless somebody may have something newer.
+    fn bring_back(&mut self, view: &View, own: Incarnation) {
+        let is_stale = self.planted.has(Flaw::StaleCopy);
+        let copy = self.carried.take().filter(|copy| is_stale || copy.provenance.may_be_newest(view, own));
+        if let Some(copy) = copy {
+            let Copy { store, position, tail, provenance } = *copy;
+            let carried = Some(provenance).filter(|_| !is_stale);
+            self.state = State { store, whole: Some(position), tail, carried };
+        }
+    }
+
+    /// The part of the oldest server that has just come.
+    fn take_first(&mut self, may_begin: bool) -> Role {
+        // Nobody is older who could have anything newer.
+        self.state.carried = None;
+        if may_begin && self.state.whole.is_none() { self.serve() } else { self.take_over() }
+    }
+
+    /// Whether a server that was the oldest had nothing, and said so to this one.
+    fn hear_yield<F: Fabric>(&mut self, fabric: &F) {
+        let said = self.own.and_then(|own| Report::read(self.area.report(1), own, fabric));
+        if said.is_some_and(|said| said.yields) {
+            self.state.carried = None;
+        }
+    }
+
+    /// Begins a log with the primary.
+    fn follow(&mut self) -> Follow {
+        let (own, (primary, _)) = (self.own.unwrap_or_default(), self.primary.unwrap_or_default());
+        let ring = self.rings;
+        self.rings += 1;
+        Follow::of(own, primary, ring, self.planted)
+    }
+
+    /// Tells the primary's part who its backups and its clients are.
     fn lead_on(&mut self) {
         let Role::Primary(lead) = &mut self.role else { return };
-        let backup =
-            crate::servers(&self.view, self.shard).nth(1).map(|member| (member.incarnation, member.address));
-        lead.install(backup, &self.area.clients(&self.view), &self.store);
+        let others = crate::servers(&self.view, self.shard).skip(1).take(BACKUPS_MAX as usize);
+        let backups: Vec<(Incarnation, Address)> =
+            others.map(|member| (member.incarnation, member.address)).collect();
+        lead.install(&backups, &self.area.clients(&self.view), &mut self.state.store);
     }
 
-    /// The role of a backup that is the primary now.
-    fn lead(&self, follow: &Follow) -> Role {
-        if follow.synced {
-            Role::Primary(Box::new(Lead::new(self.area, self.planted, follow.next)))
-        } else {
-            Role::Lost
-        }
+    /// The role of the oldest server when its log, if it has one, is applied to the end.
+    fn take_over(&mut self) -> Role {
+        if self.state.is_usable(self.planted) { self.serve() } else { Role::Stopped { yielding: false } }
+    }
+
+    fn serve(&mut self) -> Role {
+        let origin = Origin { position: self.state.whole, tail: std::mem::take(&mut self.state.tail) };
+        let own = self.own.unwrap_or_default();
+        Role::Primary(Box::new(Lead::new(self.area, self.planted, own, origin)))
     }
 
     /// Looks into the own memory: once, or [`LOOKS`] times if it does nothing else.
@@ -290,7 +342,7 @@ impl Server {
             Role::Primary(lead) => {
                 let looks = if self.poll_every == Nanos::ZERO { LOOKS } else { 1 };
                 for _ in 0..looks {
-                    if lead.poll(now, view, &mut self.store, fabric) {
+                    if lead.poll(now, view, &mut self.state.store, fabric) {
                         self.answered += lead.settle(view, fabric);
                         // There may be more.
                         self.poll_at = now;
@@ -306,11 +358,19 @@ impl Server {
                 }
             }
             Role::Backup(follow) => {
-                if follow.apply(self.area, &mut self.store, fabric) {
+                if follow.apply(self.area, &mut self.state, fabric) {
                     self.poll_at = now;
                 }
-                if let (Some(at), Some(own)) = (self.primary, self.own) {
-                    follow.report(now, own, Remote { at, offset: self.area.applied() }, fabric);
+                if let (Some((primary, at)), Some(own)) = (self.primary, self.own) {
+                    if follow.primary == primary {
+                        let slot = self.area.report(self.place);
+                        follow.report(now, own, &self.state, at, slot, fabric);
+                        self.poll_at = self.poll_at.min(follow.report_at());
+                    } else {
+                        // Another one is the primary: what the one before has answered for is to be here first.
+                        self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
+                        drain(follow, fabric.is_active(view), self.area, fabric);
+                    }
                 }
             }
             Role::TakingOver(follow) => {
@@ -318,10 +378,19 @@ impl Server {
                 // Once this view is active no earlier one is: whoever was the primary before can not answer for a record that is
                 // not in the log by now.
                 let may_drain = fabric.is_active(view) || self.planted.has(Flaw::ServeEarly);
-                if may_drain && !follow.draining {
-                    follow.draining = true;
-                    let from = Remote { at: fabric.address(), offset: self.area.record(follow.at.begin()) };
-                    fabric.read(from, 8, token(Part::Drain, 0));
+                drain(follow, may_drain, self.area, fabric);
+            }
+            // The primary has two backups already; but if it is no primary, it is to know who has the state.
+            Role::Spare if self.state.whole.is_some() && now >= self.claim_at => {
+                self.claim_at = now + CLAIM_EVERY;
+                if let Some(((primary, at), own)) = self.primary.zip(self.own) {
+                    let mut claim = Follow::of(own, primary, 0, self.planted);
+                    claim.report(now, own, &self.state, at, self.area.report(self.place), fabric);
+                }
+            }
+            Role::Stopped { yielding } if !*yielding => {
+                if let Some(own) = self.own {
+                    *yielding = yield_to_whole(own, &self.view, self.shard, self.area, fabric);
                 }
             }
             _ => {}
@@ -350,20 +419,68 @@ impl Server {
     ) {
         match (&mut self.role, part) {
             (Role::Primary(lead), Part::Record) => {
-                lead.on_written(now, argument, result.is_ok());
+                lead.on_written(now, argument, result.is_ok(), fabric);
                 self.settle(fabric);
             }
             (Role::TakingOver(follow), Part::Drain) => {
                 follow.draining = false;
                 if result.is_ok() {
-                    while follow.apply(self.area, &mut self.store, fabric) {}
-                    let follow = std::mem::take(follow);
-                    self.role = self.lead(&follow);
+                    while follow.apply(self.area, &mut self.state, fabric) {}
+                    self.role = self.take_over();
                     self.lead_on();
+                }
+            }
+            (Role::Backup(follow), Part::Drain) => {
+                let is_of_before = std::mem::take(&mut follow.draining)
+                    && self.primary.is_some_and(|(primary, _)| primary != follow.primary);
+                if result.is_ok() && is_of_before {
+                    while follow.apply(self.area, &mut self.state, fabric) {}
+                    // There are rings for all primaries that a server can have before it is the oldest.
+                    self.role = if self.rings < RINGS { Role::Backup(self.follow()) } else { Role::Yields };
+                    self.poll_at = Instant::ZERO;
+                }
+            }
+            (Role::Stopped { yielding }, Part::Yield) => {
+                if result.is_ok() {
+                    self.role = Role::Yields;
+                } else {
+                    *yielding = false;
                 }
             }
             // What was sent and is lost is sent again.
             _ => {}
         }
     }
+}
+
+/// Brings what is left in a log whose primary can not answer for anything any more.
+fn drain<F: Fabric>(follow: &mut Follow, may_drain: bool, area: Area, fabric: &mut F) {
+    if may_drain && !follow.draining {
+        follow.draining = true;
+        let from = Remote { at: fabric.address(), offset: follow.place(area) };
+        fabric.read(from, 8, token(Part::Drain, 0));
+    }
+}
+
+/// Tells a server that says that it has the whole state that this one, the oldest, has nothing and has answered nobody. Tells
+/// whether there is one.
+fn yield_to_whole<F: Fabric>(
+    own: Incarnation,
+    view: &View,
+    shard: Shard,
+    area: Area,
+    fabric: &mut F,
+) -> bool {
+    let said = (1..=BACKUPS_MAX).filter_map(|place| Report::read(area.report(place), own, fabric));
+    let whole = said.into_iter().find_map(|said| {
+        let member = crate::servers(view, shard).find(|member| member.incarnation == said.who)?;
+        said.whole.map(|_| (said.who, member.address))
+    });
+    let Some((who, at)) = whole else { return false };
+    let mut bytes = Vec::new();
+    let nothing =
+        Report { who: own, to: who, ring: 0, applied: Default::default(), whole: None, yields: true };
+    nothing.encode(&mut bytes);
+    fabric.write(Remote { at, offset: area.report(1) }, &bytes, token(Part::Yield, 0));
+    true
 }

@@ -49,6 +49,13 @@ impl Store {
         true
     }
 
+    /// Notes that not every server that matters may have a key's value: it is this PUT's.
+    pub(crate) fn mark(&mut self, key: u64, written: u64) {
+        if let Some(cell) = self.cells.get_mut(&key) {
+            cell.written = written;
+        }
+    }
+
     /// Whether this PUT of a client, or a later one, was executed already.
     pub(crate) fn has_seen(&self, client: u64, request: u64) -> bool {
         self.seen.get(&client).is_some_and(|newest| request <= *newest)

@@ -2,8 +2,9 @@
 //! not be older than what was known of the key before the GET was begun, nor newer than what its writer has begun.
 //! For registers with one writer that is linearizability, and it takes no memory however long it runs.
 
-use super::Sharding;
+use super::freeze::{Freezer, Running};
 use super::session::{Session, Work};
+use super::{Sharding, marks};
 use crate::cli::duration;
 use crate::output::{self, Failure};
 use clap::Args;
@@ -53,6 +54,12 @@ pub(crate) struct Options {
     /// Kill the primary so often, when its backup has everything
     #[arg(long, value_name = "TIME", value_parser = duration)]
     kill_every: Option<Duration>,
+    /// Freeze a server about so often, whatever else goes on
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    freeze_every: Option<Duration>,
+    /// For so long at most
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1200ms", requires = "freeze_every")]
+    freeze_max: Duration,
     /// How often servers and clients look into their memory
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20us")]
     poll_every: Duration,
@@ -199,21 +206,17 @@ impl Work for Checker<'_> {
     }
 }
 
-/// Set when servers tell that the state is gone: more of them failed at once than the cache bears.
+/// Set when a server says that nobody has the whole state.
 #[derive(Default)]
 pub(super) struct Fate {
-    /// The cache was redundant once: from then on nobody may begin with nothing.
-    begun: AtomicBool,
-    lost: AtomicBool,
+    stopped: AtomicBool,
 }
 
 impl Fate {
-    /// Takes note of a server's step from one standing to another.
-    fn note(&self, before: &str, now: &str) {
-        // A backup that takes over was one before.
-        let begins_anew = now == "primary" && matches!(before, "" | "out");
-        if now == "lost" || begins_anew && self.begun.load(Ordering::SeqCst) {
-            self.lost.store(true, Ordering::SeqCst);
+    /// Takes note of where a server stands now.
+    fn note(&self, now: &str) {
+        if now == "stopped" {
+            self.stopped.store(true, Ordering::SeqCst);
         }
     }
 }
@@ -261,7 +264,7 @@ impl Server {
                 let Some(told) = shard.and_then(|shard| told.get_mut(shard.wrapping_sub(1))) else {
                     continue;
                 };
-                fate.note(&told.0, &standing);
+                fate.note(&standing);
                 *told = (standing, redundant);
             }
         })?;
@@ -337,7 +340,18 @@ pub(super) struct Servers<'a> {
     /// Of each server.
     options: &'a [&'a str],
     pub(super) running: Vec<Server>,
+    pids: Running,
     fate: Arc<Fate>,
+}
+
+impl Drop for Servers<'_> {
+    fn drop(&mut self) {
+        self.running.clear();
+        // The keys were nobody's but this command's.
+        if let Ok(site) = Site::open(self.root, self.cluster) {
+            marks::clear_all(&site);
+        }
+    }
 }
 
 impl<'a> Servers<'a> {
@@ -350,12 +364,22 @@ impl<'a> Servers<'a> {
         options: &'a [&'a str],
     ) -> Result<Self, Failure> {
         alone(root, cluster)?;
-        let mut all = Self { root, cluster, shards, options, running: Vec::new(), fate: Arc::default() };
+        let (running, pids, fate) = (Vec::new(), Arc::default(), Arc::default());
+        let mut all = Self { root, cluster, shards, options, running, pids, fate };
+        let anew = [options, &["--begin-anew"]].concat();
         for place in 0..count {
-            let server = all.server(place)?;
-            all.running.push(server);
+            // Whatever was there before: what is checked begins here. Later nobody may begin with nothing.
+            let server = Server::start(root, cluster, &name(place), shards, &anew, &all.fate);
+            all.running.push(server.map_err(Failure::failed)?);
         }
+        all.list();
         Ok(all)
+    }
+
+    /// Tells whom there is to freeze.
+    fn list(&self) {
+        let pids = self.running.iter().map(|server| server.child.id()).collect();
+        *self.pids.lock().unwrap_or_else(PoisonError::into_inner) = pids;
     }
 
     /// Starts the server of a place.
@@ -375,6 +399,7 @@ impl<'a> Servers<'a> {
                         return Err(Failure::Refused(format!("{} was refused, and said why", name(place))));
                     }
                     self.running[place] = self.server(place)?;
+                    self.list();
                 }
             }
             let stands: Vec<Vec<Stands>> = self.running.iter().map(Server::stands).collect();
@@ -411,6 +436,7 @@ impl<'a> Servers<'a> {
         server.child.kill().map_err(Failure::failed)?;
         server.child.wait().map_err(Failure::failed)?;
         self.running[place] = self.server(place)?;
+        self.list();
         Ok(())
     }
 }
@@ -420,9 +446,10 @@ struct Summary {
     gets: u64,
     puts: u64,
     wrong: u64,
-    /// More servers failed at once than the cache bears, as on a host that is overloaded: the run proves nothing.
-    lost: bool,
+    /// The cache stopped: no server had the whole state.
+    stopped: bool,
     kills: u64,
+    freezes: u64,
     failovers: usize,
     failover_p50_us: f64,
     failover_max_us: f64,
@@ -436,7 +463,7 @@ fn us(nanos: u64) -> f64 {
     Nanos(nanos).as_micros_f64()
 }
 
-fn summary(tallies: &[Tally], kills: u64, lost: bool) -> Summary {
+fn summary(tallies: &[Tally], (kills, freezes): (u64, u64), stopped: bool) -> Summary {
     let mut failovers: Vec<u64> = tallies.iter().flat_map(|tally| tally.failovers.iter().copied()).collect();
     failovers.sort_unstable();
     let latency = |which: usize, quantile: f64| {
@@ -454,8 +481,9 @@ fn summary(tallies: &[Tally], kills: u64, lost: bool) -> Summary {
         gets: tallies.iter().map(|tally| tally.gets).sum(),
         puts: tallies.iter().map(|tally| tally.puts).sum(),
         wrong: tallies.iter().map(|tally| tally.wrong).sum(),
-        lost,
+        stopped,
         kills,
+        freezes,
         failovers: failovers.len(),
         failover_p50_us: us(failovers.get(failovers.len() / 2).copied().unwrap_or(0)),
         failover_max_us: us(failovers.last().copied().unwrap_or(0)),
@@ -520,10 +548,9 @@ fn all_answered(workers: &[Worker], answered: &AtomicU32) -> Result<(), Failure>
     Ok(())
 }
 
-/// Kills primaries until the time is over; tells how many.
-fn strike(servers: &mut Servers<'_>, options: &Options) -> Result<u64, Failure> {
+/// Kills primaries until the time is over, and counts them.
+fn strike(servers: &mut Servers<'_>, options: &Options, kills: &mut u64) -> Result<(), Failure> {
     let end = std::time::Instant::now() + options.time;
-    let mut kills = 0;
     loop {
         let left = end.saturating_duration_since(std::time::Instant::now());
         let pause = options.kill_every.unwrap_or(options.time).min(left);
@@ -531,10 +558,10 @@ fn strike(servers: &mut Servers<'_>, options: &Options) -> Result<u64, Failure> 
         // At the end, too: the cache has to be whole again.
         let primary = servers.redundant()?;
         if std::time::Instant::now() >= end {
-            return Ok(kills);
+            return Ok(());
         }
         servers.kill(primary)?;
-        kills += 1;
+        *kills += 1;
     }
 }
 
@@ -547,7 +574,8 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     let mut servers =
         Servers::start(root, cluster, options.servers as usize, options.sharding.shards, &every)?;
     servers.redundant()?;
-    servers.fate.begun.store(true, Ordering::SeqCst);
+    // Before that they may have come in any order.
+    servers.fate.stopped.store(false, Ordering::SeqCst);
     let keys: Arc<Vec<Known>> =
         Arc::new((0..u64::from(options.clients) * KEYS_EACH).map(|_| Known::default()).collect());
     let stop = Arc::new(AtomicBool::new(false));
@@ -555,41 +583,77 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     let workers: Vec<Worker> = (0..options.clients)
         .map(|place| work(site, &keys, place, poll_every, &answered, &stop))
         .collect::<Result<_, _>>()?;
-    let kills = all_answered(&workers, &answered).and_then(|()| strike(&mut servers, options));
+    let mut kills = 0;
+    let freezes = |every| Freezer::start(Arc::clone(&servers.pids), every, options.freeze_max);
+    let freezer = options.freeze_every.map(freezes).transpose()?;
+    let went = all_answered(&workers, &answered).and_then(|()| strike(&mut servers, options, &mut kills));
+    let frozen = freezer.as_ref().map_or(0, Freezer::frozen);
+    drop(freezer);
     stop.store(true, Ordering::Relaxed);
     let mut tallies = Vec::new();
     for worker in workers {
         let ended = worker.join().map_err(|_| Failure::Failed("a client panicked".to_owned()))?;
         tallies.push(ended?);
     }
-    tell(&tallies, kills?, servers.fate.lost.load(Ordering::SeqCst), options.json)
+    let summary = summary(&tallies, (kills, frozen), servers.fate.stopped.load(Ordering::SeqCst));
+    tell(&tallies, &summary, options.json)?;
+    // What clients saw counts, whatever became of the servers.
+    verdict(&summary)?;
+    went.map(|()| ExitCode::SUCCESS)
 }
 
-fn tell(tallies: &[Tally], kills: u64, lost: bool, json: bool) -> Result<ExitCode, Failure> {
-    let summary = summary(tallies, kills, lost);
+/// Whether the cache kept its word. No answer may be wrong, and one fault at a time, or a stall and a crash at once, must
+/// leave somebody who has everything.
+fn verdict(summary: &Summary) -> Result<(), Failure> {
+    let why = match summary {
+        Summary { wrong, .. } if *wrong > 0 => format!("{wrong} answers were wrong"),
+        Summary { stopped: true, .. } => {
+            "the cache stopped, because no server had the whole state any more; see `obol events` for who failed".to_owned()
+        }
+        Summary { gets: 0, .. } | Summary { puts: 0, .. } => "no answers came".to_owned(),
+        _ => return Ok(()),
+    };
+    Err(Failure::Failed(why))
+}
+
+fn tell(tallies: &[Tally], summary: &Summary, json: bool) -> Result<(), Failure> {
     if json {
-        output::json(&summary)?;
+        output::json(summary)?;
     } else {
-        let Summary { gets, puts, kills, failovers, wrong, .. } = &summary;
+        let Summary { gets, puts, kills, freezes, failovers, wrong, .. } = summary;
         output::line(format_args!("{gets} GETs, {puts} PUTs, {wrong} wrong answers"))?;
         output::line(format_args!(
             "GET p50 {:.1} us, p99 {:.1} us; PUT p50 {:.1} us, p99 {:.1} us",
             summary.get_p50_us, summary.get_p99_us, summary.put_p50_us, summary.put_p99_us
         ))?;
         output::line(format_args!(
-            "{kills} kills; {failovers} failovers as clients saw them, p50 {:.0} us, longest {:.0} us",
+            "{kills} kills, {freezes} freezes; {failovers} failovers as clients saw them, p50 {:.0} us, longest {:.0} us",
             summary.failover_p50_us, summary.failover_max_us
         ))?;
     }
     for wrong in tallies.iter().flat_map(|tally| &tally.wrong_told).take(WRONG_TOLD) {
         output::remark(format_args!("obol: {wrong}"))?;
     }
-    if lost {
-        return Err(Failure::Failed(
-            "void: servers failed beside those that were killed, and the state with them; see `obol events`"
-                .to_owned(),
-        ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Summary {
+        Summary { gets: 9, puts: 3, ..summary(&[], (1, 1), false) }
     }
-    let is_good = summary.wrong == 0 && summary.gets > 0 && summary.puts > 0;
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+
+    #[test]
+    fn wrong_answers_and_a_lost_state_fail_whatever_else_is_true() {
+        assert!(verdict(&good()).is_ok());
+        for stopped in [false, true] {
+            let why = verdict(&Summary { wrong: 1, stopped, ..good() }).expect_err("an answer was wrong");
+            assert!(matches!(why, Failure::Failed(why) if why == "1 answers were wrong"));
+        }
+        assert!(verdict(&Summary { stopped: true, ..good() }).is_err());
+        assert!(verdict(&Summary { gets: 0, ..good() }).is_err());
+        assert!(verdict(&Summary { puts: 0, ..good() }).is_err());
+    }
 }

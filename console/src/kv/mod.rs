@@ -3,7 +3,9 @@
 mod bench;
 mod check;
 pub(crate) mod failover;
+mod freeze;
 mod load;
+mod marks;
 mod server;
 mod session;
 
@@ -71,7 +73,7 @@ fn latencies() -> Result<Histogram<u64>, Failure> {
 /// What is done with the cache.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Kv {
-    /// Serve: the oldest server is the primary, the next one its backup
+    /// Serve: the oldest server is the primary, the next two are its backups
     Server(server::Options),
     /// Read a key
     Get {
@@ -95,8 +97,10 @@ pub(crate) enum Kv {
     #[command(
         after_help = "Each client writes keys of its own, larger values from time to time, and reads everybody's. An answer is wrong \
         if it is older than a PUT that was answered, or than what anybody has read, before the GET was begun.\n\
+        \nWith --freeze-every a server may be frozen while another one dies: with three servers nothing is lost then either.\n\
         \nNeeds a cluster: obol up --apps 1 &  obol kv check --for 10s --kill-every 1s\n\
-        \nExit codes: 0 all answers are right, 1 some are wrong or none came, 2 no such cluster."
+        \nExit codes: 0 all answers are right, 1 some are wrong, or none came, or the cache stopped for want of a whole copy, \
+        2 no such cluster."
     )]
     Check(check::Options),
     /// Measure a replicated cache beside memcached and Redis, where they are installed

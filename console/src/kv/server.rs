@@ -1,6 +1,6 @@
 //! `obol kv server`: the threads of a server, one for each shard, each a member of its own.
 
-use super::{Patience, Sharding, area, join};
+use super::{Patience, Sharding, area, join, marks};
 use crate::cli::duration;
 use crate::output::{self, Failure};
 use crate::signals;
@@ -30,6 +30,9 @@ pub(crate) struct Options {
     /// Stay on this core; further shards on those that follow
     #[arg(long, value_name = "N")]
     core: Option<u32>,
+    /// Begin with nothing if this is the first server, even if others had the state and died; end all servers of before first
+    #[arg(long)]
+    begin_anew: bool,
     /// Print where it stands as JSON lines
     #[arg(long)]
     json: bool,
@@ -74,7 +77,8 @@ impl StandingJson {
             Standing::Backup { synced } => ("backup", synced),
             Standing::TakingOver => ("taking-over", false),
             Standing::Primary { redundant } => ("primary", redundant),
-            Standing::Lost => ("lost", false),
+            Standing::Stopped => ("stopped", false),
+            Standing::Yields => ("yields", false),
             Standing::Misfit { .. } => ("misfit", false),
         };
         let (number, shards) = (shard.index() + 1, shard.count());
@@ -88,8 +92,32 @@ struct Tell<'a> {
     node: &'a mut Node,
     stop: &'a AtomicBool,
     json: bool,
+    site: &'a Site,
+    name: Name,
     /// It looks without a pause: whoever else wants its core must not wait until the kernel takes it away.
     yields: bool,
+}
+
+/// Notes what others need to know of where a server stands.
+fn note(site: &Site, name: Name, standing: Standing) {
+    match standing {
+        Standing::Primary { .. } | Standing::Backup { synced: true } => {
+            if let Err(error) = marks::set(site, name) {
+                // It serves all the same; a later server may then begin with nothing.
+                let _ = output::remark(format_args!("obol: {}: {error:?}", name));
+            }
+        }
+        Standing::Stopped => {
+            // It waits whether or not anybody reads this.
+            let _ = output::remark(format_args!(
+                "obol: {}: the cache has stopped: no server that runs has the whole state. It goes on when one comes back that \
+                 has it, such as one that was frozen. If there is none, end all servers of the cache and start the first one \
+                 with --begin-anew: the keys are lost then",
+                name
+            ));
+        }
+        _ => {}
+    }
 }
 
 impl Act for Tell<'_> {
@@ -111,18 +139,19 @@ impl Act for Tell<'_> {
             // While there is traffic the log is never empty for long: what is told is that the backup has everything once.
             let is_news = match (told, standing) {
                 (Some(Standing::Primary { redundant: true }), Standing::Primary { redundant: false }) => {
-                    !server.has_synced_backup()
+                    !server.has_synced_backups()
                 }
                 _ => told != Some(standing),
             };
             if is_news {
                 told = Some(standing);
+                note(self.site, self.name, standing);
                 if self.json {
                     // A server goes on whether or not anybody reads this.
                     let _ = output::json(&StandingJson::of(self.shard, standing, server.answered()));
                 }
             }
-            let is_over = matches!(standing, Standing::Lost | Standing::Misfit { .. });
+            let is_over = matches!(standing, Standing::Yields | Standing::Misfit { .. });
             if is_over || node.is_over() || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
@@ -140,8 +169,14 @@ impl Drop for EndAll<'_> {
     }
 }
 
-/// Serves a shard on this thread.
-fn serve(site: &Site, options: &Options, shard: Shard, stop: &AtomicBool) -> Result<(), Failure> {
+/// Serves a shard on this thread; as the first server it may begin with nothing.
+fn serve(
+    site: &Site,
+    options: &Options,
+    shard: Shard,
+    mut begins: bool,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
     let _end_all = EndAll(stop);
     if let Some(core) = options.core.map(|first| first + shard.index()) {
         sched::pin_to_core(core).map_err(|error| {
@@ -156,22 +191,33 @@ fn serve(site: &Site, options: &Options, shard: Shard, stop: &AtomicBool) -> Res
     })?;
     let yields = every == Nanos::ZERO;
     // A server that was excluded comes back with memory of its own: what a primary of before still writes, which may have slept
-    // longer, comes into no log that counts.
+    // longer, comes into no log that counts. What it had it brings along: it may be all that is left.
+    let mut copy = None;
     let last = loop {
         let newest = site.newest().map_err(Failure::refused)?;
-        let server = Server::new(area(site)?, shard, every, newest);
+        let server = Server::new(area(site)?, shard, every, newest).carrying(copy.take());
+        let server = if std::mem::take(&mut begins) { server.beginning() } else { server };
         let (mut endpoint, node) = join(site, name, Service::Server(Box::new(server)))?;
         let mut node = node.once();
-        let last = endpoint.each(Tell { shard, node: &mut node, stop, json: options.json, yields });
-        if last != Standing::Out || stop.load(Ordering::Relaxed) {
+        let tell = Tell { shard, node: &mut node, stop, json: options.json, yields, site, name };
+        let last = endpoint.each(tell);
+        let is_stopped = stop.load(Ordering::Relaxed);
+        if last != Standing::Out || is_stopped {
+            let is_last = obol_kv::servers(node.member().view(), shard).count() <= 1;
             endpoint.serve(&mut node, &AtomicBool::new(true));
-            break last;
+            if is_stopped {
+                marks::clear(site, name);
+                if is_last {
+                    marks::clear_shard(site, shard);
+                }
+            }
+            if last != Standing::Yields || is_stopped {
+                break last;
+            }
         }
+        copy = node.take_copy();
     };
     match last {
-        Standing::Lost => Err(Failure::Failed(format!(
-            "{name}: all servers that had the state are gone; start this one again, and it begins with nothing if it is the first"
-        ))),
         Standing::Misfit { shards } => Err(Failure::Refused(format!(
             "--shards {}: the cache that runs has its keys split into {shards}; start this server with --shards {shards}",
             shard.count()
@@ -194,11 +240,13 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     }
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let stop = &*stop;
+    // Before any of its own shards has a state.
+    let begins = options.begin_anew || marks::left(site)?.is_empty();
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for shard in Shard::split(shards) {
             let thread = std::thread::Builder::new().name(format!("obol-kv-{shard}"));
-            let run = move || serve(site, options, shard, stop);
+            let run = move || serve(site, options, shard, begins, stop);
             threads.push(thread.spawn_scoped(scope, run).map_err(|error| {
                 drop(EndAll(stop));
                 Failure::failed(error)

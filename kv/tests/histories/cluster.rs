@@ -41,16 +41,33 @@ pub(crate) struct Plan {
     /// Kills or freezes of servers.
     pub(crate) strikes: u32,
     pub(crate) shards: u32,
+    pub(crate) faults: Faults,
     /// The bug of all servers.
     #[cfg(feature = "mutants")]
     pub(crate) flaw: Option<Flaw>,
 }
 
+/// How faults follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Faults {
+    /// One at a time.
+    Single,
+    /// A server is frozen, and another one dies before the cache is whole again.
+    Overlapping,
+    /// Servers are frozen and die until nobody needs to be left who has everything.
+    Ruinous,
+}
+
 impl Plan {
     pub(crate) const fn faults(seed: u64) -> Self {
+        Self::of(seed, Faults::Single)
+    }
+
+    pub(crate) const fn of(seed: u64, faults: Faults) -> Self {
         Self {
             strikes: 1 + (seed % 3) as u32,
             shards: 1 + (seed % 2) as u32,
+            faults,
             #[cfg(feature = "mutants")]
             flaw: None,
         }
@@ -67,6 +84,10 @@ pub(crate) struct Run {
     pub(crate) is_redundant: bool,
     /// Where the servers stand at last.
     pub(crate) standings: String,
+    /// Shards that nobody serves at last, for want of the state.
+    pub(crate) stopped: usize,
+    /// Servers that had the state, were excluded, and served it again.
+    pub(crate) yields: u64,
     /// Differs between runs that differ.
     pub(crate) trace: u64,
 }
@@ -198,6 +219,10 @@ struct Cluster {
     asked: [Asked; CLIENTS.end as usize - CLIENTS.start as usize],
     next_value: u64,
     failovers: u64,
+    yields: u64,
+    faults: Faults,
+    /// The cache has begun: no server may begin with nothing any more.
+    has_begun: bool,
     shards: u32,
     /// By shard.
     primaries: Vec<Option<u32>>,
@@ -217,14 +242,23 @@ impl Run {
         strikes.sort_unstable();
         for at in strikes {
             cluster.work_until(at)?;
-            cluster.strike()?;
+            match plan.faults {
+                Faults::Single => cluster.strike()?,
+                Faults::Overlapping => cluster.strike_twice()?,
+                Faults::Ruinous => cluster.ruin()?,
+            }
         }
         cluster.work_until(begun + STORM)?;
         cluster.mend();
         cluster.work_until(begun + STORM + CALM)?;
-        cluster.all_answered()?;
+        let stopped = Shard::split(plan.shards).filter(|shard| cluster.has_stopped(*shard)).count();
+        if stopped == 0 {
+            cluster.all_answered()?;
+        }
         cluster.history.judge()?;
         Ok(Self {
+            stopped,
+            yields: cluster.yields,
             operations: cluster.history.operations,
             failovers: cluster.failovers,
             is_redundant: Shard::split(plan.shards)
@@ -244,6 +278,8 @@ pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
     let spare = cluster.servers().end - 1;
     let Role::Node(node) = cluster.machine(spare) else { return Err("no server".to_owned()) };
     cluster.world.kill(spare);
+    let removed = cluster.world.now() + CALM;
+    cluster.world.run_until(removed);
     cluster.world.restart(spare, Role::Node(Box::new(node.once())), false);
     let wait = |cluster: &mut Cluster| {
         let end = cluster.world.now() + CALM;
@@ -302,6 +338,9 @@ impl Cluster {
             asked: Default::default(),
             next_value: 1,
             failovers: 0,
+            yields: 0,
+            faults: plan.faults,
+            has_begun: false,
             shards: plan.shards,
             primaries: Vec::new(),
             trace: 0,
@@ -324,6 +363,7 @@ impl Cluster {
         let area = Area::of(&config.layout).expect("there is room");
         let (name, service) = if let Some((process, shard)) = self.serves(node) {
             let server = Server::new(area, shard, POLL_EVERY, Arc::clone(&genesis));
+            let server = if self.has_begun { server } else { server.beginning() };
             #[cfg(feature = "mutants")]
             let server = match self.flaw {
                 Some(flaw) => server.with_flaw(flaw),
@@ -370,7 +410,7 @@ impl Cluster {
     /// Whether the backup was given everything that there was; a PUT may be on the way.
     fn has_backup(&self, node: u32) -> bool {
         match self.world.machine(node) {
-            Role::Node(machine) => machine.server().is_some_and(Server::has_synced_backup),
+            Role::Node(machine) => machine.server().is_some_and(Server::has_synced_backups),
             Role::Coordinator(_) => false,
         }
     }
@@ -404,7 +444,7 @@ impl Cluster {
             [
                 Some(Standing::Primary { redundant: true }),
                 Some(Standing::Backup { synced: true }),
-                Some(Standing::Spare)
+                Some(Standing::Backup { synced: true })
             ]
         );
         named.first().copied().filter(|_| is_whole)
@@ -418,6 +458,7 @@ impl Cluster {
             let all = self.world.machine(0).view().members.len() == NODES as usize;
             if let Some(primaries) = self.whole().filter(|_| all) {
                 self.primaries = primaries.into_iter().map(Some).collect();
+                self.has_begun = true;
                 return Ok(());
             }
         }
@@ -433,8 +474,18 @@ impl Cluster {
             let Some(step) = self.world.step() else { break };
             self.trace = self.trace.rotate_left(7) ^ step.time ^ u64::from(step.node);
             if let Some((_, shard)) = self.serves(step.node) {
-                if self.standing(step.node) == Some(Standing::Lost) {
-                    return Err(format!("server {} lost the state, though one failed at a time", step.node));
+                match self.standing(step.node) {
+                    Some(Standing::Stopped) if self.faults != Faults::Ruinous => {
+                        return Err(format!("server {} has lost the state, though one was left", step.node));
+                    }
+                    // As the process does: it leaves, and comes back as the youngest.
+                    Some(Standing::Yields) => {
+                        self.yields += 1;
+                        self.world.kill(step.node);
+                        let machine = self.machine(step.node);
+                        self.world.restart(step.node, machine, false);
+                    }
+                    _ => {}
                 }
                 let serving = self.serving(shard);
                 let known = &mut self.primaries[shard.index() as usize];
@@ -562,6 +613,84 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Whether nobody serves a shard, for want of the state.
+    fn has_stopped(&self, shard: Shard) -> bool {
+        let stops = |node: u32| {
+            self.serves(node).is_some_and(|(_, whose)| whose == shard)
+                && self.standing(node) == Some(Standing::Stopped)
+        };
+        self.serving(shard).is_none() && self.servers().any(stops)
+    }
+
+    /// Waits until all is well, and that is over which the last fault left behind.
+    fn recover(&mut self) -> Result<Option<Vec<u32>>, String> {
+        self.mend();
+        let end = self.world.now() + AFTERMATH;
+        self.work_until(end)?;
+        let patience = self.world.now() + CALM;
+        loop {
+            if let Some(primaries) = self.whole() {
+                return Ok(Some(primaries));
+            }
+            if self.world.now() > patience {
+                return Ok(None);
+            }
+            let soon = self.world.now() + 20_000;
+            self.work_until(soon)?;
+        }
+    }
+
+    /// Freezes a process, and kills another one while it sleeps or just afterwards: who wakes up has been removed, or not.
+    fn strike_twice(&mut self) -> Result<(), String> {
+        let Some(primaries) = self.recover()? else {
+            return Err(format!("not redundant again: {:?}", self.standings()));
+        };
+        let leads = self.serves(primaries[0]).map_or(0, |(process, _)| process);
+        let one = if self.rng.coin() { leads } else { self.rng.below(u64::from(PROCESSES)) as u32 };
+        let other = (one + 1 + self.rng.below(u64::from(PROCESSES) - 1) as u32) % PROCESSES;
+        self.nodes_of(one).for_each(|node| self.world.freeze(node));
+        if self.rng.coin() {
+            // Soon, and what is on the way to the third one does not come: it has what was answered for all the same.
+            let third = PROCESSES - one - other;
+            for (node, peer) in self.nodes_of(other).zip(self.nodes_of(third)) {
+                self.cut(node, peer);
+            }
+            self.nap(70_000)?;
+        } else {
+            self.nap(600_000)?;
+        }
+        self.nodes_of(other).for_each(|node| self.world.kill(node));
+        self.nap(600_000)?;
+        self.nodes_of(one).for_each(|node| self.world.thaw(node));
+        Ok(())
+    }
+
+    /// Freezes and kills processes one after the other, without a pause that would let the cache be whole again.
+    fn ruin(&mut self) -> Result<(), String> {
+        if self.recover()?.is_none() {
+            // It has stopped for good, or until somebody wakes up: that is what is to be seen.
+            return Ok(());
+        }
+        let first = self.rng.below(u64::from(PROCESSES)) as u32;
+        for n in 0..PROCESSES {
+            let process = (first + n) % PROCESSES;
+            let freezes = self.rng.coin();
+            for node in self.nodes_of(process) {
+                if freezes { self.world.freeze(node) } else { self.world.kill(node) }
+            }
+            if self.rng.coin() {
+                self.nap(400_000)?;
+            }
+            if !freezes && self.rng.coin() {
+                for node in self.nodes_of(process) {
+                    let machine = self.machine(node);
+                    self.world.restart(node, machine, false);
+                }
+            }
+        }
+        self.nap(900_000)
     }
 
     fn nap(&mut self, longest: u64) -> Result<(), String> {

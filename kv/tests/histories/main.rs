@@ -4,7 +4,7 @@
 mod cluster;
 mod history;
 
-use cluster::{Plan, Run};
+use cluster::{Faults, Plan, Run};
 use obol_kv::Standing;
 
 /// Runs of the sound service, unless `OBOL_HISTORIES` says how many.
@@ -42,6 +42,32 @@ fn every_history_is_linearizable_and_redundancy_comes_back() {
 }
 
 #[test]
+fn nothing_is_lost_when_a_server_is_frozen_and_another_one_dies() {
+    let seeds = seeds();
+    for seed in 0..seeds {
+        let run = Run::of(seed, Plan::of(seed, Faults::Overlapping));
+        let run = run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        assert_eq!(run.stopped, 0, "seed {seed}: {}", run.standings);
+        assert!(run.is_redundant, "seed {seed}: {}", run.standings);
+    }
+}
+
+#[test]
+fn a_cache_without_a_whole_copy_stops_until_a_server_brings_the_state_back() {
+    let (mut stopped, mut yields) = (0, 0);
+    let seeds = 4 * seeds();
+    for seed in 0..seeds {
+        let run = Run::of(seed, Plan::of(seed, Faults::Ruinous));
+        let run = run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+        stopped += run.stopped as u64;
+        yields += run.yields;
+    }
+    // Both happen: nobody may have the state, and a stopped server may make room for one that has.
+    assert!(stopped > 0 && yields > 0, "{stopped} shards stopped, {yields} servers yielded, in {seeds} runs");
+    println!("{stopped} shards stopped, {yields} servers yielded, in {seeds} runs");
+}
+
+#[test]
 fn a_server_with_another_number_of_shards_serves_nobody() {
     for seed in 0..5 {
         let (odd, others) = cluster::misfit(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
@@ -72,8 +98,12 @@ mod mutants {
     const BUDGET: u64 = 3_000;
 
     fn is_caught(flaw: Flaw) {
+        is_caught_by(flaw, Faults::Single);
+    }
+
+    fn is_caught_by(flaw: Flaw, faults: Faults) {
         let caught = (0..BUDGET).find_map(|seed| {
-            let plan = Plan { flaw: Some(flaw), ..Plan::faults(seed) };
+            let plan = Plan { flaw: Some(flaw), ..Plan::of(seed, faults) };
             Run::of(seed, plan).err().map(|fault| (seed, fault))
         });
         let (seed, fault) = caught.unwrap_or_else(|| panic!("{flaw:?} survives {BUDGET} runs"));
@@ -98,7 +128,8 @@ mod mutants {
 
     #[test]
     fn a_log_of_an_earlier_life() {
-        is_caught(Flaw::LogsAlike);
+        // Who takes over after one failure gets what it lacks from the other backup's tail.
+        is_caught_by(Flaw::LogsAlike, Faults::Overlapping);
     }
 
     #[test]
@@ -109,5 +140,25 @@ mod mutants {
     #[test]
     fn a_get_that_shows_what_is_not_replicated() {
         is_caught(Flaw::ShowSpeculative);
+    }
+
+    #[test]
+    fn an_answer_when_one_of_two_backups_has_what_is_answered_for() {
+        is_caught_by(Flaw::OneCopyIsEnough, Faults::Overlapping);
+    }
+
+    #[test]
+    fn a_server_that_serves_a_state_with_holes() {
+        is_caught_by(Flaw::ServeWithHoles, Faults::Ruinous);
+    }
+
+    #[test]
+    fn a_server_that_wakes_up_and_serves_what_it_had() {
+        is_caught_by(Flaw::StaleCopy, Faults::Ruinous);
+    }
+
+    #[test]
+    fn a_new_primary_that_does_not_send_on_what_a_backup_lacks() {
+        is_caught_by(Flaw::TailForgotten, Faults::Overlapping);
     }
 }

@@ -1171,7 +1171,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__kv__subcmd__check)
-            opts="-h --for --servers --shards --clients --kill-every --poll-every --json --cluster --root --help"
+            opts="-h --for --servers --shards --clients --kill-every --freeze-every --freeze-max --poll-every --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1194,6 +1194,14 @@ _obol() {
                     return 0
                     ;;
                 --kill-every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --freeze-every)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --freeze-max)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1311,7 +1319,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__kv__subcmd__server)
-            opts="-h --name --shards --poll-every --core --json --tied --cluster --root --help"
+            opts="-h --name --shards --poll-every --core --begin-anew --json --tied --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1601,7 +1609,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__run)
-            opts="-h --name --node --on-view --on-lost --views-to --shell --hook-timeout --health --health-every --health-failures --restart --restart-pause --restart-pause-max --json --cluster --root --help"
+            opts="-h --name --node --on-view --on-lost --views-to --grace --no-group --shell --hook-timeout --health --health-every --health-failures --restart --restart-pause --restart-pause-max --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1624,6 +1632,10 @@ _obol() {
                     return 0
                     ;;
                 --views-to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --grace)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

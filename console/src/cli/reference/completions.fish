@@ -140,8 +140,9 @@ complete -c obol -n "__fish_obol_using_subcommand down" -s h -l help -d 'Print h
 complete -c obol -n "__fish_obol_using_subcommand run" -l name -d 'The name that the program has in the cluster' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l node -d 'The agent that it belongs to; may be left out where this host has just one' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l on-view -d 'A program to execute whenever a view with this member becomes active' -r
-complete -c obol -n "__fish_obol_using_subcommand run" -l on-lost -d 'A program to execute when the membership is lost; without one the program is killed then' -r
+complete -c obol -n "__fish_obol_using_subcommand run" -l on-lost -d 'A program to execute when the membership is lost, and before it is given up when the program was asked to end. Without one the program is killed when the membership is lost' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l views-to -d 'A program that is started once, and told all that by lines on its standard input: "view ID INCARNATION MEMBER.." and "lost ID INCARNATION WHY"' -r
+complete -c obol -n "__fish_obol_using_subcommand run" -l grace -d 'How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it started. A second signal kills at once' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l hook-timeout -d 'A hook or health command that takes longer is killed' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l health -d 'A program to execute now and then; the member joins after its first success' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l health-every -d 'How often the health command is executed' -r
@@ -153,13 +154,14 @@ complete -c obol -n "__fish_obol_using_subcommand run" -l restart-pause -d 'The 
 complete -c obol -n "__fish_obol_using_subcommand run" -l restart-pause-max -d 'The longest pause; a program that lived as long starts with short ones again' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand run" -l no-group -d 'Do not use a control group, even where one could be made'
 complete -c obol -n "__fish_obol_using_subcommand run" -l shell -d 'Hooks and the health command are lines for /bin/sh, not programs'
 complete -c obol -n "__fish_obol_using_subcommand run" -l json -d 'Tell what happens as JSON lines on standard error'
 complete -c obol -n "__fish_obol_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -f -a "server" -d 'Serve: the oldest server is the primary, the next one its backup'
+complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -f -a "server" -d 'Serve: the oldest server is the primary, the next two are its backups'
 complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -f -a "get" -d 'Read a key'
 complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -f -a "put" -d 'Write a key'
 complete -c obol -n "__fish_obol_using_subcommand kv; and not __fish_seen_subcommand_from server get put load check bench" -f -a "load" -d 'Read and write now and then, as a demo'
@@ -171,6 +173,7 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l core -d 'Stay on this core; further shards on those that follow' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l begin-anew -d 'Begin with nothing if this is the first server, even if others had the state and died; end all servers of before first'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l json -d 'Print where it stands as JSON lines'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l tied -d 'End with the process that started it'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -s h -l help -d 'Print help'
@@ -197,6 +200,8 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l clients -d 'Clients, each a thread and a member' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l kill-every -d 'Kill the primary so often, when its backup has everything' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l freeze-every -d 'Freeze a server about so often, whatever else goes on' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l freeze-max -d 'For so long at most' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l poll-every -d 'How often servers and clients look into their memory' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F

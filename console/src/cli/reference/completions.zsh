@@ -183,8 +183,9 @@ _arguments "${_arguments_options[@]}" : \
 '--name=[The name that the program has in the cluster]:NAME:_default' \
 '--node=[The agent that it belongs to; may be left out where this host has just one]:AGENT:_default' \
 '--on-view=[A program to execute whenever a view with this member becomes active]:HOOK:_default' \
-'--on-lost=[A program to execute when the membership is lost; without one the program is killed then]:HOOK:_default' \
+'--on-lost=[A program to execute when the membership is lost, and before it is given up when the program was asked to end. Without one the program is killed when the membership is lost]:HOOK:_default' \
 '--views-to=[A program that is started once, and told all that by lines on its standard input\: "view ID INCARNATION MEMBER.." and "lost ID INCARNATION WHY"]:HOOK:_default' \
+'--grace=[How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it started. A second signal kills at once]:TIME:_default' \
 '--hook-timeout=[A hook or health command that takes longer is killed]:TIME:_default' \
 '--health=[A program to execute now and then; the member joins after its first success]:COMMAND:_default' \
 '--health-every=[How often the health command is executed]:TIME:_default' \
@@ -196,6 +197,7 @@ always\:"Whenever it ended"))' \
 '--restart-pause-max=[The longest pause; a program that lived as long starts with short ones again]:TIME:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
+'--no-group[Do not use a control group, even where one could be made]' \
 '--shell[Hooks and the health command are lines for /bin/sh, not programs]' \
 '--json[Tell what happens as JSON lines on standard error]' \
 '-h[Print help (see more with '\''--help'\'')]' \
@@ -227,6 +229,7 @@ _arguments "${_arguments_options[@]}" : \
 '--core=[Stay on this core; further shards on those that follow]:N:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
+'--begin-anew[Begin with nothing if this is the first server, even if others had the state and died; end all servers of before first]' \
 '--json[Print where it stands as JSON lines]' \
 '--tied[End with the process that started it]' \
 '-h[Print help]' \
@@ -276,6 +279,8 @@ _arguments "${_arguments_options[@]}" : \
 '--shards=[Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number]:N:_default' \
 '--clients=[Clients, each a thread and a member]:N:_default' \
 '--kill-every=[Kill the primary so often, when its backup has everything]:TIME:_default' \
+'--freeze-every=[Freeze a server about so often, whatever else goes on]:TIME:_default' \
+'--freeze-max=[For so long at most]:TIME:_default' \
 '--poll-every=[How often servers and clients look into their memory]:TIME:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
@@ -1124,7 +1129,7 @@ _obol__subcmd__kill_commands() {
 (( $+functions[_obol__subcmd__kv_commands] )) ||
 _obol__subcmd__kv_commands() {
     local commands; commands=(
-'server:Serve\: the oldest server is the primary, the next one its backup' \
+'server:Serve\: the oldest server is the primary, the next two are its backups' \
 'get:Read a key' \
 'put:Write a key' \
 'load:Read and write now and then, as a demo' \

@@ -205,7 +205,8 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let shards = options.sharding.shards;
     let begin = |place, options: &[&str]| {
         let name = super::check::name(place);
-        Server::start(root, cluster, &name, shards, options, &fate).map_err(Failure::failed)
+        let options = [options, &["--begin-anew"]].concat();
+        Server::start(root, cluster, &name, shards, &options, &fate).map_err(Failure::failed)
     };
     // Two that look all the time must not share a core. The backup only has to keep up.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -252,6 +253,8 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     let floor = time(&mut vec![Box::new(Echo::start().map_err(Failure::failed)?)], options)?;
     let (others, memcached) = others(site.cluster.dir(), options)?;
     let own = own(root, site, options)?;
+    // The servers are gone, as this command wanted it.
+    super::marks::clear_all(site);
     let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
     tell_latencies(&own.timed, &all, options.json)?;
     tell_throughput(own.throughput, memcached, options.json)?;

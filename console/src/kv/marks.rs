@@ -1,0 +1,58 @@
+//! Which servers of this host have had the cache's state: a file of the cluster for each. A server that leaves takes its own
+//! away; one that dies does not. So a first server knows whether keys would be lost if it began with nothing.
+
+use crate::output::Failure;
+use obol_fabric::Name;
+use obol_kv::Shard;
+use obol_profiles::Site;
+use std::fs;
+use std::path::PathBuf;
+
+/// The names of these files begin so.
+const PREFIX: &str = "kv-state.";
+
+fn path(site: &Site, member: Name) -> PathBuf {
+    site.cluster.dir().join(format!("{PREFIX}{member}"))
+}
+
+/// The members of this host that have had a state and did not leave.
+pub(super) fn left(site: &Site) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(site.cluster.dir()).map_err(Failure::failed)? {
+        let name = entry.map_err(Failure::failed)?.file_name();
+        if let Some(member) = name.to_str().and_then(|name| name.strip_prefix(PREFIX)) {
+            found.push(member.to_owned());
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+/// This member has the state.
+pub(super) fn set(site: &Site, member: Name) -> Result<(), Failure> {
+    let path = path(site, member);
+    fs::write(&path, "").map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+}
+
+/// It has left, and nobody needs its state.
+pub(super) fn clear(site: &Site, member: Name) {
+    // It may never have had one.
+    let _ = fs::remove_file(path(site, member));
+}
+
+/// The last server of a shard has left, and its state is gone, as somebody wanted it.
+pub(super) fn clear_shard(site: &Site, shard: Shard) {
+    clear_if(site, |member| Shard::of_server(member) == Some(shard));
+}
+
+/// All servers are gone, and the state with them, as somebody wanted it.
+pub(super) fn clear_all(site: &Site) {
+    clear_if(site, |_| true);
+}
+
+fn clear_if(site: &Site, is_gone: impl Fn(&str) -> bool) {
+    for member in left(site).unwrap_or_default().iter().filter(|member| is_gone(member)) {
+        // Another server may have taken it away.
+        let _ = fs::remove_file(site.cluster.dir().join(format!("{PREFIX}{member}")));
+    }
+}

@@ -1,0 +1,195 @@
+//! The backup's part: applies its log, and reports to the primary what it has.
+//!
+//! Whenever another server is the primary a backup begins a new log, in a ring of its own, because the primary of before may
+//! still write into the old one when it wakes up. First it waits until the old primary can not answer any more, and applies
+//! what is left in the old log. The new primary writes nothing before it has heard how far the backup is.
+
+use crate::area::{Area, LogAt, RING_BYTES};
+use crate::backup::first_record;
+use crate::entry::{ENTRY_BYTES, Entry, Kind};
+use crate::flaw::{Flaw, Planted};
+use crate::server::{Part, token};
+use crate::store::Store;
+use crate::whole::{Position, Provenance, Tail};
+use crate::words;
+use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
+
+/// A backup reports when it has applied so much of its log since: the primary asks only when the ring is full.
+const REPORT_BYTES: u64 = RING_BYTES / 4;
+/// It reports so often in any case, lest a report was lost. More often would be the most that an idle cache sends.
+const REPORT_EVERY: Nanos = Nanos::from_millis(20);
+/// While the primary has not begun the log it reports so soon again, and ever more rarely.
+const REPORT_FIRST: Nanos = Nanos::from_micros(100);
+const REPORT_FIRST_MAX: Nanos = Nanos::from_millis(2);
+/// So many records are applied before the primary is told that it may write over them.
+const APPLIED_MAX: u32 = 128;
+
+/// Words of a report.
+pub(crate) const REPORT_WORDS: usize = 7;
+
+/// What a backup tells its primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) who: Incarnation,
+    /// The primary that it is for.
+    pub(crate) to: Incarnation,
+    /// The ring that is read.
+    pub(crate) ring: u32,
+    /// How much of it may be written over.
+    pub(crate) applied: LogAt,
+    /// Its state, if that is whole.
+    pub(crate) whole: Option<Position>,
+    /// Of a server that has nothing: it has answered nobody, and yields to the one that it writes this to.
+    pub(crate) yields: bool,
+}
+
+impl Report {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let of = self.whole.map_or(Incarnation::NONE, |whole| whole.of);
+        let number = self.whole.map_or(0, |whole| whole.number);
+        let ring = u64::from(self.ring);
+        words::seal([self.who.0, self.to.0, ring, self.applied.0, of.0, number, u64::from(self.yields)], out);
+    }
+
+    /// What was written into the own memory, if it is all there and for this server.
+    pub(crate) fn read<F: Fabric>(slot: u32, own: Incarnation, fabric: &F) -> Option<Self> {
+        let words = fabric.own(slot, 8 * (REPORT_WORDS + 1))?;
+        let [who, to, ring, applied, of, number, yields] = words::unseal::<REPORT_WORDS>(words)?;
+        let (who, to, of) = (Incarnation(who), Incarnation(to), Incarnation(of));
+        let whole = (of != Incarnation::NONE).then_some(Position { of, number });
+        let ring = u32::try_from(ring).ok()?;
+        (to == own).then_some(Self { who, to, ring, applied: LogAt(applied), whole, yields: yields != 0 })
+    }
+}
+
+/// What a server has of the keys.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) store: Store,
+    /// Set while it is whole.
+    pub(crate) whole: Option<Position>,
+    pub(crate) tail: Tail,
+    /// It is what an earlier life had, which is the newest only if the oldest server has nothing and yields.
+    pub(crate) carried: Option<Provenance>,
+}
+
+/// A backup's progress in its log.
+#[derive(Debug, Default)]
+pub(crate) struct Follow {
+    /// Who writes it.
+    pub(crate) primary: Incarnation,
+    ring: u32,
+    /// The next record.
+    next: u64,
+    /// Where the next one is looked for.
+    at: LogAt,
+    /// The primary has begun it.
+    is_begun: bool,
+    /// What the primary was told of, and when it is told the next time in any case.
+    reported: LogAt,
+    report_at: Instant,
+    report_in: Nanos,
+    /// [`Part::Drain`] is on the way.
+    pub(crate) draining: bool,
+    /// The record that is being applied.
+    record: Vec<u8>,
+}
+
+impl Follow {
+    pub(crate) fn of(own: Incarnation, primary: Incarnation, ring: u32, planted: Planted) -> Self {
+        let next = first_record(own, primary, planted);
+        Self { primary, ring, next, report_in: REPORT_FIRST, ..Self::default() }
+    }
+
+    /// Where the own memory is read that brings all that was written.
+    pub(crate) const fn place(&self, area: Area) -> u32 {
+        area.record(self.ring, self.at.begin())
+    }
+
+    /// Applies the records that are there, [`APPLIED_MAX`] at most. Tells whether there may be more.
+    pub(crate) fn apply<F: Fabric>(&mut self, area: Area, state: &mut State, fabric: &F) -> bool {
+        for _ in 0..APPLIED_MAX {
+            let (number, at) = (self.next, self.at.begin());
+            let Some(place) = fabric.own(area.record(self.ring, at), ENTRY_BYTES) else { return false };
+            let Some(record) = Entry::decode(place, number, &mut self.record) else { return false };
+            (self.next, self.at) = (number + 1, at.after(record.bytes()));
+            match record.kind {
+                Kind::Put => {
+                    state.write(&record);
+                    state.store.see(record.client, record.request);
+                    state.tail.push(record.key, record.client, record.request, record.value);
+                    if let Some(whole) = &mut state.whole {
+                        whole.number += 1;
+                    }
+                }
+                Kind::Copy => state.write(&record),
+                Kind::Seen => state.store.see(record.client, record.request),
+                Kind::Synced => state.whole = Some(Position { of: self.primary, number: record.key }),
+                Kind::Anew => {
+                    self.is_begun = true;
+                    *state = State::default();
+                }
+                Kind::Goes => {
+                    self.is_begun = true;
+                    state.carried = None;
+                    if let Some(whole) = &mut state.whole {
+                        // The primary has matched the numbers.
+                        whole.of = self.primary;
+                    }
+                }
+                Kind::Get => {}
+            }
+        }
+        true
+    }
+
+    /// Tells the primary how much of the log it may write again, and what this server has.
+    pub(crate) fn report<F: Fabric>(
+        &mut self,
+        now: Instant,
+        own: Incarnation,
+        state: &State,
+        to: Address,
+        slot: u32,
+        fabric: &mut F,
+    ) {
+        if self.at.0 - self.reported.0 < REPORT_BYTES && now < self.report_at {
+            return;
+        }
+        let report_in = if self.is_begun { REPORT_EVERY } else { self.report_in };
+        (self.reported, self.report_at) = (self.at, now + report_in);
+        self.report_in = self.report_in.saturating_mul(2).min(REPORT_FIRST_MAX);
+        let (primary, ring, applied, whole) = (self.primary, self.ring, self.at, state.whole);
+        let report = Report { who: own, to: primary, ring, applied, whole, yields: false };
+        report.encode(&mut self.record);
+        fabric.write_untold(Remote { at: to, offset: slot }, &self.record, token(Part::Send, 0));
+    }
+
+    /// A view may have another place for its reports.
+    pub(crate) const fn report_anew(&mut self) {
+        (self.report_at, self.report_in) = (Instant::ZERO, REPORT_FIRST);
+    }
+
+    /// When it wants to report, at the latest: the primary waits for it until it has begun the log.
+    pub(crate) const fn report_at(&self) -> Instant {
+        if self.is_begun { Instant::NEVER } else { self.report_at }
+    }
+}
+
+impl State {
+    fn write(&mut self, record: &Entry<'_>) {
+        // The primary had room for it, so there is room.
+        let written = self.store.put(record.key, record.value, 0);
+        debug_assert!(written, "as many keys as the primary");
+    }
+
+    /// Whether it has everything that was ever answered for.
+    pub(crate) const fn is_surely_whole(&self) -> bool {
+        self.whole.is_some() && self.carried.is_none()
+    }
+
+    /// Whether it may be served.
+    pub(crate) fn is_usable(&self, planted: Planted) -> bool {
+        self.is_surely_whole() || planted.has(Flaw::ServeWithHoles)
+    }
+}
