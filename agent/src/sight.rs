@@ -116,12 +116,13 @@ impl Sight {
     /// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an
     /// application has been active anywhere.
     ///
-    /// One seqlock read, one fence read, one clock read; no system call, no allocation, from any thread. (uKharon,
+    /// One full fence, one seqlock read, one fence read, one clock read; no system call, no allocation, from any thread.
+    /// What this thread has read or written before, in shared memory also, was so before the look. (uKharon,
     /// Algorithm 2, with the fence.)
     #[inline]
     #[must_use]
     pub fn active(&self, view: &OwnView) -> bool {
-        view.is_mine && page::active(self.region.page(), view.view.id, clock::now)
+        view.is_mine && page::still_active(self.region.page(), view.view.id, clock::now)
     }
 
     /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
@@ -129,11 +130,10 @@ impl Sight {
     /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
     #[inline]
     pub fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
-        if !self.active(view) {
+        if !view.is_mine {
             return None;
         }
-        let done = work(view);
-        self.active(view).then_some(done)
+        page::guard(|| self.region.page(), view.view.id, clock::now, || work(view))
     }
 
     /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.

@@ -37,9 +37,10 @@ pub struct Remote {
 pub enum Completion<'a> {
     /// The bytes that a READ found. More than 8 bytes may be torn: check them.
     Read(&'a [u8]),
-    /// A WRITE was executed.
+    /// A WRITE was executed. Whoever looks from now on finds it, and what this process looks at from now on is looked at
+    /// after it.
     Written,
-    /// The value that a CAS found; it swapped iff this equals what was expected.
+    /// The value that a CAS found; it swapped iff this equals what was expected. Visible as a WRITE is.
     Swapped(u64),
 }
 
@@ -212,8 +213,9 @@ pub trait Fabric {
 
     /// Makes `page` the lease page of the own region. The fence word is not touched.
     fn publish_page(&mut self, page: &Page);
-    /// Whether `view` is active on the own lease page: page, fence and clock are read inside the call. (uKharon, Algorithm 2,
-    /// with the fence.) Without a page none ever is.
+    /// Whether `view` is active on the own lease page: page, fence and clock are read inside the call, behind the operations
+    /// whose completions were given and behind what was read before. Not behind a WRITE that is not complete, or whose
+    /// success goes untold. (uKharon, Algorithm 2, with the fence.) Without a page none ever is.
     fn is_active(&self, _view: ViewId) -> bool {
         false
     }

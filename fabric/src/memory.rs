@@ -1,7 +1,7 @@
 //! Regions as atomic words: how bytes get in and out without a data race. Torn copies are possible and must be checked
 //! by whoever reads them, as with RDMA.
 
-use crate::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU64, Ordering, fence};
 
 /// A relaxed load.
 #[must_use]
@@ -40,6 +40,47 @@ pub fn copy_in(to: &[AtomicU64], bytes: &[u8]) {
         let mut raw = [0; 8];
         raw[..rest.len()].copy_from_slice(rest);
         word.store(u64::from_le_bytes(raw), Ordering::Relaxed);
+    }
+}
+
+/// WRITEs bytes into memory that others read, behind all that was written before.
+pub(crate) fn write(words: &[AtomicU64], bytes: &[u8]) {
+    // What was written before is visible before, and these bytes are before what is published next.
+    fence(Ordering::Release);
+    copy_in(words, bytes);
+    fence(Ordering::Release);
+}
+
+/// CASs a word that others change; gives what it found.
+#[inline]
+pub(crate) fn swap(word: &AtomicU64, expected: u64, desired: u64) -> u64 {
+    match word.compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(found) | Err(found) => found,
+    }
+}
+
+/// Whether this process has stored into memory that others read since it last made sure that all of it is visible. What a
+/// core has stored may wait in its store buffer while its later loads are carried out; an operation that is complete must
+/// not, because its poster then looks at its lease, or sends what rests on it.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    unsettled: bool,
+}
+
+impl Stores {
+    /// There was a WRITE or a CAS.
+    #[inline]
+    pub(crate) fn add(&mut self) {
+        self.unsettled = true;
+    }
+
+    /// Returns when all of it is visible to everybody: to be called before a completion is told, and before a READ that was
+    /// posted later. Costs as much as the slowest cache line takes to come, so once for all that ended together.
+    #[inline]
+    pub(crate) fn settle(&mut self) {
+        if core::mem::take(&mut self.unsettled) {
+            fence(Ordering::SeqCst);
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Words that two processes use at once, under every order of their accesses that the memory model allows (`loom`):
-//! the lease page, the flight recorder, and the datagram lanes.
+//! the lease page, what is WRITTEN before a look at it, the flight recorder, and the datagram lanes.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs these and nothing else that touches atomics.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::lanes::{self, Sender, Taken};
 use crate::layout::{Layout, Limits};
-use crate::memory;
+use crate::memory::{self, Stores};
 use crate::page::{self, Page};
 use crate::recorder::{self, Kind, Record};
 use crate::types::{Instant, ViewId};
@@ -65,6 +65,118 @@ fn whoever_learns_that_a_fence_was_raised_finds_the_page_inactive() {
         }
         leader.join().expect("the leader ends");
         assert!(!page::active(&words, ViewId(1), || Instant(50)));
+    });
+}
+
+type Words = Arc<[AtomicU64; page::WORDS]>;
+
+/// A page that is active on view 1 at time 50, and a word of another process.
+fn active_page_and_word() -> (Words, Arc<AtomicU64>) {
+    let words: Words = Arc::new(core::array::from_fn(|_| AtomicU64::new(0)));
+    page::publish(&words, &page_of(1));
+    (words, Arc::new(AtomicU64::new(0)))
+}
+
+/// Raises the fence as a coordinator does, whose machine is given the completion before it sends CLEAR.
+fn raise(words: &Words) {
+    let mut stores = Stores::default();
+    assert_eq!(memory::swap(&words[page::FENCE], 0, 2), 0);
+    stores.add();
+    stores.settle();
+}
+
+/// Two programs: `first` does something in view 1 and then looks at its lease; the other one raises the fence and then does
+/// what only view 2 allows. `judge` is given what both found.
+fn race<T: Send + 'static>(
+    first: impl Fn(&Words, &AtomicU64) -> T + Send + Sync + Copy + 'static,
+    second: impl Fn(&AtomicU64) -> u64 + Send + Sync + Copy + 'static,
+    judge: impl Fn(T, u64) + Send + Sync + 'static,
+) {
+    loom::model(move || {
+        let (words, word) = active_page_and_word();
+        let (page, mine) = (Arc::clone(&words), Arc::clone(&word));
+        let old = thread::spawn(move || first(&page, &mine));
+        raise(&words);
+        let found = second(&word);
+        judge(old.join().expect("the old primary ends"), found);
+    });
+}
+
+#[test]
+fn what_was_written_before_an_answer_is_found_by_whoever_raised_the_fence() {
+    // A primary WRITEs a record to its backup, has the completion, looks at its lease and answers. The backup takes over.
+    let primary = |words: &Words, log: &AtomicU64| {
+        let mut stores = Stores::default();
+        memory::write(core::slice::from_ref(log), &7u64.to_le_bytes());
+        stores.add();
+        stores.settle();
+        page::active(words, ViewId(1), || Instant(50))
+    };
+    let backup = |log: &AtomicU64| log.load(Ordering::Relaxed);
+    race(primary, backup, |answered, found| {
+        assert!(!answered || found == 7, "answered, and the backup has not got it");
+    });
+}
+
+#[test]
+fn what_a_program_stored_by_itself_before_a_look_is_found_by_whoever_raised_the_fence() {
+    let program = |words: &Words, shared: &AtomicU64| {
+        let work = || shared.store(7, Ordering::Relaxed);
+        page::guard(|| &**words, ViewId(1), || Instant(50), work).is_some()
+    };
+    let successor = |shared: &AtomicU64| shared.load(Ordering::Relaxed);
+    race(program, successor, |counts, found| {
+        assert!(!counts || found == 7, "its effect counts, and its successor does not find it");
+    });
+}
+
+/// Reads, and then looks whether it may count.
+fn read_and_look(words: &Words, shared: &AtomicU64) -> (u64, bool) {
+    let read = shared.load(Ordering::Relaxed);
+    (read, page::active(words, ViewId(1), || Instant(50)))
+}
+
+fn counts_only_if_older((read, counts): (u64, bool)) {
+    assert!(!counts || read == 0, "what it read belongs to a later view, and it counts in the earlier one");
+}
+
+#[test]
+fn what_a_successor_wrote_is_not_read_by_work_that_counts() {
+    let successor = |shared: &AtomicU64| {
+        shared.store(7, Ordering::Relaxed);
+        7
+    };
+    race(read_and_look, successor, |old, _| counts_only_if_older(old));
+}
+
+#[test]
+fn what_was_written_after_the_page_was_given_up_is_not_read_by_work_that_counts() {
+    loom::model(|| {
+        let (words, word) = active_page_and_word();
+        let (page, mine) = (Arc::clone(&words), Arc::clone(&word));
+        let old = thread::spawn(move || read_and_look(&page, &mine));
+        page::publish(&words, &Page::default());
+        word.store(7, Ordering::Release);
+        counts_only_if_older(old.join().expect("the program ends"));
+    });
+}
+
+#[test]
+fn a_read_that_is_posted_after_a_write_is_executed_after_it() {
+    // Two processes WRITE and then READ each other's word: one of them finds what the other wrote.
+    loom::model(|| {
+        let words: Arc<[AtomicU64; 2]> = Arc::new(core::array::from_fn(|_| AtomicU64::new(0)));
+        let run = |words: &[AtomicU64; 2], own: usize| {
+            let mut stores = Stores::default();
+            memory::write(&words[own..=own], &1u64.to_le_bytes());
+            stores.add();
+            stores.settle();
+            words[1 - own].load(Ordering::Acquire)
+        };
+        let theirs = Arc::clone(&words);
+        let other = thread::spawn(move || run(&theirs, 1));
+        let found = run(&words, 0);
+        assert!(found == 1 || other.join().expect("the other ends") == 1);
     });
 }
 

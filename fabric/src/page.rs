@@ -92,16 +92,46 @@ pub fn fenced(words: &[AtomicU64; WORDS]) -> ViewId {
     ViewId(words[FENCE].load(Ordering::Acquire))
 }
 
-/// Whether `view` is active: one seqlock read, one fence read, one clock read.
+/// Whether `view` is active: one seqlock read, one fence read, one clock read, all of them behind whatever the caller has
+/// read before, and behind the WRITEs and CASs whose completions it was given.
 ///
 /// uKharon, Algorithm 2, line 9, with the fence. `now` must read the clock when it is called.
 #[inline]
 #[must_use]
 pub fn active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce() -> Instant) -> bool {
+    // What the caller read before is older than this look, though nothing stands here for it: `load` looks at the sequence
+    // once more behind its fence, and fence word and clock are read behind that, too.
     match load(words) {
         Some(page) if page.view == view => page.is_active(view, fenced(words), now()),
         _ => false,
     }
+}
+
+/// As [`active`], and behind all that the caller has written, too: for programs that write into shared memory by themselves.
+/// Without the full fence a core may look at the page while what it wrote waits in its store buffer, and whoever raised
+/// the fence in between does not find it.
+#[inline]
+#[must_use]
+pub fn still_active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce() -> Instant) -> bool {
+    fence(Ordering::SeqCst);
+    active(words, view, now)
+}
+
+/// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it. `words` finds the
+/// page for each look: after a `work` that forks, the child finds another. (uKharon, section 6.1.)
+#[inline]
+pub fn guard<'a, T>(
+    words: impl Fn() -> &'a [AtomicU64; WORDS],
+    view: ViewId,
+    now: impl Fn() -> Instant,
+    work: impl FnOnce() -> T,
+) -> Option<T> {
+    // Nothing rests on this look, which only spares work that would be in vain.
+    if !active(words(), view, &now) {
+        return None;
+    }
+    let done = work();
+    still_active(words(), view, now).then_some(done)
 }
 
 /// The word that changes when attached programs should look again, as a 32-bit futex.

@@ -2,7 +2,7 @@
 //! process lives, and the one-sided operations on it.
 
 use crate::contract::{LinkError, Remote};
-use crate::memory;
+use crate::memory::{self, Stores};
 use crate::shm::clock;
 use crate::shm::cluster::Cluster;
 use crate::shm::impair::{Between, Impairment};
@@ -38,6 +38,7 @@ pub struct Links {
     dice: u64,
     /// What is on its way over slow links.
     pub(crate) way: Way,
+    stores: Stores,
 }
 
 impl Links {
@@ -52,6 +53,7 @@ impl Links {
             groups_as_of: None,
             dice: u64::from(me.region) << 32 | u64::from(me.generation) | 1,
             way: Way::default(),
+            stores: Stores::default(),
         }
     }
 
@@ -160,6 +162,7 @@ impl Links {
 
     /// Copies `out.len()` bytes of a peer's region.
     pub(crate) fn read(&mut self, from: Remote, out: &mut [u8]) -> Result<(), LinkError> {
+        self.stores.settle();
         let link = self.target(from.at)?;
         let words = memory::span(&link.region, from.offset, out.len()).ok_or(LinkError::OutOfBounds)?;
         memory::copy_out(words, out);
@@ -170,6 +173,7 @@ impl Links {
     /// One word of a peer's region.
     #[inline]
     pub(crate) fn read_word(&mut self, from: Remote) -> Result<u64, LinkError> {
+        self.stores.settle();
         let link = self.target(from.at)?;
         let words = memory::span(&link.region, from.offset, 8).ok_or(LinkError::OutOfBounds)?;
         words.first().map(|w| w.load(Ordering::Acquire)).ok_or(LinkError::OutOfBounds)
@@ -181,10 +185,8 @@ impl Links {
             return Err(LinkError::OutOfBounds);
         }
         let words = memory::span(&link.region, to.offset, bytes.len()).ok_or(LinkError::OutOfBounds)?;
-        // What was written before is visible before, and these bytes are before what is published next.
-        fence(Ordering::Release);
-        memory::copy_in(words, bytes);
-        fence(Ordering::Release);
+        memory::write(words, bytes);
+        self.stores.add();
         Ok(())
     }
 
@@ -193,9 +195,15 @@ impl Links {
         let link = self.target(at.at)?;
         let words = memory::span(&link.region, at.offset, 8).ok_or(LinkError::OutOfBounds)?;
         let word = words.first().ok_or(LinkError::OutOfBounds)?;
-        match word.compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(found) | Err(found) => Ok(found),
-        }
+        let found = memory::swap(word, expected, desired);
+        self.stores.add();
+        Ok(found)
+    }
+
+    /// Returns when what this process has WRITTEN and swapped is visible to everybody.
+    #[inline]
+    pub(crate) fn settle_stores(&mut self) {
+        self.stores.settle();
     }
 
     /// Puts a datagram into the peer's lane; its doorbell is rung by [`Links::ring`]. `false` if it is lost.

@@ -193,8 +193,13 @@ impl Wire for Memory {
         self.links.way.next()
     }
 
+    /// A completion is told when its operation is visible to everybody: what is read after it was read after it.
     fn complete(&mut self) -> Option<(Token, Done)> {
-        self.done.pop_front()
+        let done = self.done.pop_front()?;
+        if matches!(done.1, Done::Written | Done::Swapped(_)) {
+            self.links.settle_stores();
+        }
+        Some(done)
     }
 
     /// Keeps a delivered READ's buffer for the next one.
