@@ -1,5 +1,6 @@
 //! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. What carries operations and datagrams
 //! to peers is its [`Wire`]: shared memory ([`crate::shm`]) or an RDMA device ([`crate::verbs`]).
+#![allow(unsafe_code)]
 
 mod run;
 pub(crate) mod wire;
@@ -28,7 +29,7 @@ use crate::shm::watch::Watches;
 use crate::shm::witness::{self, Witness};
 use crate::shm::{clock, futex, reader};
 use crate::types::{Address, Incarnation, Name, Nanos, ViewId};
-use core::mem::offset_of;
+use core::mem::{ManuallyDrop, offset_of};
 use core::sync::atomic::Ordering;
 use run::Pace;
 use wire::Wire;
@@ -53,7 +54,7 @@ pub struct Endpoint<W: Wire> {
     cluster: Cluster,
     layout: Layout,
     pub(crate) region: Region,
-    pub(crate) wire: W,
+    pub(crate) wire: ManuallyDrop<W>,
     pub(crate) watches: Watches,
     seats: Seats,
     /// The datagram that is being handled.
@@ -143,7 +144,7 @@ impl<'a> Taken<'a> {
             me: self.me,
             cluster: cluster.clone(),
             layout: *cluster.layout(),
-            wire,
+            wire: ManuallyDrop::new(wire),
             watches,
             witness,
             seats: Seats::new(self.region.clone(), address),
@@ -324,6 +325,11 @@ impl<W: Wire> Fabric for Endpoint<W> {
 
 impl<W: Wire> Drop for Endpoint<W> {
     fn drop(&mut self) {
+        if !self.region.is_here() {
+            // A copy in a child. What it carries operations with is its parent's, threads and connections included.
+            core::mem::forget(self.registration.take());
+            return;
+        }
         // Nobody renews the lease any more, so nobody shall use it: not this process, and no attached program.
         self.publish_page(&Page::default());
         self.flush();
@@ -332,5 +338,7 @@ impl<W: Wire> Drop for Endpoint<W> {
         // Dead before closed: a successor registers its own words.
         self.registration = None;
         self.cluster.table.close(self.address.region, self.me);
+        // SAFETY: nothing uses it after this, and it is dropped nowhere else.
+        unsafe { ManuallyDrop::drop(&mut self.wire) };
     }
 }

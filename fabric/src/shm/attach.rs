@@ -235,6 +235,11 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
+        if !self.region.is_here() {
+            // A copy in a child, which has neither the thread nor the seat.
+            core::mem::forget(self.thread.take());
+            return;
+        }
         self.stop.store(1, Ordering::Release);
         futex::wake(&self.stop, 1);
         if let Some(thread) = self.thread.take() {
@@ -308,6 +313,9 @@ impl Presence {
     /// Advances the heartbeat, and repeats a request that is not answered. To be called at least once in the profile's
     /// `heartbeat.every`.
     pub fn beat(&mut self) {
+        if !self.region.is_here() {
+            return;
+        }
         let word = |offset| self.region.seat_word(self.seat, offset);
         metrics::add(word(offset_of!(Seat, heartbeat)), 1);
         let request = word(offset_of!(Seat, request));

@@ -192,6 +192,13 @@ impl Cluster {
         self.table.name()
     }
 
+    /// Whether the calling process is the one that opened it. A child that was forked since finds nothing in it, and opens
+    /// it anew.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.table.is_here()
+    }
+
     /// Its directory.
     #[must_use]
     pub fn dir(&self) -> &Path {

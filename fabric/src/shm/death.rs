@@ -7,6 +7,7 @@
 
 use crate::layout::DEATH_WORDS;
 use crate::shm::error::ShmError;
+use crate::shm::fork::Home;
 use crate::shm::futex::{self, OWNER_DIED, TID_MASK};
 use crate::shm::region::Region;
 use core::cell::Cell;
@@ -33,7 +34,9 @@ const HEAD_BYTES: usize = core::mem::offset_of!(List, nodes);
 const _: () = assert!(HEAD_BYTES == 24 && size_of::<Node>() == 8);
 
 thread_local! {
-    static TAKEN: Cell<bool> = const { Cell::new(false) };
+    /// The process in which this thread stands for a seat; 0 if it does not. A child's thread does not, whatever its parent's
+    /// did: the kernel gives it no list.
+    static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The calling thread's death is shown in a seat for as long as this lives. It replaces the thread's robust list, so
@@ -50,7 +53,8 @@ pub(crate) struct Registration {
 /// Registers the calling thread as the one whose end is the death of a seat.
 pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, ShmError> {
     let kernel = |doing| ShmError::Kernel { doing, error: io::Error::last_os_error() };
-    if TAKEN.get() {
+    let home = Home::here().map_err(|error| ShmError::Kernel { doing: "mark this process", error })?;
+    if TAKEN.get() == home.turn() {
         return Err(ShmError::ThreadTaken);
     }
     let mut previous = (core::ptr::null_mut(), 0usize);
@@ -90,12 +94,17 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, ShmEr
         region.death_claim(seat, index).store(0, Ordering::Relaxed);
         region.death_word(seat, index).store(tid, Ordering::Release);
     }
-    TAKEN.set(true);
+    TAKEN.set(home.turn());
     Ok(Registration { list, previous, region: region.clone(), seat, not_send: PhantomData })
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
+        if !self.region.is_here() {
+            // A copy in a child: the kernel knows neither this list nor this thread, which may stand for a seat of the
+            // child's own by now.
+            return;
+        }
         // SAFETY: the previous list is the one that the C library registered for this very thread; `Registration` is
         // not `Send`.
         let restored =
@@ -109,7 +118,7 @@ impl Drop for Registration {
             word.store(OWNER_DIED, Ordering::Release);
             futex::wake(word, 1);
         }
-        TAKEN.set(false);
+        TAKEN.set(0);
     }
 }
 

@@ -1,11 +1,13 @@
 //! Files of the cluster's directory as mapped words. A file's whole length is reserved before it is mapped and checked
-//! whenever it is mapped, so that no access to a mapping runs past its end.
+//! whenever it is mapped, so that no access to a mapping runs past its end. A forked child finds empty memory of its own in
+//! the place of what its parent mapped: see [`crate::shm::fork`].
 #![allow(unsafe_code)]
 
 use crate::shm::error::ShmError;
+use crate::shm::fork::{self, Home};
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -26,6 +28,10 @@ pub(crate) enum Access {
 pub(crate) struct Mapping {
     words: NonNull<AtomicU64>,
     len: usize,
+    /// Who has it; a child does not.
+    home: Home,
+    /// What a child has instead, once it has looked.
+    empty: AtomicPtr<AtomicU64>,
 }
 
 // SAFETY: the words are atomics, valid from any thread until the mapping is dropped.
@@ -36,16 +42,24 @@ unsafe impl Sync for Mapping {}
 impl Deref for Mapping {
     type Target = [AtomicU64];
     fn deref(&self) -> &[AtomicU64] {
+        let words = if self.home.is_here() { self.words.as_ptr() } else { self.elsewhere() };
         // SAFETY: `words` are `len` mapped words until `self` is dropped; other processes access them, but only as
         // atomics do. Stores to a read-only mapping are kept out by `Observed`, which gives no access to the words.
-        unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.len) }
+        unsafe { core::slice::from_raw_parts(words, self.len) }
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `words` and `len` are what `mmap` gave, and no reference outlives `self`.
-        unsafe { libc::munmap(self.words.as_ptr().cast(), self.len * 8) };
+        let empty = *self.empty.get_mut();
+        for words in [self.words.as_ptr(), empty] {
+            // A child has not got what its parent mapped, and may have something else there by now.
+            if words.is_null() || words != empty && !self.home.is_here() {
+                continue;
+            }
+            // SAFETY: `words` and `len` are what `mmap` gave, and no reference outlives `self`.
+            unsafe { libc::munmap(words.cast(), self.len * 8) };
+        }
     }
 }
 
@@ -96,6 +110,8 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
     if !meta.is_file() || len < 64 || len % 8 != 0 || bytes.is_some_and(|b| b != len) {
         return Err(ShmError::Corrupt { path: path.into(), fault: "does not have the length of its layout" });
     }
+    let home = Home::here()
+        .map_err(|error| ShmError::Kernel { doing: "mark memory that children do not get", error })?;
     let protection = match access {
         Access::ReadOnly => libc::PROT_READ,
         Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
@@ -104,14 +120,46 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
     let at =
         unsafe { libc::mmap(core::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     match NonNull::new(at.cast()) {
-        Some(words) if at != libc::MAP_FAILED => Ok(Mapping { words, len: len / 8 }),
+        Some(words) if at != libc::MAP_FAILED => {
+            // SAFETY: the range is the mapping that was just made. The advice can not fail for a file's memory.
+            unsafe { libc::madvise(at, len, libc::MADV_DONTFORK) };
+            Ok(Mapping { words, len: len / 8, home, empty: AtomicPtr::default() })
+        }
         _ => Err(ShmError::io("map", path)(std::io::Error::last_os_error())),
     }
 }
 
 impl Mapping {
+    /// Whether this process has made it, and not one whose child it is.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        self.home.is_here()
+    }
+
+    /// What a child finds: words that say that nothing is there, and that nobody else sees change.
+    #[cold]
+    fn elsewhere(&self) -> *mut AtomicU64 {
+        let found = self.empty.load(Ordering::Acquire);
+        if !found.is_null() {
+            return found;
+        }
+        let Ok(made) = fork::empty(self.len * 8) else {
+            // The child has no address space left. It can not go on, and must not go on with its parent's.
+            std::process::abort();
+        };
+        let first = self.empty.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
+        first.err().map_or(made, |other| {
+            // SAFETY: another thread was first, so nobody knows this one.
+            unsafe { libc::munmap(made.cast(), self.len * 8) };
+            other
+        })
+    }
+
     /// Lets go of the memory through which the file was read; the next access finds it again. What it holds stays.
     pub(crate) fn release(&self) {
+        if !self.is_here() {
+            return;
+        }
         // SAFETY: the mapping is of a shared file, so its words are the same when they are faulted in again.
         unsafe { libc::madvise(self.words.as_ptr().cast(), self.len * 8, libc::MADV_DONTNEED) };
     }
@@ -119,6 +167,9 @@ impl Mapping {
     /// Fills the page tables of these bytes now: no fault later, in the middle of a failover. Kernels before 5.14 can not,
     /// and fault.
     pub(crate) fn prefault(&self, bytes: Range<usize>) {
+        if !self.is_here() {
+            return;
+        }
         let end = bytes.end.min(self.len * 8);
         let begin = bytes.start.min(end) / PAGE_BYTES * PAGE_BYTES;
         // SAFETY: the range lies within the mapping and begins with a page, and the advice does not change what it holds.

@@ -31,6 +31,7 @@ pub(crate) mod watch;
 pub(crate) mod witness;
 
 pub mod clock;
+mod fork;
 pub mod futex;
 pub(crate) mod lanes;
 

@@ -266,6 +266,14 @@ impl Region {
         futex::high_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
     }
 
+    /// Whether the calling process is the one that mapped it. A child that was forked since finds nothing in it, and what the
+    /// child writes there nobody sees.
+    #[inline]
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.map.is_here()
+    }
+
     /// Whether the kernel has seen the occupant's thread end, or there never was one.
     #[inline]
     pub(crate) fn is_dead(&self, seat: u16) -> bool {

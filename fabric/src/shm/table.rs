@@ -110,6 +110,11 @@ impl Table {
         Ok(())
     }
 
+    /// Whether the calling process has opened it, and not one whose child it is.
+    pub(crate) fn is_here(&self) -> bool {
+        self.map.is_here()
+    }
+
     pub(crate) fn open(path: &Path) -> Result<Self, ShmError> {
         let corrupt = |fault| ShmError::Corrupt { path: path.into(), fault };
         let map = map::open(path, None, Access::ReadWrite)?;

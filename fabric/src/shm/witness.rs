@@ -145,7 +145,7 @@ impl Witness {
     ///
     /// `route` tells where a notice goes to other hosts, and how it travels; `None` as long as that is not known.
     pub(crate) fn tend(&mut self, now: Instant, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
-        if self.tended != Instant::ZERO && now.since(self.tended) < TEND_EVERY {
+        if self.tended != Instant::ZERO && now.since(self.tended) < TEND_EVERY || !self.region.is_here() {
             return;
         }
         self.tended = now;
@@ -258,6 +258,11 @@ impl Witness {
 
     /// Takes the registration back. Nothing is sent from here on.
     pub(crate) fn let_go(&mut self) {
+        if !self.region.is_here() {
+            // A copy in a child: the registrations, and the thread that listens, are its parent's.
+            core::mem::forget((self.registered.take(), self.abroad.take(), self.ear.take()));
+            return;
+        }
         if self.registered.is_none() {
             return;
         }

@@ -1,0 +1,157 @@
+//! Whether this process is the one that made a mapping. A `fork` copies every handle of its parent, and the kernel counts
+//! parent and child apart: a child that acted under the parent's lease would go on after the parent's death was proved. So
+//! what belongs to a membership stays with the process that made it, and the child's copies lead to empty memory.
+//!
+//! The kernel empties one marked page in every child, by whatever call it was made, so the question costs a load. Threads,
+//! and children that run in the parent's memory until they call `exec` (`vfork`, `posix_spawn`), are the same process.
+#![allow(unsafe_code)]
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::io;
+
+const PAGE_BYTES: usize = 4096;
+
+/// The marked page: its first word names this process's turn in its line of ancestors, and is 0 in a child that has no turn yet.
+static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
+/// The last turn that was given. A child goes on counting from its parent's.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+/// The process that made something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home {
+    mark: &'static AtomicU64,
+    turn: u64,
+}
+
+impl Home {
+    /// The calling process.
+    pub(crate) fn here() -> io::Result<Self> {
+        let mark = mark()?;
+        let found = mark.load(Ordering::Relaxed);
+        if found != 0 {
+            return Ok(Self { mark, turn: found });
+        }
+        let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let turn = match mark.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => next,
+            // Another thread was first.
+            Err(found) => found,
+        };
+        Ok(Self { mark, turn })
+    }
+
+    /// Whether the calling process is still that one.
+    #[inline]
+    pub(crate) fn is_here(self) -> bool {
+        self.mark.load(Ordering::Relaxed) == self.turn
+    }
+
+    /// Which process it is, among this one and its ancestors.
+    pub(crate) const fn turn(self) -> u64 {
+        self.turn
+    }
+}
+
+fn mark() -> io::Result<&'static AtomicU64> {
+    let mut found = MARK.load(Ordering::Acquire);
+    if found.is_null() {
+        let made = empty(PAGE_BYTES)?;
+        // SAFETY: the range is the mapping that was just made.
+        if unsafe { libc::madvise(made.cast(), PAGE_BYTES, libc::MADV_WIPEONFORK) } != 0 {
+            let error = io::Error::last_os_error();
+            // SAFETY: nobody else knows the mapping.
+            unsafe { libc::munmap(made.cast(), PAGE_BYTES) };
+            return Err(error);
+        }
+        found = match MARK.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => made,
+            Err(other) => {
+                // SAFETY: another thread was first, so nobody knows this one.
+                unsafe { libc::munmap(made.cast(), PAGE_BYTES) };
+                other
+            }
+        };
+    }
+    // SAFETY: the page is never unmapped, is large and aligned enough, and any bits are an atomic word.
+    Ok(unsafe { &*found })
+}
+
+/// Empty memory of this process alone, which takes room only where it is written.
+pub(crate) fn empty(bytes: usize) -> io::Result<*mut AtomicU64> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new anonymous mapping at an address that the kernel chooses.
+    let at = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, kind, -1, 0) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at.cast()) }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::shm::test::{LIMITS, Root, name};
+    use crate::shm::{Cluster, Endpoint, Observed, Owner, Region, Wait};
+    use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
+
+    /// Runs `child` in a forked child; whether it said yes. A signal or a panic says no.
+    pub(crate) fn forked(child: impl FnOnce() -> bool) -> bool {
+        // SAFETY: the child calls nothing that waits for a thread that it has not, and ends without running the test's
+        // own end.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "{}", io::Error::last_os_error());
+        if pid == 0 {
+            let good = std::panic::catch_unwind(std::panic::AssertUnwindSafe(child)).unwrap_or(false);
+            // SAFETY: it takes an integer and does not return.
+            unsafe { libc::_exit(i32::from(!good)) };
+        }
+        let mut status = 0;
+        // SAFETY: the status is valid for writes.
+        let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+        waited == pid && libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+    }
+
+    #[test]
+    fn a_child_and_its_child_are_other_processes_and_have_homes_of_their_own() {
+        let home = Home::here().expect("a page");
+        assert!(home.is_here() && Home::here().expect("a page").turn() == home.turn());
+        assert!(forked(|| {
+            let before = home.is_here();
+            let own = Home::here().expect("a page");
+            let inner = forked(|| !own.is_here() && !home.is_here());
+            !before && own.is_here() && !home.is_here() && own.turn() > home.turn() && inner
+        }));
+        assert!(home.is_here(), "nothing has changed here");
+    }
+
+    #[test]
+    fn what_was_mapped_is_empty_in_a_child_which_can_map_it_anew() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let owner = Owner { kind: 3, name: name("a"), region: None, groups: 2 };
+        let endpoint = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
+        let region = endpoint.region().clone();
+        let observed = Observed::open(&cluster, 8).expect("mapped");
+        let mut copies = Some((region.clone(), observed, endpoint, cluster));
+        assert!(forked(|| {
+            let (words, observed, mut endpoint, cluster) = copies.take().expect("they are copied");
+            let empty = !words.is_here()
+                && words.is_dead(0)
+                && !page::active(words.page(), ViewId::GENESIS, crate::shm::clock::now)
+                && observed.reader().seat(0).is_none()
+                && cluster.regions().is_empty();
+            // Goes nowhere.
+            endpoint.publish_page(&Page { end: Instant::NEVER, ..Page::default() });
+            words.word(0).store(1, Ordering::Relaxed);
+            let anew = Cluster::open(cluster.dir().parent().expect("a root"), name("c")).expect("opened");
+            let seen = Region::open(&anew, 8).expect("mapped anew");
+            let found = seen.is_here() && !seen.is_dead(0) && anew.alive() == 1;
+            // The thread stood for its parent's endpoint; it may stand for one of its own.
+            let own = Endpoint::open(&anew, Owner { name: name("b"), ..owner }, Wait::Block).expect("opened");
+            drop((words, observed, endpoint, cluster));
+            let stands = !own.region().is_dead(0);
+            drop(own);
+            empty && found && stands && !seen.is_dead(0) && anew.alive() == 1
+        }));
+        assert!(region.is_here() && !region.is_dead(0));
+    }
+}
