@@ -4,11 +4,11 @@
 use crate::output::{self, Failure};
 use obol_chaos::control::{self, Request};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, MADE_MODE, ShmError, is_made};
+use obol_fabric::shm::{Cluster, ShmError, is_made};
 use obol_profiles::{Deployment, Site, SiteError};
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -40,12 +40,11 @@ impl Directory {
     }
 
     fn make(root: &Path, cluster: Name) -> io::Result<Self> {
-        for path in [root, &root.join(cluster.as_str())] {
-            match DirBuilder::new().mode(MADE_MODE).create(path) {
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-                _ => {}
-            }
-        }
+        // Before anything is made or locked in it: another user may have made it first.
+        Cluster::make_directory(root, cluster).map_err(|error| match error {
+            ShmError::Io { error, .. } => error,
+            refused => io::Error::other(refused),
+        })?;
         Self::open(root, cluster)
     }
 

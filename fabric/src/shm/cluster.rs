@@ -82,15 +82,21 @@ impl Cluster {
         )
     }
 
+    /// Makes the directory of a cluster, and the root: of this user alone, or none.
+    pub fn make_directory(root: &Path, name: Name) -> Result<(), ShmError> {
+        check_parent(root)?;
+        make_private(root)?;
+        make_private(&root.join(name.as_str()))
+    }
+
     /// Makes this host's part of a cluster of several hosts.
     pub fn create_on(root: &Path, name: Name, limits: Limits, origin: Origin) -> Result<Self, ShmError> {
         Layout::new(limits)?;
         if origin.host > HOST_MAX {
             return Err(ShmError::NoSuchHost { host: origin.host, max: HOST_MAX });
         }
-        make_private(root)?;
+        Self::make_directory(root, name)?;
         let dir = root.join(name.as_str());
-        make_private(&dir)?;
         let table = dir.join("table");
         check_empty(&dir)?;
         let draft = dir.join(format!("table.{}", std::process::id()));
@@ -115,6 +121,7 @@ impl Cluster {
     /// Opens a cluster that exists.
     pub fn open(root: &Path, name: Name) -> Result<Self, ShmError> {
         let dir = root.join(name.as_str());
+        check_parent(root)?;
         for path in [root, &dir] {
             match fs::symlink_metadata(path) {
                 Ok(_) => check_private(path)?,
@@ -137,6 +144,12 @@ impl Cluster {
 
     /// The clusters of a root, in the order of their names. None if the root does not exist.
     pub fn list(root: &Path) -> Result<Vec<Name>, ShmError> {
+        match fs::symlink_metadata(root) {
+            // Its clusters are not this user's.
+            Ok(_) => check_private(root)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(ShmError::io("look at", root)(error)),
+        }
         let entries = match fs::read_dir(root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -156,7 +169,10 @@ impl Cluster {
     pub fn remove(root: &Path, name: Name) -> Result<(), ShmError> {
         let dir = root.join(name.as_str());
         match fs::symlink_metadata(&dir) {
-            Ok(_) => check_private(&dir)?,
+            // Nothing is removed in a directory that another user can exchange meanwhile.
+            Ok(_) => {
+                check_parent(root).and_then(|()| check_private(root)).and_then(|()| check_private(&dir))?
+            }
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
             Err(error) => return Err(ShmError::io("look at", dir)(error)),
         }
@@ -197,6 +213,11 @@ impl Cluster {
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.table.is_here()
+    }
+
+    /// Refuses to take anything in it for a child whose parent opened it: nothing that it sees is so.
+    pub(crate) fn require_here(&self) -> Result<(), ShmError> {
+        if self.is_here() { Ok(()) } else { Err(ShmError::Forked { path: self.dir.clone() }) }
     }
 
     /// Its directory.
@@ -309,6 +330,28 @@ fn check_empty(dir: &Path) -> Result<(), ShmError> {
     }
 }
 
+/// Refuses a root that others can exchange for one of their own, because they may write where it lies. A sticky directory, as
+/// `/dev/shm` is, keeps them from that.
+fn check_parent(root: &Path) -> Result<(), ShmError> {
+    let parent = match root.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Ok(()),
+    };
+    match fs::metadata(parent) {
+        Ok(meta) if meta.mode() & 0o1002 == 0o0002 => Err(ShmError::Unsafe {
+            path: root.into(),
+            fault: format!(
+                "lies in {}, where every user can exchange it (mode {:o})",
+                parent.display(),
+                meta.mode() & 0o7777
+            ),
+        }),
+        // One that is not there is found out by whoever needs it.
+        _ => Ok(()),
+    }
+}
+
 /// Refuses a directory that another user may have put there, or can reach into.
 fn check_private(dir: &Path) -> Result<(), ShmError> {
     let meta = fs::symlink_metadata(dir).map_err(ShmError::io("look at", dir))?;
@@ -399,6 +442,34 @@ mod tests {
         assert!(matches!(Cluster::open(&root, name("alpha")), Err(ShmError::Corrupt { .. })));
         fs::write(&path, b"short").expect("written");
         assert!(matches!(Cluster::open(&root, name("alpha")), Err(ShmError::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_root_that_others_can_exchange_is_refused() {
+        let root = Root::new();
+        make_private(&root).expect("made");
+        let open = root.join("open");
+        fs::create_dir(&open).expect("made");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("opened up");
+        let within = open.join("mine");
+        let refused = Cluster::create(&within, name("alpha"), LIMITS).expect_err("it can be exchanged");
+        assert!(refused.to_string().contains("where every user can exchange it (mode 777)"), "{refused}");
+        assert!(!within.exists(), "nothing is made there");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("as /dev/shm is");
+        Cluster::create(&within, name("alpha"), LIMITS).expect("made");
+        fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("opened up");
+        assert!(matches!(Cluster::open(&within, name("alpha")), Err(ShmError::Unsafe { .. })));
+        assert!(matches!(Cluster::remove(&within, name("alpha")), Err(ShmError::Unsafe { .. })));
+        assert!(within.join("alpha/table").exists(), "nothing was removed");
+    }
+
+    #[test]
+    fn the_clusters_of_a_root_that_others_can_reach_are_not_listed() {
+        let root = Root::new();
+        Cluster::create(&root, name("alpha"), LIMITS).expect("made");
+        fs::set_permissions(&*root, fs::Permissions::from_mode(0o770)).expect("opened up");
+        assert!(matches!(Cluster::list(&root), Err(ShmError::Unsafe { .. })));
+        assert!(matches!(Cluster::remove(&root, name("alpha")), Err(ShmError::Unsafe { .. })));
     }
 
     #[test]

@@ -104,6 +104,11 @@ pub enum ShmError {
         /// Its seats, its own not counted.
         seats: u32,
     },
+    /// The cluster was opened by the process that this one was forked from.
+    Forked {
+        /// Its directory.
+        path: PathBuf,
+    },
     /// The calling thread already stands for an endpoint.
     ThreadTaken,
     /// A file operation failed.
@@ -200,6 +205,11 @@ impl fmt::Display for ShmError {
                     "all {seats} seats of region {region} are taken; raise limits.seats or use another agent"
                 )
             }
+            Self::Forked { path } => write!(
+                f,
+                "{} was opened by the process that this one was forked from; open it again after the fork",
+                path.display()
+            ),
             Self::ThreadTaken => {
                 write!(f, "this thread already stands for an endpoint; open another one on its own thread")
             }
