@@ -20,6 +20,7 @@ use crate::network::{GROUPS, Groups, Network, PORT, WANTED_ID, parse_id};
 use crate::{Deployment, Profile};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
+use obol_fabric::verbs::DATAGRAM_PAYLOAD_MAX;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -71,6 +72,15 @@ pub enum HostsError {
     File(FileError),
     /// The hosts' processes do not fit the profile, or the profile makes no sense.
     Deployment(PathBuf, crate::DeploymentError),
+    /// The profile is made for one host.
+    OneHost {
+        /// The file.
+        path: PathBuf,
+        /// The profile.
+        profile: String,
+        /// Its `limits.datagram_bytes`.
+        datagram_bytes: u32,
+    },
     /// None of the hosts is this one.
     NotHere {
         /// The file.
@@ -86,6 +96,13 @@ impl fmt::Display for HostsError {
         match self {
             Self::File(error) => error.fmt(f),
             Self::Deployment(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::OneHost { path, profile, datagram_bytes } => write!(
+                f,
+                "{}: profile {profile} is made for one host: its limits.datagram_bytes is {datagram_bytes}, and an RDMA \
+                 network carries {DATAGRAM_PAYLOAD_MAX} at most, 960 over most Ethernets; take infiniband, roce, soft-roce, or \
+                 a file of your own that begins as one of these",
+                path.display()
+            ),
             Self::NotHere { path, named } => {
                 let named: Vec<_> = named.iter().map(IpAddr::to_string).collect();
                 write!(
@@ -134,6 +151,13 @@ impl Hosts {
         let beside = origin.parent().map(|dir| dir.join(&self.profile)).filter(|path| path.is_file());
         let profile = beside.map_or_else(|| self.profile.clone(), |path| path.display().to_string());
         let profile = Profile::load(&profile).map_err(|error| refused(error.into()))?;
+        if profile.limits.datagram_bytes > DATAGRAM_PAYLOAD_MAX {
+            return Err(HostsError::OneHost {
+                path: origin.to_owned(),
+                profile: self.profile.clone(),
+                datagram_bytes: profile.limits.datagram_bytes,
+            });
+        }
         let mut coordinators: Vec<_> =
             self.hosts.iter().filter_map(|host| Some((host.coordinator?, host.address))).collect();
         coordinators.sort_unstable();

@@ -89,6 +89,23 @@ fn a_profile_that_is_not_there_is_told() {
 }
 
 #[test]
+fn a_profile_for_one_host_is_refused_and_each_for_several_is_not() {
+    let with = |profile: &str| {
+        let text = THREE.replace("\"roce\"", &format!("\"{profile}\""));
+        Hosts::parse(&text, Path::new("c.toml")).expect("a good file").deployment(0, Path::new("c.toml"))
+    };
+    for profile in ["laptop", "dedicated"] {
+        let told = with(profile).expect_err("made for one host").to_string();
+        let expected =
+            format!("c.toml: profile {profile} is made for one host: its limits.datagram_bytes is 4096");
+        assert!(told.starts_with(&expected), "{told}");
+    }
+    for profile in ["infiniband", "roce", "soft-roce"] {
+        with(profile).expect("made for several hosts");
+    }
+}
+
+#[test]
 fn a_file_that_does_not_end_is_refused() {
     let told = Hosts::load(Path::new("/dev/zero")).expect_err("endless").to_string();
     assert_eq!(told, "/dev/zero: is longer than 1048576 bytes, so it is no file of hosts");

@@ -35,6 +35,9 @@ mod wake;
 mod watch;
 mod wire;
 
+/// The largest datagram that any RDMA port carries for us: its MTU less our head. Most Ethernets carry 960.
+pub const DATAGRAM_PAYLOAD_MAX: u32 = (crate::contract::DATAGRAM_BYTES_MAX - datagrams::HEAD_BYTES) as u32;
+
 pub use config::{Config, detection_of, retry_within};
 pub use endpoint::OpenError;
 pub use error::{Library, VerbsError};
