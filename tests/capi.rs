@@ -6,8 +6,10 @@ use std::process::Command;
 
 const HERE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../capi");
 
+const EXAMPLE: &str = "capi/examples/cache.c";
+
 /// `capi/install` into a directory that the test has for itself.
-fn install(root: &Root) -> PathBuf {
+pub(crate) fn install(root: &Root) -> PathBuf {
     let prefix = root.path().with_extension("prefix");
     let built = Path::new(env!("CARGO_BIN_EXE_obol")).with_file_name("deps");
     Ran::of(Command::new(format!("{HERE}/install")).arg(&prefix).arg(&built)).ends(0);
@@ -15,17 +17,17 @@ fn install(root: &Root) -> PathBuf {
 }
 
 /// What `pkg-config` says of the installed library.
-fn flags(prefix: &Path, ask: &[&str]) -> Vec<String> {
+pub(crate) fn flags(prefix: &Path, ask: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
     command.args(ask).arg("obol").env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig"));
     Ran::of(&mut command).ends(0).out.split_whitespace().map(str::to_owned).collect()
 }
 
-fn compile(prefix: &Path, program: &str, link: &[String]) -> PathBuf {
+pub(crate) fn compile(prefix: &Path, source: &str, program: &str, link: &[String]) -> PathBuf {
     let made = prefix.join(program);
     let mut command = Command::new("cc");
     command.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]);
-    command.arg(format!("{HERE}/examples/cache.c")).args(link).arg("-o").arg(&made);
+    command.arg(format!("{HERE}/../{source}")).args(link).arg("-o").arg(&made);
     Ran::of(&mut command).ends(0);
     made
 }
@@ -34,16 +36,16 @@ fn compile(prefix: &Path, program: &str, link: &[String]) -> PathBuf {
 fn a_program_in_c_joins_serves_sees_a_death_and_leaves() {
     let root = Root::new();
     let prefix = install(&root);
-    let shared = compile(&prefix, "shared", &flags(&prefix, &["--cflags", "--libs"]));
+    let shared = compile(&prefix, EXAMPLE, "shared", &flags(&prefix, &["--cflags", "--libs"]));
     let archive = prefix.join("lib/libobol.a").display().to_string();
     let mut whole = flags(&prefix, &["--cflags"]);
     whole.push(archive);
     whole.extend(flags(&prefix, &["--libs-only-l", "--static"]).into_iter().filter(|flag| flag != "-lobol"));
-    let fixed = compile(&prefix, "static", &whole);
+    let fixed = compile(&prefix, EXAMPLE, "static", &whole);
     let _up = root.up(&["--apps", "2"]);
     let run = |program: &Path, victim: &str| {
         let mut command = Command::new(program);
-        command.args(["node-1", "guest"]).arg(root.path()).env("LD_LIBRARY_PATH", prefix.join("lib"));
+        command.args(["node-1", "guest"]).arg(root.path()).env_remove("LD_LIBRARY_PATH");
         let path = prefix.join("said");
         command.stdout(std::fs::File::create(&path).expect("a file"));
         let said = || std::fs::read_to_string(&path).expect("text");
