@@ -62,7 +62,7 @@ fn an_embedded_program_sees_the_death_of_another_member() {
     root.run(&["kill", "app-2"]).ends(0);
     until("a view without app-2 is active", || gone(&guest));
     // Somebody who got no core for long may have failed before.
-    let mut told = std::iter::from_fn(|| failures.next(Nanos::from_secs(20)));
+    let mut told = std::iter::from_fn(|| failures.next(Nanos::from_secs(20)).expect("its core runs"));
     let failure = told.find(|failure| failure.incarnation == who).expect("it is told");
     assert_eq!(failure.member.expect("known").name.as_str(), "app-2");
 }
@@ -133,7 +133,7 @@ fn a_program_that_waits_to_be_admitted_beats_and_may_give_up() {
     signal("CONT", &[agent]);
     until("the join is withdrawn", || {
         presence.beat();
-        guest.leave(Nanos::from_millis(10))
+        guest.leave(Nanos::from_millis(10)).expect("the agent lives")
     });
     let own = guest.join_present(&mut presence, wait, || true).expect("admitted").expect("wanted");
     assert_eq!(guest.incarnation(), own);
@@ -186,7 +186,7 @@ fn an_attached_program_may_not_act_before_it_is_a_member_and_sees_views_in_order
         "it is a member",
         || {
             guest.join(wait).expect("admitted");
-            views.next(wait).filter(|view| view.is_mine())
+            views.next(wait).expect("the agent lives").filter(|view| view.is_mine())
         },
         String::new,
     );
@@ -195,12 +195,12 @@ fn an_attached_program_may_not_act_before_it_is_a_member_and_sees_views_in_order
     root.run(&["kill", "app-1"]).ends(0);
     let mut last = first.id;
     until("a view without app-1", || {
-        let view = views.next(wait).expect("a change");
+        let view = views.next(wait).expect("the agent lives").expect("a change");
         assert!(view.id > last, "{} after {last}", view.id);
         last = view.id;
         view.members.iter().all(|member| member.name.as_str() != "app-1")
     });
-    assert!(guest.leave(wait));
+    assert_eq!(guest.leave(wait), Ok(true));
     assert_eq!(guest.incarnation(), Incarnation::NONE);
     assert!(!guest.active(&first));
 }

@@ -11,6 +11,7 @@ mod drills;
 mod embedded;
 mod faults;
 mod frozen;
+mod handles;
 mod kv;
 mod leases;
 mod leftovers;

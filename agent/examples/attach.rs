@@ -17,9 +17,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut failures = app.failures();
     let mut views = app.views();
-    // Ends when nothing has changed for a minute.
-    while let Some(view) = views.next(Nanos::from_secs(60)) {
-        while let Some(failure) = failures.next(Nanos::ZERO) {
+    // Ends when nothing has changed for a minute, or when the agent has died.
+    while let Some(view) = views.next(Nanos::from_secs(60))? {
+        while let Some(failure) = failures.next(Nanos::ZERO)? {
             println!("member {} failed in view {}", failure.incarnation, failure.view);
         }
         if !view.is_mine() {
@@ -36,6 +36,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             None => println!("view {}: superseded", view.id),
         }
     }
-    app.leave(Nanos::from_secs(5));
+    app.leave(Nanos::from_secs(5))?;
     Ok(())
 }

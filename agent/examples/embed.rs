@@ -14,7 +14,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // The core dies with this process, but this thread could hang while it lives: then the guest is removed, too.
     guest.promise_progress(Nanos::from_secs(120));
     let mut views = guest.views();
-    while let Some(view) = views.next(Nanos::from_secs(60)) {
+    while let Some(view) = views.next(Nanos::from_secs(60))? {
         guest.progress();
         let names: Vec<&str> = view.members.iter().map(|member| member.name.as_str()).collect();
         println!(

@@ -1,8 +1,9 @@
 //! A program in a seat of its node's agent.
 
-use crate::sight::Sight;
+use crate::lost::Lost;
+use crate::sight::{LOOK_EVERY, Sight};
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Attachment, Presence, ShmError, clock};
+use obol_fabric::shm::{Attachment, Cluster, Presence, ShmError, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
 use obol_membership::rng::Rng;
 use obol_profiles::Site;
@@ -10,9 +11,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Who waits to be admitted looks up so often: an agent's death wakes nobody who waits for its answer.
-const LOOK_EVERY: Nanos = Nanos::from_millis(100);
-/// As often looks who has to beat meanwhile. Whose join was refused waits as long before the next: whoever refused it may
+/// So often looks who has to beat while it waits. Whose join was refused waits as long before the next: whoever refused it may
 /// not know yet what its agent knows.
 const TURN: Nanos = Nanos::from_millis(10);
 
@@ -43,8 +42,8 @@ pub enum AttachError {
         /// Why.
         obstacle: Obstacle,
     },
-    /// Its agent died: attach to another, or to the agent's successor.
-    AgentDied(Name),
+    /// Nothing will come of it through this handle.
+    Lost(Lost),
 }
 
 impl fmt::Display for AttachError {
@@ -70,14 +69,18 @@ impl fmt::Display for AttachError {
                     }
                 }
             }
-            Self::AgentDied(agent) => {
-                write!(f, "{agent}, the agent of this node, died; attach again when it is back")
-            }
+            Self::Lost(lost) => lost.fmt(f),
         }
     }
 }
 
 impl std::error::Error for AttachError {}
+
+impl From<Lost> for AttachError {
+    fn from(lost: Lost) -> Self {
+        Self::Lost(lost)
+    }
+}
 
 impl From<ShmError> for AttachError {
     fn from(error: ShmError) -> Self {
@@ -90,31 +93,77 @@ pub struct Attached {
     seat: Attachment,
     agent: Name,
     sight: Sight,
+    /// For a seat at the agent's successor.
+    place: Place,
     /// One join or leave at a time.
     asking: Mutex<()>,
+}
+
+/// Where a program attaches, and as whom.
+struct Place {
+    cluster: Cluster,
+    name: Name,
+    heartbeat_every: Nanos,
 }
 
 impl Attached {
     /// Takes a seat at the agent of this name. The program is no member yet.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
-        let beat = site.deployment.profile.timing.heartbeat_every;
-        Ok(Self::seated(Attachment::open_named(&site.cluster, agent, name, beat)?, agent))
+        let place = Place::of(site, name);
+        Ok(Self::seated(
+            Attachment::open_named(&site.cluster, agent, name, place.heartbeat_every)?,
+            agent,
+            place,
+        ))
     }
 
     /// Takes a seat for which the calling thread stands: it has to call [`Presence::beat`] at least once in the profile's
     /// `heartbeat.every`, and its end is the program's death. For programs with a loop of their own.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
         let (seat, presence) = Attachment::open_present(&site.cluster, agent, name)?;
-        Ok((Self::seated(seat, agent), presence))
+        Ok((Self::seated(seat, agent, Place::of(site, name)), presence))
     }
 
-    fn seated(seat: Attachment, agent: Name) -> Self {
+    fn seated(seat: Attachment, agent: Name, place: Place) -> Self {
         let sight = Sight::of_seat(seat.region().clone());
-        Self { seat, agent, sight, asking: Mutex::default() }
+        Self { seat, agent, sight, place, asking: Mutex::default() }
+    }
+
+    /// After its agent's death: takes a seat at the agent's successor, which has the same name, and waits for one for so long.
+    /// The program is no member then before it joins again. Streams of before end; open new ones. Nothing happens as long as
+    /// the agent lives. A thread of the library's own stands for the program from then on.
+    pub fn attach_again(&mut self, timeout: Nanos) -> Result<(), AttachError> {
+        match self.sight.lost() {
+            None => return Ok(()),
+            Some(Lost::Forked) => return Err(Lost::Forked.into()),
+            Some(_) => {}
+        }
+        let end = clock::now() + timeout;
+        loop {
+            let failed = match self.place.attach(self.agent) {
+                Ok(seat) => {
+                    self.sight = Sight::of_seat(seat.region().clone());
+                    self.seat = seat;
+                    return Ok(());
+                }
+                Err(
+                    error @ (ShmError::NoSuchAgent { .. }
+                    | ShmError::NotFound { .. }
+                    | ShmError::NoSeat { .. }),
+                ) => error,
+                Err(error) => return Err(error.into()),
+            };
+            let left = end.since(clock::now());
+            if left == Nanos::ZERO {
+                return Err(failed.into());
+            }
+            std::thread::sleep(left.min(TURN).to_std());
+        }
     }
 
     /// Becomes a member, as a new incarnation.
     pub fn join(&self, timeout: Nanos) -> Result<Incarnation, AttachError> {
+        self.require_here()?;
         let mut joining = Joining::begin(self, timeout);
         loop {
             if let Some(own) = joining.turn(LOOK_EVERY)? {
@@ -131,6 +180,7 @@ impl Attached {
         timeout: Nanos,
         is_wanted: impl Fn() -> bool,
     ) -> Result<Option<Incarnation>, AttachError> {
+        self.require_here()?;
         let mut joining = Joining::begin(self, timeout);
         while is_wanted() {
             presence.beat();
@@ -141,6 +191,11 @@ impl Attached {
         self.seat.leave();
         self.sight.admitted(Incarnation::NONE);
         Ok(None)
+    }
+
+    /// A child must not wait for a lock: it may be held by a thread that it has not got.
+    fn require_here(&self) -> Result<(), Lost> {
+        if self.sight.lost() == Some(Lost::Forked) { Err(Lost::Forked) } else { Ok(()) }
     }
 
     fn obstacle(&self, refused: u32) -> Obstacle {
@@ -155,26 +210,41 @@ impl Attached {
         }
     }
 
-    /// Whether the cluster removed this program. It may join again.
+    /// Whether this program has to join again: the cluster removed it, or its agent died, which a join then says.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
-        matches!(self.seat.status(), Some(SeatStatus::Excluded))
+        !self.agent_lives() || matches!(self.seat.status(), Some(SeatStatus::Excluded))
     }
 
-    /// Whether the agent still runs.
+    /// Whether the agent still runs; false in the child of a fork.
     #[must_use]
     pub fn agent_lives(&self) -> bool {
         self.seat.agent_lives()
     }
 
     /// Leaves the cluster gracefully; waits until it is so, or for so long. Tells whether it is so: if not, call it again.
-    pub fn leave(&self, timeout: Nanos) -> bool {
+    pub fn leave(&self, timeout: Nanos) -> Result<bool, Lost> {
+        self.require_here()?;
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.incarnation() != Incarnation::NONE {
             self.seat.leave();
             self.sight.admitted(Incarnation::NONE);
         }
-        matches!(self.seat.wait_status(None, timeout), Some(SeatStatus::Left | SeatStatus::Excluded))
+        let end = clock::now() + timeout;
+        loop {
+            let left = end.since(clock::now());
+            if matches!(
+                self.seat.wait_status(None, left.min(LOOK_EVERY)),
+                Some(SeatStatus::Left | SeatStatus::Excluded)
+            ) {
+                return Ok(true);
+            }
+            match self.sight.lost() {
+                Some(lost) => return Err(lost),
+                None if left == Nanos::ZERO => return Ok(false),
+                None => {}
+            }
+        }
     }
 
     /// Promises progress at least every `within` from the next [`Attached::join`] on; zero takes the promise back. A
@@ -193,6 +263,21 @@ impl Attached {
     #[must_use]
     pub const fn seat(&self) -> &Attachment {
         &self.seat
+    }
+}
+
+impl Place {
+    fn of(site: &Site, name: Name) -> Self {
+        let heartbeat_every = site.deployment.profile.timing.heartbeat_every;
+        Self { cluster: site.cluster.clone(), name, heartbeat_every }
+    }
+
+    /// A seat at the agent of this name, also of a cluster that was made anew.
+    fn attach(&mut self, agent: Name) -> Result<Attachment, ShmError> {
+        if let Some(root) = self.cluster.dir().parent() {
+            self.cluster = Cluster::open(root, self.cluster.name())?;
+        }
+        Attachment::open_named(&self.cluster, agent, self.name, self.heartbeat_every)
     }
 }
 
@@ -235,8 +320,8 @@ impl<'a> Joining<'a> {
             }
             None => {}
         }
-        if !seat.agent_lives() {
-            return Err(AttachError::AgentDied(*agent));
+        if let Some(lost) = sight.lost() {
+            return Err(lost.into());
         }
         if left == Nanos::ZERO {
             let obstacle = self.app.obstacle(self.refused);

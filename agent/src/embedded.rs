@@ -1,5 +1,6 @@
 //! A program with a core of its own: the machine runs on a thread, the program reads the lease page of its own region.
 
+use crate::lost::Lost;
 use crate::sight::Sight;
 use obol_fabric::shm::{Region, ShmError, Waker, clock};
 use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
@@ -124,6 +125,11 @@ impl Deref for Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
+        if self.sight.lost() == Some(Lost::Forked) {
+            // A copy in a child, which has not got the core's thread.
+            std::mem::forget(self.core.take());
+            return;
+        }
         self.stop.store(true, Ordering::Relaxed);
         self.waker.wake();
         if let Some(core) = self.core.take() {

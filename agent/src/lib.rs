@@ -27,28 +27,35 @@
 //! ```no_run
 //! # use obol_agent::Attached;
 //! # use obol_fabric::Nanos;
-//! # fn take_over(app: &Attached) {
+//! # fn take_over(app: &Attached) -> Result<(), obol_agent::Lost> {
 //! let mut failures = app.failures();
-//! while let Some(failure) = failures.next(Nanos::from_secs(60)) {
+//! while let Some(failure) = failures.next(Nanos::from_secs(60))? {
 //!     println!("{} failed; view {} goes on without it", failure.incarnation, failure.view);
 //! }
-//! # }
+//! # Ok(()) }
 //! ```
 //!
 //! A view that shows a failure is decided, but need not be active yet: before a program acts in it, it asks
-//! [`Sight::active`]. The examples `attach` and `embed` are whole programs.
+//! [`Sight::active`]. [`Sight::check`] says why it is not.
+//!
+//! An attached program's membership ends with its agent. Streams, joins and leaves then say so ([`Lost::AgentDied`]), and
+//! [`Attached::attach_again`] takes a seat at the agent's successor. A process that forks keeps its membership for itself:
+//! everything that its child has inherited says [`Lost::Forked`] and is never active. So a server that forks its workers, or
+//! goes into the background by a fork, attaches after the fork. The examples `attach` and `embed` are whole programs.
 
 mod attached;
 mod embedded;
+mod lost;
 mod observer;
 mod sight;
 mod streams;
 
 pub use attached::{AttachError, Attached, Obstacle};
 pub use embedded::Embedded;
+pub use lost::{Inactive, Lost};
 pub use obol_membership::stream::Item;
 pub use observer::Observer;
-pub use sight::{OwnView, Sight};
+pub use sight::{LOOK_EVERY, OwnView, Sight};
 pub use streams::{Failure, Failures, Views};
 
 use obol_fabric::Name;

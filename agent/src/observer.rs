@@ -1,5 +1,6 @@
 //! A cluster's views as a stream, for a program that is not a member of it.
 
+use crate::lost::Lost;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::shm::{Cluster, Observed, clock};
 use obol_fabric::{Address, Nanos, Remote, ViewId};
@@ -26,7 +27,7 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 /// # use obol_profiles::Site;
 /// let site = Site::open(&obol_fabric::shm::default_root(), Name::new("default")?)?;
 /// let mut observer = Observer::open(&site, None);
-/// while let Some(item) = observer.next(Nanos::from_secs(60)) {
+/// while let Some(item) = observer.next(Nanos::from_secs(60))? {
 ///     match item {
 ///         Item::View(view) => println!("view {}: {:?}", view.id, view.changes),
 ///         Item::Gap { first, last } => println!("views {first} to {last} are lost"),
@@ -66,19 +67,22 @@ impl Observer {
         self.stream.newest(&mut self.regions)
     }
 
-    /// What comes next, if it is there already.
-    pub fn poll(&mut self) -> Option<Item> {
-        self.stream.next(&mut self.regions)
+    /// What comes next, if it is there already. The child of a fork opens an observer of its own.
+    pub fn poll(&mut self) -> Result<Option<Item>, Lost> {
+        if !self.regions.cluster.is_here() {
+            return Err(Lost::Forked);
+        }
+        Ok(self.stream.next(&mut self.regions))
     }
 
     /// What comes next, or `None` if nothing does within `timeout`.
-    pub fn next(&mut self, timeout: Nanos) -> Option<Item> {
+    pub fn next(&mut self, timeout: Nanos) -> Result<Option<Item>, Lost> {
         let end = clock::now() + timeout;
         loop {
-            let item = self.poll();
+            let item = self.poll()?;
             let left = end.since(clock::now());
             if item.is_some() || left == Nanos::ZERO {
-                return item;
+                return Ok(item);
             }
             std::thread::sleep(left.min(LOOK_EVERY).to_std());
         }

@@ -3,6 +3,7 @@
 //! Attached and embedded programs look at a region in the same way; only where their own incarnation stands differs.
 //! Nothing here writes to the region.
 
+use crate::lost::{Inactive, Lost};
 use crate::streams::{Failures, Views};
 use obol_fabric::shm::{Region, clock};
 use obol_fabric::{Incarnation, Nanos, Page, ViewId, page};
@@ -11,18 +12,23 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A view as one member sees it: the view, and whether that member is in it. Cheap to clone.
+/// An agent's death wakes nobody who waits for it to say something, so whoever waits looks up so often.
+pub const LOOK_EVERY: Nanos = Nanos::from_millis(100);
+
+/// A view as one member sees it: the view, and whether that member is in it. Cheap to clone. It is nobody else's, not even the
+/// same program's when it has joined again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnView {
     view: Arc<View>,
-    is_mine: bool,
+    /// Whose it is; [`Incarnation::NONE`] if it does not name who took it.
+    own: Incarnation,
 }
 
 impl OwnView {
     /// Whether the program that took this view is a member of it. Only then can it ever be active for that program.
     #[must_use]
     pub const fn is_mine(&self) -> bool {
-        self.is_mine
+        self.own.0 != Incarnation::NONE.0
     }
 
     /// The view itself, to be kept.
@@ -76,10 +82,11 @@ impl Sight {
     }
 
     /// The own incarnation; [`Incarnation::NONE`] while this program is no member.
+    #[inline]
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         match &self.identity {
-            Identity::Owner => Incarnation(self.region.reader().header().incarnation),
+            Identity::Owner => self.region.incarnation(),
             Identity::Seated(own) => Incarnation(own.load(Ordering::Acquire)),
         }
     }
@@ -94,7 +101,7 @@ impl Sight {
     pub(crate) fn view_of(&self, own: Incarnation) -> Option<OwnView> {
         let (_, bytes) = self.region.reader().view()?;
         let view = Arc::new(View::unseal(&bytes)?);
-        Some(OwnView { is_mine: view.member(own).is_some(), view })
+        Some(OwnView { own: view.member(own).map_or(Incarnation::NONE, |_| own), view })
     }
 
     pub(crate) fn view_id(&self) -> Option<ViewId> {
@@ -122,7 +129,36 @@ impl Sight {
     #[inline]
     #[must_use]
     pub fn active(&self, view: &OwnView) -> bool {
-        view.is_mine && page::still_active(self.region.page(), view.view.id, clock::now)
+        self.owns(view) && page::still_active(self.region.page(), view.view.id, clock::now)
+    }
+
+    /// Whether the program is still the member that took the view.
+    #[inline]
+    fn owns(&self, view: &OwnView) -> bool {
+        view.is_mine() && view.own == self.incarnation()
+    }
+
+    /// As [`Sight::active`]; says why not.
+    pub fn check(&self, view: &OwnView) -> Result<(), Inactive> {
+        // A lease outlives an agent by a few milliseconds, and may be used as long.
+        if self.active(view) {
+            return Ok(());
+        }
+        self.lost().map_or(Ok(()), |lost| Err(Inactive::Lost(lost)))?;
+        Err(if self.owns(view) { Inactive::NoLease } else { Inactive::NotMine })
+    }
+
+    /// Why nothing more will be seen here; `None` as long as there is somebody who renews the lease.
+    #[must_use]
+    pub fn lost(&self) -> Option<Lost> {
+        if !self.region.is_here() {
+            return Some(Lost::Forked);
+        }
+        let owner = self.region.reader().seat(0).filter(|owner| owner.dead)?;
+        Some(match self.identity {
+            Identity::Owner => Lost::CoreEnded(owner.name),
+            Identity::Seated(_) => Lost::AgentDied(owner.name),
+        })
     }
 
     /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
@@ -130,7 +166,7 @@ impl Sight {
     /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
     #[inline]
     pub fn guard<T>(&self, view: &OwnView, work: impl FnOnce(&OwnView) -> T) -> Option<T> {
-        if !view.is_mine {
+        if !self.owns(view) {
             return None;
         }
         page::guard(|| self.region.page(), view.view.id, clock::now, || work(view))
@@ -148,8 +184,16 @@ impl Sight {
         self.region.changes()
     }
 
-    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
+    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count. Ends within
+    /// [`LOOK_EVERY`] if nothing can change any more: see [`Sight::lost`].
     pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
-        self.region.wait_changed(seen, timeout)
+        let end = clock::now() + timeout;
+        loop {
+            let left = end.since(clock::now());
+            let changes = self.region.wait_changed(seen, left.min(LOOK_EVERY));
+            if changes != seen || left <= LOOK_EVERY || self.lost().is_some() {
+                return changes;
+            }
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What changes, as streams: the views that a member comes to see, and the failures that they tell of.
 
+use crate::lost::Lost;
 use crate::sight::{OwnView, Sight};
 use obol_fabric::shm::clock;
 use obol_fabric::{Incarnation, Nanos, ViewId};
@@ -11,8 +12,8 @@ use std::collections::VecDeque;
 /// is another's now.
 ///
 /// A member acts on the newest view alone, so views that were superseded before it looked are passed over. An
-/// [`Observer`](crate::Observer) tells every one. The stream goes on over a new join of its program, and ends with nothing
-/// but time: when the program's agent is dead, nothing comes any more.
+/// [`Observer`](crate::Observer) tells every one. The stream goes on over a new join of its program, and ends when the
+/// program's agent dies: after the last view comes the reason.
 pub struct Views {
     sight: Sight,
     /// The view that was told, and whose it was.
@@ -37,18 +38,23 @@ impl Views {
     }
 
     /// The next view: at once if there is one that was not told yet, else as soon as it is decided; `None` if there is
-    /// none within `timeout`.
-    pub fn next(&mut self, timeout: Nanos) -> Option<OwnView> {
+    /// none within `timeout`, and an error if there will never be one.
+    pub fn next(&mut self, timeout: Nanos) -> Result<Option<OwnView>, Lost> {
         let end = clock::now() + timeout;
         loop {
+            // Before the look: what was there when the agent died is told.
+            let lost = self.sight.lost();
             // Counted before the look, so that a change in between ends the wait at once.
             let seen = self.sight.changes();
             if let Some(view) = self.poll() {
-                return Some(view);
+                return Ok(Some(view));
+            }
+            if let Some(lost) = lost {
+                return Err(lost);
             }
             let left = end.since(clock::now());
             if left == Nanos::ZERO {
-                return None;
+                return Ok(None);
             }
             self.sight.wait_changed(seen, left);
         }
@@ -86,17 +92,17 @@ impl Failures {
         Self { views, before, ready: VecDeque::new() }
     }
 
-    /// The next failure, or `None` if there is none within `timeout`.
-    pub fn next(&mut self, timeout: Nanos) -> Option<Failure> {
+    /// The next failure, or `None` if there is none within `timeout`, and an error if there will never be one.
+    pub fn next(&mut self, timeout: Nanos) -> Result<Option<Failure>, Lost> {
         let end = clock::now() + timeout;
         while self.ready.is_empty() {
-            let view = self.views.next(end.since(clock::now()))?;
+            let Some(view) = self.views.next(end.since(clock::now()))? else { return Ok(None) };
             if let Some(before) = &self.before {
                 self.ready.extend(between(before, &view));
             }
             self.before = Some(view);
         }
-        self.ready.pop_front()
+        Ok(self.ready.pop_front())
     }
 }
 

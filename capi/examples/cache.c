@@ -26,7 +26,7 @@ static int fail(const char *what) {
 }
 
 /* Serves one request in the newest view, as soon as that is active. */
-static int serve_once(const obol_app *app) {
+static int serve_once(obol_app *app) {
     for (;;) {
         uint32_t seen = obol_changes(app);
         struct answer answer = {0};
@@ -37,7 +37,9 @@ static int serve_once(const obol_app *app) {
         obol_view_free(view);
         if (served)
             return 0;
-        if (obol_is_excluded(app) && obol_join(app, 5 * SECOND) != OBOL_STATUS_OK)
+        if (!obol_agent_lives(app) && obol_attach_again(app, 60 * SECOND) != OBOL_STATUS_OK)
+            return fail("attach again");
+        if ((obol_is_excluded(app) || obol_incarnation(app) == 0) && obol_join(app, 20 * SECOND) != OBOL_STATUS_OK)
             return fail("join again");
         obol_wait_changed(app, seen, SECOND / 1000);
     }

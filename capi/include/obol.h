@@ -27,13 +27,22 @@ typedef enum obol_status {
    */
   OBOL_STATUS_CLUSTER = 2,
   /**
-   * The agent of this node died: close, and attach again when it is back.
+   * The agent of this node died, or the program's own core ended: `obol_attach_again`, or close, and attach when it is back.
    */
   OBOL_STATUS_AGENT_DIED = 3,
   /**
    * It did not come about in the time that was given.
    */
   OBOL_STATUS_TIMEOUT = 4,
+  /**
+   * The handle belongs to the process that this one was forked from, which alone is the member: attach, or embed, after
+   * the fork. `obol_close` may be called, and does nothing to the parent.
+   */
+  OBOL_STATUS_FORKED = 5,
+  /**
+   * The view is not active now: there is no lease on it, or this program is no member of it. Look at the newest view.
+   */
+  OBOL_STATUS_INACTIVE = 6,
 } obol_status;
 
 /**
@@ -225,6 +234,11 @@ enum obol_status obol_leave(const struct obol_app *app,
 /**
  * Ends the handle, and with it the program's life as a member. Views and streams outlive it. A null pointer is left alone.
  *
+ * Membership stays with the process that attached or embedded. A child that it forks has copies of its handles: they are never
+ * active, say `OBOL_STATUS_FORKED`, and may be closed, which does nothing to the parent. So a server that forks workers
+ * attaches in each worker, and a program that goes into the background by `fork` or `daemon` attaches after that: before,
+ * its membership would end with the parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
+ *
  * # Safety
  * `app` is null or a handle that nobody uses any more.
  */
@@ -239,12 +253,33 @@ void obol_close(struct obol_app *app);
 uint64_t obol_incarnation(const struct obol_app *app);
 
 /**
- * Whether the cluster removed this attached program, so that it has to join again. A core of its own does that by itself.
+ * Whether the program has to join again: the cluster removed it, or its agent died, which `obol_join` then says. A core of its
+ * own joins by itself as long as it runs.
  *
  * # Safety
  * `app` is null or a live handle.
  */
 bool obol_is_excluded(const struct obol_app *app);
+
+/**
+ * Whether the program's agent still runs, or its own core. If not, the membership ends, streams end, and an attached program
+ * calls `obol_attach_again`. False in the child of a fork, and for a null pointer.
+ *
+ * # Safety
+ * `app` is null or a live handle.
+ */
+bool obol_agent_lives(const struct obol_app *app);
+
+/**
+ * After its agent's death: takes a seat at the agent's successor, which has the same name, and waits for one for so many
+ * nanoseconds. `obol_join` follows. Streams of before end with `OBOL_STATUS_AGENT_DIED`; open new ones. Nothing happens as long
+ * as the agent lives.
+ *
+ * # Safety
+ * `app` is null or a live handle that no other thread uses during the call.
+ */
+enum obol_status obol_attach_again(struct obol_app *app,
+                                   uint64_t timeout_ns);
 
 /**
  * The newest view that is known to be decided, to be freed by the caller; null before there is one, and for a null pointer.
@@ -263,6 +298,16 @@ struct obol_view *obol_newest_view(const struct obol_app *app);
  */
 bool obol_active(const struct obol_app *app,
                  const struct obol_view *view);
+
+/**
+ * As `obol_active`, and says why not: `OBOL_STATUS_OK` if it is active, `OBOL_STATUS_INACTIVE`, `OBOL_STATUS_AGENT_DIED`,
+ * `OBOL_STATUS_FORKED`. Costs the same as long as it is active.
+ *
+ * # Safety
+ * `app` is null or a live handle, `view` null or a live view that it gave.
+ */
+enum obol_status obol_check(const struct obol_app *app,
+                            const struct obol_view *view);
 
 /**
  * Calls `work(view, context)` if `view` is active, and tells whether it still is active after that. The effect of `work`
@@ -330,7 +375,8 @@ const char *obol_last_error(void);
 struct obol_views *obol_views_open(const struct obol_app *app);
 
 /**
- * The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds.
+ * The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED` when
+ * there will never be one.
  *
  * # Safety
  * `views` is null or a live stream that no other thread uses during the call; `view` is null or points to memory for a
@@ -358,7 +404,7 @@ void obol_views_close(struct obol_views *views);
 struct obol_failures *obol_failures_open(const struct obol_app *app);
 
 /**
- * The next failure, in `*failure`. Waits for one for so many nanoseconds.
+ * The next failure, in `*failure`. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED` when there will never be one.
  *
  * # Safety
  * `failures` is null or a live stream that no other thread uses during the call; `failure` is null or points to memory for

@@ -1,6 +1,6 @@
 //! A program as a member: attached to its node's agent, or with a core of its own.
 
-use crate::status::{Refusal, Status, given, name, place, text, told};
+use crate::status::{Refusal, Status, given, lent, name, place, text, told};
 use crate::view::View;
 use obol_agent::{Attached, Embedded, Sight};
 use obol_fabric::shm::{clock, default_root};
@@ -43,7 +43,7 @@ impl App {
                         return Err(Refusal::timeout("not admitted", timeout));
                     }
                     // The own incarnation may become known a little after the view that has it.
-                    let _ = views.next(left.min(LOOK_EVERY));
+                    views.next(left.min(LOOK_EVERY))?;
                 }
                 Ok(())
             }
@@ -146,16 +146,22 @@ pub unsafe extern "C" fn obol_leave(app: *const App, timeout_ns: u64) -> Status 
         // SAFETY: the caller's promise.
         let app = unsafe { given("app", app) }?;
         match &app.0 {
-            Program::Attached(attached) if attached.leave(waited) => Ok(()),
+            Program::Attached(attached) if attached.leave(waited)? => Ok(()),
             Program::Attached(_) => Err(Refusal::timeout("the cluster did not let it go", waited)),
-            Program::Embedded(_) => {
-                Err(Refusal::argument("a program with a core of its own can not leave before it is closed"))
-            }
+            Program::Embedded(embedded) => Err(embedded.lost().map_or_else(
+                || Refusal::argument("a program with a core of its own can not leave before it is closed"),
+                Refusal::from,
+            )),
         }
     })
 }
 
 /// Ends the handle, and with it the program's life as a member. Views and streams outlive it. A null pointer is left alone.
+///
+/// Membership stays with the process that attached or embedded. A child that it forks has copies of its handles: they are never
+/// active, say `OBOL_STATUS_FORKED`, and may be closed, which does nothing to the parent. So a server that forks workers
+/// attaches in each worker, and a program that goes into the background by `fork` or `daemon` attaches after that: before,
+/// its membership would end with the parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
 ///
 /// # Safety
 /// `app` is null or a handle that nobody uses any more.
@@ -178,7 +184,8 @@ pub unsafe extern "C" fn obol_incarnation(app: *const App) -> u64 {
     app.map_or(Incarnation::NONE, |app| app.incarnation()).0
 }
 
-/// Whether the cluster removed this attached program, so that it has to join again. A core of its own does that by itself.
+/// Whether the program has to join again: the cluster removed it, or its agent died, which `obol_join` then says. A core of its
+/// own joins by itself as long as it runs.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -187,8 +194,40 @@ pub unsafe extern "C" fn obol_is_excluded(app: *const App) -> bool {
     // SAFETY: the caller's promise.
     match unsafe { app.as_ref() }.map(|app| &app.0) {
         Some(Program::Attached(attached)) => attached.is_excluded(),
-        _ => false,
+        Some(Program::Embedded(embedded)) => embedded.lost().is_some(),
+        None => false,
     }
+}
+
+/// Whether the program's agent still runs, or its own core. If not, the membership ends, streams end, and an attached program
+/// calls `obol_attach_again`. False in the child of a fork, and for a null pointer.
+///
+/// # Safety
+/// `app` is null or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_agent_lives(app: *const App) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { app.as_ref() }.is_some_and(|app| app.lost().is_none())
+}
+
+/// After its agent's death: takes a seat at the agent's successor, which has the same name, and waits for one for so many
+/// nanoseconds. `obol_join` follows. Streams of before end with `OBOL_STATUS_AGENT_DIED`; open new ones. Nothing happens as long
+/// as the agent lives.
+///
+/// # Safety
+/// `app` is null or a live handle that no other thread uses during the call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_attach_again(app: *mut App, timeout_ns: u64) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let app = unsafe { lent("app", app) }?;
+        match &mut app.0 {
+            Program::Attached(attached) => Ok(attached.attach_again(Nanos(timeout_ns))?),
+            Program::Embedded(_) => Err(Refusal::argument(
+                "a program with a core of its own has no agent; close it and embed again",
+            )),
+        }
+    })
 }
 
 /// The newest view that is known to be decided, to be freed by the caller; null before there is one, and for a null pointer.
@@ -214,6 +253,20 @@ pub unsafe extern "C" fn obol_active(app: *const App, view: *const View) -> bool
         (Some(app), Some(view)) => app.active(&view.0),
         _ => false,
     }
+}
+
+/// As `obol_active`, and says why not: `OBOL_STATUS_OK` if it is active, `OBOL_STATUS_INACTIVE`, `OBOL_STATUS_AGENT_DIED`,
+/// `OBOL_STATUS_FORKED`. Costs the same as long as it is active.
+///
+/// # Safety
+/// `app` is null or a live handle, `view` null or a live view that it gave.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_check(app: *const App, view: *const View) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let (app, view) = unsafe { (given("app", app)?, given("view", view)?) };
+        Ok(app.check(&view.0)?)
+    })
 }
 
 /// Calls `work(view, context)` if `view` is active, and tells whether it still is active after that. The effect of `work`

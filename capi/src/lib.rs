@@ -11,9 +11,9 @@ mod streams;
 mod view;
 
 pub use app::{
-    App, obol_active, obol_attach, obol_changes, obol_close, obol_embed, obol_guard, obol_incarnation,
-    obol_is_excluded, obol_join, obol_leave, obol_newest_view, obol_progress, obol_promise_progress,
-    obol_wait_changed,
+    App, obol_active, obol_agent_lives, obol_attach, obol_attach_again, obol_changes, obol_check, obol_close,
+    obol_embed, obol_guard, obol_incarnation, obol_is_excluded, obol_join, obol_leave, obol_newest_view,
+    obol_progress, obol_promise_progress, obol_wait_changed,
 };
 pub use status::{Status, obol_last_error};
 pub use streams::{

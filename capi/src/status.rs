@@ -1,6 +1,6 @@
 //! How a call ended, and the text that says why it failed.
 
-use obol_agent::AttachError;
+use obol_agent::{AttachError, Inactive, Lost};
 use obol_fabric::shm::ShmError;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::SiteError;
@@ -20,10 +20,15 @@ pub enum Status {
     Argument = 1,
     /// The cluster can not be used: it does not run here, or has no place left.
     Cluster = 2,
-    /// The agent of this node died: close, and attach again when it is back.
+    /// The agent of this node died, or the program's own core ended: `obol_attach_again`, or close, and attach when it is back.
     AgentDied = 3,
     /// It did not come about in the time that was given.
     Timeout = 4,
+    /// The handle belongs to the process that this one was forked from, which alone is the member: attach, or embed, after
+    /// the fork. `obol_close` may be called, and does nothing to the parent.
+    Forked = 5,
+    /// The view is not active now: there is no lease on it, or this program is no member of it. Look at the newest view.
+    Inactive = 6,
 }
 
 /// Why a call failed.
@@ -58,12 +63,31 @@ impl From<EndpointError> for Refusal {
     }
 }
 
+impl From<Lost> for Refusal {
+    fn from(lost: Lost) -> Self {
+        let status = match lost {
+            Lost::AgentDied(_) | Lost::CoreEnded(_) => Status::AgentDied,
+            Lost::Forked => Status::Forked,
+        };
+        Self::new(status, lost)
+    }
+}
+
+impl From<Inactive> for Refusal {
+    fn from(inactive: Inactive) -> Self {
+        match inactive {
+            Inactive::Lost(lost) => Self::from(lost),
+            Inactive::NotMine | Inactive::NoLease => Self::new(Status::Inactive, inactive),
+        }
+    }
+}
+
 impl From<AttachError> for Refusal {
     fn from(error: AttachError) -> Self {
         let status = match &error {
-            AttachError::Fabric(ShmError::NoSuchAgent { .. }) | AttachError::AgentDied(_) => {
-                Status::AgentDied
-            }
+            AttachError::Lost(lost) => return Self::from(*lost),
+            AttachError::Fabric(ShmError::NoSuchAgent { .. }) => Status::AgentDied,
+            AttachError::Fabric(ShmError::Forked { .. }) => Status::Forked,
             AttachError::Fabric(_) => Status::Cluster,
             AttachError::NotAdmitted { .. } => Status::Timeout,
         };

@@ -56,7 +56,8 @@ pub unsafe extern "C" fn obol_views_open(app: *const App) -> *mut Views {
     views.unwrap_or(std::ptr::null_mut())
 }
 
-/// The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds.
+/// The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED` when
+/// there will never be one.
 ///
 /// # Safety
 /// `views` is null or a live stream that no other thread uses during the call; `view` is null or points to memory for a
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn obol_views_next(views: *mut Views, timeout_ns: u64, vie
         // SAFETY: the caller's promise.
         let (views, out) = unsafe { (lent("views", views)?, place("view", view)?) };
         let waited = Nanos(timeout_ns);
-        let next = views.0.next(waited).ok_or_else(|| Refusal::timeout("no other view", waited))?;
+        let next = views.0.next(waited)?.ok_or_else(|| Refusal::timeout("no other view", waited))?;
         out.write(Box::into_raw(Box::new(View(next))));
         Ok(())
     })
@@ -97,7 +98,7 @@ pub unsafe extern "C" fn obol_failures_open(app: *const App) -> *mut Failures {
     failures.unwrap_or(std::ptr::null_mut())
 }
 
-/// The next failure, in `*failure`. Waits for one for so many nanoseconds.
+/// The next failure, in `*failure`. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED` when there will never be one.
 ///
 /// # Safety
 /// `failures` is null or a live stream that no other thread uses during the call; `failure` is null or points to memory for
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn obol_failures_next(
         // SAFETY: the caller's promise.
         let (failures, out) = unsafe { (lent("failures", failures)?, place("failure", failure)?) };
         let waited = Nanos(timeout_ns);
-        let next = failures.0.next(waited).ok_or_else(|| Refusal::timeout("no failure", waited))?;
+        let next = failures.0.next(waited)?.ok_or_else(|| Refusal::timeout("no failure", waited))?;
         out.write(next.into());
         Ok(())
     })

@@ -172,7 +172,7 @@ fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<()
         let (app, mut presence) = attach(site, node, name, stop)?;
         match serve(&app, &mut presence, beat_every, stop) {
             Ok(()) if stop.load(Ordering::Relaxed) => leave(&app, &mut presence, beat_every),
-            Ok(()) | Err(AttachError::AgentDied(_)) => {}
+            Ok(()) | Err(AttachError::Lost(_)) => {}
             Err(error) => return Err(error),
         }
     }
@@ -182,7 +182,7 @@ fn serve_at(site: &Site, name: Name, node: Name, stop: &AtomicBool) -> Result<()
 /// Leaves the cluster, still beating.
 pub(crate) fn leave(app: &Attached, presence: &mut Presence, beat_every: Nanos) {
     let end = clock::now() + LEAVE_TIMEOUT;
-    while !app.leave(beat_every) && clock::now() < end && app.agent_lives() {
+    while app.leave(beat_every) == Ok(false) && clock::now() < end {
         presence.beat();
     }
 }

@@ -27,7 +27,7 @@ impl Names {
         names.know_all(&site.genesis);
         let mut views = obol_agent::Observer::open(site, Some(ViewId::GENESIS));
         // Those that are decided meanwhile need not be waited for.
-        for item in (0..=site.deployment.profile.limits.slots).map_while(|_| views.poll()) {
+        for item in (0..=site.deployment.profile.limits.slots).map_while(|_| views.poll().ok().flatten()) {
             if let Item::View(view) = item {
                 names.know_all(&view);
             }

@@ -75,6 +75,8 @@ struct ProcessJson<'a> {
     version: Option<String>,
     incarnation: Option<u64>,
     host: Option<String>,
+    /// Of a program at an agent: whether that agent runs.
+    agent_alive: Option<bool>,
     view: Option<u64>,
     lease: Option<LeaseJson>,
     renewals: Option<RenewalsJson>,
@@ -114,6 +116,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         deadbeat: p.detection.name(),
         version: (p.version != Version::default()).then(|| p.version.to_string()),
         incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
+        agent_alive: host.is_some().then(|| !p.lost_agent(snapshot)),
         host,
         view: p.view.as_ref().map(|view| view.id.0),
         lease: p.lease.as_ref().map(|(page, fence)| LeaseJson {

@@ -36,11 +36,12 @@ fn lease(process: &Process, snapshot: &Snapshot) -> &'static str {
     }
 }
 
-fn state(process: &Process, is_member: bool) -> &'static str {
-    match (process.alive, process.frozen, is_member) {
+fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
+    match (process.alive, process.frozen, snapshot.is_member(process)) {
         (_, false, false) if process.left => "left",
         (false, ..) => "down",
         (true, true, _) => "frozen",
+        _ if process.lost_agent(snapshot) => "no agent",
         (true, false, false) => "joining",
         (true, false, true) => "ok",
     }
@@ -72,7 +73,7 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
     [
         process.name.to_string(),
         process.kind.name().to_owned(),
-        state(process, is_member).to_owned(),
+        state(process, snapshot).to_owned(),
         if is_member { process.incarnation.to_string() } else { NONE.to_owned() },
         process.view.as_ref().filter(|_| process.alive).map_or(NONE.to_owned(), |view| view.id.to_string()),
         shown.to_owned(),

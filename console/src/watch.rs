@@ -148,6 +148,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
     let mut told = 0;
     while options.count.is_none_or(|count| told < count) {
         let item = if options.once { observer.poll() } else { observer.next(LOOK_EVERY) };
+        let item = item.map_err(Failure::failed)?;
         if let Some(item) = item {
             tell(&item, &mut names, options.json)?;
             if let (Some(path), Item::View(view)) = (&options.save, &item) {

@@ -57,6 +57,13 @@ impl Process {
         self.alive && member && self.view.as_ref().is_some_and(|view| active(view.id))
     }
 
+    /// Whether it sits at an agent that is dead: it is no member any more, and can not become one before it attaches again.
+    #[must_use]
+    pub fn lost_agent(&self, snapshot: &Snapshot) -> bool {
+        let is_agent = |other: &Self| (other.region, other.seat) == (self.region, 0) && other.alive;
+        self.seat != 0 && self.alive && !snapshot.everybody().any(is_agent)
+    }
+
     /// How long its lease still lasts.
     #[must_use]
     pub fn margin(&self, now: Instant) -> Option<Nanos> {

@@ -111,6 +111,6 @@ fn checks(running: &Running) -> Result<Vec<Figure>, Failure> {
     let views = embedded.view().zip(attached.view());
     let (own, seated) = views.ok_or_else(|| Failure::Failed("the view went away".to_owned()))?;
     let times = super::micro::checks(|| attached.active(&seated), || embedded.active(&own));
-    attached.leave(Nanos::from_secs(5));
+    attached.leave(Nanos::from_secs(5)).map_err(Failure::failed)?;
     Ok(times)
 }

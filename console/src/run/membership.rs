@@ -162,8 +162,11 @@ impl Life {
         let mut waiting: Option<OwnView> = None;
         while !done.load(Ordering::Relaxed) {
             let wait = if waiting.is_some() { ACTIVE_EVERY } else { LOOK_EVERY };
-            if let Some(view) = views.next(wait) {
-                waiting = Some(view).filter(OwnView::is_mine);
+            match views.next(wait) {
+                Ok(Some(view)) => waiting = Some(view).filter(OwnView::is_mine),
+                Ok(None) => {}
+                // Its agent died, which the thread that stands for the program sees, too.
+                Err(_) => break,
             }
             if let Some(view) = waiting.take_if(|view| app.active(view)) {
                 tell(Standing::Active(Arc::clone(view.shared()), app.incarnation()));

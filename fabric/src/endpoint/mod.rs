@@ -92,6 +92,7 @@ pub(crate) struct Taken<'a> {
 impl<'a> Taken<'a> {
     /// Takes a region of the cluster for the calling thread.
     pub(crate) fn take(cluster: &'a Cluster, owner: &Owner) -> Result<Self, ShmError> {
+        cluster.require_here()?;
         futex::probe().map_err(|error| ShmError::Kernel { doing: "wait on several futexes", error })?;
         let me = Process::current()
             .map_err(|error| ShmError::Kernel { doing: "learn this process's start time", error })?;

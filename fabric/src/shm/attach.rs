@@ -50,6 +50,7 @@ impl Attachment {
         name: Name,
         heartbeat_every: Nanos,
     ) -> Result<Self, ShmError> {
+        cluster.require_here()?;
         let regions = cluster.regions();
         match regions.iter().find(|r| r.alive && r.name == agent) {
             Some(region) => Self::open(cluster, region.number, name, heartbeat_every),
@@ -66,6 +67,7 @@ impl Attachment {
 
     /// Takes a seat at the live process of this name; the calling thread stands for the program.
     pub fn open_present(cluster: &Cluster, agent: Name, name: Name) -> Result<(Self, Presence), ShmError> {
+        cluster.require_here()?;
         let regions = cluster.regions();
         let Some(region) = regions.iter().find(|r| r.alive && r.name == agent) else {
             return Err(no_agent(cluster, agent.to_string()));
@@ -77,6 +79,7 @@ impl Attachment {
     }
 
     fn claim(cluster: &Cluster, agent: u32, name: Name) -> Result<Self, ShmError> {
+        cluster.require_here()?;
         if !cluster.region_info(agent).is_some_and(|r| r.alive) {
             return Err(no_agent(cluster, agent.to_string()));
         }
@@ -202,6 +205,10 @@ impl Attachment {
 
     /// Adds an event to the seat's flight recorder, stamped now.
     pub fn record(&self, record: Record) {
+        if !self.region.is_here() {
+            // In a child, the lock may be held by a thread that it has not got.
+            return;
+        }
         let layout = self.region.layout();
         let words = self.region.part(layout.recorder(self.address.seat), layout.recorder_bytes());
         let _one = self.recording.lock().unwrap_or_else(PoisonError::into_inner);

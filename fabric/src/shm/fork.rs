@@ -90,7 +90,7 @@ pub(crate) fn empty(bytes: usize) -> io::Result<*mut AtomicU64> {
 pub(crate) mod tests {
     use super::*;
     use crate::shm::test::{LIMITS, Root, name};
-    use crate::shm::{Cluster, Endpoint, Observed, Owner, Region, Wait};
+    use crate::shm::{Cluster, Endpoint, Observed, Owner, Region, ShmError, Wait};
     use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
 
     /// Runs `child` in a forked child; whether it said yes. A signal or a panic says no.
@@ -142,15 +142,18 @@ pub(crate) mod tests {
             // Goes nowhere.
             endpoint.publish_page(&Page { end: Instant::NEVER, ..Page::default() });
             words.word(0).store(1, Ordering::Relaxed);
+            let owner = Owner { name: name("b"), ..owner };
+            let refused =
+                matches!(Endpoint::open(&cluster, owner, Wait::Block), Err(ShmError::Forked { .. }));
             let anew = Cluster::open(cluster.dir().parent().expect("a root"), name("c")).expect("opened");
             let seen = Region::open(&anew, 8).expect("mapped anew");
             let found = seen.is_here() && !seen.is_dead(0) && anew.alive() == 1;
             // The thread stood for its parent's endpoint; it may stand for one of its own.
-            let own = Endpoint::open(&anew, Owner { name: name("b"), ..owner }, Wait::Block).expect("opened");
+            let own = Endpoint::open(&anew, owner, Wait::Block).expect("opened");
             drop((words, observed, endpoint, cluster));
             let stands = !own.region().is_dead(0);
             drop(own);
-            empty && found && stands && !seen.is_dead(0) && anew.alive() == 1
+            empty && refused && found && stands && !seen.is_dead(0) && anew.alive() == 1
         }));
         assert!(region.is_here() && !region.is_dead(0));
     }

@@ -42,7 +42,7 @@ pub use error::ShmError;
 pub use glance::{Glance, Source, Wanted};
 pub use impair::Impairment;
 pub use memory::Memory;
-pub use process::{Held, Lives, Process, children, reap};
+pub use process::{Held, Lives, Process, children, fork, reap};
 pub use reader::{Reader, SeatInfo};
 pub use region::{Observed, Region};
 pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS};

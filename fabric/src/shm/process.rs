@@ -229,6 +229,17 @@ pub fn reap(child: u32) -> bool {
     pid > 0 && unsafe { libc::waitpid(pid, core::ptr::null_mut(), libc::WNOHANG) } == pid
 }
 
+/// Forks this process: the child's number, or `None` in the child. The child has the calling thread alone, and may wait for ever
+/// for a lock that another one held. For tests of what a child finds; whoever starts a program uses `std::process`.
+#[doc(hidden)]
+pub fn fork() -> io::Result<Option<u32>> {
+    // SAFETY: the call takes nothing. What a child must not rely on is said above; memory it has all.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        child => u32::try_from(child).map(Some).map_err(|_| io::Error::last_os_error()),
+    }
+}
+
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }

@@ -15,7 +15,7 @@ use crate::shm::process::Process;
 use crate::shm::reader::Reader;
 use crate::shm::table::{Claim, FIRST_FREE, REGIONS, Role};
 use crate::shm::{clock, futex};
-use crate::types::Nanos;
+use crate::types::{Incarnation, Nanos};
 use crate::version::Version;
 use core::mem::offset_of;
 use core::ops::Deref;
@@ -288,6 +288,13 @@ impl Region {
             Stage::Dead => 8,
         };
         self.seat_word(seat, offset_of!(Seat, tokens) + which)
+    }
+
+    /// The owner's incarnation, [`Incarnation::NONE`] before it has joined.
+    #[inline]
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        Incarnation(self.word(offset_of!(Header, incarnation)).load(Ordering::Acquire))
     }
 
     /// Which occupant of the seat this file holds.
