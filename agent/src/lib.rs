@@ -73,7 +73,7 @@ pub fn seed() -> u64 {
 
 fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, Member), EndpointError> {
     let endpoint = site.member(kind, name)?;
-    Ok((endpoint, Member::new(site.config, kind, name, site.newest()?, seed)))
+    Ok((endpoint, site.start(seed)?.member(kind, name)))
 }
 
 /// Runs an agent or a lease cache on this thread until `stop` is set; then it leaves the cluster. `seed` must differ

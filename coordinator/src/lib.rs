@@ -1,4 +1,4 @@
-//! The coordinator daemon: a [`Coordinator`] machine driven over its cluster's fabric.
+//! The coordinator daemon: a [`Coordinator`](obol_membership::Coordinator) machine driven over its cluster's fabric.
 //!
 //! Its region is the acceptor's memory and outlives the process, so a restarted coordinator goes on where its
 //! predecessor stopped. Everything else it knows it learns again.
@@ -9,7 +9,6 @@ mod saver;
 pub use operator::Operator;
 pub use saver::{Saver, save};
 
-use obol_membership::Coordinator;
 use obol_profiles::Site;
 use obol_profiles::endpoint::{Endpoint, EndpointError};
 use std::fmt;
@@ -63,7 +62,7 @@ pub fn run(
     }
     let mut endpoint = site.coordinator(number)?;
     begun(&endpoint);
-    let mut machine = Coordinator::new(site.config, number, site.newest()?, seed);
+    let mut machine = site.start(seed)?.coordinator(number);
     endpoint.serve(&mut machine, stop);
     Ok(())
 }

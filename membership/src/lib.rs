@@ -28,6 +28,7 @@ pub mod rng;
 mod role;
 pub mod sealed;
 pub mod source;
+pub mod start;
 pub mod stream;
 pub mod timing;
 pub mod tokens;
@@ -40,6 +41,7 @@ pub use coordinator::Coordinator;
 pub use member::Member;
 pub use mutants::{Mutant, Plant};
 pub use role::Role;
+pub use start::Start;
 pub use timing::Timing;
 pub use view::{Change, Kind, Level, View};
 

@@ -115,6 +115,8 @@ mutants! {
         TimerFromProposal = "timer-from-proposal",
         /// The leader's timer runs from when it began to lead.
         TimerFromTakeover = "timer-from-takeover",
+        /// A coordinator that starts takes the view that it starts from for one that was decided long ago.
+        StartLongAgo = "start-long-ago",
         /// A renewal puts the fence back.
         RenewalLowersFence = "renewal-lowers-fence",
         /// A CLEAR is applied to whatever view is held.

@@ -514,15 +514,17 @@ impl View {
     /// The view from which an operator goes on when the memory of a majority of acceptors is lost: this one's members
     /// without its coordinators, and other acceptors, whose memory must never have been of use to anybody.
     ///
-    /// It is of another run, and waits for every lease that a view after this one may have given. Nothing decides it: see
-    /// the operator's command.
+    /// It is of another run, and waits for every lease that a view after this one may have given: `lease_max` is the
+    /// longest that the cluster gives, or that an operator has asked for. Nothing decides it: see the operator's command.
     #[must_use]
-    pub fn recovered(&self, acceptors: Vec<Acceptor>) -> Self {
+    pub fn recovered(&self, acceptors: Vec<Acceptor>, lease_max: Nanos) -> Self {
         let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
         let gone = self.of_kind(Kind::Coordinator);
         let departed =
             gone.map(|m| Departed { token: m.token, incarnation: m.incarnation, at: id, left: false });
-        let longest = self.lease.saturating_add(self.cache_lease).max(self.wait).max(self.run_reach);
+        // A lost view may have had a longer lease than this one, and a cache that this one does not name.
+        let reach_max = self.lease.max(lease_max).saturating_add(self.cache_lease);
+        let longest = reach_max.max(self.wait).max(self.run_reach);
         let mut next = Self {
             id,
             base: id,
@@ -705,8 +707,13 @@ mod tests {
     fn a_recovered_view_keeps_the_apps_and_waits_for_every_lease_that_may_run() {
         let one = admit(&genesis(), vec![agent(1)]);
         let new = Acceptor { proposer: 4, address: Address::region(4) };
-        let next = one.recovered(vec![new]);
+        let next = one.recovered(vec![new], Nanos::ZERO);
         assert_eq!((next.id, next.base, next.wait), (ViewId(1 + RECOVERY_SKIP), next.id, Nanos(220)));
+        assert_eq!(
+            one.recovered(vec![new], Nanos(700)).wait,
+            Nanos(820),
+            "leases were longer in a lost view"
+        );
         assert_eq!(next.members, one.of_kind(Kind::Agent).copied().collect::<Vec<_>>());
         assert!(next.next_incarnation > one.next_incarnation && next.departed.len() == 3);
         assert_eq!(View::unseal(&next.seal()), Some(next));

@@ -6,7 +6,7 @@ use instant::{LIMITS, Role, TIMING};
 use obol_fabric::metrics::Counter;
 use obol_fabric::sim::{Clock, Network, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Machine, Name};
-use obol_membership::{Config, Coordinator, Kind, Member, Plant, View};
+use obol_membership::{Config, Kind, Plant, Start, View};
 use std::sync::Arc;
 
 struct Either(Role);
@@ -51,17 +51,11 @@ fn alarms(off_ppm: [i64; 6]) -> [u64; 6] {
     let genesis = Arc::new(View::genesis(&seats, TIMING.lease, TIMING.cache_lease));
     let mut world = World::new(layout, Network::default(), 7);
     for (n, off) in (0_u32..).zip(off_ppm) {
-        let genesis = Arc::clone(&genesis);
+        let start = Start::new(config, &genesis, [], u64::from(n));
         let role = if n < 3 {
-            Role::Coordinator(Box::new(Coordinator::new(config, n as u16 + 1, genesis, u64::from(n))))
+            Role::Coordinator(Box::new(start.coordinator(n as u16 + 1)))
         } else {
-            Role::Member(Box::new(Member::new(
-                config,
-                Kind::Agent,
-                name(&format!("node-{n}")),
-                genesis,
-                u64::from(n),
-            )))
+            Role::Member(Box::new(start.member(Kind::Agent, name(&format!("node-{n}")))))
         };
         let groups = Group::Everyone.bit() | if n < 3 { Group::Coordinators.bit() } else { 0 };
         world.add(Either(role), Clock::new(Instant(1_000_000), off * 1_000), groups);

@@ -350,6 +350,43 @@ fn a_cluster_whose_coordinators_all_died_goes_on() {
     assert!(cluster.is_active(3, after));
 }
 
+/// When CLEARs were sent of coordinators that all start again while a program lives that can be neither fenced nor proved
+/// dead: half a lease after the start, and two leases after it.
+fn clears_after_a_start(plant: Plant) -> [u64; 2] {
+    let lease = TIMING.standby.saturating_mul(6);
+    let mut cluster = Cluster::new(3, plant);
+    for n in 1..=2 {
+        cluster.add_member(Kind::Agent, &format!("node-{n}"));
+    }
+    cluster.tell_coordinators(&Message::SetLease(lease).encode());
+    // Clocks begin at zero, which has to be more than a lease ago.
+    cluster.run(lease.saturating_mul(2));
+    attach(&mut cluster, 3, 1, 1000);
+    cluster.kill(3);
+    cluster.run(Nanos(10_000));
+    (0..3).for_each(|at| cluster.kill(at));
+    (0..3).for_each(|at| cluster.restart_coordinator(at));
+    let clears = |cluster: &Cluster| (0..3).map(|at| cluster.counted(at, Counter::ClearsSent)).sum();
+    cluster.run(Nanos(lease.0 / 2));
+    assert!((0..3).any(|at| cluster.is_leading(at)), "one of them leads, and waits");
+    let early = clears(&cluster);
+    cluster.run(lease.saturating_mul(2));
+    [early, clears(&cluster)]
+}
+
+/// A process that starts knows a view, and not since when it is decided.
+#[test]
+fn coordinators_that_start_again_wait_for_leases_from_their_start_on() {
+    let [early, late] = clears_after_a_start(Plant::NONE);
+    assert!(early == 0 && late > 0, "{early} and {late}");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn mutants_a_view_that_is_taken_for_an_old_one_is_cleared_too_early() {
+    assert!(clears_after_a_start(Plant::new(obol_membership::Mutant::StartLongAgo))[0] > 0);
+}
+
 /// Seed 1966 of the campaign: who leads before anybody has admitted it asks with the first view that it knew, which is
 /// older than what the cluster remembers. Nobody else watches its former life.
 #[test]

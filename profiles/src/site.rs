@@ -5,7 +5,7 @@ use crate::{Deployment, DeploymentError};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::shm::{Cluster, Observed, Origin, ShmError};
-use obol_membership::{Config, View};
+use obol_membership::{Config, Start, View};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,16 +80,21 @@ impl Site {
         Self::new(cluster, deployment)
     }
 
-    /// The newest view that a coordinator has published, or the first: what a process of the cluster starts with. The
-    /// coordinators that the first view names may all have been replaced since.
+    /// The newest view that a coordinator has published, or the first.
     pub fn newest(&self) -> Result<Arc<View>, EndpointError> {
+        self.start(0).map(|start| Arc::clone(start.newest()))
+    }
+
+    /// What a process of the cluster starts with: the newest view that a coordinator of this host has published, or the
+    /// first. The coordinators that the first view names may all have been replaced since. `seed` must differ between
+    /// processes and lives.
+    pub fn start(&self, seed: u64) -> Result<Start, EndpointError> {
         let published = (1..=PROPOSERS_MAX as u32).filter_map(|number| {
             let region = Observed::open(&self.cluster, number).ok()?;
             View::unseal(&region.reader().view()?.1)
         });
         // A view that an operator recovered counts as published.
-        let newest = published.chain(self.recovered()?).max_by_key(|view| view.id);
-        Ok(newest.map_or_else(|| Arc::clone(&self.genesis), Arc::new))
+        Ok(Start::new(self.config, &self.genesis, published.chain(self.recovered()?), seed))
     }
 
     fn recovered(&self) -> Result<Option<View>, EndpointError> {

@@ -1,18 +1,20 @@
 //! A world with its oracle: every change to a node goes through here, so that the oracle sees it.
 
 use super::act::Timed;
+use super::marks::Mark;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
 use super::role::{Role, Tapped};
 use super::scenario::Scenario;
 use super::watcher::{Watcher, watchers};
 use super::work::Work;
+use obol_fabric::layout::ViewHead;
 use obol_fabric::page;
 use obol_fabric::recorder::{self, Record};
 use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
 use obol_fabric::{Address, Group, Incarnation, Name, SeatStatus, ViewId, memory};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::word::{State as Promised, Word};
-use obol_membership::{Coordinator, Kind, Member, Plant, View, wire};
+use obol_membership::{Coordinator, Kind, Member, Plant, Start, View, poll, wire};
 use std::fmt;
 use std::sync::Arc;
 
@@ -54,6 +56,11 @@ fn name(what: &str, number: u32) -> Name {
     Name::new(&format!("{what}-{number}")).unwrap_or_default()
 }
 
+/// The same view under another number, as if nothing had changed since.
+fn dated(view: &View, id: ViewId) -> View {
+    View { id, base: id, cleared: id, ..view.clone() }
+}
+
 impl Driver {
     /// Nodes that are absent never run.
     pub(super) fn new(scenario: Scenario, absent: &[u32], story: bool) -> Self {
@@ -87,7 +94,7 @@ impl Driver {
                 true => Group::Coordinators.bit() | Group::Everyone.bit(),
                 false => Group::Everyone.bit(),
             };
-            let machine = driver.machine(node);
+            let machine = driver.machine(node, Vec::new());
             driver.world.add(machine, driver.scenario.clocks[node as usize], groups);
             let early = driver.scenario.coordinators + driver.scenario.early;
             if node >= early && !driver.scenario.is_cache(node) || absent.contains(&node) {
@@ -113,12 +120,26 @@ impl Driver {
                 Promised { min_proposal: number, accepted_proposal: number, accepted_value: proposer };
             let word = Word::new(ViewId(slot), accepted).0;
             memory[layout.slot(slot) as usize / 8].store(word, std::sync::atomic::Ordering::Relaxed);
-            let value = View { id: ViewId(slot), ..(*self.genesis).clone() }.seal();
+            let value = dated(&self.genesis, ViewId(slot)).seal();
             if let Some(area) = memory::span(memory, layout.value(slot, proposer), value.len()) {
                 memory::copy_in(area, &value);
             }
         }
+        // What its process has published last.
+        let value = dated(&self.genesis, ViewId(last)).seal();
+        let told = layout.view() + std::mem::offset_of!(ViewHead, id_plus_one) as u32;
+        let parts = [
+            memory::span(memory, told, 8).map(|to| (to, (last + 1).to_le_bytes().to_vec())),
+            memory::span(memory, layout.view() + size_of::<ViewHead>() as u32, value.len())
+                .map(|to| (to, value.to_vec())),
+        ];
+        parts.into_iter().flatten().for_each(|(to, bytes)| memory::copy_in(to, &bytes));
         self.oracle.decisions.start(&self.world, node);
+        if !self.is_dead(node) {
+            let found = self.found(node);
+            let machine = self.machine(node, found);
+            self.world.restart(node, machine, true);
+        }
     }
 
     /// Lets an acceptor have promised one of the last proposal numbers in the slots that come first.
@@ -134,20 +155,47 @@ impl Driver {
         self.oracle.decisions.start(&self.world, node);
     }
 
-    /// A machine for the next life of a node.
-    fn machine(&mut self, node: u32) -> Tapped {
+    /// The views that the coordinators' regions on a node's host show to a process that starts there.
+    fn found(&self, node: u32) -> Vec<View> {
+        let layout = self.scenario.config.layout;
+        let here = |region: &u32| self.scenario.one_host || *region == node;
+        (0..self.scenario.coordinators)
+            .filter(here)
+            .filter_map(|region| {
+                let words = self.world.memory(region);
+                let area = memory::span(words, layout.view(), layout.view_bytes() as usize)?;
+                let mut bytes = vec![0; layout.view_bytes() as usize];
+                memory::copy_out(area, &mut bytes);
+                poll::decode_view_area(&bytes)
+            })
+            .collect()
+    }
+
+    /// A machine for the next life of a node, made as the daemons make theirs.
+    fn machine(&mut self, node: u32, found: Vec<View>) -> Tapped {
         self.lives += 1;
         let seed = self.scenario.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.lives << 32;
-        let (config, genesis) = (self.scenario.config, Arc::clone(&self.genesis));
+        let start = Start::new(self.scenario.config, &self.first_of(node), found, seed);
+        if start.newest().id > self.genesis.id {
+            self.oracle.marks.hit(Mark::StartedLater);
+        }
         Tapped::new(if node < self.scenario.coordinators {
-            Role::Coordinator(Box::new(Coordinator::new(config, node as u16 + 1, genesis, seed)))
+            Role::Coordinator(Box::new(start.coordinator(node as u16 + 1)))
         } else if self.scenario.is_agent(node) {
-            Role::Member(Box::new(Member::new(config, Kind::Agent, name("node", node), genesis, seed)))
+            Role::Member(Box::new(start.member(Kind::Agent, name("node", node))))
         } else if self.scenario.is_cache(node) {
-            Role::Member(Box::new(Member::new(config, Kind::LeaseCache, name("cache", node), genesis, seed)))
+            Role::Member(Box::new(start.member(Kind::LeaseCache, name("cache", node))))
         } else {
-            Role::Member(Box::new(Member::new(config, Kind::App, name("app", node), genesis, seed)))
+            Role::Member(Box::new(start.member(Kind::App, name("app", node))))
         })
+    }
+
+    /// The first view as a node's deployment has it. Whoever was away has one from before the run.
+    fn first_of(&self, node: u32) -> Arc<View> {
+        if self.scenario.away.is_none_or(|(away, _)| away != node) {
+            return Arc::clone(&self.genesis);
+        }
+        Arc::new(dated(&self.genesis, ViewId::GENESIS))
     }
 
     /// The first view.
@@ -262,7 +310,8 @@ impl Driver {
         let keep = node < self.scenario.coordinators;
         let seen = self.world.machine(node).marks;
         self.oracle.marks.merge(seen);
-        let machine = self.machine(node);
+        let found = self.found(node);
+        let machine = self.machine(node, found);
         self.world.restart(node, machine, keep);
         self.wants[node as usize] = Default::default();
         self.frozen_once[node as usize] = false;

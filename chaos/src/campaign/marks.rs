@@ -164,6 +164,8 @@ words! {
         KilledCache = "killed_cache",
         /// A program in a seat was killed.
         KilledProgram = "killed_program",
+        /// A process started from a later view than the first, which a coordinator's region showed.
+        StartedLater = "started_later",
         /// A process was started again.
         Restarted = "restarted",
         /// A coordinator was frozen.

@@ -105,6 +105,8 @@ pub struct Scenario {
     pub worn: Option<(u32, u16)>,
     /// A coordinator that was away, and for how many views: its memory is as it left it.
     pub away: Option<(u32, u64)>,
+    /// Whether all run on one host, so that a process that starts finds every coordinator's region there.
+    pub one_host: bool,
     /// Whether delays outgrow the usual lease, so that only leases that adapt make a view active.
     pub slow: bool,
     /// Storms of the safety phase.
@@ -249,6 +251,7 @@ impl Scenario {
             promise: Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 }),
             worn,
             away,
+            one_host: past.coin(),
             slow,
             storms: 12 + rng.below(20) as u32,
             // Where a view is full, somebody may be kept out for no other reason.
@@ -282,7 +285,7 @@ impl Scenario {
         );
         let worn = self.worn.map_or(String::new(), |worn| format!("{worn:?}"));
         let away = self.away.map_or(String::new(), |away| format!("{away:?}"));
-        format!("{:08x}", crc32fast::hash(format!("{drawn:?}{worn}{away}").as_bytes()))
+        format!("{:08x}", crc32fast::hash(format!("{drawn:?}{worn}{away}{}", self.one_host).as_bytes()))
     }
 
     /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all others fast: beyond the
@@ -312,6 +315,7 @@ impl Scenario {
             promise: Nanos::ZERO,
             worn: None,
             away: None,
+            one_host: true,
             slow: false,
             storms: 0,
             split: false,

@@ -10,7 +10,7 @@ use obol_fabric::recorder::{self, Stamped};
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
 use obol_fabric::{Address, Group, Incarnation, Instant, Layout, Limits, Name, Nanos, ViewId};
 use obol_membership::view::{Edit, Newcomer};
-use obol_membership::{Change, Config, Coordinator, Kind, Member, Plant, Timing, View};
+use obol_membership::{Change, Config, Kind, Member, Plant, Start, Timing, View};
 use obol_profiles::Testbed;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -224,7 +224,7 @@ impl Cluster {
         let drawn: Vec<(u64, Clock)> = (0..shape.nodes()).map(|_| draw()).collect();
         let member = |node: u32, genesis: &Arc<View>| {
             let (kind, what) = shape.kind(node);
-            Member::new(config, kind, name(what, node), Arc::clone(genesis), drawn[node as usize].0)
+            Start::new(config, genesis, [], drawn[node as usize].0).member(kind, name(what, node))
         };
         let genesis = if shape.quick_start {
             populated(&shape, &founders, |node| member(node, &founders))
@@ -234,7 +234,7 @@ impl Cluster {
         for node in 0..shape.nodes() {
             let (seed, clock) = drawn[node as usize];
             if node < COORDINATORS {
-                let machine = Coordinator::new(config, node as u16 + 1, Arc::clone(&genesis), seed);
+                let machine = Start::new(config, &genesis, [], seed).coordinator(node as u16 + 1);
                 let role = Role::Coordinator(Box::new(machine));
                 let groups = Group::Coordinators.bit() | Group::Everyone.bit();
                 world.add(Shared::new(role, &views), clock, groups);

@@ -97,7 +97,7 @@ pub(super) fn run(root: &Path, cluster: Name, from: &str, json: bool) -> Result<
     let numbers = choose(&site, &found)?;
     let address = |number: u16| Deployment::coordinator(number).1.owner();
     let acceptors = numbers.iter().map(|&n| Acceptor { proposer: n, address: address(n) });
-    let view = found.recovered(acceptors.collect());
+    let view = found.recovered(acceptors.collect(), site.config.timing.lease_max);
     save(&site.cluster.dir().join(RECOVERED_FILE), &view.seal())?;
     if !json {
         output::line(format_args!(

@@ -15,7 +15,7 @@ use clap::{Args, Subcommand};
 use hdrhistogram::Histogram;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Area, Client, Node, Operation, SERVER_PREFIX, SHARDS_MAX, Service, Status};
-use obol_membership::{Kind, Member};
+use obol_membership::Kind;
 use obol_profiles::Site;
 use obol_profiles::endpoint::Endpoint;
 use session::{Session, Work};
@@ -145,8 +145,7 @@ fn area(site: &Site) -> Result<Area, Failure> {
 /// A place in the cluster for a server or a client.
 fn join(site: &Site, name: Name, service: Service) -> Result<(Endpoint, Node), Failure> {
     let endpoint = site.mailbox(Kind::App, name).map_err(Failure::refused)?;
-    let newest = site.newest().map_err(Failure::refused)?;
-    let member = Member::new(site.config, Kind::App, name, newest, obol_agent::seed());
+    let member = site.start(obol_agent::seed()).map_err(Failure::refused)?.member(Kind::App, name);
     Ok((endpoint, Node::new(member, service)))
 }
 

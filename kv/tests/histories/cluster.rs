@@ -6,7 +6,7 @@ use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machin
 #[cfg(feature = "mutants")]
 use obol_kv::Flaw;
 use obol_kv::{Area, Client, Node, Operation, Server, Service, Shard, Standing};
-use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
+use obol_membership::{Config, Coordinator, Kind, Plant, Start, Timing, View};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -309,7 +309,7 @@ pub(crate) fn misfit(seed: u64) -> Result<(Option<Standing>, Vec<Option<Standing
     let area = Area::of(&cluster.config.layout).ok_or("no room")?;
     let server = Server::new(area, shard, POLL_EVERY, Arc::clone(&cluster.genesis));
     let name = shard.name(name("kv", 9)).map_err(|error| error.to_string())?;
-    let member = Member::new(cluster.config, Kind::App, name, Arc::clone(&cluster.genesis), seed);
+    let member = Start::new(cluster.config, &cluster.genesis, [], seed).member(Kind::App, name);
     let node = Node::new(member, Service::Server(Box::new(server)));
     cluster.world.kill(odd);
     cluster.world.restart(odd, Role::Node(Box::new(node)), false);
@@ -358,7 +358,8 @@ impl Cluster {
     fn machine(&mut self, node: u32) -> Role {
         let (config, genesis, seed) = (self.config, Arc::clone(&self.genesis), self.rng.next_u64());
         if node < COORDINATORS {
-            return Role::Coordinator(Box::new(Coordinator::new(config, node as u16 + 1, genesis, seed)));
+            let start = Start::new(config, &genesis, [], seed);
+            return Role::Coordinator(Box::new(start.coordinator(node as u16 + 1)));
         }
         let area = Area::of(&config.layout).expect("there is room");
         let (name, service) = if let Some((process, shard)) = self.serves(node) {
@@ -375,7 +376,7 @@ impl Cluster {
             let client = if node == CLIENTS.start { client.ringing() } else { client };
             (name("client", node), Service::Client(Box::new(client)))
         };
-        let member = Member::new(config, Kind::App, name, genesis, seed);
+        let member = Start::new(config, &genesis, [], seed).member(Kind::App, name);
         Role::Node(Box::new(Node::new(member, service)))
     }
 

@@ -85,6 +85,7 @@ pub struct Coordinator {
     proposal: Option<Arc<View>>,
     poll: Poll,
     poll_due: Instant,
+    /// When a majority answered last; zero if none has since the start, or if the view is known to be old.
     contact: Instant,
     detector: Detector,
     links: Links,
@@ -101,11 +102,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Coordinator number `me` (from 1). `genesis` is the cluster's first view, the same for all of them, or any later one
-    /// that is decided; `seed` must differ between processes and lives. A coordinator that the view does not name asks to
-    /// become a member, and decides nothing before an operator adds it to the acceptors.
-    #[must_use]
-    pub fn new(config: Config, me: u16, genesis: Arc<View>, seed: u64) -> Self {
+    /// See [`crate::Start::coordinator`].
+    pub(crate) fn new(config: Config, me: u16, genesis: Arc<View>, seed: u64) -> Self {
         let own = genesis.members.iter().find(|m| m.proposer == me);
         Self {
             config,
@@ -114,7 +112,7 @@ impl Coordinator {
             rng: Rng::new(seed),
             standing: Standing::Member(own.map(|m| m.incarnation).unwrap_or_default()),
             cleared: genesis.cleared,
-            log: Log::new(genesis, Instant::ZERO),
+            log: Log::new(genesis, Instant::NEVER),
             suspects: BTreeMap::new(),
             proofs: BTreeSet::new(),
             requests: Requests::default(),
@@ -438,7 +436,8 @@ impl Coordinator {
             // Whoever is asked again and again before the answer can come never hears one.
             return;
         }
-        if now.since(self.contact) > self.config.timing.resync_after {
+        let silent = now.since(self.contact) > self.config.timing.resync_after;
+        if silent || self.contact == Instant::ZERO {
             self.poll.snapshot(&view, &self.config, now, fabric);
         } else {
             self.poll.ask(&view, &self.config, now, fabric);
@@ -515,12 +514,14 @@ impl Machine for Coordinator {
         let generation = fabric.address().generation;
         fabric.record(Record::new(Event_::Started, u64::from(generation), 0));
         let genesis = Arc::clone(self.view());
+        // It may have been decided this very moment, and its predecessor's leases run on.
+        let undated = self.config.plant.has(Mutant::StartLongAgo);
+        self.log = Log::new(Arc::clone(&genesis), if undated { Instant::ZERO } else { now });
         if generation <= 1 {
             // In a later life the region tells of a later view. If a majority forgot theirs at once and the ring has
             // moved on, nobody could find out any more what was decided.
             fabric.publish_view(genesis.id, &genesis.seal());
         }
-        self.contact = now;
         self.poll_due = now + self.config.timing.poll_every;
         if generation > 1 || self.incarnation() == Some(Incarnation::NONE) {
             // A later life, whose incarnation was somebody else's; or a coordinator that has come to a running cluster.

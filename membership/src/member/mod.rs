@@ -79,10 +79,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// A process that will join. `genesis` is the cluster's first view, or any later one that is decided; `seed` must
-    /// differ between processes.
-    #[must_use]
-    pub fn new(config: Config, kind: Kind, name: Name, genesis: Arc<View>, seed: u64) -> Self {
+    /// A process that will join. See [`crate::Start::member`].
+    pub(crate) fn new(config: Config, kind: Kind, name: Name, genesis: Arc<View>, seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let token = rng.token();
         Self {
@@ -394,7 +392,6 @@ impl Member {
 impl Machine for Member {
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         fabric.record(Record::new(Event_::Started, u64::from(fabric.address().generation), 0));
-        self.contact = now;
         self.poll_due = now + self.config.timing.renew_every;
         self.poll.snapshot(&self.view, &self.config, now, fabric);
     }

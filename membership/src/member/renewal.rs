@@ -27,7 +27,7 @@ impl Member {
     }
 
     fn is_out_of_touch(&self, now: Instant) -> bool {
-        now.since(self.contact) > self.config.timing.resync_after
+        self.contact == Instant::ZERO || now.since(self.contact) > self.config.timing.resync_after
     }
 
     /// Asks the acceptors; after a long silence, which view is the newest.

@@ -7,7 +7,7 @@
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::Record;
 use obol_fabric::*;
-use obol_membership::{Config, Coordinator, Kind, Member, Plant, Timing, View};
+use obol_membership::{Config, Coordinator, Kind, Member, Plant, Start, Timing, View, poll};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -205,7 +205,7 @@ impl Cluster {
         };
         for n in 1..=coordinators {
             let genesis = Arc::clone(&cluster.genesis);
-            let machine = Coordinator::new(config, n as u16, genesis, u64::from(n));
+            let machine = Start::new(config, &genesis, [], u64::from(n)).coordinator(n as u16);
             cluster.add(of(n).1, Role::Coordinator(Box::new(machine)), None);
         }
         cluster
@@ -238,7 +238,7 @@ impl Cluster {
         self.seed += 1;
         let address = Address { generation: 1, ..Address::region(100 + self.nodes.len() as u32) };
         let name = Name::new(name).expect("a name");
-        let machine = Member::new(self.config, kind, name, Arc::clone(&self.genesis), self.seed * 7919);
+        let machine = Start::new(self.config, &self.genesis, [], self.seed * 7919).member(kind, name);
         self.add(address, Role::Member(Box::new(machine)), None)
     }
 
@@ -246,9 +246,7 @@ impl Cluster {
     pub fn add_coordinator(&mut self, number: u16) -> usize {
         self.seed += 1;
         let address = Address { generation: 1, ..Address::region(u32::from(number)) };
-        let newest = (0..self.nodes.len()).map(|at| self.view(at)).max_by_key(|view| view.id);
-        let newest = Arc::new(newest.expect("a view").clone());
-        let machine = Coordinator::new(self.config, number, newest, self.seed * 104_729);
+        let machine = self.start().coordinator(number);
         self.add(address, Role::Coordinator(Box::new(machine)), None)
     }
 
@@ -264,12 +262,27 @@ impl Cluster {
         self.seed += 1;
         let mut address = self.nodes[at].address;
         address.generation += 1;
-        let genesis = Arc::clone(&self.genesis);
-        let machine = Coordinator::new(self.config, address.region as u16, genesis, self.seed * 104_729);
+        let machine = self.start().coordinator(address.region as u16);
         let old = self.nodes.remove(at);
         let new = self.add(address, Role::Coordinator(Box::new(machine)), Some(old.memory));
         let node = self.nodes.remove(new);
         self.nodes.insert(at, node);
+    }
+
+    /// What a process starts with that finds all coordinators' regions on its host.
+    fn start(&self) -> Start {
+        let regions = self.nodes.iter().filter(|n| matches!(n.role, Role::Coordinator(_)));
+        let found = regions.filter_map(|node| {
+            let area = memory::span(
+                &node.memory,
+                self.config.layout.view(),
+                self.config.layout.view_bytes() as usize,
+            );
+            let mut bytes = vec![0; self.config.layout.view_bytes() as usize];
+            memory::copy_out(area.expect("a view area"), &mut bytes);
+            poll::decode_view_area(&bytes)
+        });
+        Start::new(self.config, &self.genesis, found, self.seed * 104_729)
     }
 
     fn step(&mut self, at: usize, act: impl FnOnce(&mut Role, Instant, &mut Posts<'_>)) {

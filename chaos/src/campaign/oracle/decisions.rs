@@ -113,6 +113,11 @@ impl Decisions {
         self.views.get(usize::try_from(id.0.checked_sub(self.first.0)?).ok()?)
     }
 
+    /// Whether a view is older than the first of the run.
+    pub(crate) fn is_before(&self, id: ViewId) -> bool {
+        id < self.first
+    }
+
     /// An operator wants leases of this duration.
     pub(crate) fn ask_lease(&mut self, lease: Nanos) {
         if !self.asked.contains(&lease) {

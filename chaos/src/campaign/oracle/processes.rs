@@ -105,6 +105,12 @@ impl Processes {
     fn installed(&mut self, world: &World<Tapped>, decisions: &Decisions, node: u32) -> super::Verdict {
         let time = world.now();
         let view = world.machine(node).view();
+        let process = &mut self.all[node as usize];
+        if process.view.is_none() && decisions.is_before(view.id) {
+            // What a coordinator starts from that was away since before the run.
+            process.view = Some(Arc::clone(view));
+            return Ok(());
+        }
         let Some(decided) = decisions.get(view.id) else {
             return broken(
                 1,
