@@ -41,6 +41,8 @@ mutants! {
         FailedCasIsAck = "failed-cas-is-ack",
         /// After adopting, the proposer announces its own value.
         AnnounceOwnValue = "announce-own-value",
+        /// A reader of whole rings counts the acceptors that it knows, whoever decides by now.
+        RingsByKnownAcceptors = "rings-by-known-acceptors",
     }
     2 {
         /// The slot is swapped before the value is written.

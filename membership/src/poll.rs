@@ -11,7 +11,7 @@ use crate::tokens::{self, Part};
 use crate::view::{Acceptor, View};
 use crate::word::{Lap, State, Word};
 use obol_fabric::layout::ViewHead;
-use obol_fabric::{Address, Completion, Fabric, Instant, LinkError, Remote, ViewId};
+use obol_fabric::{Completion, Fabric, Instant, LinkError, Remote, ViewId};
 use std::sync::Arc;
 
 /// A view may take so many times as long to be read as a word, and that doubles at most so often.
@@ -46,8 +46,8 @@ enum Stage {
     Idle,
     /// Reading slot words; one answer for each acceptor.
     Words(Vec<Option<Option<Word>>>),
-    /// Reading the value of a decided slot. If that it is the decided one rests on whose words were read, these are they.
-    Value(ViewId, Option<Vec<Address>>),
+    /// Reading the value of a decided slot. If these acceptors were found to have decided it, the value must say so, too.
+    Value(ViewId, Option<Vec<Acceptor>>),
     /// Reading the coordinators' newest views: answers so far, and the newest of them.
     Views {
         answered: u16,
@@ -60,8 +60,25 @@ enum Stage {
         answers: Vec<Option<Option<Vec<Word>>>>,
         cleared: ViewId,
     },
-    /// Reading the words of a slot that is known to be decided; one answer for each acceptor.
-    Settled(ViewId, Vec<Option<Option<Word>>>),
+    /// Reading any value that was proposed for the slot of the first of these candidates, which tells who decides that slot.
+    Deciders(Vec<Candidate>),
+    /// Reading the words of that slot at those who decide it; one answer for each of them.
+    Slot {
+        left: Vec<Candidate>,
+        deciders: Vec<Acceptor>,
+        words: Vec<Option<Option<Word>>>,
+    },
+}
+
+/// A slot in which somebody accepted something, as whole rings show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Candidate {
+    slot: ViewId,
+    /// Whether a later slot was touched, so that this one is known to be decided.
+    settled: bool,
+    /// Who accepted something, and in whose value area it is.
+    acceptor: Acceptor,
+    proposer: u16,
 }
 
 /// One reader; at most one round of READs is out at a time.
@@ -107,7 +124,7 @@ impl Poll {
     /// Whether whole rings are being read, because no coordinator that is left has published the newest view.
     #[must_use]
     pub const fn reads_rings(&self) -> bool {
-        matches!(self.stage, Stage::Rings { .. } | Stage::Settled(..))
+        matches!(self.stage, Stage::Rings { .. } | Stage::Deciders(_) | Stage::Slot { .. })
     }
 
     /// When to give up what is out. A view that thousands of members fetch at once takes long, and whoever gives up early
@@ -118,7 +135,11 @@ impl Poll {
             Stage::Idle => Instant::NEVER,
             Stage::Words(_) => self.posted + config.timing.renew_timeout,
             // The last of these comes after views and rings, and its time counts from the same start.
-            Stage::Value(..) | Stage::Views { .. } | Stage::Rings { .. } | Stage::Settled(..) => {
+            Stage::Value(..)
+            | Stage::Views { .. }
+            | Stage::Rings { .. }
+            | Stage::Deciders(_)
+            | Stage::Slot { .. } => {
                 self.posted + config.timing.renew_timeout.saturating_mul(VIEW_PATIENCE << self.expired)
             }
         }
@@ -175,7 +196,7 @@ impl Poll {
     /// Gives up waiting for those who have not answered, and judges by the others: a majority that holds something under
     /// several numbers is not made to wait for an acceptor that is silent.
     pub fn expire(&mut self) -> Found {
-        if !matches!(self.stage, Stage::Idle | Stage::Words(_) | Stage::Settled(..)) {
+        if !matches!(self.stage, Stage::Idle | Stage::Words(_) | Stage::Slot { .. }) {
             self.expired = (self.expired + 1).min(DOUBLINGS_MAX);
         }
         let found = match (&self.stage, &self.view) {
@@ -221,13 +242,17 @@ impl Poll {
                 *words.get_mut(usize::from(peer))? = Some(word);
                 self.weigh(config, fabric)?
             }
-            (Part::PollWord, Stage::Settled(_, words)) => {
+            (Part::PollWord, Stage::Slot { words, .. }) => {
                 let word = bytes.and_then(|b| b.try_into().ok()).map(|b| Word(u64::from_le_bytes(b)));
                 *words.get_mut(usize::from(peer))? = Some(word);
-                self.weigh_settled(config, fabric)?
+                self.weigh_slot(config, fabric)?
             }
-            (Part::PollValue, Stage::Value(slot, voters)) => {
-                Self::value(*slot, self.view.as_ref()?.id, voters.as_deref(), bytes)
+            (Part::PollValue, Stage::Deciders(candidates)) => {
+                let candidates = core::mem::take(candidates);
+                self.learn_deciders(candidates, bytes, config, fabric)?
+            }
+            (Part::PollValue, Stage::Value(slot, deciders)) => {
+                Self::value(*slot, self.view.as_ref()?.id, deciders.as_deref(), bytes)
             }
             (Part::PollView, Stage::Views { answered, failed, newest, cleared }) => {
                 *answered += 1;
@@ -338,103 +363,153 @@ impl Poll {
         }
     }
 
-    /// The newest decision that the rings show. Whoever made it is gone and told nobody who is left.
+    /// Which slots the rings show that may hold a later view, newest first. Whoever decided it is gone and told nobody who
+    /// is left.
+    ///
+    /// The reader knows who decided the slot after its own view, and not who decided later ones: the acceptors may have
+    /// changed any number of times. So what it knows is where to look, and each slot tells by whom it is decided.
     fn weigh_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Rings { answers, cleared } = &self.stage else { return None };
-        let view = Arc::clone(self.view.as_ref()?);
-        let answered = answers.iter().flatten().count();
-        let rings: Vec<(usize, &Vec<Word>)> = answers
-            .iter()
-            .enumerate()
-            .filter_map(|(at, ring)| Some((at, ring.as_ref()?.as_ref()?)))
-            .collect();
-        let decisions = (0..config.layout.limits().slots as usize).filter_map(|place| {
-            let words: Vec<(usize, Word)> =
-                rings.iter().filter_map(|(at, ring)| Some((*at, *ring.get(place)?))).collect();
-            decision_after(view.id, &words, view.majority())
-        });
-        let newest = decisions.max_by_key(|(slot, ..)| *slot);
-        if let Some((slot, at, value)) = newest {
-            return self.fetch((slot, at, value), None, config, fabric);
-        }
-        let touched = rings.iter().flat_map(|(_, ring)| ring.iter().filter_map(|w| slot_after(view.id, *w)));
-        let settled = touched.max().map(|slot| ViewId(slot.0 - 1)).filter(|slot| *slot > view.id);
-        match settled.filter(|_| rings.len() >= view.majority()) {
-            Some(slot) => {
-                self.read_settled(slot, config, fabric);
-                None
-            }
-            None => (answered == answers.len()).then_some(Found::NothingNewer(*cleared)),
-        }
-    }
-
-    /// A slot is opened only when its predecessor is decided, so the predecessor of any that was touched is. Its words are
-    /// read anew: those that came with the rings may have been read before the decision.
-    fn read_settled<F: Fabric>(&mut self, slot: ViewId, config: &Config, fabric: &mut F) {
-        let Some(view) = &self.view else { return };
-        self.stage = Stage::Settled(slot, vec![None; view.acceptors.len()]);
-        self.round = self.round.wrapping_add(1);
-        let offset = config.layout.slot(slot.0);
-        for (at, acceptor) in view.acceptors.iter().enumerate() {
-            let token = tokens::pack(Part::PollWord, at as u16, self.round);
-            fabric.read(Remote { at: acceptor.address, offset }, 8, token);
-        }
-    }
-
-    /// The value with the highest number at any majority is the decided one: that majority shares an acceptor with the
-    /// one that decided, and whatever was accepted under a later number is the same.
-    fn weigh_settled<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
-        let Stage::Settled(slot, words) = &self.stage else { return None };
         let view = self.view.as_ref()?;
-        let good: Vec<(usize, State)> =
-            words.iter().enumerate().filter_map(|(at, w)| Some((at, (*w)??.state(*slot)?))).collect();
-        if good.len() < view.majority() {
-            // A place that was used again meanwhile has a later decision, and the next look finds that.
-            return (words.iter().all(Option::is_some)).then_some(Found::Failed);
+        let rings: Vec<(Acceptor, &Vec<Word>)> = answers
+            .iter()
+            .zip(&view.acceptors)
+            .filter_map(|(ring, acceptor)| Some((*acceptor, ring.as_ref()?.as_ref()?)))
+            .collect();
+        let all = answers.iter().all(Option::is_some);
+        if rings.len() < view.majority() {
+            return all.then_some(Found::NothingNewer(*cleared));
         }
-        let accepted = good.iter().filter(|(_, state)| state.accepted_proposal != 0);
-        let Some(&(at, state)) = accepted.max_by_key(|(_, state)| state.accepted_proposal) else {
-            // Others decided: the set of acceptors has changed by more than one.
-            return Some(Found::Failed);
-        };
-        let voters = good.iter().map(|(at, _)| view.acceptors[*at].address.owner()).collect();
-        let slot = *slot;
-        self.fetch((slot, at, state.accepted_value), Some(voters), config, fabric)
+        let words = || rings.iter().flat_map(|(at, ring)| ring.iter().map(move |word| (*at, *word)));
+        let touched = words().filter_map(|(_, word)| slot_after(view.id, word)).max();
+        let accepted = words().filter_map(|(acceptor, word)| {
+            let slot = slot_after(view.id, word)?;
+            let state = word.state(slot).filter(|state| state.accepted_proposal != 0)?;
+            let settled = Some(slot) < touched;
+            let candidate = Candidate { slot, settled, acceptor, proposer: state.accepted_value };
+            Some((slot, state.accepted_proposal, candidate))
+        });
+        let mut accepted: Vec<(ViewId, u16, Candidate)> = accepted.collect();
+        accepted.sort_by_key(|&(slot, proposal, _)| (slot, proposal));
+        let candidates: Vec<Candidate> = accepted.into_iter().map(|(.., candidate)| candidate).collect();
+        if candidates.is_empty() {
+            return all.then_some(Found::NothingNewer(*cleared));
+        }
+        self.try_next(candidates, config, fabric)
     }
 
-    /// Reads the value of a slot from an acceptor's area of this proposer.
-    fn fetch<F: Fabric>(
+    /// Turns to the last of these candidates: any value that was proposed for its slot follows the same view, so it tells who
+    /// decides.
+    fn try_next<F: Fabric>(
         &mut self,
-        (slot, at, value): (ViewId, usize, u16),
-        voters: Option<Vec<Address>>,
+        mut candidates: Vec<Candidate>,
         config: &Config,
         fabric: &mut F,
     ) -> Option<Found> {
-        let acceptor = self.view.as_ref()?.acceptors.get(at)?.address;
-        if !(1..=config.layout.limits().proposers).contains(&u32::from(value)) {
-            return Some(Found::Failed);
+        let proposers = 1..=config.layout.limits().proposers;
+        while candidates.last().is_some_and(|last| !proposers.contains(&u32::from(last.proposer))) {
+            candidates.pop();
         }
-        let offset = config.layout.value(slot.0, value);
-        self.stage = Stage::Value(slot, voters);
-        let token = tokens::pack(Part::PollValue, at as u16, self.round);
-        fabric.read(Remote { at: acceptor, offset }, config.layout.limits().value_bytes, token);
+        let Some(&Candidate { slot, acceptor, proposer, .. }) = candidates.last() else {
+            // None of the acceptors that this reader knows was part of a decision that can still be read.
+            return Some(Found::Failed);
+        };
+        self.stage = Stage::Deciders(candidates);
+        self.read_value(slot, acceptor, proposer, config, fabric);
         None
     }
 
-    /// `known` is the newest view that the reader knows.
-    fn value(slot: ViewId, known: ViewId, voters: Option<&[Address]>, bytes: Option<&[u8]>) -> Found {
-        // Every proposal for a slot follows the same view, so any of them tells whose words count.
-        let is_decided = |view: &View| {
-            let deciders = view.deciders();
-            let heard = |a: &&Acceptor| voters.is_none_or(|voters| voters.contains(&a.address.owner()));
-            deciders.iter().filter(heard).count() > deciders.len() / 2
+    fn learn_deciders<F: Fabric>(
+        &mut self,
+        mut candidates: Vec<Candidate>,
+        bytes: Option<&[u8]>,
+        config: &Config,
+        fabric: &mut F,
+    ) -> Option<Found> {
+        let slot = candidates.last()?.slot;
+        let Some(proposed) = bytes.and_then(|bytes| open_view(slot, bytes)) else {
+            // Overwritten, or gone with its region: another acceptor may still hold one.
+            candidates.pop();
+            return self.try_next(candidates, config, fabric);
         };
-        let view = bytes
-            .and_then(|bytes| sealed::open_for(slot, bytes).ok())
-            .and_then(View::unseal)
-            .filter(|view| view.id == slot);
-        match view {
-            Some(view) if !is_decided(&view) => Found::Failed,
+        let known = config.plant.has(Mutant::RingsByKnownAcceptors);
+        let deciders = if known { self.view.as_ref()?.acceptors.clone() } else { proposed.deciders() };
+        self.round = self.round.wrapping_add(1);
+        let offset = config.layout.slot(slot.0);
+        for (at, acceptor) in deciders.iter().enumerate() {
+            let token = tokens::pack(Part::PollWord, at as u16, self.round);
+            fabric.read(Remote { at: acceptor.address, offset }, 8, token);
+        }
+        let words = vec![None; deciders.len()];
+        self.stage = Stage::Slot { left: candidates, deciders, words };
+        None
+    }
+
+    /// Judges a slot by the words of those who decide it, which were read after it was known whether it is settled: words that
+    /// came with the rings may have been read before the decision.
+    ///
+    /// What a majority of them accepted under one number is decided. Where the slot is known to be decided, the value with the
+    /// highest number at any majority of them is the decided one: that majority shares an acceptor with the one that decided,
+    /// and whatever was accepted under a later number is the same.
+    fn weigh_slot<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
+        let Stage::Slot { left, deciders, words } = &mut self.stage else { return None };
+        let Candidate { slot, settled, .. } = *left.last()?;
+        let majority = deciders.len() / 2 + 1;
+        let good: Vec<(Acceptor, State)> = words
+            .iter()
+            .zip(&*deciders)
+            .filter_map(|(word, acceptor)| Some((*acceptor, (*word)??.state(slot)?)))
+            .collect();
+        let all = words.iter().all(Option::is_some);
+        if good.len() < majority && !all {
+            return None;
+        }
+        let highest = good.iter().filter(|(_, state)| state.accepted_proposal != 0);
+        let highest = highest.max_by_key(|(_, state)| state.accepted_proposal).copied();
+        let same = |of: State| {
+            let ballot = |state: State| (state.accepted_proposal, state.accepted_value);
+            good.iter().filter(|(_, state)| ballot(*state) == ballot(of)).count()
+        };
+        let decided =
+            highest.filter(|(_, state)| good.len() >= majority && (settled || same(*state) >= majority));
+        let Some((acceptor, state)) = decided else {
+            if !settled && !all {
+                return None;
+            }
+            // Too few can be reached, the place was used again meanwhile, or nothing is decided in the latest slot yet. What is
+            // decided below it is newer than what this reader knows.
+            let mut left = core::mem::take(left);
+            left.retain(|candidate| candidate.slot < slot);
+            return self.try_next(left, config, fabric);
+        };
+        if !(1..=config.layout.limits().proposers).contains(&u32::from(state.accepted_value)) {
+            return Some(Found::Failed);
+        }
+        let known = config.plant.has(Mutant::RingsByKnownAcceptors);
+        self.stage = Stage::Value(slot, (!known).then(|| core::mem::take(deciders)));
+        self.read_value(slot, acceptor, state.accepted_value, config, fabric);
+        None
+    }
+
+    fn read_value<F: Fabric>(
+        &mut self,
+        slot: ViewId,
+        from: Acceptor,
+        proposer: u16,
+        config: &Config,
+        fabric: &mut F,
+    ) {
+        self.round = self.round.wrapping_add(1);
+        let offset = config.layout.value(slot.0, proposer);
+        let token = tokens::pack(Part::PollValue, 0, self.round);
+        fabric.read(Remote { at: from.address, offset }, config.layout.limits().value_bytes, token);
+    }
+
+    /// `known` is the newest view that the reader knows.
+    fn value(slot: ViewId, known: ViewId, deciders: Option<&[Acceptor]>, bytes: Option<&[u8]>) -> Found {
+        match bytes.and_then(|bytes| open_view(slot, bytes)) {
+            // It can not be: all proposals for a slot follow the same view.
+            Some(view) if deciders.is_some_and(|deciders| view.deciders() != deciders) => Found::Failed,
             Some(view) if slot == known.next() => Found::Next(Arc::new(view)),
             Some(view) => {
                 let cleared = view.cleared;
@@ -446,19 +521,10 @@ impl Poll {
     }
 }
 
-/// The decision of a view after `known` in one place of the ring, if these words show one: its slot, an acceptor that
-/// holds it, and whose value area it is in.
-fn decision_after(known: ViewId, words: &[(usize, Word)], majority: usize) -> Option<(ViewId, usize, u16)> {
-    let accepted = |word: Word| {
-        let slot = slot_after(known, word)?;
-        let state = word.state(slot).filter(|s| s.accepted_proposal != 0)?;
-        Some((slot, state.accepted_proposal, state.accepted_value))
-    };
-    words.iter().find_map(|&(at, word)| {
-        let (slot, _, value) = accepted(word)?;
-        let same = words.iter().filter(|(_, w)| accepted(*w) == accepted(word)).count();
-        (same >= majority).then_some((slot, at, value))
-    })
+/// The view in a value area, if it is whole and of this slot.
+fn open_view(slot: ViewId, bytes: &[u8]) -> Option<View> {
+    let view = sealed::open_for(slot, bytes).ok().and_then(View::unseal)?;
+    (view.id == slot).then_some(view)
 }
 
 /// The slot of a word, if it comes after `known`.

@@ -216,6 +216,9 @@ impl Storms {
 
     /// An operator changes who decides, insisting as operators do, while somebody whom that concerns is struck.
     fn change_acceptors(&mut self, driver: &mut Driver) {
+        if driver.rng.permille(250) {
+            return self.outvote_sleepers(driver);
+        }
         let unit = lease(driver);
         let present = driver.acceptors();
         let all = 0..driver.scenario.coordinators;
@@ -246,6 +249,47 @@ impl Storms {
         };
         let cue = [Cue::Accepted, Cue::Chosen, Cue::ClearSent, Cue::Takeover][driver.rng.below(4) as usize];
         self.trap(cue, driver.world.now() + 3 * unit, strike);
+    }
+
+    /// The first coordinators sleep but for one, while others come to those who decide and slots are used again. Then the one
+    /// that is awake gets a value accepted by enough of the first for a majority of those, but of all who decide by now; and
+    /// members start that know the first view only, find nothing newer at the sleepers, and read rings.
+    fn outvote_sleepers(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        let (first, all) = (driver.scenario.deciders(), driver.scenario.coordinators);
+        let awake = first - 1;
+        let time = 3 * unit;
+        for node in 0..first - 1 {
+            self.after(driver, 0, Act::Freeze(node));
+        }
+        // What an operator asks for is asked for until it is done.
+        for n in 0..8 {
+            for node in first..all {
+                self.after(driver, n * time / 8 + u64::from(node), Act::SetAcceptor(node, true));
+            }
+        }
+        let slots = u64::from(driver.scenario.config.layout.limits().slots);
+        let mut end = time;
+        for n in 0..slots + 3 {
+            self.after(driver, end, Act::SetLease(unit + n % 2, 1 << awake));
+            end += 5_000 + driver.rng.below(unit / 8);
+        }
+        let heard = first / 2;
+        let cuts = (heard..all).filter(|node| *node != awake);
+        for node in cuts {
+            self.after(driver, end, Act::Cut(awake, node));
+            self.after(driver, end + 3 * unit, Act::Heal(awake, node));
+        }
+        self.after(driver, end + 1, Act::SetLease(unit + (slots + 3) % 2, 1 << awake));
+        for member in all..driver.scenario.nodes() {
+            let down = driver.rng.below(unit);
+            self.after(driver, end.saturating_sub(down), Act::Kill(member));
+            let up = end + driver.rng.below(unit / 4);
+            self.after(driver, up, Act::Start(member));
+        }
+        for node in 0..first - 1 {
+            self.after(driver, end + 3 * unit, Act::Thaw(node));
+        }
     }
 
     /// Cuts a node off, in both directions or in one, from all coordinators or some, for a time.
