@@ -144,4 +144,33 @@ mod tests {
         assert_eq!(Entry::decode(&written(&[0; ENTRY_BYTES]), 0, &mut buffer), None, "empty memory");
         assert_eq!(Entry::decode(&written(&newer)[..2], 8, &mut buffer), None);
     }
+
+    #[test]
+    fn fuzz_entries() {
+        let mut target = obol_fuzz::Target::new("kv-entries", obol_fuzz::Shape::Bytes, 200_000);
+        for (request, value) in [(7, &b""[..]), (13, &[1; 32]), (7, &[2; 64])] {
+            let mut bytes = Vec::new();
+            Entry { request, ..entry(value) }.encode(&mut bytes);
+            target = target.with(bytes);
+        }
+        target.run(|input| {
+            let mut memory = input.to_vec();
+            memory.resize(ENTRY_BYTES, 0);
+            // The checksum keeps nothing from being tried.
+            let [more, low, high] = [9, 10, 11].map(|at| usize::from(memory[at]));
+            let whole = (8 * (HEAD_WORDS + more) + (low | high << 8)).next_multiple_of(8).min(ENTRY_BYTES);
+            memory[12..16].fill(0);
+            let sum = crc32fast::hash(&memory[..whole]);
+            memory[12..16].copy_from_slice(&sum.to_le_bytes());
+            let number = memory.first_chunk().map_or(0, |first| u64::from_le_bytes(*first));
+            let mut buffer = Vec::new();
+            let Some(entry) = Entry::decode(&written(&memory), number, &mut buffer) else { return 0 };
+            let mut again = Vec::new();
+            entry.encode(&mut again);
+            assert_eq!(again.len(), entry.bytes());
+            let mut buffer = Vec::new();
+            assert_eq!(Entry::decode(&written(&again), number, &mut buffer), Some(entry.clone()));
+            obol_fuzz::outcome((entry.kind, entry.value.len(), entry.request == entry.number))
+        });
+    }
 }

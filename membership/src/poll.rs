@@ -9,6 +9,7 @@ use crate::mutants::Mutant;
 use crate::sealed;
 use crate::tokens::{self, Part};
 use crate::view::{Acceptor, View};
+use crate::wire::NUMBER_MAX;
 use crate::word::{Lap, State, Word};
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Completion, Fabric, Instant, LinkError, Remote, ViewId};
@@ -252,14 +253,15 @@ impl Poll {
                 self.learn_deciders(candidates, bytes, config, fabric)?
             }
             (Part::PollValue, Stage::Value(slot, deciders)) => {
-                Self::value(*slot, self.view.as_ref()?.id, deciders.as_deref(), bytes)
+                Self::value(*slot, self.view.as_ref()?.id, deciders.as_deref(), bytes, config)
             }
             (Part::PollView, Stage::Views { answered, failed, newest, cleared }) => {
                 *answered += 1;
                 match bytes {
                     None => *failed += 1,
                     Some(bytes) => {
-                        let view = decode_view_area(bytes).map(Arc::new);
+                        let view =
+                            decode_view_area(bytes).filter(|view| view.fits(&config.layout)).map(Arc::new);
                         *cleared = (*cleared).max(cleared_beside(bytes));
                         if view.as_ref().map(|v| v.id) > newest.as_ref().map(|v| v.id) {
                             *newest = view;
@@ -427,7 +429,7 @@ impl Poll {
         fabric: &mut F,
     ) -> Option<Found> {
         let slot = candidates.last()?.slot;
-        let Some(proposed) = bytes.and_then(|bytes| open_view(slot, bytes)) else {
+        let Some(proposed) = bytes.and_then(|bytes| open_view(slot, bytes, config)) else {
             // Overwritten, or gone with its region: another acceptor may still hold one.
             candidates.pop();
             return self.try_next(candidates, config, fabric);
@@ -506,8 +508,14 @@ impl Poll {
     }
 
     /// `known` is the newest view that the reader knows.
-    fn value(slot: ViewId, known: ViewId, deciders: Option<&[Acceptor]>, bytes: Option<&[u8]>) -> Found {
-        match bytes.and_then(|bytes| open_view(slot, bytes)) {
+    fn value(
+        slot: ViewId,
+        known: ViewId,
+        deciders: Option<&[Acceptor]>,
+        bytes: Option<&[u8]>,
+        config: &Config,
+    ) -> Found {
+        match bytes.and_then(|bytes| open_view(slot, bytes, config)) {
             // It can not be: all proposals for a slot follow the same view.
             Some(view) if deciders.is_some_and(|deciders| view.deciders() != deciders) => Found::Failed,
             Some(view) if slot == known.next() => Found::Next(Arc::new(view)),
@@ -522,9 +530,9 @@ impl Poll {
 }
 
 /// The view in a value area, if it is whole and of this slot.
-fn open_view(slot: ViewId, bytes: &[u8]) -> Option<View> {
+fn open_view(slot: ViewId, bytes: &[u8], config: &Config) -> Option<View> {
     let view = sealed::open_for(slot, bytes).ok().and_then(View::unseal)?;
-    (view.id == slot).then_some(view)
+    (view.id == slot && view.fits(&config.layout)).then_some(view)
 }
 
 /// The slot of a word, if it comes after `known`.
@@ -536,7 +544,8 @@ fn slot_after(known: ViewId, word: Word) -> Option<ViewId> {
 fn cleared_beside(bytes: &[u8]) -> ViewId {
     let at = core::mem::offset_of!(ViewHead, cleared);
     let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());
-    ViewId(word.map_or(0, u64::from_le_bytes))
+    let base = word.map_or(0, u64::from_le_bytes);
+    ViewId(if base > NUMBER_MAX { 0 } else { base })
 }
 
 /// The view in a region's view area, or `None` if there is none or it was torn.

@@ -6,7 +6,7 @@
 use crate::mutants::{Mutant, Plant};
 use crate::sealed;
 use obol_fabric::metrics::Counter;
-use obol_fabric::{Address, Incarnation, Name, Nanos, ViewId};
+use obol_fabric::{Address, Incarnation, Layout, Limits, Name, Nanos, ViewId};
 use std::sync::Arc;
 
 /// What a member is.
@@ -448,7 +448,7 @@ impl View {
             }
             let incarnation = next_incarnation;
             if !(plant.has(Mutant::ReuseIncarnation) && kind == Kind::App) {
-                next_incarnation.0 += 1;
+                next_incarnation.0 = next_incarnation.0.saturating_add(1);
             }
             members.push(Member { incarnation, kind, name, address, host, token, proposer });
             changes.push(Change::Joined(incarnation));
@@ -543,7 +543,7 @@ impl View {
     /// Who is remembered as departed by the next view, which has these members and changes.
     pub(crate) fn departed_after(&self, id: ViewId, members: &[Member], changes: &[Change]) -> Vec<Departed> {
         let mut departed: Vec<Departed> =
-            self.departed.iter().filter(|d| d.at.0 + JOIN_WINDOW >= id.0).copied().collect();
+            self.departed.iter().filter(|d| d.at.0.saturating_add(JOIN_WINDOW) >= id.0).copied().collect();
         let goes = |m: &&Member| members.binary_search_by_key(&m.incarnation, |n| n.incarnation).is_err();
         departed.extend(self.members.iter().filter(goes).map(|m| Departed {
             token: m.token,
@@ -552,6 +552,19 @@ impl View {
             left: changes.contains(&Change::Left(m.incarnation)),
         }));
         departed
+    }
+
+    /// Whether a cluster of these regions can have this view: everybody's seat and number are there. Whatever a peer or a
+    /// region says must pass here before a machine goes by it.
+    #[must_use]
+    pub fn fits(&self, layout: &Layout) -> bool {
+        let proposers = 1..=layout.limits().proposers;
+        let sits = |address: Address| u32::from(address.seat) < layout.limits().seats;
+        self.members.iter().all(|m| sits(m.address) && u32::from(m.proposer) <= *proposers.end())
+            && self
+                .acceptors
+                .iter()
+                .all(|a| proposers.contains(&u32::from(a.proposer)) && a.address.seat == 0)
     }
 
     /// The encoded view in its envelope.
@@ -566,6 +579,21 @@ impl View {
         let (id, whole) = sealed::open(bytes).ok()?;
         let view = crate::wire::decode_view(sealed::body(whole)).ok()?;
         (view.id == id).then_some(view)
+    }
+
+    /// The same, of a cluster of these regions.
+    #[must_use]
+    pub fn unseal_for(layout: &Layout, bytes: &[u8]) -> Option<Self> {
+        Self::unseal(bytes).filter(|view| view.fits(layout))
+    }
+}
+
+impl Newcomer {
+    /// Whether a cluster of these regions has such a seat and number.
+    #[must_use]
+    pub fn fits(&self, layout: &Layout) -> bool {
+        let Limits { seats, proposers, .. } = *layout.limits();
+        u32::from(self.address.seat) < seats && u32::from(self.proposer) <= proposers
     }
 }
 

@@ -9,6 +9,11 @@ use std::sync::Arc;
 /// Members of one view. Bounds what a decoder allocates; a cluster's own limit is `Limits::value_bytes`.
 pub const MEMBERS_MAX: usize = 8192;
 
+/// Views, incarnations and clocks are counted from small numbers, one by one: nothing that a cluster gives out comes near.
+pub const NUMBER_MAX: u64 = 1 << 62;
+/// The longest reach of a view, and so the longest wait: a lease and a cache's lease, with room for another rule.
+const REACH_MAX: Nanos = LEASE_MAX.saturating_mul(4);
+
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
@@ -76,6 +81,21 @@ impl<'a> Reader<'a> {
     fn u64(&mut self) -> Result<u64, DecodeError> {
         Ok(u64::from_le_bytes(self.array()?))
     }
+    /// Something that is counted: the rest of the program adds small numbers to it without a check.
+    fn number(&mut self) -> Result<u64, DecodeError> {
+        let number = self.u64()?;
+        if number > NUMBER_MAX { Err(DecodeError::OutOfBounds) } else { Ok(number) }
+    }
+    fn view(&mut self) -> Result<ViewId, DecodeError> {
+        Ok(ViewId(self.number()?))
+    }
+    fn incarnation(&mut self) -> Result<Incarnation, DecodeError> {
+        Ok(Incarnation(self.number()?))
+    }
+    fn reach(&mut self) -> Result<Nanos, DecodeError> {
+        let span = Nanos(self.u64()?);
+        if span > REACH_MAX { Err(DecodeError::OutOfBounds) } else { Ok(span) }
+    }
     fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
         let n = usize::from(self.u16()?);
         if n > max { Err(DecodeError::OutOfBounds) } else { Ok(n) }
@@ -133,11 +153,11 @@ fn write_member(w: &mut Writer, m: &Member) {
 
 fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
     Ok(Member {
-        incarnation: Incarnation(r.u64()?),
+        incarnation: r.incarnation()?,
         kind: r.kind()?,
         name: r.name()?,
         address: r.address()?,
-        host: Incarnation(r.u64()?),
+        host: r.incarnation()?,
         token: r.u64()?,
         proposer: r.u16()?,
     })
@@ -282,15 +302,19 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
     for _ in 0..r.count(MEMBERS_MAX)? {
         view.departed.push(Departed {
             token: r.u64()?,
-            incarnation: Incarnation(r.u64()?),
-            at: ViewId(r.u64()?),
+            incarnation: r.incarnation()?,
+            at: r.view()?,
             left: r.flag()?,
         });
     }
     read_changes(&mut r, &mut view)?;
     r.end()?;
     let sorted = view.members.windows(2).all(|m| m[0].incarnation <= m[1].incarnation);
-    if view.acceptors.is_empty() || view.base > view.id || view.cleared > view.base || !sorted {
+    let is_of_acceptors = |c: &&Change| matches!(c, Change::AcceptorAdded(_) | Change::AcceptorRemoved(_));
+    let one_acceptor = view.changes.iter().filter(is_of_acceptors).count() <= 1;
+    let ordered = view.base <= view.id && view.cleared <= view.base;
+    let past = view.departed.iter().all(|d| d.at <= view.id);
+    if view.acceptors.is_empty() || !ordered || !sorted || !one_acceptor || !past {
         return Err(DecodeError::OutOfBounds);
     }
     Ok(view)
@@ -298,14 +322,14 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
 
 fn read_head(r: &mut Reader<'_>) -> Result<View, DecodeError> {
     let mut view = View {
-        id: ViewId(r.u64()?),
-        base: ViewId(r.u64()?),
-        cleared: ViewId(r.u64()?),
-        wait: Nanos(r.u64()?),
-        run_reach: Nanos(r.u64()?),
-        lease: Nanos(r.u64()?),
-        cache_lease: Nanos(r.u64()?),
-        next_incarnation: Incarnation(r.u64()?),
+        id: r.view()?,
+        base: r.view()?,
+        cleared: r.view()?,
+        wait: r.reach()?,
+        run_reach: r.reach()?,
+        lease: r.reach()?,
+        cache_lease: r.reach()?,
+        next_incarnation: r.incarnation()?,
         acceptors: Vec::new(),
         members: Vec::new(),
         departed: Vec::new(),
@@ -320,18 +344,14 @@ fn read_head(r: &mut Reader<'_>) -> Result<View, DecodeError> {
 fn read_changes(r: &mut Reader<'_>, view: &mut View) -> Result<(), DecodeError> {
     for _ in 0..r.count(MEMBERS_MAX)? {
         view.changes.push(match r.u8()? {
-            1 => Change::Joined(Incarnation(r.u64()?)),
-            2 => Change::Left(Incarnation(r.u64()?)),
-            3 => Change::Failed {
-                accused: Incarnation(r.u64()?),
-                accuser: Incarnation(r.u64()?),
-                level: r.level()?,
-            },
+            1 => Change::Joined(r.incarnation()?),
+            2 => Change::Left(r.incarnation()?),
+            3 => Change::Failed { accused: r.incarnation()?, accuser: r.incarnation()?, level: r.level()? },
             4 => Change::Lease,
             5 => Change::Settled,
             6 => Change::AcceptorAdded(read_acceptor(r)?),
             7 => Change::AcceptorRemoved(read_acceptor(r)?),
-            8 => Change::Recovered(ViewId(r.u64()?)),
+            8 => Change::Recovered(r.view()?),
             other => return Err(DecodeError::Unknown(other)),
         });
     }
@@ -688,16 +708,16 @@ impl<'a> Message<'a> {
         let mut r = Reader(bytes);
         let message = match r.u8()? {
             kind @ (1 | 22) => return Ok(Self::View { sealed: r.rest(), cleared: kind == 22 }),
-            2 => Self::Decided(ViewId(r.u64()?)),
-            3 => Self::Clear(ViewId(r.u64()?)),
+            2 => Self::Decided(r.view()?),
+            3 => Self::Clear(r.view()?),
             4 => Self::Notice {
-                accuser: Incarnation(r.u64()?),
-                accused: Incarnation(r.u64()?),
+                accuser: r.incarnation()?,
+                accused: r.incarnation()?,
                 level: r.level()?,
                 evidence: if r.u8()? == 0 { Evidence::Suspicion } else { Evidence::Proof },
             },
             5 => {
-                let as_of = ViewId(r.u64()?);
+                let as_of = r.view()?;
                 let Member { kind, name, address, host, token, proposer, .. } = read_member(&mut r)?;
                 let newcomer = crate::view::Newcomer { kind, name, address, host, token, proposer };
                 Self::Join { newcomer, as_of, proved: r.u8()? != 0 }
@@ -705,7 +725,7 @@ impl<'a> Message<'a> {
             6 => {
                 let token = r.u64()?;
                 let outcome = match r.u8()? {
-                    0 => Ok((Incarnation(r.u64()?), ViewId(r.u64()?))),
+                    0 => Ok((r.incarnation()?, r.view()?)),
                     n => Err(Refusal::ALL
                         .into_iter()
                         .find(|x| *x as u8 == n)
@@ -713,35 +733,35 @@ impl<'a> Message<'a> {
                 };
                 Self::JoinReply { token, outcome }
             }
-            7 => Self::Leave(Incarnation(r.u64()?)),
-            8 => Self::Nudge(ViewId(r.u64()?)),
+            7 => Self::Leave(r.incarnation()?),
+            8 => Self::Nudge(r.view()?),
             9 => Self::SetLease(r.lease()?),
-            10 => Self::Vouch { nonce: r.u64()?, view: ViewId(r.u64()?) },
-            11 => Self::Vouched { nonce: r.u64()?, newest: ViewId(r.u64()?), vouched: r.flag()? },
+            10 => Self::Vouch { nonce: r.u64()?, view: r.view()? },
+            11 => Self::Vouched { nonce: r.u64()?, newest: r.view()?, vouched: r.flag()? },
             12 => {
-                let (nonce, chunk, base) = (r.u64()?, r.u16()?, ViewId(r.u64()?));
+                let (nonce, chunk, base) = (r.u64()?, r.u16()?, r.view()?);
                 return Ok(Self::Raise { nonce, chunk, base, pages: Addresses::new(r.rest())? });
             }
             13 => {
                 let (nonce, chunk) = (r.u64()?, r.u16()?);
                 return Ok(Self::Raised { nonce, chunk, raised: r.rest() });
             }
-            14 => Self::SetAcceptor { number: r.u16()?, decides: r.flag()?, as_of: ViewId(r.u64()?) },
-            15 => Self::Lost(ViewId(r.u64()?)),
+            14 => Self::SetAcceptor { number: r.u16()?, decides: r.flag()?, as_of: r.view()? },
+            15 => Self::Lost(r.view()?),
             16 => {
-                let id = ViewId(r.u64()?);
+                let id = r.view()?;
                 return Ok(Self::Deciders { id, acceptors: Addresses::new(r.rest())? });
             }
             17 => Self::Clock { nonce: r.u64()? },
             19 => Self::Strained(r.lease()?),
-            18 => Self::ClockIs { nonce: r.u64()?, clock: Instant(r.u64()?) },
-            20 => Self::Alive(Incarnation(r.u64()?)),
+            18 => Self::ClockIs { nonce: r.u64()?, clock: Instant(r.number()?) },
+            20 => Self::Alive(r.incarnation()?),
             21 => {
-                let (from, view) = (Incarnation(r.u64()?), ViewId(r.u64()?));
+                let (from, view) = (r.incarnation()?, r.view()?);
                 return Ok(Self::Links { from, view, silent: r.rest() });
             }
             23 => {
-                let (id, cleared) = (ViewId(r.u64()?), ViewId(r.u64()?));
+                let (id, cleared) = (r.view()?, r.view()?);
                 return Ok(Self::Step { id, cleared, step: r.rest() });
             }
             other => return Err(DecodeError::Unknown(other)),

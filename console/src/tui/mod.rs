@@ -5,6 +5,8 @@
 
 mod chaos;
 mod config;
+#[cfg(test)]
+mod fuzz;
 mod input;
 mod past;
 pub(crate) mod poll;

@@ -347,4 +347,30 @@ mod tests {
         assert_ne!(of(limits), of(crate::Limits { slots: limits.slots * 2, ..limits }));
         assert_eq!(of(limits), of(limits));
     }
+
+    /// Whatever a stranger says is refused, or said again as it was meant.
+    #[test]
+    fn fuzz_what_is_said() {
+        let keys = Keys { base: 2, read: Some(3), fence: Some(0), slots: None, values: Some(4) };
+        let (gid, tokens, clock) = (Gid([3; 16]), [8, 9], Instant(10));
+        let welcome = Welcome { generation: 1, keys, gid, lid: 5, queue_pair: 6, qkey: 7, tokens, clock };
+        obol_fuzz::Target::new("handshake", obol_fuzz::Shape::Bytes, 200_000)
+            .with(hello().encode())
+            .with(welcome.encode())
+            .with(Refusal::Generation { generation: 8 }.encode())
+            .run(|input| {
+                let hello = Hello::decode(input);
+                if let Some(Ok(hello)) = hello {
+                    assert_eq!(Hello::decode(&hello.encode()), Some(Ok(hello)));
+                }
+                let welcome = Welcome::decode(input);
+                if let Some(welcome) = welcome {
+                    assert_eq!(Welcome::decode(&welcome.encode()), Some(welcome));
+                }
+                let refusal = Refusal::decode(input);
+                let words = refusal.map(|refusal| refusal.to_string().len());
+                let role = hello.map(|hello| hello.map(|hello| code(hello.role)).is_ok());
+                obol_fuzz::outcome((role, welcome.is_some(), words))
+            });
+    }
 }

@@ -18,7 +18,7 @@ impl Coordinator {
         fabric.count(Counter::DatagramsReceived, 1);
         match Message::decode(bytes) {
             Ok(Message::View { sealed, cleared }) => {
-                let Some(view) = View::unseal(sealed) else {
+                let Some(view) = View::unseal_for(&self.config.layout, sealed) else {
                     fabric.count(Counter::DatagramsRefused, 1);
                     return;
                 };
@@ -35,7 +35,9 @@ impl Coordinator {
                 }
             }
             Ok(Message::Step { id, cleared, step }) => {
-                if let Some((view, sealed)) = wire::apply_step(self.view(), step) {
+                if let Some((view, sealed)) =
+                    wire::apply_step(self.view(), step).filter(|(v, _)| v.fits(&self.config.layout))
+                {
                     self.install(&Arc::new(view), &sealed, now, fabric);
                 } else if id > self.view().id {
                     self.ask(now, fabric);
@@ -57,6 +59,9 @@ impl Coordinator {
                     return;
                 }
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
+            }
+            Ok(Message::Join { newcomer, .. }) if !newcomer.fits(&self.config.layout) => {
+                fabric.count(Counter::DatagramsRefused, 1);
             }
             Ok(Message::Join { newcomer, as_of, proved }) => {
                 self.suspect_former_life(newcomer.address);

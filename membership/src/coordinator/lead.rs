@@ -154,7 +154,11 @@ impl Coordinator {
 
     fn decided<F: Fabric>(&mut self, sealed: &Arc<[u8]>, adopted: bool, now: Instant, fabric: &mut F) {
         let slot = self.engine.slot();
-        let view = if adopted { View::unseal(sealed).map(Arc::new) } else { self.proposal.take() };
+        let view = if adopted {
+            View::unseal_for(&self.config.layout, sealed).map(Arc::new)
+        } else {
+            self.proposal.take()
+        };
         let Some(view) = view.filter(|view| view.id == slot) else {
             // Adopted bytes passed their checksum and are yet no view: a coordinator of another version wrote them.
             self.aborted(Abort::Unreadable, now, fabric);

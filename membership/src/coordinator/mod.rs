@@ -242,7 +242,7 @@ impl Coordinator {
     fn renew_join(&mut self, now: Instant) {
         let newest = self.view().id;
         if let Standing::Standby { token, as_of, due, .. } = &mut self.standing
-            && as_of.0 + JOIN_WINDOW < newest.0
+            && as_of.0.saturating_add(JOIN_WINDOW) < newest.0
         {
             *token = self.rng.token();
             *as_of = newest;

@@ -65,7 +65,7 @@ impl Requests {
         if view.departed.iter().any(|d| d.token == newcomer.token) && dedupe {
             return Some(Err(Refusal::Departed));
         }
-        if as_of.0 + JOIN_WINDOW < view.id.0 && dedupe {
+        if as_of.0.saturating_add(JOIN_WINDOW) < view.id.0 && dedupe {
             return Some(Err(Refusal::Stale));
         }
         if newcomer.host != Incarnation::NONE && !view.is_host(newcomer.host) {
@@ -199,7 +199,7 @@ impl Requests {
                 Ok((member.incarnation, view.id))
             } else if view.departed.iter().any(|d| d.token == token) {
                 Err(Refusal::Departed)
-            } else if join.as_of.0 + JOIN_WINDOW < view.id.0 {
+            } else if join.as_of.0.saturating_add(JOIN_WINDOW) < view.id.0 {
                 Err(Refusal::Stale)
             } else if join.newcomer.host != Incarnation::NONE && !view.is_host(join.newcomer.host) {
                 Err(Refusal::NoHost)

@@ -49,8 +49,9 @@ pub struct Member {
     standing: Standing,
     /// The newest view that is known to be decided.
     view: Arc<View>,
-    /// The newest view that was heard of.
+    /// The newest view that was heard of, and when.
     heard: ViewId,
+    heard_at: Instant,
     lease: Lease,
     /// The view that the page was last seen active on: for the flight recorder.
     active: Option<ViewId>,
@@ -90,6 +91,7 @@ impl Member {
             rng,
             standing: Standing::Joining { token, as_of: genesis.id, due: Instant::NEVER },
             heard: genesis.id,
+            heard_at: Instant::ZERO,
             view: genesis,
             lease: Lease::new(&config.timing, kind, config.plant),
             active: None,
@@ -292,12 +294,12 @@ impl Member {
         fabric.count(Counter::DatagramsReceived, 1);
         match Message::decode(bytes) {
             Ok(Message::View { sealed, cleared }) => {
-                let Some(view) = View::unseal(sealed) else {
+                let Some(view) = View::unseal_for(&self.config.layout, sealed) else {
                     fabric.count(Counter::DatagramsRefused, 1);
                     return;
                 };
                 let base = view.base;
-                self.heard = self.heard.max(view.id);
+                self.hear(view.id, now);
                 let next = view.id == self.view.id.next();
                 let careless = self.config.plant.has(Mutant::SkipSilently)
                     || self.config.plant.has(Mutant::AcceptLateView) && view.id < self.view.id;
@@ -313,8 +315,10 @@ impl Member {
                 }
             }
             Ok(Message::Step { id, cleared, step }) => {
-                self.heard = self.heard.max(id);
-                if let Some((view, sealed)) = wire::apply_step(&self.view, step) {
+                self.hear(id, now);
+                if let Some((view, sealed)) =
+                    wire::apply_step(&self.view, step).filter(|(v, _)| v.fits(&self.config.layout))
+                {
                     self.install(Arc::new(view), &sealed, false, now, fabric);
                 } else if id > self.view.id {
                     self.catch_up(now, fabric);
@@ -324,7 +328,7 @@ impl Member {
                 }
             }
             Ok(Message::Decided(id)) => {
-                self.heard = self.heard.max(id);
+                self.hear(id, now);
                 self.catch_up(now, fabric);
             }
             Ok(Message::Clear(base)) => self.clear(base, now, fabric),
@@ -346,7 +350,7 @@ impl Member {
                 self.fan_out.begin(from, (nonce, chunk), base, pages, &self.config, now, fabric);
             }
             Ok(Message::Deciders { id, acceptors }) if id > self.view.id => {
-                self.heard = self.heard.max(id);
+                self.hear(id, now);
                 self.ask_others(wire::acceptors(acceptors), now, fabric);
             }
             Ok(Message::Alive(who)) => self.links.heard(who, now),
@@ -372,6 +376,14 @@ impl Member {
                 | Message::Raised { .. },
             ) => {}
             Err(_) => fabric.count(Counter::DatagramsRefused, 1),
+        }
+    }
+
+    /// A later view is said to be there.
+    pub(super) const fn hear(&mut self, view: ViewId, now: Instant) {
+        if view.0 > self.heard.0 {
+            self.heard = view;
+            self.heard_at = now;
         }
     }
 

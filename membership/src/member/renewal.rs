@@ -51,7 +51,11 @@ impl Member {
             Found::Empty { view, posted } => {
                 self.contact = now;
                 self.renewed(view, posted, now, fabric);
-                if self.heard > self.view.id {
+                if self.heard > self.view.id && self.heard_at <= posted {
+                    // A majority accepts a view before anybody announces it, so these READs would have met it: what was
+                    // heard is not so, and to go on asking would never end.
+                    self.heard = self.view.id;
+                } else if self.heard > self.view.id {
                     // Somebody knows more; its multicast may have overtaken the slot's CASes at our majority.
                     self.poll_due = now;
                 }
@@ -102,7 +106,7 @@ impl Member {
         fabric: &mut F,
     ) {
         let Some(answer) = self.source.answered(nonce, vouched, &self.config, now, fabric) else { return };
-        self.heard = self.heard.max(newest);
+        self.hear(newest, now);
         match answer {
             Answer::Vouched { view, posted } => {
                 // What a cache knows is as old as its lease at most.

@@ -257,6 +257,20 @@ impl Cluster {
         }
     }
 
+    /// A datagram from nobody of the cluster to everybody who runs.
+    pub fn tell_everybody(&mut self, bytes: &[u8]) {
+        for node in self.nodes.iter_mut().filter(|n| n.alive) {
+            node.inbox.push_back(Happening::Datagram(Address::region(200), bytes.to_vec()));
+        }
+    }
+
+    /// Puts bytes, whole words of them, into a process's memory, as far as it has any there.
+    pub fn overwrite(&mut self, at: usize, offset: u32, bytes: &[u8]) {
+        if let Some(words) = memory::span(&self.nodes[at].memory, offset, bytes.len()) {
+            memory::copy_in(words, bytes);
+        }
+    }
+
     pub fn restart_coordinator(&mut self, at: usize) {
         assert!(!self.nodes[at].alive);
         self.seed += 1;

@@ -139,3 +139,28 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode, Failure> {
 
 #[cfg(test)]
 mod tests;
+
+/// What the console's fuzz targets need of this module.
+#[cfg(test)]
+pub(super) mod fuzz {
+    use super::{Config, read, write};
+
+    /// Everything as it is when no file says otherwise.
+    pub(crate) fn default_text() -> String {
+        write::text(&Config::default())
+    }
+
+    /// Reads a text: what is refused has a line for each fault, what is taken is written and read as the same.
+    pub(crate) fn read(text: &str) -> u64 {
+        match read::read(text, "any.toml") {
+            Ok(config) => {
+                let written = write::text(&config);
+                let again =
+                    read::read(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));
+                assert_eq!(write::text(&again), written);
+                obol_fuzz::outcome(written)
+            }
+            Err(error) => obol_fuzz::outcome(error.to_string().lines().count()),
+        }
+    }
+}

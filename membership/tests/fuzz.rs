@@ -1,0 +1,307 @@
+//! Whatever bytes a peer, a region or a file holds: decoders refuse them or give something that can be used, and no machine
+//! panics or comes to a standstill over it.
+
+mod instant;
+
+use instant::{Cluster, TIMING};
+use obol_fabric::layout::ViewHead;
+use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
+use obol_fuzz::{Shape, Target, outcome};
+use obol_membership::view::{Acceptor, Edit, Newcomer};
+use obol_membership::wire::{
+    self, Message, apply_step, decode_view, encode_step, encode_view, removal_reserve,
+};
+use obol_membership::word::{Head, Word};
+use obol_membership::{Change, Kind, Level, Plant, View, sealed};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+
+fn corpus(name: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests/corpus", name].iter().collect()
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+fn newcomer(region: u32, kind: Kind) -> Newcomer {
+    Newcomer {
+        kind,
+        name: name("n"),
+        address: Address { region, generation: 1, ..Address::default() },
+        host: Incarnation::NONE,
+        token: 7,
+        proposer: 0,
+    }
+}
+
+/// A view of every kind of change, and its predecessor.
+fn pair() -> (View, View) {
+    let coordinators: Vec<(Name, Address)> =
+        (1..=3).map(|n| (name(&format!("coord-{n}")), Address::region(n))).collect();
+    let genesis = View::genesis(&coordinators, TIMING.lease, TIMING.cache_lease);
+    let admit = vec![newcomer(10, Kind::Agent), newcomer(11, Kind::App), newcomer(12, Kind::LeaseCache)];
+    let one = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId(0), Plant::NONE);
+    let failed = Change::Failed { accused: Incarnation(5), accuser: Incarnation(1), level: Level::Heartbeat };
+    let two = one.successor(
+        &Edit {
+            remove: vec![failed, Change::Left(Incarnation(6))],
+            admit: vec![newcomer(13, Kind::App)],
+            lease: Some(Nanos::from_millis(2)),
+            acceptor: Some(Change::AcceptorAdded(Acceptor { proposer: 4, address: Address::region(4) })),
+        },
+        ViewId(1),
+        Plant::NONE,
+    );
+    (one, two)
+}
+
+/// What programs do with a view that they were given.
+fn use_view(view: &View) -> u64 {
+    let (_, other) = pair();
+    assert_eq!(decode_view(&encode_view(view)).as_ref(), Ok(view), "it comes back as it was");
+    let sealed = view.seal();
+    assert_eq!(View::unseal(&sealed).as_ref(), Some(view));
+    let first = view.members.first().map(|m| m.incarnation).unwrap_or_default();
+    let failed = Change::Failed { accused: first, accuser: first, level: Level::Progress };
+    let edit = Edit {
+        remove: vec![failed],
+        admit: vec![newcomer(10, Kind::App), newcomer(20, Kind::Agent)],
+        lease: Some(Nanos::from_millis(3)),
+        acceptor: view.acceptors.first().map(|first| Change::AcceptorRemoved(*first)),
+    };
+    let next = view.successor(&edit, view.base, Plant::NONE);
+    assert!(next.id > view.id && next.departed.len() <= view.departed.len() + view.members.len());
+    let step = encode_step(view, &next, &next.seal());
+    if let Some((same, _)) = apply_step(view, &step) {
+        assert_eq!(same, next);
+    }
+    let recovered = next.recovered(view.acceptors.clone());
+    assert!(recovered.id > next.id && removal_reserve(&recovered) > 0);
+    assert!(recovered.wait >= next.wait);
+    let leader = view.leader(|_| true).map(|m| m.kind);
+    let earlier = view.earlier_life(Address { generation: u32::MAX, ..Address::region(1) }).is_some();
+    outcome((
+        (leader, earlier, view.deciders().len(), view.majority(), view.is_compatible(&other)),
+        (view.members.len(), view.departed.len(), view.changes.len(), view.reach() == view.lease),
+        (view.has_lost(first), next.members.len(), next.changes.len(), next.departed.len()),
+    ))
+}
+
+#[test]
+fn views() {
+    let (one, two) = pair();
+    let recovered = two.recovered(vec![Acceptor { proposer: 7, address: Address::region(7) }]);
+    Target::new("views", Shape::Bytes, 400_000)
+        .with(encode_view(&one))
+        .with(encode_view(&two))
+        .with(encode_view(&recovered))
+        .with_files(corpus("views"), "")
+        .run(|input| match decode_view(input) {
+            Ok(view) => use_view(&view),
+            Err(error) => outcome(format!("{error:?}")),
+        });
+}
+
+/// The envelope itself, with checksums that hold.
+#[test]
+fn envelopes() {
+    let (_, two) = pair();
+    Target::new("envelopes", Shape::Bytes, 200_000).with(two.seal().to_vec()).run(|input| {
+        let mut bytes = input.to_vec();
+        if let Some((sum, rest)) = bytes.split_first_chunk_mut::<4>() {
+            *sum = crc32fast::hash(rest).to_le_bytes();
+        }
+        match sealed::open(&bytes) {
+            Ok((_, whole)) => outcome((sealed::body(whole).len(), View::unseal(&bytes).is_some())),
+            Err(error) => outcome(format!("{error:?}")),
+        }
+    });
+}
+
+/// How a view follows from another one.
+#[test]
+fn steps() {
+    let (one, two) = pair();
+    let settled = two.successor(&Edit::default(), two.cleared, Plant::NONE);
+    Target::new("steps", Shape::Bytes, 200_000)
+        .with(encode_step(&one, &two, &two.seal()))
+        .with(encode_step(&two, &settled, &settled.seal()))
+        .run(|input| {
+            let taken = [&one, &two].map(|before| apply_step(before, input));
+            taken.iter().flatten().map(|(view, _)| use_view(view)).fold(0, u64::wrapping_add)
+        });
+}
+
+/// A datagram of every kind.
+fn messages() -> Vec<Vec<u8>> {
+    let (one, two) = pair();
+    let (who, id, sealed) = (Incarnation(4), ViewId(1), two.seal());
+    let addresses = wire::encode_addresses(&[Address::region(10), Address::region(12)]);
+    let pages = wire::Addresses::new(&addresses).expect("just encoded");
+    let step = encode_step(&one, &two, &sealed);
+    let notice = Message::Notice {
+        accuser: who,
+        accused: Incarnation(1),
+        level: Level::Timeout,
+        evidence: Evidence::Proof,
+    };
+    [
+        Message::View { sealed: &one.seal(), cleared: true },
+        Message::View { sealed: &sealed, cleared: false },
+        Message::Decided(id),
+        Message::Step { id: two.id, cleared: id, step: &step },
+        Message::Clear(id),
+        notice,
+        Message::Join { newcomer: newcomer(30, Kind::Agent), as_of: id, proved: true },
+        Message::Join { newcomer: newcomer(1, Kind::Coordinator), as_of: id, proved: false },
+        Message::JoinReply { token: 7, outcome: Ok((who, id)) },
+        Message::JoinReply { token: 7, outcome: Err(wire::Refusal::Stale) },
+        Message::Leave(who),
+        Message::Nudge(id),
+        Message::SetLease(Nanos::from_millis(1)),
+        Message::Strained(Nanos::from_millis(1)),
+        Message::Vouch { nonce: 5, view: id },
+        Message::Vouched { nonce: 5, newest: id, vouched: true },
+        Message::Raise { nonce: 5, chunk: 0, base: id, pages },
+        Message::Raised { nonce: 5, chunk: 0, raised: &[3] },
+        Message::SetAcceptor { number: 4, decides: true, as_of: id },
+        Message::Lost(id),
+        Message::Deciders { id, acceptors: pages },
+        Message::Clock { nonce: 5 },
+        Message::ClockIs { nonce: 5, clock: obol_fabric::Instant(1) },
+        Message::Alive(who),
+        Message::Links { from: who, view: id, silent: &[1] },
+    ]
+    .iter()
+    .map(Message::encode)
+    .collect()
+}
+
+/// Seals again what a mutation tore, so that the checksum keeps nothing from being tried.
+fn seal_again(input: &[u8]) -> Vec<u8> {
+    let mut bytes = input.to_vec();
+    if let Some((1 | 22, sealed)) = bytes.split_first_mut()
+        && let Some((sum, rest)) = sealed.split_first_chunk_mut::<4>()
+    {
+        let len = rest.first_chunk::<4>().map_or(0, |len| u32::from_le_bytes(*len)) as usize;
+        let whole = sealed::sealed_len(len.min(rest.len())).saturating_sub(4).min(rest.len());
+        *sum = crc32fast::hash(&rest[..whole]).to_le_bytes();
+    }
+    bytes
+}
+
+#[test]
+fn datagrams() {
+    let mut target = Target::new("datagrams", Shape::Bytes, 400_000).with_files(corpus("datagrams"), "");
+    for message in messages() {
+        target = target.with(message);
+    }
+    target.run(|input| {
+        let bytes = seal_again(input);
+        match Message::decode(&bytes) {
+            Ok(Message::View { sealed, .. }) => View::unseal(sealed).map_or(1, |view| use_view(&view)),
+            Ok(message) => {
+                let again = message.encode();
+                assert_eq!(Message::decode(&again), Ok(message), "it comes back as it was");
+                outcome(core::mem::discriminant(&message))
+            }
+            Err(error) => outcome(format!("{error:?}")),
+        }
+    });
+}
+
+/// Three coordinators, an agent, a cache and an embedded app, all of them members.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::with_room(3, 5, Plant::NONE);
+    for (kind, name) in [(Kind::Agent, "agent"), (Kind::LeaseCache, "cache"), (Kind::App, "app")] {
+        cluster.add_member(kind, name);
+    }
+    cluster.run(Nanos::from_millis(5));
+    cluster
+}
+
+/// Machines take any datagram from anybody, and go on.
+#[test]
+fn machines_take_any_datagram() {
+    let mut target = Target::new("machines", Shape::Bytes, 6_000).with_files(corpus("datagrams"), "");
+    for message in messages() {
+        target = target.with(message);
+    }
+    target.run(|input| {
+        let mut cluster = cluster();
+        let bytes = seal_again(input);
+        cluster.tell_everybody(&bytes);
+        // One more, which meets whatever the first has left.
+        cluster.tell_everybody(&bytes);
+        cluster.run(Nanos::from_millis(3));
+        let views: Vec<ViewId> = (0..cluster.nodes.len()).map(|at| cluster.view(at).id).collect();
+        outcome(views)
+    });
+}
+
+/// A ring's words, and what stands beside a view, are anything.
+#[test]
+fn rings() {
+    let word = |slot, accepted| {
+        let state = obol_membership::word::State {
+            min_proposal: 2,
+            accepted_proposal: accepted,
+            accepted_value: accepted,
+        };
+        Word::new(ViewId(slot), state).0.to_le_bytes()
+    };
+    Target::new("rings", Shape::Bytes, 20_000)
+        .with([word(4, 1), word(5, 2), word(6, 0), word(3, 1)].concat())
+        .run(|input| {
+            let words: Vec<u64> = input.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
+            let heads = [0, 5, 1 << 40, u64::MAX].map(|near| Head::of(&words, ViewId(near), 5));
+            let states = words.iter().map(|w| Word(*w).state(ViewId(5)).is_some()).filter(|is| *is).count();
+            outcome((heads.map(|head| (head.accepted.is_some(), head.prepared.is_some())), states))
+        });
+}
+
+/// Where the next test puts it.
+const PLACES: u64 = 5;
+
+/// Machines find anything in a coordinator's memory: values and its view area.
+#[test]
+fn machines_read_any_memory() {
+    let (_, two) = pair();
+    let mut target = Target::new("memory", Shape::Bytes, 2_000);
+    for place in 0..PLACES {
+        target = target.with([&place.to_le_bytes()[..], &two.seal()].concat());
+    }
+    target.run(|input| {
+        let mut cluster = cluster();
+        let Some((place, value)) = input.split_first_chunk::<8>() else { return 0 };
+        let mut sealed = value.to_vec();
+        if let Some((sum, rest)) = sealed.split_first_chunk_mut::<4>() {
+            *sum = crc32fast::hash(rest).to_le_bytes();
+        }
+        let layout = cluster.config.layout;
+        let seed = u64::from_le_bytes(*place);
+        // Words of slots are left: whoever reads nonsense in a majority's goes on reading, at the pace of the fabric.
+        let head = layout.view() + size_of::<ViewHead>() as u32;
+        let offsets = [layout.value(seed, 1), layout.value(seed, 2), layout.view(), layout.view() + 8, head];
+        let offset = offsets[(seed % PLACES) as usize];
+        for at in 0..2 {
+            cluster.overwrite(at, offset, &sealed[..sealed.len().min(1024) / 8 * 8]);
+        }
+        // Whoever reads it next: somebody who comes, and those who poll.
+        cluster.add_member(Kind::App, "late");
+        cluster.run(Nanos::from_millis(3));
+        let of = |at: usize| (cluster.view(at).id, cluster.nodes[at].records.len());
+        outcome((0..cluster.nodes.len()).map(of).collect::<Vec<_>>())
+    });
+}
+
+/// The inputs of the corpus that once broke something are whole, so that they go on testing what they tested.
+#[test]
+fn inputs_that_once_panicked_are_refused_now() {
+    for file in std::fs::read_dir(corpus("views")).expect("the corpus") {
+        let bytes = std::fs::read(file.expect("a file").path()).expect("its bytes");
+        let refused = catch_unwind(AssertUnwindSafe(|| decode_view(&bytes).is_err()));
+        assert!(refused.expect("no panic"));
+    }
+}
