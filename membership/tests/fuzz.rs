@@ -76,7 +76,7 @@ fn use_view(view: &View) -> u64 {
     if let Some((same, _)) = apply_step(view, &step) {
         assert_eq!(same, next);
     }
-    let recovered = next.recovered(view.acceptors.clone());
+    let recovered = next.recovered(view.acceptors.clone(), TIMING.lease_max);
     assert!(recovered.id > next.id && removal_reserve(&recovered) > 0);
     assert!(recovered.wait >= next.wait);
     let leader = view.leader(|_| true).map(|m| m.kind);
@@ -91,7 +91,8 @@ fn use_view(view: &View) -> u64 {
 #[test]
 fn views() {
     let (one, two) = pair();
-    let recovered = two.recovered(vec![Acceptor { proposer: 7, address: Address::region(7) }]);
+    let recovered =
+        two.recovered(vec![Acceptor { proposer: 7, address: Address::region(7) }], TIMING.lease_max);
     Target::new("views", Shape::Bytes, 400_000)
         .with(encode_view(&one))
         .with(encode_view(&two))
