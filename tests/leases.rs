@@ -1,22 +1,48 @@
-//! Leases that adapt: longer while renewals come too late, and shorter again once they do not.
+//! Leases that adapt: longer while renewals come too late, and shorter again once they do not. What programs can do where
+//! even the longest are too short, and what operators can.
 
 use crate::support::{Root, Up, freeze, signal, until};
+use obol_agent::{Attached, Embedded, NotConfirmed};
+use obol_fabric::shm::{Cluster, Impairment};
+use obol_fabric::{Name, Nanos};
+use obol_profiles::Site;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Longer than a lease of the profile `laptop`, and much shorter than the silence after which anybody misses a process.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// The laptop's profile, with leases that may become eight times as long and have a second to become shorter again.
-fn adaptive(root: &Root) -> PathBuf {
+/// The laptop's profile with another `lease.max` and `lease.calm`.
+fn profile(root: &Root, max: &str, calm: &str) -> PathBuf {
     let profile = root.run(&["profile", "show", "laptop"]).ends(0).out;
-    let changed =
-        profile.replace("max = \"20ms\"", "max = \"160ms\"").replace("calm = \"10s\"", "calm = \"1s\"");
-    assert_eq!(changed.len(), profile.len(), "one is a byte longer, the other a byte shorter");
-    assert_ne!(changed, profile);
-    let path = std::env::temp_dir().join(format!("obol-test-adaptive-{}.toml", std::process::id()));
+    assert!(profile.contains("max = \"160ms\"") && profile.contains("calm = \"10s\""), "{profile}");
+    let changed = profile
+        .replace("max = \"160ms\"", &format!("max = \"{max}\""))
+        .replace("calm = \"10s\"", &format!("calm = \"{calm}\""));
+    let path = std::env::temp_dir().join(format!("obol-test-{max}-{calm}-{}.toml", std::process::id()));
     std::fs::write(&path, changed).expect("written");
     path
+}
+
+/// Whatever goes to or from the coordinators takes so long from now on.
+fn delay(site: &Site, delay: Duration) {
+    let cluster: &Cluster = &site.cluster;
+    let coordinators =
+        cluster.regions().into_iter().filter(|region| region.name.as_str().starts_with("coord-"));
+    for region in coordinators {
+        let delay = Nanos(u64::try_from(delay.as_nanos()).expect("short"));
+        let what = Impairment { delay, ..Impairment::default() };
+        assert!(cluster.impair(region.number, region.generation, what), "{region:?}");
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+fn site(root: &Root) -> Arc<Site> {
+    Arc::new(Site::open(root.path(), name("default")).expect("the cluster runs"))
 }
 
 /// The leases that views brought, in milliseconds.
@@ -30,7 +56,7 @@ fn leases(up: &Up) -> Vec<f64> {
 #[test]
 fn leases_become_longer_while_an_agent_renews_late_and_shorter_when_it_does_not() {
     let root = Root::new();
-    let profile = adaptive(&root);
+    let profile = profile(&root, "160ms", "1s");
     let up = root.up(&["--apps", "1", "--profile", profile.to_str().expect("text")]);
     let agent = root.healthy().pid("node-1");
     until("a view brings longer leases", || {
@@ -43,4 +69,70 @@ fn leases_become_longer_while_an_agent_renews_late_and_shorter_when_it_does_not(
     until("a later one brings shorter ones", || leases(&up).windows(2).any(|two| two[1] < two[0]));
     assert_eq!(root.healthy().pid("node-1"), agent, "it is the same process");
     std::fs::remove_file(profile).expect("it was written");
+}
+
+#[test]
+fn where_no_lease_lasts_as_long_as_a_renewal_views_are_confirmed_for_attached_and_embedded_programs() {
+    let root = Root::new();
+    // Leases that do not adapt.
+    let profile = profile(&root, "20ms", "10s");
+    let _up = root.up(&["--apps", "1", "--profile", profile.to_str().expect("text")]);
+    let site = site(&root);
+    let attached = Attached::open(&site, name("node-1"), name("guest")).expect("there is a seat");
+    attached.join(Nanos::from_secs(20)).expect("admitted");
+    let embedded = Embedded::start(Arc::clone(&site), name("own")).expect("it starts");
+    let mine = |sight: &obol_agent::Sight| sight.view().filter(|view| view.is_mine());
+    until("both are active", || {
+        [&*attached, &*embedded].into_iter().all(|s| mine(s).is_some_and(|view| s.active(&view)))
+    });
+    delay(&site, PAUSE);
+    let short = Nanos::from_millis(1);
+    for sight in [&*attached, &*embedded] {
+        until("its lease has run out", || mine(sight).is_some_and(|view| !sight.active(&view)));
+        // Another view may come meanwhile, as on any busy machine.
+        until("its view is confirmed", || {
+            mine(sight).is_some_and(|view| sight.confirm(&view, Nanos::from_secs(20)) == Ok(()))
+        });
+        until("its work counts", || {
+            mine(sight).is_some_and(|view| sight.guard_within(&view, Nanos::from_secs(20), |_| 7) == Ok(7))
+        });
+        until("an answer takes longer than that", || {
+            let refusal = mine(sight).map(|view| (view.id, sight.confirm(&view, short)));
+            matches!(refusal, Some((id, Err(NotConfirmed::Timeout { view, waited }))) if (id, short) == (view, waited))
+        });
+    }
+    let asked = root.status().process("node-1")["counters"]["confirms_asked"].as_u64();
+    assert!(asked.is_some_and(|asked| asked > 0), "{asked:?}");
+    std::fs::remove_file(profile).expect("it was written");
+}
+
+#[test]
+fn leases_of_the_usual_profile_grow_past_the_delays_by_themselves() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    delay(&site(&root), PAUSE);
+    until("a view brings leases that outlast the delays", || leases(&up).iter().any(|ms| *ms >= 80.0));
+    root.until("the app is active", |status| status.is_active("app-1"));
+}
+
+#[test]
+fn an_operator_sets_the_duration_of_leases() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    let shown = root.run(&["lease", "show", "--json"]).ends(0).json();
+    assert_eq!((&shown["usual_us"], &shown["max_us"]), (&20_000.0.into(), &160_000.0.into()), "{shown}");
+    assert_eq!(shown["adapts"], true);
+    let set = root.run(&["lease", "set", "100ms", "--json"]).ends(0).json();
+    assert!(set["view"].as_u64() > shown["view"].as_u64(), "{shown} {set}");
+    until("everybody is told", || leases(&up).contains(&100.0));
+    let reach = set["reach_us"].as_f64().expect("a number");
+    assert!(reach >= 100_000.0, "whoever can not be fenced is waited for as long: {set}");
+    root.run(&["lease", "set", "usual"]).ends(0);
+    until("everybody is told", || leases(&up).contains(&20.0));
+    let after = root.run(&["lease", "show", "--json"]).ends(0).json();
+    assert!(after["reach_us"].as_f64() >= Some(reach), "leases that were given out still count: {after}");
+    root.run(&["lease", "set", "1ms"]).refused(&["lapse again and again", "lease.renew_every"]);
+    root.run(&["lease", "set", "1s"]).refused(&["longer than lease.max", "--beyond-max"]);
+    root.run(&["lease", "set", "2m", "--beyond-max"]).refused(&["not possible"]);
+    root.run(&["lease", "set", "usual", "--cluster", "none"]).refused(&["none"]);
 }

@@ -55,7 +55,7 @@ pub use embedded::Embedded;
 pub use lost::{Inactive, Lost};
 pub use obol_membership::stream::Item;
 pub use observer::Observer;
-pub use sight::{LOOK_EVERY, OwnView, Sight};
+pub use sight::{LOOK_EVERY, NotConfirmed, OwnView, Sight};
 pub use streams::{Failure, Failures, Views};
 
 use obol_fabric::Name;

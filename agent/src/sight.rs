@@ -6,8 +6,9 @@
 use crate::lost::{Inactive, Lost};
 use crate::streams::{Failures, Views};
 use obol_fabric::shm::{Region, clock};
-use obol_fabric::{Incarnation, Nanos, Page, ViewId, page};
+use obol_fabric::{Incarnation, Instant, Nanos, Page, ViewId, page};
 use obol_membership::View;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,6 +46,44 @@ impl Deref for OwnView {
         &self.view
     }
 }
+
+/// Why a view was not confirmed ([`Sight::confirm`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotConfirmed {
+    /// Nothing more comes from this handle.
+    Lost(Lost),
+    /// The program is no member of this view. A newer one may have it; if not, it joins again.
+    NotMine(ViewId),
+    /// There is a newer view, or the coordinators have fenced this one off. Take the newest view and ask again.
+    Superseded(ViewId),
+    /// No majority of acceptors answered in time, or leases on older views still ran.
+    Timeout {
+        /// The view.
+        view: ViewId,
+        /// How long the program waited.
+        waited: Nanos,
+    },
+}
+
+impl fmt::Display for NotConfirmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost(lost) => lost.fmt(f),
+            Self::NotMine(view) => {
+                write!(f, "this program is no member of view {view}; look at the newest, or join again")
+            }
+            Self::Superseded(view) => {
+                write!(f, "view {view} is not the newest any more; take the newest view and ask again")
+            }
+            Self::Timeout { view, waited } => write!(
+                f,
+                "view {view} was not confirmed within {waited}; a majority of coordinators must run, see `obol status`"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for NotConfirmed {}
 
 /// Where a program's own incarnation stands.
 #[derive(Clone)]
@@ -170,6 +209,91 @@ impl Sight {
             return None;
         }
         page::guard(|| self.region.page(), view.view.id, clock::now, || work(view))
+    }
+
+    /// As [`Sight::active`], also where the lease has run out: then the core, or the agent, asks the acceptors, and `Ok` means
+    /// that `view` was active at some moment between the call and its return. Waits for `timeout` at most.
+    ///
+    /// It works where delays are longer than leases, and costs a round trip to a majority of coordinators. As with
+    /// `active`, what the program does is safe if it takes effect before it asks. (uKharon, Algorithm 2, lines 9 to 12.)
+    ///
+    /// # Errors
+    ///
+    /// If it can not be said that `view` was active; it may have been all the same.
+    pub fn confirm(&self, view: &OwnView, timeout: Nanos) -> Result<(), NotConfirmed> {
+        let id = view.view.id;
+        let words = || self.region.page();
+        // Behind all that the program has written before it asks.
+        let active = || self.owns(view) && page::still_active(words(), id, clock::now);
+        if active() {
+            return Ok(());
+        }
+        // Every answer is held against this moment: READs that were posted before it tell nothing of it.
+        let since = clock::now();
+        let end = since + timeout;
+        if let Some(lost) = self.lost() {
+            return Err(NotConfirmed::Lost(lost));
+        }
+        self.region.want_confirmed(since);
+        loop {
+            let seen = self.changes();
+            if !self.owns(view) {
+                return Err(self.lost().map_or(NotConfirmed::NotMine(id), NotConfirmed::Lost));
+            }
+            if page::confirmed(words(), id, since) || active() {
+                return Ok(());
+            }
+            if let Some(lost) = self.lost() {
+                return Err(NotConfirmed::Lost(lost));
+            }
+            if self.view_id() > Some(id) || page::fenced(words()) > id {
+                return Err(NotConfirmed::Superseded(id));
+            }
+            let now = clock::now();
+            let left = end.since(now);
+            if left == Nanos::ZERO {
+                return Err(NotConfirmed::Timeout { view: id, waited: timeout });
+            }
+            let mut wait = left.min(LOOK_EVERY);
+            match page::load(words()) {
+                // Leases on older views may still run: what is confirmed now counts only from then on.
+                Some(page) if page.view == id && page.start > now => wait = wait.min(page.start.since(now)),
+                Some(page) if page.view == id && page.start > page.confirmed => {
+                    self.region.want_confirmed(now);
+                }
+                _ => {}
+            }
+            self.wait_changed(seen, wait);
+        }
+    }
+
+    /// As [`Sight::guard`], also where leases are too short for the delays: instead of two looks at a lease, one look that
+    /// older leases are over, and [`Sight::confirm`] after the work. Waits for `timeout` at most, beside the work.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sight::confirm`]; the work is not done, or must not count.
+    pub fn guard_within<T>(
+        &self,
+        view: &OwnView,
+        timeout: Nanos,
+        work: impl FnOnce(&OwnView) -> T,
+    ) -> Result<T, NotConfirmed> {
+        let began = clock::now();
+        if !self.has_begun(view) {
+            self.confirm(view, timeout)?;
+        }
+        let waited = clock::now().since(began);
+        let done = work(view);
+        self.confirm(view, timeout.saturating_sub(waited))?;
+        Ok(done)
+    }
+
+    /// Whether all leases on older views are over. If `view` is confirmed later it was active all the time from now to then.
+    fn has_begun(&self, view: &OwnView) -> bool {
+        let words = self.region.page();
+        let page = page::load(words).filter(|page| page.view == view.view.id && page.end != Instant::ZERO);
+        self.owns(view) && page.is_some_and(|page| page.start <= clock::now() && page::fenced(words) <= page.view)
     }
 
     /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.

@@ -322,6 +322,32 @@ bool obol_guard(const struct obol_app *app,
                 void *context);
 
 /**
+ * As `obol_active`, also where the lease has run out: then the coordinators are asked, and `OBOL_STATUS_OK` means that `view`
+ * was active at some moment between the call and its return. Waits for so many nanoseconds at most. It works where delays
+ * are longer than leases, and costs a round trip.
+ *
+ * # Safety
+ * As `obol_active`.
+ */
+enum obol_status obol_confirm(const struct obol_app *app,
+                              const struct obol_view *view,
+                              uint64_t timeout_ns);
+
+/**
+ * As `obol_guard`, also where leases are too short for the delays: calls `work(view, context)` once older leases are over,
+ * and confirms `view` after that, as `obol_confirm` does. The effect of `work` must not count unless this returns
+ * `OBOL_STATUS_OK`. Waits for so many nanoseconds at most, beside the work.
+ *
+ * # Safety
+ * As `obol_guard`.
+ */
+enum obol_status obol_guard_within(const struct obol_app *app,
+                                   const struct obol_view *view,
+                                   uint64_t timeout_ns,
+                                   void (*work)(const struct obol_view *view, void *context),
+                                   void *context);
+
+/**
  * Counts changes of view and lease start; for `obol_wait_changed`. 0 for a null pointer.
  *
  * # Safety

@@ -291,6 +291,45 @@ pub unsafe extern "C" fn obol_guard(
     }
 }
 
+/// As `obol_active`, also where the lease has run out: then the coordinators are asked, and `OBOL_STATUS_OK` means that `view`
+/// was active at some moment between the call and its return. Waits for so many nanoseconds at most. It works where delays
+/// are longer than leases, and costs a round trip.
+///
+/// # Safety
+/// As `obol_active`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_confirm(app: *const App, view: *const View, timeout_ns: u64) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let (app, view) = unsafe { (given("app", app)?, given("view", view)?) };
+        Ok(app.confirm(&view.0, Nanos(timeout_ns))?)
+    })
+}
+
+/// As `obol_guard`, also where leases are too short for the delays: calls `work(view, context)` once older leases are over,
+/// and confirms `view` after that, as `obol_confirm` does. The effect of `work` must not count unless this returns
+/// `OBOL_STATUS_OK`. Waits for so many nanoseconds at most, beside the work.
+///
+/// # Safety
+/// As `obol_guard`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn obol_guard_within(
+    app: *const App,
+    view: *const View,
+    timeout_ns: u64,
+    work: Option<unsafe extern "C" fn(view: *const View, context: *mut c_void)>,
+    context: *mut c_void,
+) -> Status {
+    told(|| {
+        // SAFETY: the caller's promise.
+        let (app, view) = unsafe { (given("app", app)?, given("view", view)?) };
+        let work = work.ok_or_else(|| Refusal::argument("work is null"))?;
+        // SAFETY: the caller's promise; the view lives until the call is over.
+        app.guard_within(&view.0, Nanos(timeout_ns), |_| unsafe { work(view, context) })?;
+        Ok(())
+    })
+}
+
 /// Counts changes of view and lease start; for `obol_wait_changed`. 0 for a null pointer.
 ///
 /// # Safety

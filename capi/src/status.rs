@@ -1,6 +1,6 @@
 //! How a call ended, and the text that says why it failed.
 
-use obol_agent::{AttachError, Inactive, Lost};
+use obol_agent::{AttachError, Inactive, Lost, NotConfirmed};
 use obol_fabric::shm::ShmError;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::SiteError;
@@ -92,6 +92,16 @@ impl From<AttachError> for Refusal {
             AttachError::NotAdmitted { .. } => Status::Timeout,
         };
         Self::new(status, error)
+    }
+}
+
+impl From<NotConfirmed> for Refusal {
+    fn from(error: NotConfirmed) -> Self {
+        match error {
+            NotConfirmed::Lost(lost) => Self::from(lost),
+            NotConfirmed::NotMine(_) | NotConfirmed::Superseded(_) => Self::new(Status::Inactive, error),
+            NotConfirmed::Timeout { .. } => Self::new(Status::Timeout, error),
+        }
     }
 }
 

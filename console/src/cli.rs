@@ -234,6 +234,9 @@ pub(crate) enum Command {
     /// Change who decides while the cluster runs: add, remove or replace coordinators
     #[command(subcommand)]
     Coordinator(Coordinator),
+    /// Show how long leases last, or change it while the cluster runs
+    #[command(subcommand)]
+    Lease(Lease),
     /// An agent process (started by `up`)
     #[command(hide = true)]
     Agent(Named),
@@ -451,6 +454,56 @@ pub(crate) struct Json {
     /// Print one JSON object for scripts
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// How long leases last.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Lease {
+    /// Show how long leases last now, and within which limits they adapt
+    #[command(after_help = "Exit codes: 0 shown, 2 no such cluster, or it knows no view.")]
+    Show {
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have leases of another duration; a view that says so is decided, and no lease is disturbed
+    #[command(
+        after_help = "Longer leases outlast longer delays. A failover waits for them only where a member can be neither \
+        fenced nor proved dead.\n\
+        \nIf the profile's lease.max is longer than its lease.duration, leases go on to adapt from there.\n\
+        \nTry: obol lease set 40ms; obol lease set usual\n\
+        \nExit codes: 0 done, 1 not done in time, 2 refused."
+    )]
+    Set {
+        /// The duration, such as 40ms; or usual, or max: what the profile says
+        #[arg(value_name = "DURATION|usual|max", value_parser = lease_length)]
+        length: LeaseLength,
+        /// Let it be longer than the profile's lease.max
+        #[arg(long)]
+        beyond_max: bool,
+        /// Print one JSON object for scripts
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// A duration of leases, as an operator gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LeaseLength {
+    /// The profile's `lease.duration`.
+    Usual,
+    /// The profile's `lease.max`.
+    Max,
+    /// This one.
+    Span(obol_fabric::Nanos),
+}
+
+fn lease_length(text: &str) -> Result<LeaseLength, String> {
+    match text {
+        "usual" => Ok(LeaseLength::Usual),
+        "max" => Ok(LeaseLength::Max),
+        _ => obol_profiles::duration::parse(text).map(LeaseLength::Span).map_err(|error| error.to_string()),
+    }
 }
 
 /// What a change of coordinators does and what it refuses, for each help text.

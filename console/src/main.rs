@@ -13,6 +13,7 @@ mod fabric;
 mod host;
 mod kill;
 mod kv;
+mod lease;
 mod live;
 mod man;
 mod names;
@@ -84,6 +85,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
             output::bytes(&cli::completions(*shell))?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Lease(what) => lease::run(&root, cluster, what),
         Command::Coordinator(what) => coordinators::run(&root, cluster, what),
         Command::Agent(agent) => daemons::agent(&root, cluster, agent.name),
         Command::LeaseCache(cache) => daemons::lease_cache(&root, cluster, cache.name),

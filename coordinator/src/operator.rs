@@ -1,7 +1,7 @@
 //! The operator's hand: a short-lived process that tells the coordinators what it wants, and is no member.
 
 use obol_fabric::shm::{Endpoint, Owner, ShmError};
-use obol_fabric::{Drive, Fabric, Name};
+use obol_fabric::{Drive, Fabric, Name, Nanos};
 use obol_membership::View;
 use obol_membership::wire::Message;
 use obol_profiles::Site;
@@ -26,7 +26,16 @@ impl Operator {
     /// Asks that coordinator `number` decides from now on, or no more. `newest` is the view that the operator goes by. The
     /// datagram may be lost, and is forgotten soon: to be repeated until a view shows it.
     pub fn set_acceptor(&mut self, number: u16, decides: bool, newest: &View) {
-        let wish = Message::SetAcceptor { number, decides, as_of: newest.id }.encode();
+        self.send(&Message::SetAcceptor { number, decides, as_of: newest.id }, newest);
+    }
+
+    /// Asks for leases of this duration. The datagram may be lost: to be repeated until a view shows it.
+    pub fn set_lease(&mut self, lease: Nanos, newest: &View) {
+        self.send(&Message::SetLease(lease), newest);
+    }
+
+    fn send(&mut self, wish: &Message<'_>, newest: &View) {
+        let wish = wish.encode();
         for acceptor in &newest.acceptors {
             self.endpoint.send(acceptor.address, &wish);
         }

@@ -141,6 +141,12 @@ pub enum Event<'a> {
         /// What it asks for.
         request: SeatRequest,
     },
+    /// A program that reads the own lease page wants to know whether its view was active at this time of the own clock, or
+    /// later: its lease is of no use now. An answer is a page with a later [`Page::confirmed`].
+    Confirm {
+        /// When it asked.
+        since: Instant,
+    },
 }
 
 /// A multicast group.

@@ -111,6 +111,8 @@ named! {
         KernelNoticesRefused = "kernel_notices_refused",
         /// Links to members that this process found to be down.
         LinksLost = "links_lost",
+        /// Times that a program had the acceptors asked because its lease had run out.
+        ConfirmsAsked = "confirms_asked",
     }
 }
 

@@ -26,7 +26,13 @@ const LIMITS: Limits = Limits {
 };
 
 fn page_of(n: u64) -> Page {
-    Page { view: ViewId(n), base: ViewId(n), start: Instant(n), end: Instant(n + 100) }
+    Page {
+        view: ViewId(n),
+        base: ViewId(n),
+        start: Instant(n),
+        end: Instant(n + 100),
+        confirmed: Instant(n + 50),
+    }
 }
 
 #[test]

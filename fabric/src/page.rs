@@ -18,6 +18,8 @@ pub struct Page {
     pub start: Instant,
     /// From when on it may not.
     pub end: Instant,
+    /// When the newest READs were posted by which a majority of acceptors showed that `view` was the newest.
+    pub confirmed: Instant,
 }
 
 impl Page {
@@ -26,9 +28,18 @@ impl Page {
     pub const fn is_active(&self, view: ViewId, fence: ViewId, now: Instant) -> bool {
         self.view.0 == view.0 && self.start.0 <= now.0 && now.0 < self.end.0 && fence.0 <= view.0
     }
+
+    /// Whether `view` was active at some moment from `since` on, whether or not its lease still runs: a majority that was
+    /// asked at `since` or later knew no other, and every older lease had ended by then. (uKharon, Algorithm 2, lines 10
+    /// to 12.)
+    #[must_use]
+    pub const fn is_confirmed(&self, view: ViewId, fence: ViewId, since: Instant) -> bool {
+        let asked = self.view.0 == view.0 && since.0 <= self.confirmed.0;
+        asked && self.start.0 <= self.confirmed.0 && fence.0 <= view.0
+    }
 }
 
-/// Words of a page in a region: sequence, view, base, start, end, and spare ones up to the fence's cache line.
+/// Words of a page in a region: sequence, view, base, start, end, changes, confirmed and wanted, then the fence's cache line.
 pub const WORDS: usize = 16;
 /// The word that counts publications, odd while one is under way.
 const SEQUENCE: usize = 0;
@@ -40,6 +51,9 @@ pub(crate) const END: usize = 4;
 pub const FENCE: usize = 8;
 /// The word whose low half attached programs wait on; it changes with every view and every start.
 pub const CHANGED: usize = 5;
+const CONFIRMED: usize = 6;
+/// When a program last wanted to know whether the view was active then: see [`want`].
+const WANTED: usize = 7;
 
 /// A reader gives up after so many torn reads: the writer died, or is stopped, in the middle of a publication.
 pub(crate) const TORN_READS_MAX: u32 = if cfg!(loom) { 1 } else { 64 };
@@ -53,6 +67,7 @@ pub fn publish(words: &[AtomicU64; WORDS], page: &Page) {
     words[BASE].store(page.base.0, Ordering::Relaxed);
     words[START].store(page.start.0, Ordering::Relaxed);
     words[END].store(page.end.0, Ordering::Relaxed);
+    words[CONFIRMED].store(page.confirmed.0, Ordering::Relaxed);
     words[SEQUENCE].store(sequence.wrapping_add(1), Ordering::Release);
 }
 
@@ -74,6 +89,7 @@ pub fn load_counted(words: &[AtomicU64; WORDS], torn: &mut u64) -> Option<Page> 
             base: ViewId(words[BASE].load(Ordering::Relaxed)),
             start: Instant(words[START].load(Ordering::Relaxed)),
             end: Instant(words[END].load(Ordering::Relaxed)),
+            confirmed: Instant(words[CONFIRMED].load(Ordering::Relaxed)),
         };
         fence(Ordering::Acquire);
         if before & 1 == 0 && words[SEQUENCE].load(Ordering::Relaxed) == before {
@@ -134,6 +150,26 @@ pub fn guard<'a, T>(
     still_active(words(), view, now).then_some(done)
 }
 
+/// Whether `view` was active at some moment from `since` on, by what the page shows now. `since` must have been read from
+/// the clock when the call began that wants to know.
+#[must_use]
+pub fn confirmed(words: &[AtomicU64; WORDS], view: ViewId, since: Instant) -> bool {
+    load(words).is_some_and(|page| page.is_confirmed(view, fenced(words), since))
+}
+
+/// Asks the holder to ask the acceptors, so that [`confirmed`] can answer for `since`. Any program that reads the page may.
+pub fn want(words: &[AtomicU64; WORDS], since: Instant) {
+    words[WANTED].fetch_max(since.0, Ordering::SeqCst);
+    // Whoever looks at the page after this sees what was published before the holder could not see the wish.
+    fence(Ordering::SeqCst);
+}
+
+/// The latest time that anybody wanted an answer for.
+#[must_use]
+pub fn wanted(words: &[AtomicU64; WORDS]) -> Instant {
+    Instant(words[WANTED].load(Ordering::Acquire))
+}
+
 /// The word that changes when attached programs should look again, as a 32-bit futex.
 #[cfg(not(loom))]
 #[must_use]
@@ -149,7 +185,34 @@ mod tests {
         core::array::from_fn(|_| AtomicU64::new(0))
     }
 
-    const PAGE: Page = Page { view: ViewId(7), base: ViewId(5), start: Instant(100), end: Instant(200) };
+    const PAGE: Page = Page {
+        view: ViewId(7),
+        base: ViewId(5),
+        start: Instant(100),
+        end: Instant(200),
+        confirmed: Instant(150),
+    };
+
+    #[test]
+    fn a_view_is_confirmed_for_who_asked_before_the_reads_were_posted_and_after_older_leases_had_ended() {
+        let words = words();
+        publish(&words, &PAGE);
+        let since = |view, t| confirmed(&words, ViewId(view), Instant(t));
+        assert_eq!([since(7, 149), since(7, 150), since(7, 151), since(6, 149)], [true, true, false, false]);
+        publish(&words, &Page { start: Instant(151), ..PAGE });
+        assert!(!confirmed(&words, ViewId(7), Instant(149)), "an older lease may still have run then");
+        publish(&words, &PAGE);
+        words[FENCE].store(8, Ordering::Release);
+        assert!(!confirmed(&words, ViewId(7), Instant(149)));
+    }
+
+    #[test]
+    fn the_latest_wish_counts() {
+        let words = words();
+        want(&words, Instant(9));
+        want(&words, Instant(7));
+        assert_eq!(wanted(&words), Instant(9));
+    }
 
     #[test]
     fn a_page_is_active_from_its_start_until_its_end() {

@@ -348,7 +348,13 @@ fn an_endpoint_that_closed_is_gone_but_only_its_process_is_proved() {
         let short = s.spawn(|| {
             let mut other = Endpoint::open(&cluster, coordinator("other", 3), Wait::Block).expect("opened");
             let end = clock::now() + Nanos::from_secs(1000);
-            other.publish_page(&Page { view: ViewId(1), base: ViewId(1), start: Instant(0), end });
+            other.publish_page(&Page {
+                view: ViewId(1),
+                base: ViewId(1),
+                start: Instant(0),
+                end,
+                ..Page::default()
+            });
             (other.address(), other.region().clone())
         });
         short.join().expect("no panic")
@@ -460,7 +466,13 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     let seen = program.region().changes();
     endpoint.publish_view(ViewId(7), b"the view");
     let end = clock::now() + Nanos::from_secs(1000);
-    endpoint.publish_page(&Page { view: ViewId(7), base: ViewId(7), start: Instant(0), end });
+    endpoint.publish_page(&Page {
+        view: ViewId(7),
+        base: ViewId(7),
+        start: Instant(0),
+        end,
+        ..Page::default()
+    });
     assert_eq!(program.region().wait_changed(seen, Nanos::from_secs(20)), seen + 2);
     let active = |view| page::active(program.region().page(), ViewId(view), clock::now);
     assert!(active(7) && !active(6));

@@ -125,8 +125,18 @@ impl Lease {
         };
         let end = if self.plant.has(Mutant::EndFromStart) { start + known.lease } else { end };
         let end = if holds_run { end.max(self.page.end) } else { end };
-        self.page = Page { view, base: known.base, start, end };
+        self.page = Page { view, base: known.base, start, end, confirmed: Instant::ZERO };
         Renewed::First
+    }
+
+    /// The acceptors themselves, by READs that were posted at `posted`, showed that `view` was the newest then: that
+    /// answers who asked before, whether or not the lease still runs. A cache's word is not taken for that: it is as old as
+    /// the cache's own lease.
+    pub fn confirmed(&mut self, view: ViewId, posted: Instant, now: Instant) {
+        let from = if self.plant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
+        if self.page.view == view && self.page.end != Instant::ZERO {
+            self.page.confirmed = self.page.confirmed.max(from);
+        }
     }
 
     fn wait(&self, known: &Known) -> Nanos {

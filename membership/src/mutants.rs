@@ -179,6 +179,8 @@ mutants! {
     18 {
         /// A program does not look whether its view is still active before its work takes effect.
         SkipSecondCheck = "skip-second-check",
+        /// A confirmation is dated from the completion of its READs.
+        ConfirmFromCompletion = "confirm-from-completion",
     }
     19 {
         /// A stream goes on after views that it could not read any more, and says nothing.

@@ -12,12 +12,14 @@ use crate::view::{Acceptor, View};
 use crate::wire::NUMBER_MAX;
 use crate::word::{Lap, State, Word};
 use obol_fabric::layout::ViewHead;
-use obol_fabric::{Completion, Fabric, Instant, LinkError, Remote, ViewId};
+use obol_fabric::{Completion, Fabric, Instant, LinkError, Nanos, Remote, ViewId};
 use std::sync::Arc;
 
 /// A view may take so many times as long to be read as a word, and that doubles at most so often.
 const VIEW_PATIENCE: u64 = 8;
 const DOUBLINGS_MAX: u32 = 3;
+/// Words may take so many doublings of the usual time once they have proved to be slow.
+const WORD_DOUBLINGS_MAX: u32 = 5;
 
 /// What a poll found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +96,9 @@ pub struct Poll {
     behind: bool,
     /// How often in a row a view could not be read in time.
     expired: u32,
+    /// As `expired`, for words: whoever gives up before any answer can come renews no lease, and does not even learn that
+    /// leases are too short.
+    slow: u32,
 }
 
 impl Default for Poll {
@@ -106,7 +111,15 @@ impl Poll {
     /// A reader with nothing out.
     #[must_use]
     pub const fn new() -> Self {
-        Self { stage: Stage::Idle, round: 0, posted: Instant::ZERO, view: None, behind: false, expired: 0 }
+        Self {
+            stage: Stage::Idle,
+            round: 0,
+            posted: Instant::ZERO,
+            view: None,
+            behind: false,
+            expired: 0,
+            slow: 0,
+        }
     }
 
     /// Whether READs are out.
@@ -134,7 +147,7 @@ impl Poll {
     pub fn deadline(&self, config: &Config) -> Instant {
         match self.stage {
             Stage::Idle => Instant::NEVER,
-            Stage::Words(_) => self.posted + config.timing.renew_timeout,
+            Stage::Words(_) => self.posted + self.word_patience(config),
             // The last of these comes after views and rings, and its time counts from the same start.
             Stage::Value(..)
             | Stage::Views { .. }
@@ -143,6 +156,17 @@ impl Poll {
             | Stage::Slot { .. } => {
                 self.posted + config.timing.renew_timeout.saturating_mul(VIEW_PATIENCE << self.expired)
             }
+        }
+    }
+
+    fn word_patience(&self, config: &Config) -> Nanos {
+        config.timing.renew_timeout.saturating_mul(1 << self.slow)
+    }
+
+    /// Words took so long to come. What took far less than they may take shortens that again.
+    pub fn answered(&mut self, took: Nanos, config: &Config) {
+        if took.0 < self.word_patience(config).0 / 4 {
+            self.slow = self.slow.saturating_sub(1);
         }
     }
 
@@ -214,6 +238,9 @@ impl Poll {
             }
             _ => Found::Failed,
         };
+        if matches!(self.stage, Stage::Words(_)) && found == Found::Failed {
+            self.slow = (self.slow + 1).min(WORD_DOUBLINGS_MAX);
+        }
         self.cancel();
         found
     }

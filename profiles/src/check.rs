@@ -2,7 +2,7 @@
 
 use crate::Profile;
 use crate::duration::print;
-use obol_fabric::Layout;
+use obol_fabric::{Layout, Nanos};
 use obol_membership::lease::shortened;
 
 /// A rule.
@@ -68,6 +68,17 @@ pub(crate) static RULES: &[Rule] = &[
         broken: region_too_large,
     },
 ];
+
+impl Profile {
+    /// What is wrong with leases of another duration, if the rest stays: whether a renewal and its repeat still fit in.
+    #[must_use]
+    pub fn lease_trouble(&self, lease: Nanos) -> Option<String> {
+        let mut with = self.clone();
+        with.timing.lease = lease;
+        let rule = RULES.first()?;
+        (rule.broken)(&with).map(|values| format!("{}: {values}", rule.must))
+    }
+}
 
 fn renewals_too_slow(profile: &Profile) -> Option<String> {
     let timing = &profile.timing;

@@ -43,6 +43,8 @@ pub enum Act {
     Suspect(u32, u16),
     /// A program, or the embedded app that the node is (seat 0), begins work that takes so many nanoseconds.
     Work(u32, u16, u64),
+    /// A program, or the embedded app that the node is (seat 0), wants its view to be confirmed.
+    Confirm(u32, u16),
     /// Whoever leads then ends.
     KillLeader,
     /// An operator asks that a coordinator decides, or does not decide any more.
@@ -68,6 +70,7 @@ impl Act {
             | Self::LeaveProgram(n, _)
             | Self::Suspect(n, _)
             | Self::SetAcceptor(n, _)
+            | Self::Confirm(n, _)
             | Self::Work(n, ..) => n == node,
             Self::Cut(from, to) | Self::Heal(from, to) => from == node || to == node,
             Self::SetLease(..) | Self::KillLeader => false,
@@ -145,6 +148,7 @@ impl Driver {
             Act::Suspect(n, s) => self.suspect(n, s),
             Act::SetAcceptor(n, decides) => self.set_acceptor(n, decides),
             Act::Work(n, s, span) => self.begin_work(n, s, span),
+            Act::Confirm(n, s) => self.begin_confirm(n, s)?,
             Act::KillLeader => {
                 if let Some(leader) = self.leader() {
                     self.kill(leader)?;

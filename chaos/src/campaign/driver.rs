@@ -1,6 +1,7 @@
 //! A world with its oracle: every change to a node goes through here, so that the oracle sees it.
 
 use super::act::Timed;
+use super::confirm::Asking;
 use super::marks::Mark;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
 use super::role::{Role, Tapped};
@@ -11,7 +12,7 @@ use obol_fabric::layout::ViewHead;
 use obol_fabric::page;
 use obol_fabric::recorder::{self, Record};
 use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
-use obol_fabric::{Address, Group, Incarnation, Name, SeatStatus, ViewId, memory};
+use obol_fabric::{Address, Group, Incarnation, Instant, Name, SeatStatus, ViewId, memory};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::word::{State as Promised, Word};
 use obol_membership::{Coordinator, Kind, Member, Plant, Start, View, poll, wire};
@@ -44,6 +45,12 @@ pub(super) struct Driver {
     steps: (u64, u32),
     /// What programs are about.
     pub(super) works: Vec<Work>,
+    /// Who waits for a confirmation.
+    pub(super) asking: Vec<Asking>,
+    /// In the end: the view that all are to have confirmed, and since when by each one's clock.
+    pub(super) confirming: (ViewId, Vec<(u32, Instant)>),
+    /// Draws who asks, so that nothing else is drawn otherwise for it.
+    pub(super) curious: Rng,
     /// Who follows the views without being a member.
     pub(super) watchers: Vec<Watcher>,
     /// What the adversary did.
@@ -84,6 +91,9 @@ impl Driver {
             absent: absent.to_vec(),
             steps: (0, 0),
             works: Vec::new(),
+            asking: Vec::new(),
+            confirming: (ViewId(u64::MAX), Vec::new()),
+            curious: Rng::new(scenario.seed ^ 0xc0f1_4300_0000_0000),
             watchers,
             record: Vec::new(),
             story: story.then(Vec::new),
@@ -219,6 +229,9 @@ impl Driver {
         let before = if self.steps.0 == step.time { self.steps.1 } else { 0 };
         self.steps = (step.time, before + 1);
         let verdict = self.oracle.after(&self.world, &step);
+        if !self.asking.is_empty() && step.what == What::Step {
+            self.finish_confirms(step.node)?;
+        }
         if self.story.is_some() {
             self.account(&step, newest);
         }
@@ -487,7 +500,7 @@ impl Driver {
             if tapped.member().is_none() {
                 continue;
             }
-            if !page::active(self.world.page(node), newest.id, || self.world.local_now(node)) {
+            if !self.may_act(node) {
                 return Some(format!("node {node} is not active in view {}", newest.id));
             }
             for seat in self.programs(node) {

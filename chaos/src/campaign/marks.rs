@@ -94,6 +94,12 @@ words! {
         WorkDone = "work_done",
         /// Work was given up because its view was not active any more.
         WorkAbandoned = "work_abandoned",
+        /// A view was confirmed while its lease ran.
+        Confirmed = "confirmed",
+        /// A view was confirmed although its lease had run out.
+        ConfirmedWithoutLease = "confirmed_without_lease",
+        /// Members could act in the end though no lease lasted as long as a renewal took.
+        FarNetwork = "far_network",
         /// A renewal completed after its lease had ended.
         RenewalLate = "renewal_late",
         /// A lease cache vouched for a view.

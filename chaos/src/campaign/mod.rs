@@ -2,6 +2,7 @@
 //! oracle that sees true time and everybody's memory. `docs/design/testing.md` says what each row proves.
 
 mod act;
+mod confirm;
 mod driver;
 mod faults;
 mod marks;

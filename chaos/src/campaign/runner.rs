@@ -248,6 +248,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
         if !driver.step()? || driver.world.now() > end {
             driver.ill(began)?;
         }
+        driver.confirm_all();
         looks += 1;
         if looks % LOOK_EVERY == 0 && fits && driver.trouble().is_none() {
             break;
@@ -255,6 +256,9 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     }
     if multicast_lost {
         driver.oracle.marks.hit(Mark::NoMulticast);
+    }
+    if driver.scenario.far {
+        driver.oracle.marks.hit(Mark::FarNetwork);
     }
     if driver.scenario.slow && driver.oracle.newest().lease > Nanos(usual) {
         driver.oracle.marks.hit(Mark::SlowNetwork);

@@ -109,6 +109,10 @@ pub struct Scenario {
     pub one_host: bool,
     /// Whether delays outgrow the usual lease, so that only leases that adapt make a view active.
     pub slow: bool,
+    /// The same, and leases do not adapt, so that no view ever is active by a lease: members have it confirmed.
+    pub far: bool,
+    /// Whether programs have views confirmed while storms last.
+    pub curious: bool,
     /// Storms of the safety phase.
     pub storms: u32,
     /// Whether a partition that lasts follows: who is left must be a clique.
@@ -207,6 +211,13 @@ impl Scenario {
             timing.lease_calm = Nanos(64 * lease);
             timing.link_watch = false;
         }
+        let mut asks = Rng::new(seed ^ 0xa5c5_0000_0000_0000);
+        let far = slow && asks.permille(500);
+        if far {
+            timing.lease_max = timing.lease;
+            // As in a profile, where the repeat of a renewal has to fit into a lease: no answer comes within that.
+            timing.renew_timeout = Nanos(lease / 2);
+        }
         let slots = if rng.permille(700) { 4 } else { 8 };
         let mut first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
         let mut past = Rng::new(seed ^ 0x0a3a_0300_0000_0000);
@@ -253,6 +264,8 @@ impl Scenario {
             away,
             one_host: past.coin(),
             slow,
+            far,
+            curious: far || asks.permille(500),
             storms: 12 + rng.below(20) as u32,
             // Where a view is full, somebody may be kept out for no other reason.
             split: timing.link_watch && worn.is_none() && value_bytes == VALUE_BYTES && links.permille(600),
@@ -317,6 +330,8 @@ impl Scenario {
             away: None,
             one_host: true,
             slow: false,
+            far: false,
+            curious: false,
             storms: 0,
             split: false,
             patience: patience(&timing, &calm),

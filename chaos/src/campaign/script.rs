@@ -148,7 +148,7 @@ impl Script {
                     ));
                 }
                 Act::SetAcceptor(n, _) => (n, 0, 0),
-                Act::Suspect(n, s) | Act::Work(n, s, _) => (n, 0, s),
+                Act::Suspect(n, s) | Act::Work(n, s, _) | Act::Confirm(n, s) => (n, 0, s),
                 Act::Attach(n, s)
                 | Act::KillProgram(n, s)
                 | Act::FreezeProgram(n, s)

@@ -39,7 +39,13 @@ impl Storms {
 
     fn act(&mut self, driver: &mut Driver, act: Act) -> Verdict {
         if act != Act::KillLeader {
-            return driver.act(act);
+            driver.act(act)?;
+            // Who goes on after a pause has an answer in its queue that is as old as the pause.
+            return match act {
+                Act::Thaw(node) => self.wonder(driver, node),
+                Act::Heal(_, node) if node >= driver.scenario.coordinators => self.wonder(driver, node),
+                _ => Ok(()),
+            };
         }
         if let Some(leader) = driver.leader() {
             driver.oracle.marks.hit(Mark::KilledLeader);
@@ -50,10 +56,61 @@ impl Storms {
         Ok(())
     }
 
+    /// Whoever works at a node has its view confirmed.
+    fn wonder(&mut self, driver: &mut Driver, node: u32) -> Verdict {
+        if !driver.scenario.curious || node < driver.scenario.coordinators || driver.scenario.is_cache(node) {
+            return Ok(());
+        }
+        let seats = if driver.scenario.is_agent(node) { driver.programs(node) } else { vec![0] };
+        let drawn = driver.curious.below(seats.len() as u64) as usize;
+        seats.get(drawn).map_or(Ok(()), |seat| driver.act(Act::Confirm(node, *seat)))
+    }
+
+    /// Some programs have their views confirmed at any time.
+    fn wonders(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        for node in driver.scenario.coordinators..driver.scenario.nodes() {
+            if !driver.scenario.curious || driver.scenario.is_cache(node) || driver.curious.coin() {
+                continue;
+            }
+            let seats = if driver.scenario.is_agent(node) { driver.programs(node) } else { vec![0] };
+            let drawn = driver.curious.below(seats.len() as u64) as usize;
+            let later = driver.curious.below(2 * unit);
+            if let Some(seat) = seats.get(drawn) {
+                self.after(driver, later, Act::Confirm(node, *seat));
+            }
+        }
+    }
+
+    /// A holder stops while READs of its are under way, or nearly, and goes on when others have been active without it: the
+    /// answers that wait for it then are older than whatever its programs ask.
+    fn stale_answer(&mut self, driver: &mut Driver) {
+        let unit = lease(driver);
+        let holds = |d: &Driver, n: u32| n >= d.scenario.coordinators && !d.scenario.is_cache(n) && d.runs(n);
+        let holders: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| holds(driver, *n)).collect();
+        let (Some(first), many) = (holders.first().copied(), holders.len() as u64) else { return };
+        let at = driver.curious.below(many) as usize;
+        let holder = holders.get(at).copied().unwrap_or(first);
+        let way = driver.scenario.rough.one_way;
+        let renewal = driver.scenario.config.timing.renew_every.0;
+        let posted = renewal + driver.curious.below(3 * (way.min.0 + way.jitter.0));
+        let pause = 2 * unit + driver.curious.below(3 * unit);
+        let mut acts = vec![(posted, Act::Freeze(holder)), (posted + pause, Act::Thaw(holder))];
+        if let Some(other) = holders.get((at + 1) % holders.len()).filter(|other| **other != holder) {
+            let death = posted + way.min.0 + driver.curious.below(way.min.0 + way.jitter.0 + 1);
+            acts.extend([(death, Act::Kill(*other)), (death + pause / 2, Act::Start(*other))]);
+        }
+        self.trap(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+    }
+
     /// One storm, drawn.
     pub(super) fn storm(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         self.repair(driver);
+        self.wonders(driver);
+        if driver.scenario.curious && driver.curious.permille(200) {
+            self.stale_answer(driver);
+        }
         if driver.scenario.caches > 0 && driver.rng.permille(150) {
             return self.strike_caches(driver);
         }

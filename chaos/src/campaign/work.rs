@@ -23,15 +23,15 @@ pub(super) struct Work {
 }
 
 /// What a worker looks at, and whether it runs.
-struct Worker<'a> {
-    who: Address,
-    runs: bool,
-    words: &'a [AtomicU64; page::WORDS],
-    now: Instant,
+pub(super) struct Worker<'a> {
+    pub(super) who: Address,
+    pub(super) runs: bool,
+    pub(super) words: &'a [AtomicU64; page::WORDS],
+    pub(super) now: Instant,
 }
 
 impl Driver {
-    fn worker(&self, node: u32, seat: u16) -> Option<Worker<'_>> {
+    pub(super) fn worker(&self, node: u32, seat: u16) -> Option<Worker<'_>> {
         let now = self.world.local_now(node);
         if seat == 0 {
             let state = self.world.state(node);
@@ -45,7 +45,7 @@ impl Driver {
 
     /// Whether a program knows that it is a member. One that is not may not act, and nobody waits for it or fences it:
     /// its agent's death alone clears the page.
-    fn is_member(&self, node: u32, seat: u16) -> bool {
+    pub(super) fn is_member(&self, node: u32, seat: u16) -> bool {
         let told = self.world.program(node, seat).and_then(Program::status);
         seat == 0 || matches!(told, Some(SeatStatus::Member(_)))
     }

@@ -28,9 +28,9 @@ use crate::shm::table::{Claim, Role};
 use crate::shm::watch::Watches;
 use crate::shm::witness::{self, Witness};
 use crate::shm::{clock, futex, reader};
-use crate::types::{Address, Incarnation, Name, Nanos, ViewId};
+use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use core::mem::{ManuallyDrop, offset_of};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 use run::Pace;
 use wire::Wire;
 
@@ -61,6 +61,8 @@ pub struct Endpoint<W: Wire> {
     datagram: Vec<u8>,
     pace: Pace,
     page: Page,
+    /// The wish for a confirmation that the machine was handed last.
+    confirm_since: Instant,
     /// Has the kernel tell of this process.
     pub(crate) witness: Witness,
     // Dropped last but for nothing: it marks the death words, after which peers take this process for dead.
@@ -152,6 +154,7 @@ impl<'a> Taken<'a> {
             datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
             pace: Pace::new(wait),
             page: Page::default(),
+            confirm_since: Instant::ZERO,
             region: self.region,
             registration: Some(self.registration),
         }
@@ -273,7 +276,11 @@ impl<W: Wire> Fabric for Endpoint<W> {
 
     fn publish_page(&mut self, page: &Page) {
         page::publish(self.region.page(), page);
-        let changed = (page.view, page.start) != (self.page.view, self.page.start);
+        // Dekker with `page::want`: its program reads the page after that, and this one the wish after the page.
+        fence(Ordering::SeqCst);
+        let wanted = page::wanted(self.region.page());
+        let answered = self.page.confirmed < wanted && wanted <= page.confirmed;
+        let changed = (page.view, page.start) != (self.page.view, self.page.start) || answered;
         self.page = *page;
         if changed {
             self.region.announce();

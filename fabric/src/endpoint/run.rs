@@ -11,6 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::endpoint::wire::{Heard, Wire};
 use crate::layout::Seat;
 use crate::metrics::{self, Counter};
+use crate::page;
 use crate::shm::clock;
 use crate::shm::futex::{self, WAITV_MAX, Waiter};
 use crate::types::{Instant, Nanos};
@@ -194,6 +195,14 @@ impl<W: Wire> Endpoint<W> {
 
     fn ask_seats<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
+        let since = page::wanted(self.region.page());
+        if since > self.confirm_since {
+            any = true;
+            self.confirm_since = since;
+            machine.handle(clock::now(), Event::Confirm { since }, self);
+            self.complete(machine);
+            self.flush();
+        }
         let mut from = 1;
         while let Some((seat, request)) = self.seats.next_request(from) {
             any = true;

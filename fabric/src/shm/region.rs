@@ -336,6 +336,12 @@ impl Region {
         }
     }
 
+    /// Asks the owner to ask the acceptors about its view: see [`page::want`]. `since` is a time of this host's clock.
+    pub fn want_confirmed(&self, since: crate::types::Instant) {
+        page::want(self.page(), since);
+        self.ring();
+    }
+
     /// Counts changes of lease page and view; for [`Region::wait_changed`].
     #[must_use]
     pub fn changes(&self) -> u32 {

@@ -117,6 +117,7 @@ impl Core {
         node.state = State::Dead;
         node.died_at = self.now;
         node.stepping = false;
+        node.wanted = false;
         node.wake_at = u64::MAX;
         node.watches.clear();
         self.drop_posts(at);
@@ -161,7 +162,7 @@ impl Core {
             match input {
                 Input::Completion(op) => self.release(op),
                 Input::Datagram { payload, from, .. } => self.taken(from, at, payload),
-                Input::Start | Input::Death { .. } | Input::Seat { .. } => {}
+                Input::Start | Input::Death { .. } | Input::Seat { .. } | Input::Confirm => {}
             }
         }
         for place in &mut self.nodes[at as usize].seats {

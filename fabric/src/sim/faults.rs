@@ -89,6 +89,12 @@ impl<M: Machine> World<M> {
         self.core.request(node, seat, false);
     }
 
+    /// Lets a program that maps the present region of a node, or the node's own, want its view to be confirmed as of now
+    /// ([`crate::page::confirmed`]); gives that time of the node's clock.
+    pub fn want_confirmed(&mut self, node: u32) -> Instant {
+        self.core.want(node)
+    }
+
     /// Lets a program ask to leave until it is answered.
     pub fn leave_program(&mut self, node: u32, seat: u16) {
         self.core.request(node, seat, true);

@@ -31,6 +31,7 @@ pub(super) enum Input {
     Datagram { payload: u32, from: u32, generation: u32 },
     Death { watch: u32, evidence: Evidence },
     Seat { seat: u16, generation: u32 },
+    Confirm,
 }
 
 /// Interest of a node in a death.
@@ -57,6 +58,8 @@ pub(super) struct Node {
     pub(super) busy_until: u64,
     /// Whether a step is scheduled.
     pub(super) stepping: bool,
+    /// Whether a wish for a confirmation waits in the inbox. There is one word for it, so there is never a second.
+    pub(super) wanted: bool,
     /// True time of the wake-up that is scheduled, or `u64::MAX`.
     pub(super) wake_at: u64,
     /// What the machine last asked for.
@@ -85,6 +88,7 @@ impl Node {
             inbox: VecDeque::from([Input::Start]),
             busy_until: 0,
             stepping: false,
+            wanted: false,
             wake_at: u64::MAX,
             deadline: Instant::NEVER,
             died_at: 0,

@@ -39,6 +39,10 @@ impl Port<'_> {
         self.departs
     }
 
+    pub(super) fn page(&self) -> &[AtomicU64; page::WORDS] {
+        page_words(self.memory(), self.core.layout.page())
+    }
+
     fn memory(&self) -> &[AtomicU64] {
         debug_assert!(self.core.nodes[self.me as usize].state == State::Running, "only what runs steps");
         &self.core.nodes[self.me as usize].memory

@@ -25,6 +25,8 @@ pub(super) enum Pending {
     Notice { watcher: u32, watch: u32, evidence: Evidence },
     /// A signalled process ends; watches up to this number know.
     Exit { node: u32, life: u32, told: u32 },
+    /// A program has rung because it wants a confirmation.
+    Want { node: u32, life: u32 },
     /// A program asks.
     Ask { node: u32, seat: u16, generation: u32 },
     /// A program is told.

@@ -6,7 +6,8 @@ use super::node::{Input, State};
 use super::queue::Pending;
 use crate::contract::{SeatRequest, SeatStatus};
 use crate::layout;
-use crate::types::{Address, Incarnation, Name, Nanos};
+use crate::page;
+use crate::types::{Address, Incarnation, Instant, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
@@ -222,6 +223,29 @@ impl Core {
         let program = self.program(node, seat, generation)?;
         program.handed = program.sequence;
         program.request
+    }
+
+    /// A program that maps a node's present region, or the node's own, wants its view to be confirmed as of now by the node's
+    /// clock; gives that time. The node hears of it when it runs.
+    pub(super) fn want(&mut self, node: u32) -> Instant {
+        let (now, layout_page) = (self.now, self.layout.page());
+        let owner = &self.nodes[node as usize];
+        let since = owner.clock.local(now);
+        page::want(super::port::page_words(&owner.memory, layout_page), since);
+        let life = owner.generation;
+        let time = now + self.network.seat.min.0;
+        self.queue.push(time, Pending::Want { node, life });
+        since
+    }
+
+    /// The ring reaches the owner.
+    pub(super) fn wanted(&mut self, node: u32, life: u32) {
+        let owner = &mut self.nodes[node as usize];
+        if owner.state != State::Dead && owner.generation == life && !owner.wanted {
+            owner.wanted = true;
+            owner.inbox.push_back(Input::Confirm);
+            self.arm(node);
+        }
     }
 
     /// The owner publishes how the program in a seat stands. It reads that when it runs.

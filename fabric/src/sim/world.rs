@@ -10,6 +10,7 @@ use super::queue::Pending;
 use crate::contract::{Completion, Event, Machine, Token};
 use crate::layout::Layout;
 use crate::metrics::{self, Counter};
+use crate::page;
 use crate::types::{Address, Instant};
 
 /// What a step of the world was.
@@ -171,6 +172,10 @@ impl<M: Machine> World<M> {
                 core.exit(node, life, told);
                 (node, What::Exit)
             }
+            Pending::Want { node, life } => {
+                core.wanted(node, life);
+                (node, What::Program)
+            }
             Pending::Ask { node, seat, generation } => {
                 core.ask(node, seat, generation);
                 (node, What::Program)
@@ -246,6 +251,11 @@ impl<M: Machine> World<M> {
                 if let Some(who) = known.map(|w| w.whom) {
                     machine.handle(now, Event::Death { who, evidence }, &mut port);
                 }
+            }
+            Some(Input::Confirm) => {
+                port.core.nodes[at as usize].wanted = false;
+                let since = page::wanted(port.page());
+                machine.handle(now, Event::Confirm { since }, &mut port);
             }
             Some(Input::Seat { seat, generation }) => {
                 if let Some(request) = port.core.asked(at, seat, generation) {

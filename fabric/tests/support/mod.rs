@@ -206,6 +206,7 @@ impl Machine for Probe {
             Event::Datagram { from, bytes } => self.datagrams.push((from, bytes.to_vec())),
             Event::Death { who, evidence } => self.deaths.push((who, evidence)),
             Event::Seat { .. } => self.seats += 1,
+            Event::Confirm { .. } => {}
         }
     }
     fn tick<F: Fabric>(&mut self, _: Instant, _: &mut F) {}

@@ -479,7 +479,10 @@ impl Coordinator {
             self.stranded = false;
         }
         match found {
-            Found::Empty { .. } => self.contact = now,
+            Found::Empty { posted, .. } => {
+                self.contact = now;
+                self.poll.answered(now.since(posted), &self.config);
+            }
             Found::NothingNewer(cleared) => {
                 self.contact = now;
                 self.learn_clear(cleared, fabric);
@@ -594,7 +597,7 @@ impl Machine for Coordinator {
             }
             Event::Datagram { from, bytes } => self.datagram(from, bytes, now, fabric),
             Event::Death { who, evidence } => self.accuse_address(who, evidence, now, fabric),
-            Event::Seat { .. } => {}
+            Event::Seat { .. } | Event::Confirm { .. } => {}
         }
         self.drive(now, fabric);
     }

@@ -63,6 +63,8 @@ pub struct Member {
     lost_due: Instant,
     source: Source,
     strain: Strain,
+    /// Since when a program wants to know that its view was active, and has no answer: see [`Event::Confirm`].
+    wanted: Option<Instant>,
     /// As a lease cache: the fences that leaders asked for.
     fan_out: FanOut,
     /// When a majority last confirmed what is known.
@@ -101,6 +103,7 @@ impl Member {
             lost_due: Instant::ZERO,
             source: Source::default(),
             strain: Strain::default(),
+            wanted: None,
             fan_out: FanOut::default(),
             contact: Instant::ZERO,
             detector: Detector::default(),
@@ -464,6 +467,7 @@ impl Machine for Member {
                     self.ask_acceptors(now, fabric);
                 }
             }
+            Event::Confirm { since } => self.confirm(since.min(now), now, fabric),
             Event::Seat { seat, request } => self.wards.ask(seat, request, &self.view, now, fabric),
         }
     }

@@ -11,6 +11,13 @@ use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Address, Fabric, Group, Instant, ViewId};
 
+/// On whose word a lease is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Voucher {
+    Acceptors,
+    Cache,
+}
+
 impl Member {
     /// Asks whether the newest known view still is the newest: a cache if that is enough, otherwise the acceptors.
     pub(super) fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
@@ -19,6 +26,8 @@ impl Member {
             && page.view == self.view.id
             && page.end != Instant::ZERO
             && self.heard <= self.view.id
+            // A cache's word is as old as its lease: too old for who asks because its own has run out.
+            && self.wanted.is_none()
             && !self.is_out_of_touch(now);
         if !renews || !self.source.ask(self.view.id, &mut self.rng, now, fabric) {
             self.ask_acceptors(now, fabric);
@@ -50,7 +59,9 @@ impl Member {
         match found {
             Found::Empty { view, posted } => {
                 self.contact = now;
-                self.renewed(view, posted, now, fabric);
+                self.poll.answered(now.since(posted), &self.config);
+                self.renewed((view, posted), Voucher::Acceptors, now, fabric);
+                self.confirm_later(posted, now);
                 if self.heard > self.view.id && self.heard_at <= posted {
                     // A majority accepts a view before anybody announces it, so these READs would have met it: what was
                     // heard is not so, and to go on asking would never end.
@@ -112,7 +123,7 @@ impl Member {
                 // What a cache knows is as old as its lease at most.
                 self.contact = self.contact.max(posted - self.view.cache_lease);
                 fabric.count(Counter::RenewalsCached, 1);
-                self.renewed(view, posted, now, fabric);
+                self.renewed((view, posted), Voucher::Cache, now, fabric);
                 if self.heard > self.view.id {
                     self.poll_due = now;
                 }
@@ -151,7 +162,36 @@ impl Member {
         fabric.send(from, &Message::Vouched { nonce, newest: self.view.id, vouched }.encode());
     }
 
-    pub(super) fn renewed<F: Fabric>(&mut self, view: ViewId, posted: Instant, now: Instant, fabric: &mut F) {
+    /// A program wants to know whether its view was active at `since` or later, because the lease that it reads has run out:
+    /// the acceptors are asked at once, or as soon as an earlier question is answered that can not tell. Nothing is posted
+    /// beside that: however many programs ask, one round of READs is out at a time. (uKharon, Algorithm 2, line 10.)
+    pub(super) fn confirm<F: Fabric>(&mut self, since: Instant, now: Instant, fabric: &mut F) {
+        if !matches!(self.standing, Standing::Member(_)) || self.lease.page().confirmed >= since {
+            return;
+        }
+        fabric.count(Counter::ConfirmsAsked, 1);
+        self.wanted = Some(self.wanted.map_or(since, |wanted| wanted.max(since)));
+        if !self.poll.is_busy() {
+            self.source.cancel();
+            self.ask_acceptors(now, fabric);
+        }
+    }
+
+    /// READs were answered that were posted at `posted`: who asked since then needs others.
+    fn confirm_later(&mut self, posted: Instant, now: Instant) {
+        self.wanted = self.wanted.filter(|since| posted < *since);
+        if self.wanted.is_some() {
+            self.poll_due = now;
+        }
+    }
+
+    pub(super) fn renewed<F: Fabric>(
+        &mut self,
+        (view, posted): (ViewId, Instant),
+        voucher: Voucher,
+        now: Instant,
+        fabric: &mut F,
+    ) {
         if self.view.id != view || !matches!(self.standing, Standing::Member(_)) {
             return;
         }
@@ -167,6 +207,9 @@ impl Member {
                 fabric.count(Counter::RenewalsLate, 1);
                 self.complain(now, fabric);
             }
+        }
+        if voucher == Voucher::Acceptors {
+            self.lease.confirmed(view, posted, now);
         }
         fabric.observe(Histogram::Renewal, now.since(posted));
         fabric.publish_page(self.lease.page());

@@ -161,6 +161,27 @@ impl Oracle {
         self.pages.effect(&self.decisions, world.now(), node, view)
     }
 
+    /// Below what nothing may be active any more.
+    pub(crate) fn floor(&mut self, world: &World<Tapped>) -> Result<ViewId, Violation> {
+        self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
+        Ok(self.pages.floor())
+    }
+
+    /// Row 18: a view is confirmed for a program that asked when nothing below `floor` might be active any more.
+    pub(crate) fn confirmed(&self, node: u32, view: ViewId, floor: ViewId, now: u64) -> Verdict {
+        match self.decisions.get(view).map(|decided| decided.base) {
+            Some(base) if base >= floor => Ok(()),
+            Some(base) => broken(
+                18,
+                now,
+                format_args!(
+                    "node {node} confirms view {view} of base {base} for who asked when nothing below {floor} was active"
+                ),
+            ),
+            None => broken(18, now, format_args!("node {node} confirms view {view}, which nobody decided")),
+        }
+    }
+
     /// A process is about to end, or a node to restart: what was active until now counts.
     pub(crate) fn before_fault(&mut self, world: &World<Tapped>) -> Verdict {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)

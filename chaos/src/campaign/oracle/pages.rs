@@ -87,6 +87,10 @@ impl Pages {
         }
     }
 
+    pub(super) const fn floor(&self) -> ViewId {
+        self.floor
+    }
+
     fn all(&self) -> impl Iterator<Item = &Copy> {
         self.present.iter().flatten().chain(&self.orphans)
     }

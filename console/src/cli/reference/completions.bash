@@ -55,6 +55,9 @@ _obol() {
             obol,kv)
                 cmd="obol__subcmd__kv"
                 ;;
+            obol,lease)
+                cmd="obol__subcmd__lease"
+                ;;
             obol,man)
                 cmd="obol__subcmd__man"
                 ;;
@@ -184,6 +187,12 @@ _obol() {
             obol__subcmd__kv,server)
                 cmd="obol__subcmd__kv__subcmd__server"
                 ;;
+            obol__subcmd__lease,set)
+                cmd="obol__subcmd__lease__subcmd__set"
+                ;;
+            obol__subcmd__lease,show)
+                cmd="obol__subcmd__lease__subcmd__show"
+                ;;
             obol__subcmd__profile,check)
                 cmd="obol__subcmd__profile__subcmd__check"
                 ;;
@@ -227,7 +236,7 @@ _obol() {
 
     case "${cmd}" in
         obol)
-            opts="-h --cluster --root --help up console record replay report status events watch mark kill stop start down run kv drill tune bench sim profile config fabric host deaths man completions coordinator"
+            opts="-h --cluster --root --help up console record replay report status events watch mark kill stop start down run kv drill tune bench sim profile config fabric host deaths man completions coordinator lease"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1341,6 +1350,72 @@ _obol() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        obol__subcmd__lease)
+            opts="-h --cluster --root --help show set"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        obol__subcmd__lease__subcmd__set)
+            opts="-h --beyond-max --json --cluster --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        obol__subcmd__lease__subcmd__show)
+            opts="-h --json --cluster --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --cluster)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -54,6 +54,7 @@ complete -c obol -n "__fish_obol_needs_command" -f -a "deaths" -d 'Show who tell
 complete -c obol -n "__fish_obol_needs_command" -f -a "man" -d 'Print the manual page of obol, or write those of all its commands'
 complete -c obol -n "__fish_obol_needs_command" -f -a "completions" -d 'Print a shell completion script'
 complete -c obol -n "__fish_obol_needs_command" -f -a "coordinator" -d 'Change who decides while the cluster runs: add, remove or replace coordinators'
+complete -c obol -n "__fish_obol_needs_command" -f -a "lease" -d 'Show how long leases last, or change it while the cluster runs'
 complete -c obol -n "__fish_obol_using_subcommand up" -l coordinators -d 'Coordinators (1 to 7; a majority must live)' -r
 complete -c obol -n "__fish_obol_using_subcommand up" -l apps -d 'App nodes: an agent and a demo app attached to it, each' -r
 complete -c obol -n "__fish_obol_using_subcommand up" -l caches -d 'Lease caches, which renew the leases of agents so that coordinators need not' -r
@@ -464,3 +465,17 @@ complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_s
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l json -d 'Print one JSON object for scripts'
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand lease; and not __fish_seen_subcommand_from show set" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand lease; and not __fish_seen_subcommand_from show set" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand lease; and not __fish_seen_subcommand_from show set" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand lease; and not __fish_seen_subcommand_from show set" -f -a "show" -d 'Show how long leases last now, and within which limits they adapt'
+complete -c obol -n "__fish_obol_using_subcommand lease; and not __fish_seen_subcommand_from show set" -f -a "set" -d 'Have leases of another duration; a view that says so is decided, and no lease is disturbed'
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from show" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from show" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from show" -l json -d 'Print one JSON object for scripts'
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from set" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from set" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from set" -l beyond-max -d 'Let it be longer than the profile\'s lease.max'
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from set" -l json -d 'Print one JSON object for scripts'
+complete -c obol -n "__fish_obol_using_subcommand lease; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help'

@@ -883,6 +883,46 @@ _arguments "${_arguments_options[@]}" : \
     ;;
 esac
 ;;
+(lease)
+_arguments "${_arguments_options[@]}" : \
+'--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
+'--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
+'-h[Print help]' \
+'--help[Print help]' \
+":: :_obol__subcmd__lease_commands" \
+"*::: :->lease" \
+&& ret=0
+
+    case $state in
+    (lease)
+        words=($line[1] "${words[@]}")
+        (( CURRENT += 1 ))
+        curcontext="${curcontext%:*:*}:obol-lease-command-$line[1]:"
+        case $line[1] in
+            (show)
+_arguments "${_arguments_options[@]}" : \
+'--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
+'--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
+'--json[Print one JSON object for scripts]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(set)
+_arguments "${_arguments_options[@]}" : \
+'--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
+'--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
+'--beyond-max[Let it be longer than the profile'\''s lease.max]' \
+'--json[Print one JSON object for scripts]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':length -- The duration, such as 40ms; or usual, or max\: what the profile says:_default' \
+&& ret=0
+;;
+        esac
+    ;;
+esac
+;;
         esac
     ;;
 esac
@@ -918,6 +958,7 @@ _obol_commands() {
 'man:Print the manual page of obol, or write those of all its commands' \
 'completions:Print a shell completion script' \
 'coordinator:Change who decides while the cluster runs\: add, remove or replace coordinators' \
+'lease:Show how long leases last, or change it while the cluster runs' \
     )
     _describe -t commands 'obol commands' commands "$@"
 }
@@ -1167,6 +1208,24 @@ _obol__subcmd__kv__subcmd__put_commands() {
 _obol__subcmd__kv__subcmd__server_commands() {
     local commands; commands=()
     _describe -t commands 'obol kv server commands' commands "$@"
+}
+(( $+functions[_obol__subcmd__lease_commands] )) ||
+_obol__subcmd__lease_commands() {
+    local commands; commands=(
+'show:Show how long leases last now, and within which limits they adapt' \
+'set:Have leases of another duration; a view that says so is decided, and no lease is disturbed' \
+    )
+    _describe -t commands 'obol lease commands' commands "$@"
+}
+(( $+functions[_obol__subcmd__lease__subcmd__set_commands] )) ||
+_obol__subcmd__lease__subcmd__set_commands() {
+    local commands; commands=()
+    _describe -t commands 'obol lease set commands' commands "$@"
+}
+(( $+functions[_obol__subcmd__lease__subcmd__show_commands] )) ||
+_obol__subcmd__lease__subcmd__show_commands() {
+    local commands; commands=()
+    _describe -t commands 'obol lease show commands' commands "$@"
 }
 (( $+functions[_obol__subcmd__man_commands] )) ||
 _obol__subcmd__man_commands() {

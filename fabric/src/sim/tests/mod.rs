@@ -28,6 +28,7 @@ enum Seen {
     Datagram(Address, Vec<u8>),
     Death(Address, Evidence),
     Seat(u16, SeatRequest),
+    Confirm(Instant),
     Tick,
 }
 
@@ -89,6 +90,7 @@ impl Machine for Probe {
             Event::Datagram { from, bytes } => Seen::Datagram(from, bytes.to_vec()),
             Event::Death { who, evidence } => Seen::Death(who, evidence),
             Event::Seat { seat, request } => Seen::Seat(seat, request),
+            Event::Confirm { since } => Seen::Confirm(since),
         };
         self.seen.push((now, seen));
     }

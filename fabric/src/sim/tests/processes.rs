@@ -147,7 +147,13 @@ fn a_page_and_a_record_are_stamped_by_the_own_clock() {
     let mut world: World<Probe> = World::new(layout(), Network::default(), 1);
     world.add(Probe::default(), Clock::new(Instant(5_000_000), 0), 3);
     world.run_until(1_000_000);
-    let page = Page { view: ViewId(3), base: ViewId(3), start: Instant(5_500_000), end: Instant(6_500_000) };
+    let page = Page {
+        view: ViewId(3),
+        base: ViewId(3),
+        start: Instant(5_500_000),
+        end: Instant(6_500_000),
+        ..Page::default()
+    };
     post(&mut world, 0, |port| {
         port.publish_page(&page);
         port.publish_view(ViewId(3), b"a view");

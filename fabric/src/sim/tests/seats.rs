@@ -24,6 +24,18 @@ fn answer(world: &mut World<Probe>, status: SeatStatus) {
 }
 
 #[test]
+fn a_wish_for_a_confirmation_reaches_the_owner_with_its_time() {
+    let mut world = world(1, Network::default(), 1);
+    world.run_until(10 * MILLI);
+    let since = world.want_confirmed(0);
+    world.run_until(20 * MILLI);
+    let told: Vec<Instant> = (world.machine(0).seen.iter())
+        .filter_map(|(_, seen)| if let Seen::Confirm(since) = seen { Some(*since) } else { None })
+        .collect();
+    assert_eq!(told, [since]);
+}
+
+#[test]
 fn a_program_joins_is_excluded_joins_again_and_leaves() {
     let network = Network { ask_every: Delay::fixed(300_000), ..Network::default() };
     let mut world = world(1, network, 1);
@@ -106,7 +118,13 @@ fn a_program_that_dies_is_noticed_and_its_successor_has_another_generation() {
 fn a_program_outlives_its_node_and_still_sees_the_page_that_it_mapped() {
     let mut world = world(1, Network::default(), 1);
     world.attach(0, 2, name()).expect("a free seat");
-    let page = Page { view: ViewId(4), base: ViewId(4), start: Instant(0), end: Instant(90 * MILLI) };
+    let page = Page {
+        view: ViewId(4),
+        base: ViewId(4),
+        start: Instant(0),
+        end: Instant(90 * MILLI),
+        ..Page::default()
+    };
     post(&mut world, 0, |port| port.publish_page(&page));
     world.kill(0);
     assert_eq!(world.attach(0, 1, name()), None, "nobody to attach to");
