@@ -211,7 +211,7 @@ impl Scenario {
             timing.lease_calm = Nanos(64 * lease);
             timing.link_watch = false;
         }
-        let mut asks = Rng::new(seed ^ 0xa5c5_0000_0000_0000);
+        let mut asks = Rng::new(seed ^ 0xa5c6_0000_0000_0000);
         let far = slow && asks.permille(500);
         if far {
             timing.lease_max = timing.lease;
