@@ -293,7 +293,8 @@ impl Sight {
     fn has_begun(&self, view: &OwnView) -> bool {
         let words = self.region.page();
         let page = page::load(words).filter(|page| page.view == view.view.id && page.end != Instant::ZERO);
-        self.owns(view) && page.is_some_and(|page| page.start <= clock::now() && page::fenced(words) <= page.view)
+        self.owns(view)
+            && page.is_some_and(|page| page.start <= clock::now() && page::fenced(words) <= page.view)
     }
 
     /// The lease that `active` reads; `None` if its holder stopped in the middle of changing it.

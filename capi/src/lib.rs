@@ -13,8 +13,7 @@ mod view;
 pub use app::{
     App, obol_active, obol_agent_lives, obol_attach, obol_attach_again, obol_changes, obol_check, obol_close,
     obol_confirm, obol_embed, obol_guard, obol_guard_within, obol_incarnation, obol_is_excluded, obol_join,
-    obol_leave, obol_newest_view,
-    obol_progress, obol_promise_progress, obol_wait_changed,
+    obol_leave, obol_newest_view, obol_progress, obol_promise_progress, obol_wait_changed,
 };
 pub use status::{Status, obol_last_error};
 pub use streams::{
