@@ -157,3 +157,48 @@ fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
     root.run(&["start", "app-1"]).ends(0);
     root.healthy();
 }
+
+#[test]
+fn a_recovery_that_fails_ends_what_it_began_and_can_be_repeated() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    for name in ["coord-1", "coord-2", "coord-3"] {
+        root.run(&["kill", name]).ends(0);
+    }
+    for number in 1..=3 {
+        std::fs::remove_file(root.cluster().join(format!("region-{number}"))).expect("it was there");
+    }
+    // Of three new coordinators two can not have their memory.
+    let obstacles = [4, 5].map(|number| root.cluster().join(format!("region-{number}")));
+    obstacles.iter().for_each(|path| std::fs::create_dir(path).expect("made"));
+    let failed = root.run(&["coordinator", "recover", "--from", "agents"]).ends(1);
+    assert!(
+        failed.err.contains("coord-4 ended at once: ") || failed.err.contains("coord-5 ended at once: "),
+        "{failed:?}"
+    );
+    assert!(!root.cluster().join("recovered-view").exists(), "it did not succeed: {failed:?}");
+    let runs = |command: &String| command.contains("coordinator run");
+    assert!(!root.processes().values().any(runs), "{:?}", root.processes());
+    obstacles.iter().for_each(|path| std::fs::remove_dir(path).expect("removed"));
+    let done = root.run(&["coordinator", "recover", "--from", "agents", "--json"]).ends(0).json();
+    // Numbers that were tried count as used: nobody can know what became of their memory.
+    assert!(acceptors(&done).iter().all(|n| (6..=7).contains(n)), "{done}");
+    let after = root.healthy();
+    assert!(after.is_active("app-1"), "{after:?}");
+}
+
+#[test]
+fn a_recovery_that_nobody_could_carry_out_is_refused_before_anything_is_written() {
+    let root = Root::new();
+    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let kept = root.cluster().join("coord-1.view");
+    until("the view is kept", || kept.exists());
+    let saved = root.cluster().join("saved");
+    std::fs::copy(&kept, &saved).expect("copied");
+    signal("KILL", &[up.pid()]);
+    until("nobody runs", || root.processes().is_empty());
+    std::fs::remove_file(root.cluster().join("region-1")).expect("it was there");
+    let from = saved.to_str().expect("text");
+    root.run(&["coordinator", "recover", "--from", from]).refused(&["no `obol up` supervises this cluster"]);
+    assert!(!root.cluster().join("recovered-view").exists());
+}

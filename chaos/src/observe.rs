@@ -252,10 +252,9 @@ impl Observer {
     /// Whether the owner of a region, which is dead, ended as it was asked to.
     fn has_left(&mut self, reader: Reader<'_>, name: Name) -> bool {
         self.load.read(self.cluster.layout().recorder_bytes());
-        let told = reader.events(0, 0).into_iter().map(|event| event.record.kind);
+        let mut told = reader.events(0, 0).into_iter().map(|event| event.record.kind);
         let standing = |kind: &Event| matches!(kind, Event::Joined | Event::Left | Event::Excluded);
-        told.filter(standing).last() == Some(Event::Left)
-            || ended::is_noted(self.cluster.dir(), name.as_str())
+        told.rfind(standing) == Some(Event::Left) || ended::is_noted(self.cluster.dir(), name.as_str())
     }
 
     /// The owner of a region, and the programs in its seats.

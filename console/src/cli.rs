@@ -549,6 +549,9 @@ pub(crate) enum Coordinator {
         there, start them again: nothing is lost then, and this is refused.\n\
         \nThe members of the view stay, and wait until every lease that may have been given is over. Coordinators of \
         the old set that still run are excluded. Numbers whose memory was lost are not used again.\n\
+        \nCoordinators of other hosts are looked at over the network. While too many of them do not answer it is not \
+        known what is lost, and this is refused. If the new coordinators decide nothing, they are ended again, the \
+        recovered view is taken away, and their numbers count as used.\n\
         \nExit codes: 0 the cluster goes on, 1 not in time, 2 refused."
     )]
     Recover {

@@ -5,7 +5,7 @@ use crate::output::{self, Failure};
 use obol_chaos::control::{self, ControlError, Request};
 use obol_chaos::observe::{Observer, Process, Snapshot};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, ShmError};
+use obol_fabric::shm::{Cluster, Held, ShmError};
 use obol_membership::Kind;
 use std::path::Path;
 use std::process::ExitCode;
@@ -63,12 +63,21 @@ pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
     Ok(ExitCode::SUCCESS)
 }
 
+/// Kills a process, and waits until it has ended.
+pub(crate) fn at_once(process: &Process) -> Result<(), Failure> {
+    end_by(process, Held::kill)
+}
+
 /// Asks a process to leave and end, and waits until it has.
 pub(crate) fn end(process: &Process) -> Result<(), Failure> {
+    end_by(process, Held::terminate)
+}
+
+fn end_by(process: &Process, signal: impl Fn(&Held) -> std::io::Result<()>) -> Result<(), Failure> {
     let name = process.name;
     let failed = |error: std::io::Error| Failure::Failed(format!("could not stop {name}: {error}"));
     let held = process.process.hold().map_err(failed)?;
-    held.terminate().map_err(failed)?;
+    signal(&held).map_err(failed)?;
     let end = Instant::now() + STOP_TIMEOUT;
     while !held.has_ended() {
         if Instant::now() > end {
@@ -95,12 +104,7 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
             return Ok(ExitCode::SUCCESS);
         }
         if !is_running(pid) {
-            let why = control::ask(opened.dir(), &Request::Why { name: target.to_owned() });
-            return Err(Failure::Failed(match why {
-                Err(ControlError::Refused(reason)) => reason,
-                Err(error) => format!("{target} ended at once, and why is not known: {error}"),
-                Ok(_) => format!("{target} ended at once"),
-            }));
+            return Err(Failure::Failed(why(opened.dir(), target)));
         }
         if Instant::now() > end {
             output::line(format_args!("started {target} (pid {pid})"))?;
@@ -114,8 +118,17 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
     }
 }
 
+/// Why a process that was started has ended, as its supervisor knows it.
+pub(crate) fn why(dir: &Path, target: &str) -> String {
+    match control::ask(dir, &Request::Why { name: target.to_owned() }) {
+        Err(ControlError::Refused(reason)) => reason,
+        Err(error) => format!("{target} ended at once, and why is not known: {error}"),
+        Ok(_) => format!("{target} ended at once"),
+    }
+}
+
 /// Whether a process runs; one that has ended and was not reaped does not.
-fn is_running(pid: u32) -> bool {
+pub(crate) fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
