@@ -242,3 +242,49 @@ fn nothing_is_coloured_without_a_terminal_or_against_no_color() {
 fn bin() -> &'static str {
     env!("CARGO_BIN_EXE_obol")
 }
+
+/// What a command printed may move no cursor and name no window, whatever it was given.
+#[test]
+fn no_text_command_passes_control_sequences_on() {
+    const EVIL: &str = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e}x";
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let line = serde_json::json!({ "at": 1, "text": EVIL, "drill": { "name": EVIL, "verdict": EVIL } });
+    std::fs::write(root.cluster().join("marks"), format!("{line}\n")).expect("written");
+    let folder = root.path().with_extension(format!("evil-{EVIL}"));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let file = folder.join("file.toml");
+    std::fs::write(&file, format!("title = {:?}\nname = \"{EVIL}\"\n[{EVIL}]\n\"{EVIL}\" = 1\n", "x"))
+        .expect("written");
+    let path = file.to_str().expect("text");
+    let none = folder.join("none");
+    let none = none.to_str().expect("text");
+    let all: [&[&str]; 16] = [
+        &["status"],
+        &["status", "--json"],
+        &["events"],
+        &["events", "--json"],
+        &["report", "--for", "300ms"],
+        &["report", "--for", "300ms", "--format", "json"],
+        &["report", "--for", "300ms", "--format", "html"],
+        &["report", path],
+        &["replay", none],
+        &["drill", "plan", path],
+        &["drill", "run", none],
+        &["config", "check", path],
+        &["config", "print", none],
+        &["profile", "check", path],
+        &["kill", EVIL],
+        &["mark", EVIL],
+    ];
+    for command in all {
+        let ran = root.run(command);
+        for text in [&ran.out, &ran.err] {
+            let bad = text
+                .chars()
+                .find(|letter| obol_chaos::plain::is_hostile(*letter) && !"\n\r\t".contains(*letter));
+            assert_eq!(bad, None, "{command:?}: {text:?}");
+        }
+    }
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

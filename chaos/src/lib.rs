@@ -10,6 +10,7 @@ pub mod drills;
 pub mod marks;
 pub mod observe;
 pub mod papers;
+pub mod plain;
 pub mod plot;
 pub mod spans;
 pub mod stats;

@@ -13,7 +13,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub(crate) use config::ConfigCommand;
 use daemon::Daemon;
 pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillRun, Observe};
+use obol_chaos::plain;
 pub(crate) use sim::{PapersOptions, Sim};
+use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -755,6 +757,13 @@ impl Cli {
                     Some(other) => drop(error.insert(kind, other)),
                     None => {}
                 }
+            }
+            // What was typed may come from a file, and the library repeats it as it is.
+            let shown = error.render().to_string();
+            if let Cow::Owned(neutral) = plain::lines(&shown) {
+                // The code tells if nobody reads the text.
+                let _ = crate::output::remark(neutral.trim_end());
+                std::process::exit(error.exit_code());
             }
             error.exit()
         })

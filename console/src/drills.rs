@@ -68,7 +68,7 @@ fn list(json: bool) -> Result<ExitCode, Failure> {
 
 fn show(name: &str) -> Result<ExitCode, Failure> {
     let (_, text) = load(name)?;
-    output::bytes(text.as_bytes())?;
+    output::text(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,7 @@
-//! What goes to the terminal: text and JSON on standard output, complaints on standard error, exit codes.
+//! What goes to the terminal: text and JSON on standard output, complaints on standard error, exit codes. No command
+//! writes there in another way, so control sequences that came in with a name or a file end here.
 
+use obol_chaos::plain;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};
@@ -50,22 +52,27 @@ impl From<io::Error> for Failure {
 
 /// Prints a line.
 pub(crate) fn line(text: impl fmt::Display) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{text}")
+    writeln!(io::stdout().lock(), "{}", plain::lines(&text.to_string()))
 }
 
-/// Prints bytes as they are.
+/// Prints a whole text.
+pub(crate) fn text(text: &str) -> io::Result<()> {
+    io::stdout().lock().write_all(plain::lines(text).as_bytes())
+}
+
+/// Prints what this program itself is made of, as it is.
 pub(crate) fn bytes(bytes: &[u8]) -> io::Result<()> {
     io::stdout().lock().write_all(bytes)
 }
 
 /// Prints one JSON value on one line.
 pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
-    line(serde_json::to_string(value)?)
+    line(plain::json(&serde_json::to_string(value)?))
 }
 
 /// Prints a remark for people on standard error, where it does not mix with what scripts read.
 pub(crate) fn remark(text: impl fmt::Display) -> io::Result<()> {
-    writeln!(io::stderr().lock(), "{text}")
+    writeln!(io::stderr().lock(), "{}", plain::lines(&text.to_string()))
 }
 
 /// Prints why a command failed.

@@ -15,7 +15,7 @@ pub(crate) fn run(command: &ProfileCommand) -> Result<ExitCode, Failure> {
         }
         ProfileCommand::Show { profile } => {
             let profile = Profile::load(profile).map_err(Failure::refused)?;
-            output::bytes(profile.to_toml().as_bytes())?;
+            output::text(&profile.to_toml())?;
         }
         ProfileCommand::Check { file } => {
             let profile = Profile::load(&file.to_string_lossy()).map_err(Failure::refused)?;

@@ -68,7 +68,7 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     if options.file.json {
         output::json(&table)?;
     } else {
-        output::bytes(table.markdown().as_bytes())?;
+        output::text(&table.markdown())?;
     }
     Ok(ExitCode::from(table.verdict().code()))
 }

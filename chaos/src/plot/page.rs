@@ -1,17 +1,18 @@
 //! An HTML page that needs no other file: text, tables, and charts inside it. Whatever text comes in is escaped.
 
+use crate::plain;
 use std::fmt::Write as _;
 
 /// Plain, legible, printable; the page follows the reader's preference of light or dark, charts stay on white.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#222;--soft:#666;--line:#ddd;--paper:#fff;--head:#f4f5f7}\
 @media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--soft:#a0a0a0;--line:#3d3d3d;--paper:#1b1c1e;--head:#27292c}}\
-body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:60em;margin:2em auto;padding:0 1em}\
+body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:80em;margin:2em auto;padding:0 1em}\
 h1{font-size:1.6em;margin:0 0 .6em}h2{font-size:1.25em;margin:2em 0 .5em;padding-top:.5em;border-top:1px solid var(--line)}\
-p{max-width:46em}figure{margin:1em 0}figure svg{display:block;width:100%;height:auto;border:1px solid var(--line);background:#fff}\
+p{max-width:46em}figure{margin:1em 0;max-width:56em}figure svg{display:block;width:100%;height:auto;border:1px solid var(--line);background:#fff}\
 figcaption{color:var(--soft);font-size:.9em;margin-top:.4em;max-width:51em}\
-.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.92em;font-variant-numeric:tabular-nums}\
-th,td{padding:.25em .8em;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}th{background:var(--head)}\
+.wide{overflow-x:auto}table{border-collapse:collapse;font-size:.87em;font-variant-numeric:tabular-nums}\
+th,td{padding:.25em .5em;overflow-wrap:anywhere;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}th{background:var(--head)}\
 td.n,th.n{text-align:right;white-space:nowrap}\
 summary{cursor:pointer;margin:.5em 0}";
 
@@ -32,6 +33,7 @@ pub struct Page {
 }
 
 fn escaped(text: &str) -> String {
+    let text = plain::line(text);
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

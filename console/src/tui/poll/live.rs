@@ -108,6 +108,7 @@ impl Live {
         sample.thresholds = Some(open.observer.deployment().profile.alert.into());
         // Notes that can not be read now are read by the next look.
         sample.marks = open.marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
+        sample.neutralise();
         if due {
             open.spans_due = sample.at + SPANS_EVERY[usize::from(slow)];
         }

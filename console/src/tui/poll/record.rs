@@ -183,7 +183,9 @@ impl Recording {
                     let number = samples.len() + 1;
                     let Frame::Sample(sample) = serde_json::from_slice(&payload)
                         .map_err(|error| wrong(format!("frame {number}: {error}")))?;
-                    samples.push(header.in_our_order(*sample));
+                    let mut sample = header.in_our_order(*sample);
+                    sample.neutralise();
+                    samples.push(sample);
                 }
                 Next::Torn(bytes) => break bytes,
             }

@@ -4,6 +4,7 @@
 use crate::tui::poll::plain;
 use obol_chaos::marks::{DrillMark, Mark};
 use obol_chaos::observe::{Health, Process, Seen, Snapshot};
+use obol_chaos::plain::line as harmless;
 use obol_chaos::spans::{Counts, Spans};
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event, Record, Stamped};
@@ -12,6 +13,7 @@ use obol_membership::word::{Ballot, Head};
 use obol_membership::{Change, Kind, Level, View};
 use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// A cluster at one moment.
@@ -406,6 +408,22 @@ impl Sample {
             marks: Vec::new(),
             thresholds: None,
             cost,
+        }
+    }
+
+    /// Makes what others have written into it text of one line each. Every sample passes here, read or recorded.
+    pub(crate) fn neutralise(&mut self) {
+        let Self { reasons, marks, .. } = self;
+        let names = marks.iter_mut().flat_map(|mark| {
+            let MarkRow { text, drill, .. } = mark;
+            let of_drill =
+                drill.iter_mut().flat_map(|drill| [&mut drill.name].into_iter().chain(&mut drill.verdict));
+            [text].into_iter().chain(of_drill)
+        });
+        for text in reasons.iter_mut().chain(names) {
+            if let Cow::Owned(shown) = harmless(text) {
+                *text = shown;
+            }
         }
     }
 

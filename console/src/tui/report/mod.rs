@@ -20,6 +20,7 @@ use crate::tui::state::data::Data;
 use crate::tui::state::failovers::{self, Failover, PHASES};
 use crate::tui::state::windows::{PERCENTILES, Set, percentile};
 use obol_chaos::calendar;
+use obol_chaos::plain;
 use obol_chaos::spans::Counts;
 use obol_fabric::metrics::Histogram;
 use obol_fabric::{Instant, Name, Nanos};
@@ -103,15 +104,21 @@ impl Report {
 
     /// The report in one format.
     pub(crate) fn text(&self, format: ReportFormat) -> Result<String, Failure> {
-        match format {
-            ReportFormat::Md => Ok(markdown::text(self)),
-            ReportFormat::Json => json::text(self),
-            ReportFormat::Csv => Ok(csv::text(self)),
-            ReportFormat::Perfetto => perfetto::text(self),
-            ReportFormat::Html => html::text(self),
-            ReportFormat::Hdr => hdr::text(self),
-            ReportFormat::Openmetrics => Ok(openmetrics::text(self)),
-        }
+        let text = match format {
+            ReportFormat::Md => markdown::text(self),
+            ReportFormat::Json => json::text(self)?,
+            ReportFormat::Csv => csv::text(self),
+            ReportFormat::Perfetto => perfetto::text(self)?,
+            ReportFormat::Html => html::text(self)?,
+            ReportFormat::Hdr => hdr::text(self)?,
+            ReportFormat::Openmetrics => openmetrics::text(self),
+        };
+        // Whatever came in, and in whichever format: it is read in terminals, too.
+        let neutral = match format {
+            ReportFormat::Json | ReportFormat::Perfetto => plain::json(&text),
+            _ => plain::lines(&text),
+        };
+        Ok(neutral.into_owned())
     }
 
     /// Writes every format, and the screen if there is one, into a new folder of the working directory; gives its name.
@@ -208,7 +215,7 @@ pub(crate) fn run(place: &Place, options: &Options) -> Result<ExitCode, Failure>
     let text = report.text(options.format)?;
     match &options.output {
         Some(path) => put(path, &text)?,
-        None => output::bytes(text.as_bytes())?,
+        None => output::text(&text)?,
     }
     Ok(ExitCode::SUCCESS)
 }

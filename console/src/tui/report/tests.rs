@@ -259,3 +259,98 @@ fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
         }
     }
 }
+
+/// Text as an enemy writes it: every character that does something, and sequences that terminals obey.
+fn hostile() -> String {
+    let each: String =
+        ('\0'..='\u{ff}').chain(['\u{2028}', '\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}']).collect();
+    format!("\x1b]0;owned\x07\x1b[2J\x1b[31m\u{9b}1A\r\n| # {each}\x1bP1$r\x1b\\\\")
+}
+
+/// Puts a text behind every key that has one and takes it; gives how many there were.
+fn put_text(value: &mut Value, text: &str) -> usize {
+    match value {
+        Value::String(old) => {
+            *old = text.to_owned();
+            1
+        }
+        Value::Array(items) => items.iter_mut().map(|item| put_text(item, text)).sum(),
+        Value::Object(fields) => fields.values_mut().map(|field| put_text(field, text)).sum(),
+        _ => 0,
+    }
+}
+
+/// A recording whose frame has hostile text in each place that takes any.
+fn crafted() -> Vec<u8> {
+    let mut sample = samples::degraded(Instant(3_600_000_000_000));
+    let drill = Some(DrillMark { name: "app".to_owned(), verdict: Some("void".to_owned()) });
+    sample.marks.push(MarkRow { at: sample.at, text: "deploy".to_owned(), drill: None });
+    sample.marks.push(MarkRow { at: sample.at, text: "drill app".to_owned(), drill });
+    let mut value = serde_json::to_value(&sample).expect("JSON");
+    let mut free = 0;
+    let Value::Object(fields) = &mut value else { panic!("an object") };
+    let keys: Vec<String> = fields.keys().cloned().collect();
+    for key in keys {
+        // What must be a name or a word refuses it; that is a defence of its own.
+        let before = fields[&key].clone();
+        put_text(fields.get_mut(&key).expect("there"), &hostile());
+        let whole = serde_json::from_value::<Sample>(Value::Object(fields.clone()));
+        if whole.is_err() {
+            fields.insert(key, before);
+        } else {
+            free += usize::from(fields[&key] != before);
+        }
+    }
+    assert!(free >= 2, "reasons and marks take any text");
+    let hostile: Sample = serde_json::from_value(value).expect("a sample");
+    let mut bytes = Vec::new();
+    let header = crate::tui::poll::record::Header::new(samples::name("default"));
+    let header = crate::tui::poll::record::Header { writer: self::hostile(), ..header };
+    let at = Path::new("memory");
+    let mut recorder = crate::tui::poll::record::Recorder::begin(&mut bytes, at, &header).expect("written");
+    recorder.sample(&hostile).expect("written");
+    drop(recorder);
+    bytes
+}
+
+#[track_caller]
+fn is_plain(text: &str, what: &str) {
+    let bad = text.char_indices().find(|(at, letter)| {
+        let ends = *letter == '\n' || *letter == '\r' && text.as_bytes().get(at + 1) == Some(&b'\n');
+        plain::is_hostile(*letter) && !ends
+    });
+    assert_eq!(bad, None, "{what}");
+}
+
+#[test]
+fn no_text_of_a_recording_reaches_a_terminal_as_more_than_text() {
+    let recording = Recording::read(crafted().as_slice(), Path::new("memory")).expect("read");
+    let all: Vec<Arc<Sample>> = recording.samples.iter().cloned().map(Arc::new).collect();
+    let report = Report::new(samples::name("default"), all).expect("there is a sample");
+    for format in ReportFormat::ALL {
+        let text = report.text(format).expect("written");
+        is_plain(&text, format.file());
+        assert!(!text.lines().any(|line| line.starts_with("| # ")), "{}: a line of its own", format.file());
+    }
+    for (width, height) in [(200, 60), (80, 24), (20, 5)] {
+        let mut model = console(width, height);
+        model.replay(recording.samples.clone());
+        for screen in '1'..='8' {
+            press(&mut model, &screen.to_string());
+            for keys in ["", "j", "?", "?", "?", "x:", "\x1b"] {
+                press(&mut model, keys);
+                is_plain(&crate::tui::text(&model), "a screen");
+            }
+        }
+        model.note = Some(hostile());
+        model.lost = Some(hostile());
+        model.recording = Some(hostile());
+        is_plain(&crate::tui::text(&model), "what the console itself was told");
+        is_plain(&svg::text(&crate::tui::buffer(&model)), "its picture");
+        press(&mut model, "6");
+        let found = Err(hostile());
+        let news = crate::tui::state::chaos::ChaosNews::Ended { found };
+        model.reduce(Event::Chaos(news), &mut Vec::new());
+        is_plain(&crate::tui::text(&model), "what a drill said");
+    }
+}

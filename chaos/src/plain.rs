@@ -1,0 +1,106 @@
+//! Text of others made harmless for whoever reads it: control sequences of terminals, and characters that turn the order of
+//! a line about or can not be seen, become visible escapes. Everything that a screen, a report or a command shows goes
+//! through here, so nothing that a crafted recording, name or file holds reaches a terminal as more than text.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Whether a character does something to a terminal or a reader other than being seen.
+#[must_use]
+pub const fn is_hostile(letter: char) -> bool {
+    matches!(letter,
+        // C0 with ESC, DEL, and C1 with the one-byte CSI.
+        '\0'..='\x1f' | '\x7f'..='\u{9f}'
+        // Soft hyphen; Arabic letter mark; zero width and direction marks.
+        | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
+        // Separators of lines and paragraphs; embeddings and overrides of direction; invisible operators and isolates.
+        | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        // Byte order mark, annotations, tags.
+        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+fn shown(
+    text: &str,
+    keeps: impl Fn(usize, char) -> bool,
+    escape: impl Fn(&mut String, char),
+) -> Cow<'_, str> {
+    let spoils = |(at, letter): (usize, char)| is_hostile(letter) && !keeps(at, letter);
+    if !text.char_indices().any(spoils) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for (at, letter) in text.char_indices() {
+        if spoils((at, letter)) {
+            escape(&mut out, letter);
+        } else {
+            out.push(letter);
+        }
+    }
+    Cow::Owned(out)
+}
+
+fn as_in_rust(out: &mut String, letter: char) {
+    out.extend(letter.escape_unicode());
+}
+
+/// Text that stands within a line: an end of a line in it is an escape, too.
+#[must_use]
+pub fn line(text: &str) -> Cow<'_, str> {
+    shown(text, |_, _| false, as_in_rust)
+}
+
+/// Text of several lines; ends of lines (LF, CR LF) and tabs stay.
+#[must_use]
+pub fn lines(text: &str) -> Cow<'_, str> {
+    let ends = |at: usize, letter| match letter {
+        '\n' | '\t' => true,
+        '\r' => text.as_bytes().get(at + 1) == Some(&b'\n'),
+        _ => false,
+    };
+    shown(text, ends, as_in_rust)
+}
+
+/// A JSON text, which stays one with the same values: all of these characters can only be in its strings. (RFC 8259,
+/// section 7.)
+#[must_use]
+pub fn json(text: &str) -> Cow<'_, str> {
+    let escape = |out: &mut String, letter: char| {
+        for unit in letter.encode_utf16(&mut [0; 2]) {
+            // Writing to a string can not fail.
+            let _ = write!(out, "\\u{unit:04x}");
+        }
+    };
+    shown(text, |_, letter| matches!(letter, '\n' | '\r' | '\t'), escape)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_harmless_stays_as_it_is() {
+        for text in ["", "app-1", "fünf │ ▸ 日本 ✓", "a b"] {
+            assert!(matches!(line(text), Cow::Borrowed(same) if same == text));
+        }
+        assert_eq!(lines("a\tb\r\nc\n"), "a\tb\r\nc\n");
+    }
+
+    #[test]
+    fn whatever_is_not_seen_as_it_is_becomes_an_escape() {
+        assert_eq!(line("\x1b]0;x\x07\u{9b}2J\n"), "\\u{1b}]0;x\\u{7}\\u{9b}2J\\u{a}");
+        assert_eq!(lines("a\rb\r\n"), "a\\u{d}b\r\n", "a bare return writes over the line");
+        let all: String = ('\0'..=char::MAX).collect();
+        assert!(!line(&all).chars().any(is_hostile));
+        assert!(all.chars().filter(|letter| letter.is_control()).all(is_hostile));
+    }
+
+    #[test]
+    fn json_keeps_its_values() {
+        let all: String = ('\0'..=char::MAX).collect();
+        let text = serde_json::to_string_pretty(&serde_json::json!({ "a": all })).expect("JSON");
+        let neutral = json(&text);
+        assert!(!neutral.chars().any(|letter| is_hostile(letter) && letter != '\n'));
+        let value: serde_json::Value = serde_json::from_str(&neutral).expect("JSON");
+        assert_eq!(value["a"], all);
+    }
+}
