@@ -3,10 +3,12 @@
 
 use crate::tui::Message;
 use crate::tui::poll::Place;
+use crate::tui::state::act::Verb;
 use crate::tui::state::chaos::{ChaosNews, Choice, Journal, Preview};
 use obol_chaos::drillfile;
 use obol_chaos::drills::{self, Plan};
 use obol_chaos::observe::Observer;
+use obol_fabric::Name;
 use obol_fabric::shm::Process;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -61,6 +63,16 @@ impl Worker {
         });
     }
 
+    /// Kills, stops or starts a process, by the command of that name.
+    pub(crate) fn act(&self, verb: Verb, who: Name) {
+        let (place, tell) = (self.place.clone(), self.tell.clone());
+        thread::spawn(move || {
+            let how = act(&place, verb, who);
+            // A console that has ended does not want to know.
+            let _ = tell.send(Message::Chaos(ChaosNews::Acted { verb, who, how }));
+        });
+    }
+
     /// Asks the drill that runs to end; it mends what it broke first.
     pub(crate) fn abort(&self) {
         let running = *self.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,6 +87,22 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.abort();
     }
+}
+
+fn act(place: &Place, verb: Verb, who: Name) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let ran = Command::new(program)
+        .args([verb.command(), who.as_str(), "--cluster", place.cluster.as_str(), "--root"])
+        .arg(&place.root)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("could not be tried: {error}"))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let last = said.trim_end().lines().last().unwrap_or("it failed and did not say why");
+    Err(last.trim_start_matches("obol: ").to_owned())
 }
 
 fn preview(place: &Place, drill: &str) -> Result<Preview, String> {

@@ -29,7 +29,7 @@ pub(crate) use config::Config;
 pub(crate) use config::run as config;
 #[cfg(test)]
 pub(crate) use config::schema::schema as config_schema;
-use crossterm::event::{self, Event as Input};
+use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
 use input::Press;
 use obol_chaos::marks::Mark;
 use obol_fabric::shm::{clock, program};
@@ -48,6 +48,7 @@ pub(crate) use report::{iso, run as report};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 use state::chaos::ChaosNews;
+use state::mouse::Mouse;
 use state::{Effect, Event, Model};
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -226,6 +227,7 @@ fn show(
     place: Option<&Place>,
 ) -> Result<(), Failure> {
     let mut terminal = Terminal::take()?;
+    Terminal::mouse(model.mouse)?;
     listen(tell.clone(), model.owner)?;
     let text = attend(&mut terminal, model, tell, told, rate, tape, place)?;
     drop(terminal);
@@ -304,6 +306,14 @@ fn attend(
                     focused = true;
                     continue;
                 }
+                Message::Input(Input::Mouse(mouse)) => match mouse.kind {
+                    MouseEventKind::Down(MouseButton::Left) => {
+                        Event::Mouse(Mouse::Click(mouse.column, mouse.row))
+                    }
+                    MouseEventKind::ScrollDown => Event::Mouse(Mouse::Wheel(true)),
+                    MouseEventKind::ScrollUp => Event::Mouse(Mouse::Wheel(false)),
+                    _ => continue,
+                },
                 Message::Input(_) => continue,
                 Message::News(news) => {
                     model.polled_every = Nanos::from_std(rate.get());
@@ -343,6 +353,8 @@ fn attend(
                 Effect::Remember => drop(remember::write(&mut model)),
                 Effect::Preview(drill) => worker.iter().for_each(|worker| worker.preview(drill.clone())),
                 Effect::RunDrill(drill) => worker.iter().for_each(|worker| worker.run(drill.clone())),
+                Effect::Act(verb, who) => worker.iter().for_each(|worker| worker.act(verb, who)),
+                Effect::Mouse(on) => Terminal::mouse(on)?,
                 Effect::AbortDrill => worker.iter().for_each(Worker::abort),
                 Effect::Record => {
                     let how = tape.toggle().map_err(|error| error.to_string());

@@ -3,10 +3,11 @@
 use crate::output::Failure;
 use crossterm::event::{DisableFocusChange, EnableFocusChange};
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
-use crossterm::{cursor, execute};
+use crossterm::{Command, cursor, execute};
 use ratatui::backend::CrosstermBackend;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use std::fmt;
 use std::io::{self, BufWriter, Stdout, Write};
 use std::panic;
 use std::sync::Once;
@@ -16,6 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 static TAKEN: AtomicBool = AtomicBool::new(false);
 /// Whether any thread has panicked; the terminal was given back then.
 static PANICKED: AtomicBool = AtomicBool::new(false);
+/// Whether the console has the mouse while it has the terminal.
+static MOUSE: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
 
 /// A frame is written at once.
@@ -82,6 +85,12 @@ impl Terminal {
         write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes())).and_then(|()| out.flush())
     }
 
+    /// Takes the mouse from the terminal, or gives it back.
+    pub(crate) fn mouse(on: bool) -> io::Result<()> {
+        MOUSE.store(on, Ordering::SeqCst);
+        if on { execute!(io::stdout(), Clicks(true)) } else { execute!(io::stdout(), Clicks(false)) }
+    }
+
     /// Sounds the bell.
     pub(crate) fn bell(&mut self) -> io::Result<()> {
         let mut out = io::stdout().lock();
@@ -113,7 +122,18 @@ impl Drop for Terminal {
 fn enter() -> io::Result<()> {
     enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
-    execute!(io::stdout(), EnterAlternateScreen, EnableFocusChange, cursor::Hide)
+    execute!(io::stdout(), EnterAlternateScreen, EnableFocusChange, cursor::Hide)?;
+    if MOUSE.load(Ordering::SeqCst) { execute!(io::stdout(), Clicks(true)) } else { Ok(()) }
+}
+
+/// Has the terminal tell of clicks and the wheel (1000, in the form 1006), or no more. Not `EnableMouseCapture`: that asks
+/// for each motion as well, and every one would wake the console.
+struct Clicks(bool);
+
+impl Command for Clicks {
+    fn write_ansi(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        out.write_str(if self.0 { "\x1b[?1000h\x1b[?1006h" } else { "\x1b[?1006l\x1b[?1000l" })
+    }
 }
 
 /// RFC 4648, section 4.
@@ -138,7 +158,7 @@ fn give_back() {
         return;
     }
     // A terminal that is gone can not be mended, and every step is worth trying.
-    let _ = execute!(io::stdout(), DisableFocusChange, LeaveAlternateScreen, cursor::Show);
+    let _ = execute!(io::stdout(), Clicks(false), DisableFocusChange, LeaveAlternateScreen, cursor::Show);
     let _ = disable_raw_mode();
     let _ = io::stdout().flush();
 }

@@ -42,6 +42,8 @@ pub(crate) struct Config {
     /// None is what the terminal can show.
     pub(super) theme: Option<Theme>,
     keymap: Keymap,
+    /// Whether the terminal keeps the mouse.
+    no_mouse: bool,
     shown: Vec<(Screen, Shown)>,
 }
 
@@ -68,6 +70,7 @@ impl Config {
                 list.reverse = shown.reverse;
             }
         }
+        model.mouse = !self.no_mouse;
         model.keymap = Arc::new(self.keymap.clone());
         for (screen, shown) in &self.shown {
             match screen {
@@ -130,7 +133,7 @@ pub(crate) fn run(command: &ConfigCommand) -> Result<ExitCode, Failure> {
             output::line(text)?;
         }
         ConfigCommand::Print { file } => {
-            output::bytes(write::text(&Config::load(file.as_deref())?).as_bytes())?;
+            output::text(&write::text(&Config::load(file.as_deref())?))?;
         }
         ConfigCommand::Schema => output::line(format_args!("{:#}", schema::schema()))?,
     }

@@ -39,6 +39,8 @@ impl Reader {
             let written = name.get_ref().as_ref();
             match value.get_ref() {
                 _ if written == "theme" => self.theme(value),
+                DeValue::Boolean(mouse) if written == "mouse" => self.config.no_mouse = !*mouse,
+                other if written == "mouse" => self.wrong(value, written, other, "true or false"),
                 DeValue::Table(table) if written == KEYS => self.keys(table),
                 DeValue::Table(table) if tables().any(|known| known == written) => {
                     self.screen(written, table);
@@ -47,7 +49,8 @@ impl Reader {
                     self.wrong(value, written, other, "a table");
                 }
                 other => {
-                    let known: Vec<String> = tables().chain(["theme".to_owned()]).collect();
+                    let known: Vec<String> =
+                        tables().chain(["theme".to_owned(), "mouse".to_owned()]).collect();
                     let nearest =
                         nearest(written, known.iter().map(String::as_str)).map(|n| n.to_owned().into());
                     let fault = if other.is_table() {

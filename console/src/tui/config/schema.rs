@@ -26,7 +26,13 @@ pub(crate) fn schema() -> Value {
         "properties": keys,
         "additionalProperties": false,
     });
-    let mut all = Map::from_iter([("theme".to_owned(), theme), ("keys".to_owned(), keys)]);
+    let mouse = json!({
+        "type": "boolean",
+        "default": true,
+        "description": "Whether the console has the mouse; else the terminal selects text with it",
+    });
+    let mut all =
+        Map::from_iter([("theme".to_owned(), theme), ("mouse".to_owned(), mouse), ("keys".to_owned(), keys)]);
     for (screen, name, columns) in screens() {
         let heads: Vec<&str> = columns.iter().map(|column| column.head).collect();
         let mut properties = Map::new();

@@ -12,6 +12,7 @@ pub(super) fn text(config: &Config) -> String {
         "# What is left out stays as the console comes: `obol config schema` describes all of it.\n",
     );
     line(&mut text, "theme", &Value::from(config.theme.map_or(AUTO, Theme::name)));
+    line(&mut text, "mouse", &Value::from(!config.no_mouse));
     text.push_str("\n# Each key does one thing. Digits are the screens. An action without keys is done by its name, in the palette.\n[keys]\n");
     for (binding, keys) in config.keymap.iter() {
         line(

@@ -45,10 +45,14 @@ pub(crate) enum Action {
     Record,
     Export,
     Copy,
+    Kill,
+    Stop,
+    Start,
     Arm,
     RunDrill,
     AbortDrill,
     Theme,
+    Mouse,
     Help,
     Suspend,
     Redraw,
@@ -80,6 +84,11 @@ macro_rules! press {
 }
 
 impl Press {
+    /// Keys that the mouse stands for.
+    pub(crate) const ENTER: Self = press!(Enter);
+    pub(crate) const DOWN: Self = press!(Down);
+    pub(crate) const UP: Self = press!(Up);
+
     /// What was pressed; `None` for a release. Shift is in the character.
     pub(crate) fn of(event: KeyEvent) -> Option<Self> {
         let pressed = event.kind != KeyEventKind::Release;
@@ -259,7 +268,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         name: "open",
         keys: &[press!(Enter)],
         group: Group::Lists,
-        help: "open the selected row",
+        help: "more about the row",
     },
     Binding {
         action: Action::Back,
@@ -437,6 +446,27 @@ pub(crate) const BINDINGS: &[Binding] = &[
         help: "mark, to compare others",
     },
     Binding {
+        action: Action::Kill,
+        name: "kill",
+        keys: &[press!(ctrl 'k')],
+        group: Group::Chaos,
+        help: "kill the selected process",
+    },
+    Binding {
+        action: Action::Stop,
+        name: "stop",
+        keys: &[press!(ctrl 't')],
+        group: Group::Chaos,
+        help: "stop it gracefully",
+    },
+    Binding {
+        action: Action::Start,
+        name: "start",
+        keys: &[press!(ctrl 'u')],
+        group: Group::Chaos,
+        help: "start it again",
+    },
+    Binding {
         action: Action::Arm,
         name: "arm",
         keys: &[press!('A')],
@@ -477,6 +507,13 @@ pub(crate) const BINDINGS: &[Binding] = &[
         keys: &[press!('T')],
         group: Group::Console,
         help: "next theme",
+    },
+    Binding {
+        action: Action::Mouse,
+        name: "mouse",
+        keys: &[press!('M')],
+        group: Group::Console,
+        help: "give or take the mouse",
     },
     Binding {
         action: Action::Help,

@@ -3,9 +3,10 @@
 //! anew.
 
 use crate::tui::input::Keymap;
+use crate::tui::state::act::Verb;
 use crate::tui::state::table::List;
 use crate::tui::state::{Effect, Mode, Model, Prompt, Screen};
-use obol_fabric::Instant;
+use obol_fabric::{Instant, Name};
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -78,6 +79,8 @@ pub(crate) enum ChaosNews {
     Done { done: u32, of: u32 },
     /// How far the running repetition is: which step of which one, and in words.
     Stage { step: String, words: String },
+    /// What was done to a process has been done, or why not.
+    Acted { verb: Verb, who: Name, how: Result<(), String> },
     /// The drill has ended.
     Ended { found: Result<Journal, String> },
 }
@@ -208,6 +211,13 @@ impl Model {
     pub(super) fn take_chaos(&mut self, news: ChaosNews) -> bool {
         match news {
             ChaosNews::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),
+            ChaosNews::Acted { verb, who, how } => {
+                let verb = verb.command();
+                self.note = Some(match how {
+                    Ok(()) => format!("{verb} {who}: done"),
+                    Err(why) => format!("{verb} {who}: {why}"),
+                });
+            }
             ChaosNews::Done { done, of } => self.chaos.done = Some((done, of)),
             ChaosNews::Stage { step, words } => match &mut self.chaos.stages {
                 Some((of, told)) if *of == step => told.push(words),

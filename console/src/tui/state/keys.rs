@@ -2,6 +2,7 @@
 
 use crate::tui::input::{Action, Press};
 use crate::tui::poll::sample::ProcessRow;
+use crate::tui::state::act::Verb;
 use crate::tui::state::data::Status;
 use crate::tui::state::filter::Filter;
 use crate::tui::state::palette::{Choice, Does};
@@ -41,6 +42,25 @@ impl Model {
                     self.mode = Mode::Normal;
                     true
                 }
+            },
+            Mode::Confirm { verb, who } => self.answer(verb, who, press, effects),
+            Mode::Detail => match self.keymap.action(press) {
+                Some(Action::Back | Action::Quit) => {
+                    self.mode = Mode::Normal;
+                    true
+                }
+                Some(
+                    action @ (Action::Open | Action::Screen(_) | Action::NextScreen | Action::PreviousScreen),
+                ) => {
+                    self.mode = Mode::Normal;
+                    if action == Action::Open {
+                        self.events_of_selected()
+                    } else {
+                        self.act(action, effects) || true
+                    }
+                }
+                Some(action) => self.act(action, effects),
+                None => false,
             },
             Mode::Leaving => {
                 self.mode = Mode::Normal;
@@ -171,7 +191,7 @@ impl Model {
     }
 
     /// Does what was asked. `true` if the screen is another now.
-    fn act(&mut self, action: Action, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn act(&mut self, action: Action, effects: &mut Vec<Effect>) -> bool {
         let page = isize::try_from(view::page_rows(self)).unwrap_or(1).max(1);
         match action {
             Action::Screen(number) => {
@@ -188,6 +208,20 @@ impl Model {
             Action::Last => self.go(Move::Last),
             Action::Open if self.screen == Screen::Chaos => self.preview(effects),
             Action::Open => self.open(),
+            Action::Kill => self.ask(Verb::Kill),
+            Action::Stop => self.ask(Verb::Stop),
+            Action::Start => self.ask(Verb::Start),
+            Action::Mouse => {
+                self.mouse ^= true;
+                effects.push(Effect::Mouse(self.mouse));
+                let who = if self.mouse {
+                    "the console has the mouse"
+                } else {
+                    "the terminal has the mouse, to select text"
+                };
+                self.note = Some(who.to_owned());
+                true
+            }
             Action::Arm => self.arm(effects),
             Action::RunDrill => self.run_armed(effects),
             Action::AbortDrill => self.abort(effects),
@@ -296,7 +330,7 @@ impl Model {
         }
     }
 
-    fn reverse(&mut self, effects: &mut Vec<Effect>) -> bool {
+    pub(super) fn reverse(&mut self, effects: &mut Vec<Effect>) -> bool {
         let Some((_, reverse)) = self.order(self.screen) else { return false };
         *reverse ^= true;
         self.keep_order(effects);
@@ -326,7 +360,7 @@ impl Model {
     }
 
     /// Sorts the shown list by a column, or by none.
-    fn sort_by(&mut self, column: Option<usize>, effects: &mut Vec<Effect>) {
+    pub(super) fn sort_by(&mut self, column: Option<usize>, effects: &mut Vec<Effect>) {
         match self.screen {
             Screen::Members => self.members.sort_by(column),
             Screen::Leases => self.leases.sort_by(column),
@@ -343,7 +377,7 @@ impl Model {
         true
     }
 
-    fn go(&mut self, to: Move) -> bool {
+    pub(super) fn go(&mut self, to: Move) -> bool {
         match self.screen {
             Screen::Members => {
                 let shown: Vec<Name> = view::members::rows(self).iter().map(|row| row.name).collect();
@@ -421,7 +455,7 @@ impl Model {
         true
     }
 
-    /// From a member to its events.
+    /// From a member to all about it, and from a failover to its events.
     fn open(&mut self) -> bool {
         if self.screen == Screen::Failovers {
             self.screen = Screen::Events;
@@ -438,9 +472,16 @@ impl Model {
         if self.screen != Screen::Members {
             return false;
         }
-        let rows = view::members::rows(self);
-        let names: Vec<Name> = rows.iter().map(|row| row.name).collect();
+        let names: Vec<Name> = view::members::rows(self).iter().map(|row| row.name).collect();
         let Some(name) = names.get(self.members.place(&names)) else { return false };
+        self.members.selected = Some(*name);
+        self.mode = Mode::Detail;
+        true
+    }
+
+    /// From the selected member to its events.
+    fn events_of_selected(&mut self) -> bool {
+        let Some(name) = self.members.selected else { return false };
         self.events.filter = Filter::new(&format!("-l process={name}"));
         self.events.selected = None;
         self.screen = Screen::Events;

@@ -1,12 +1,14 @@
 //! What the console is at one moment, and how an event changes it. Nothing here reads a cluster, a clock or a terminal:
 //! the same events give the same screens.
 
+pub(crate) mod act;
 pub(crate) mod alerts;
 pub(crate) mod chaos;
 pub(crate) mod data;
 pub(crate) mod failovers;
 pub(crate) mod filter;
 mod keys;
+pub(crate) mod mouse;
 mod packed;
 pub(crate) mod palette;
 pub(crate) mod replay;
@@ -17,8 +19,10 @@ pub(crate) mod windows;
 use crate::tui::input::{Keymap, Press};
 use crate::tui::poll::News;
 use crate::tui::theme::{Glyphs, Theme};
+use act::Verb;
 use chaos::{Chaos, ChaosNews};
 use data::Data;
+use mouse::Mouse;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use replay::Replay;
 use std::sync::Arc;
@@ -97,6 +101,13 @@ pub(crate) enum Prompt {
 pub(crate) enum Mode {
     Normal,
     Help,
+    /// All about the selected member is shown.
+    Detail,
+    /// Whether this is to be done to this process is asked.
+    Confirm {
+        verb: Verb,
+        who: Name,
+    },
     /// A line is typed.
     Typing {
         what: Prompt,
@@ -110,6 +121,7 @@ pub(crate) enum Mode {
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     Key(Press),
+    Mouse(Mouse),
     Resize(u16, u16),
     News(News),
     /// So late it is on the host's monotonic clock.
@@ -149,6 +161,10 @@ pub(crate) enum Effect {
     RunDrill(String),
     /// End the drill that runs.
     AbortDrill,
+    /// Kill, stop or start a process.
+    Act(Verb, Name),
+    /// Let the console have the mouse, or the terminal.
+    Mouse(bool),
 }
 
 /// Samples as they were at an earlier moment.
@@ -209,6 +225,8 @@ pub(crate) struct Model {
     pub(crate) pan: Nanos,
     /// So many processes beside the critical path are scrolled past in the time line.
     pub(crate) scroll: usize,
+    /// Whether the console has the mouse; else the terminal selects text with it.
+    pub(crate) mouse: bool,
     /// The page of the help that is open.
     pub(crate) help_page: usize,
     /// The marked one of what can be chosen, while a name is typed.
@@ -249,6 +267,7 @@ impl Model {
             zoom: 0,
             pan: Nanos::ZERO,
             scroll: 0,
+            mouse: true,
             help_page: 0,
             choice: None,
             note: None,
@@ -294,6 +313,7 @@ impl Model {
     pub(crate) fn reduce(&mut self, event: Event, effects: &mut Vec<Effect>) -> bool {
         match event {
             Event::Key(press) => self.press(press, effects),
+            Event::Mouse(mouse) => self.click(mouse, effects),
             Event::Resize(width, height) => {
                 std::mem::replace(&mut self.size, (width, height)) != (width, height)
             }

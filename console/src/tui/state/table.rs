@@ -55,6 +55,8 @@ pub(crate) enum Move {
     By(isize),
     First,
     Last,
+    /// To the row at this place.
+    To(usize),
 }
 
 impl<Id: Clone + PartialEq> List<Id> {
@@ -70,6 +72,7 @@ impl<Id: Clone + PartialEq> List<Id> {
             Move::By(by) => self.place(shown).saturating_add_signed(by).min(last),
             Move::First => 0,
             Move::Last => last,
+            Move::To(place) => place.min(last),
         };
         let before = self.selected.replace(shown[place].clone());
         before != self.selected
@@ -78,7 +81,7 @@ impl<Id: Clone + PartialEq> List<Id> {
     /// As [`List::go`], of a list that shows its beginning: the first move selects what the eye is on.
     pub(crate) fn begin(&mut self, to: Move, shown: &[Id]) -> bool {
         let is_there = self.selected.as_ref().is_some_and(|id| shown.contains(id));
-        self.go(if is_there || to == Move::Last { to } else { Move::First }, shown)
+        self.go(if is_there || matches!(to, Move::Last | Move::To(_)) { to } else { Move::First }, shown)
     }
 
     /// Which of so many columns are shown, in their order.

@@ -1,6 +1,8 @@
 //! Drawing text and lines into cells, cut at the edges whatever the size; what is cut bears a sign.
 
+use crate::tui::state::Screen;
 use crate::tui::theme::{Glyphs, Role, Theme};
+use obol_chaos::plain;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::borrow::Cow;
@@ -10,6 +12,20 @@ pub(crate) struct Canvas<'a> {
     pub(crate) buffer: &'a mut Buffer,
     pub(crate) theme: Theme,
     pub(crate) glyphs: Glyphs,
+    /// What a click in which place means; what was drawn later lies above.
+    pub(crate) hits: Vec<(Rect, Hit)>,
+}
+
+/// What a click means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hit {
+    Screen(Screen),
+    /// A row of the list, by its place.
+    Row(usize),
+    /// The head of a column.
+    Head(usize),
+    /// Something to choose from while a name is typed.
+    Choice(usize),
 }
 
 /// A piece of text and what it is for.
@@ -69,7 +85,9 @@ impl Canvas<'_> {
             return x.saturating_add(width(text));
         }
         let style = self.theme.style(role);
-        let text = short(text, area.right() - x, self.glyphs.cut);
+        // Whatever is drawn passes here.
+        let text = plain::line(text);
+        let text = short(&text, area.right() - x, self.glyphs.cut);
         let (end, _) = self.buffer.set_stringn(x, y, text, usize::from(area.right() - x), style);
         end
     }
@@ -201,8 +219,12 @@ mod tests {
             for height in 0..6 {
                 let area = Rect { x: 0, y: 0, width, height };
                 let mut buffer = Buffer::empty(area);
-                let mut canvas =
-                    Canvas { buffer: &mut buffer, theme: Theme::Dark, glyphs: crate::tui::theme::ASCII };
+                let mut canvas = Canvas {
+                    buffer: &mut buffer,
+                    theme: Theme::Dark,
+                    glyphs: crate::tui::theme::ASCII,
+                    hits: Vec::new(),
+                };
                 for x in 0..8 {
                     for y in 0..8 {
                         canvas.put(area, x, y, "four", Role::Text);

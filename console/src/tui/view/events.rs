@@ -43,7 +43,7 @@ fn role(event: Event) -> Role {
 }
 
 /// The time of day of an event, by the sample's two clocks, to the microsecond.
-fn time(event: &EventRow, data: &Data) -> String {
+pub(crate) fn time(event: &EventRow, data: &Data) -> String {
     let Some(sample) = data.sample.as_deref() else { return String::new() };
     let unix = sample.unix.saturating_sub(sample.at.since(event.at).0);
     time_of_day(unix)

@@ -3,7 +3,7 @@
 use crate::tui::state::filter::Filter;
 use crate::tui::state::table::{List, page};
 use crate::tui::theme::Role;
-use crate::tui::view::canvas::{Canvas, Cell, width};
+use crate::tui::view::canvas::{Canvas, Cell, Hit, width};
 use ratatui::layout::Rect;
 use std::ops::Range;
 
@@ -127,6 +127,8 @@ impl<'a> Grid<'a> {
                 }
                 let role = if sorted.is_some() { Role::Title } else { Role::Dim };
                 canvas.put(area, from, area.y, column.head, role);
+                let head = Rect { x: x - 1, y: area.y, width: wide + 1, height: 1 };
+                canvas.hits.push((head, Hit::Head(at)));
             }
             for (y, cells) in (area.y + heads..).zip(&cells) {
                 let Some(cell) = cells.get(at) else { continue };
@@ -135,6 +137,9 @@ impl<'a> Grid<'a> {
                 canvas.put(cut, from, y, &cell.text, cell.role);
             }
             x += wide + GAP;
+        }
+        for (y, at) in (area.y + heads..area.bottom()).zip(first..first + cells.len()) {
+            canvas.hits.push((Rect { y, height: 1, ..area }, Hit::Row(at)));
         }
         if self.marked && (first..first + cells.len()).contains(&self.place) {
             let y = area.y + heads + u16::try_from(self.place - first).unwrap_or(0);

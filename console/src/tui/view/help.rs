@@ -63,7 +63,7 @@ fn names(keys: &[Press]) -> String {
 }
 
 /// A text in lines of at most so many columns.
-fn wrapped(text: &str, wide: usize) -> Vec<String> {
+pub(crate) fn wrapped(text: &str, wide: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

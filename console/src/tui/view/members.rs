@@ -30,7 +30,7 @@ pub(crate) const COLUMNS: [Column; 15] = [
         false,
         1,
         "ok; ~ joining: no member yet; < behind: knows an older view; ! no lease: may not act; \
-         ? stale: its memory can not be read whole; = frozen: stopped by a signal; x down. With for how long",
+         ? stale: its memory can not be read whole; = frozen: stopped by a signal; x down; - left. With for how long",
     ),
     Column::new("KIND", 11, false, 7, "coordinator, agent (one a node), app (a program), cache (of leases)"),
     Column::new("AGENT", 6, false, 9, "the agent that the program is attached to, and whose lease it reads"),
@@ -63,7 +63,7 @@ pub(crate) const COLUMNS: [Column; 15] = [
 pub(crate) const SPARK: u16 = CELLS as u16;
 
 /// A heartbeat that was not seen to move for so long is worth telling.
-const STILL: Nanos = Nanos::from_secs(1);
+pub(crate) const STILL: Nanos = Nanos::from_secs(1);
 
 /// How the lease of a process is called.
 pub(crate) fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
@@ -87,7 +87,7 @@ pub(crate) fn margin(row: &ProcessRow, at: Instant) -> Option<Nanos> {
 }
 
 /// The agent that a program is attached to.
-fn host<'a>(row: &ProcessRow, data: &'a Data) -> Option<&'a ProcessRow> {
+pub(crate) fn host<'a>(row: &ProcessRow, data: &'a Data) -> Option<&'a ProcessRow> {
     let sample = data.sample.as_deref()?;
     sample.processes.iter().find(|p| row.seat != 0 && p.region == row.region && p.seat == 0)
 }

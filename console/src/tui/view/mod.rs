@@ -16,6 +16,7 @@ mod bars;
 pub(crate) mod canvas;
 pub(crate) mod chaos;
 pub(crate) mod counters;
+mod detail;
 pub(crate) mod events;
 pub(crate) mod failovers;
 pub(crate) mod grid;
@@ -30,7 +31,7 @@ pub(crate) mod tests;
 use crate::tui::input::Action;
 use crate::tui::state::{Mode, Model, Prompt, Screen};
 use crate::tui::theme::Role;
-use canvas::{Canvas, Cell, age, clock, count, width};
+use canvas::{Canvas, Cell, Hit, age, clock, count, width};
 use obol_chaos::observe::Health;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -99,9 +100,22 @@ fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     (Rect { height: wanted, ..body }, Some(below))
 }
 
+/// What a click at this place means.
+pub(crate) fn hit(model: &Model, x: u16, y: u16) -> Option<Hit> {
+    let (width, height) = model.size;
+    let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
+    let at = ratatui::layout::Position { x, y };
+    paint(model, &mut buffer).into_iter().rev().find(|(place, _)| place.contains(at)).map(|(_, hit)| hit)
+}
+
 /// Draws everything.
 pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
-    let mut canvas = Canvas { buffer, theme: model.theme, glyphs: model.glyphs };
+    paint(model, buffer);
+}
+
+/// Draws everything; gives what a click in which place means.
+fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
+    let mut canvas = Canvas { buffer, theme: model.theme, glyphs: model.glyphs, hits: Vec::new() };
     let areas = Areas::of(model);
     header(model, &mut canvas, areas.header);
     tabs(model, &mut canvas, areas.tabs);
@@ -139,6 +153,10 @@ pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
     if model.mode == Mode::Help {
         help::draw(model, &mut canvas, areas.tabs.union(areas.body));
     }
+    if model.mode == Mode::Detail {
+        detail::draw(model, &mut canvas, areas.body);
+    }
+    canvas.hits
 }
 
 /// How many pages the help has.
@@ -289,6 +307,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let mut x = area.x + 1;
     for screen in Screen::ALL {
         let shown = screen == model.screen;
+        let from = x;
         let (key, name) = if shown { (Role::Title, Role::Title) } else { (Role::Key, Role::Dim) };
         let number =
             if shown && !short { format!("[{}", screen.number()) } else { screen.number().to_string() };
@@ -299,6 +318,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         if shown && !short {
             x = canvas.put(area, x, area.y, "]", key);
         }
+        canvas.hits.push((Rect { x: from, width: x.saturating_sub(from), ..area }, Hit::Screen(screen)));
         x += if short { 1 } else { 2 };
     }
     // What can hit the cluster is told on every screen, before any hint.
@@ -353,7 +373,12 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             let text = format!("Quitting ends cluster {} and all its processes. End it? y/N", model.cluster);
             line(canvas, &text, Role::Armed);
         }
-        Mode::Normal | Mode::Help => {
+        Mode::Confirm { verb, who } => {
+            let text =
+                format!("{} of cluster {}? y/N", verb.means().replace("{}", who.as_str()), model.cluster);
+            line(canvas, &text, Role::Armed);
+        }
+        Mode::Normal | Mode::Help | Mode::Detail => {
             if let Some(note) = &model.note {
                 line(canvas, note, Role::Warn);
                 return;
@@ -371,8 +396,11 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 format!("{keys}   {} behind", age(obol_fabric::Nanos(behind)))
             });
             let keys = match model.screen {
+                Screen::Members if model.mode == Mode::Detail => {
+                    "{open} its events   {back} closes   {down}/{up} another   {kill} kill   {stop} stop   {start} start"
+                }
                 Screen::Members => {
-                    "{down}/{up} select   {open} its events   {sort}/{sort-by} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
+                    "{down}/{up} select   {open} about it   {sort}/{sort-by} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
                 }
                 Screen::Failovers => {
                     "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {zoom-reset} all of it   {line-up}/{line-down} processes   {mark} mark, to compare   {filter} filter"

@@ -2,7 +2,7 @@
 
 use crate::tui::state::{Mode, Model};
 use crate::tui::theme::Role;
-use crate::tui::view::canvas::{Canvas, Cell, width};
+use crate::tui::view::canvas::{Canvas, Cell, Hit, width};
 use ratatui::layout::Rect;
 
 /// So wide it is at most.
@@ -40,6 +40,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.put(inside, inside.x + 2, y, &choice.name, Role::Text);
         canvas.put(inside, inside.x + 2 + names + 2, y, &choice.key, Role::Key);
         canvas.put(inside, inside.x + 2 + names + 2 + keys, y, &choice.help, Role::Dim);
+        canvas.hits.push((Rect { y, height: 1, ..inside }, Hit::Choice(at)));
         if marked == Some(at) {
             canvas.shade(inside, y, Role::Selected);
             let here = canvas.glyphs.here;

@@ -5,7 +5,9 @@
 use crate::tui::poll::News;
 use crate::tui::poll::record::{Header, Recorder, Recording};
 use crate::tui::poll::sample::EventRow;
+use crate::tui::state::act::Verb;
 use crate::tui::state::chaos::{ChaosNews, Choice, Preview};
+use crate::tui::state::mouse::Mouse;
 use crate::tui::state::{Effect, Event, Mode, Model, Screen};
 use crate::tui::theme::{ASCII, Theme, UNICODE};
 use crate::tui::{input, samples, text, view};
@@ -168,8 +170,18 @@ fn members_frozen_selected_sorted_and_filtered() {
 #[test]
 fn events() {
     holds("events", &with(broken(100, 24), "8"));
-    holds("events-of-one", &with(broken(100, 24), "jjjjj\n"));
+    holds("events-of-one", &with(broken(100, 24), "jjjjj\n\n"));
     holds("events-empty", &with(console(80, 24), "8"));
+}
+
+#[test]
+fn all_about_a_member() {
+    holds("detail", &with(broken(120, 36), "jjjj\n"));
+    holds("detail-80x24", &with(broken(80, 24), "\n"));
+    let moved = with(broken(120, 36), "\nj");
+    assert!(text(&moved).contains("coord-2  ok"), "{}", text(&moved));
+    let closed = with(moved, "\x1b");
+    assert_eq!((&closed.mode, closed.screen), (&Mode::Normal, Screen::Members));
 }
 
 #[test]
@@ -459,4 +471,81 @@ fn no_size_panics_and_the_health_is_always_shown() {
             }
         }
     }
+}
+
+/// Where on the screen these words are.
+fn place(model: &Model, words: &str) -> (u16, u16) {
+    let shown = text(model);
+    let (y, line) = shown.lines().enumerate().find(|(_, line)| line.contains(words)).expect(words);
+    let x = line[..line.find(words).expect("there")].chars().count();
+    (u16::try_from(x).expect("small"), u16::try_from(y).expect("small"))
+}
+
+fn click(model: &mut Model, words: &str, effects: &mut Vec<Effect>) {
+    let (x, y) = place(model, words);
+    model.reduce(Event::Mouse(Mouse::Click(x, y)), effects);
+}
+
+#[test]
+fn the_mouse_selects_opens_sorts_scrolls_and_changes_screens() {
+    let mut model = broken(120, 36);
+    let mut effects = Vec::new();
+    click(&mut model, "node-2 ", &mut effects);
+    assert_eq!((model.members.selected, &model.mode), (Some(samples::name("node-2")), &Mode::Normal));
+    model.reduce(Event::Mouse(Mouse::Wheel(true)), &mut effects);
+    assert_ne!(model.members.selected, Some(samples::name("node-2")));
+    click(&mut model, "node-2 ", &mut effects);
+    click(&mut model, "node-2 ", &mut effects);
+    assert_eq!(model.mode, Mode::Detail);
+    model.reduce(Event::Mouse(Mouse::Click(1, 1)), &mut effects);
+    assert_eq!(model.mode, Mode::Normal);
+    click(&mut model, "MARGIN", &mut effects);
+    assert!(text(&model).contains("^MARGIN"), "{}", text(&model));
+    click(&mut model, "^MARGIN", &mut effects);
+    assert!(text(&model).contains("vMARGIN"), "{}", text(&model));
+    click(&mut model, "5 Detectors", &mut effects);
+    assert_eq!(model.screen, Screen::Detectors);
+    press(&mut model, ":even");
+    click(&mut model, "events ", &mut effects);
+    assert_eq!((model.screen, &model.mode), (Screen::Events, &Mode::Normal));
+    for x in 0..120 {
+        for y in 0..36 {
+            let mut model = model.clone();
+            model.reduce(Event::Mouse(Mouse::Click(x, y)), &mut Vec::new());
+        }
+    }
+}
+
+#[test]
+fn a_process_is_killed_only_when_armed_selected_and_confirmed() {
+    let acts = |mut model: Model, keys: &str| {
+        let mut effects = Vec::new();
+        press_for(&mut model, keys, &mut effects);
+        effects.retain(|effect| matches!(effect, Effect::Act(..)));
+        (effects, model.note.clone().unwrap_or_default())
+    };
+    let armed = || chaotic(live(100, 30), true);
+    let killed = vec![Effect::Act(Verb::Kill, samples::name("coord-1"))];
+    assert_eq!(acts(armed(), "j\x0by").0, killed);
+    assert_eq!(acts(armed(), "j\n\x0by").0, killed, "from the pane about it");
+    assert_eq!(acts(armed(), "j\x14y").0, [Effect::Act(Verb::Stop, samples::name("coord-1"))]);
+    for (model, keys, why) in [
+        (chaotic(live(100, 30), false), "j\x0b", "--arm"),
+        (armed(), "\x0b", "nothing is selected"),
+        (armed(), "j\x0bn", "left alone"),
+        (armed(), "j\x0b\n", "left alone"),
+        (armed(), "j\x15", "runs already"),
+        (armed(), "j \x0b", "goes on live"),
+        (armed(), "2j\x0b", "on screen 1"),
+        (chaotic(replayed(100, 30), true), "j\x0b", "recording"),
+    ] {
+        let (effects, note) = acts(model, keys);
+        assert!(effects.is_empty() && note.contains(why), "{keys:?}: {note}");
+    }
+    let mut asked = with(armed(), "j\x0b");
+    assert!(text(&asked).contains("Kill coord-1 at once (SIGKILL) of cluster default? y/N"));
+    for x in 0..100 {
+        asked.reduce(Event::Mouse(Mouse::Click(x, 29)), &mut Vec::new());
+    }
+    assert!(matches!(asked.mode, Mode::Confirm { .. }), "a click answers nothing");
 }
