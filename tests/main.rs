@@ -1,5 +1,6 @@
 //! Real processes, for what only an operating system does. One program, because every one is linked for long.
 
+mod busy;
 mod caches;
 mod capi;
 mod commands;

@@ -3,7 +3,7 @@
 use crate::lost::Lost;
 use crate::sight::{LOOK_EVERY, Sight};
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Attachment, Cluster, Presence, ShmError, clock};
+use obol_fabric::shm::{Attachment, Beat, Cluster, Presence, ShmError, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
 use obol_membership::rng::Rng;
 use obol_profiles::Site;
@@ -103,22 +103,19 @@ pub struct Attached {
 struct Place {
     cluster: Cluster,
     name: Name,
-    heartbeat_every: Nanos,
+    beat: Beat,
 }
 
 impl Attached {
     /// Takes a seat at the agent of this name. The program is no member yet.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
         let place = Place::of(site, name);
-        Ok(Self::seated(
-            Attachment::open_named(&site.cluster, agent, name, place.heartbeat_every)?,
-            agent,
-            place,
-        ))
+        Ok(Self::seated(Attachment::open_named(&site.cluster, agent, name, place.beat)?, agent, place))
     }
 
     /// Takes a seat for which the calling thread stands: it has to call [`Presence::beat`] at least once in the profile's
-    /// `heartbeat.every`, and its end is the program's death. For programs with a loop of their own.
+    /// `heartbeat.every`, and its end is the program's death. For programs with a loop of their own. Where the profile asks for
+    /// SCHED_FIFO the thread should have it, too: on a busy machine an ordinary one may beat too late.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
         let (seat, presence) = Attachment::open_present(&site.cluster, agent, name)?;
         Ok((Self::seated(seat, agent, Place::of(site, name)), presence))
@@ -268,8 +265,9 @@ impl Attached {
 
 impl Place {
     fn of(site: &Site, name: Name) -> Self {
-        let heartbeat_every = site.deployment.profile.timing.heartbeat_every;
-        Self { cluster: site.cluster.clone(), name, heartbeat_every }
+        let profile = &site.deployment.profile;
+        let beat = Beat { every: profile.timing.heartbeat_every, priority: profile.scheduling.priority() };
+        Self { cluster: site.cluster.clone(), name, beat }
     }
 
     /// A seat at the agent of this name, also of a cluster that was made anew.
@@ -277,7 +275,7 @@ impl Place {
         if let Some(root) = self.cluster.dir().parent() {
             self.cluster = Cluster::open(root, self.cluster.name())?;
         }
-        Attachment::open_named(&self.cluster, agent, self.name, self.heartbeat_every)
+        Attachment::open_named(&self.cluster, agent, self.name, self.beat)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::lost::Lost;
 use crate::sight::Sight;
-use obol_fabric::shm::{Region, ShmError, Waker, clock};
+use obol_fabric::shm::{Region, ShmError, Waker, clock, sched};
 use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
@@ -84,6 +84,10 @@ impl Embedded {
         let (tell, told) = mpsc::channel();
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
             Ok((mut endpoint, machine)) => {
+                if let Some(priority) = site.deployment.profile.scheduling.priority() {
+                    // Whoever watches this thread may be scheduled so. Without the right to it the program works all the same.
+                    let _ = sched::run_fifo_alone(priority);
+                }
                 let mut machine = endpoint.each(Core { machine, watch, stopped, tell });
                 endpoint.serve(&mut machine, &AtomicBool::new(true));
             }

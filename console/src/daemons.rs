@@ -39,7 +39,8 @@ fn schedule(site: &Site, tells: bool) -> Result<(), Failure> {
     let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else { return Ok(()) };
     match sched::run_fifo(priority) {
         Err(error) if tells => Ok(output::remark(format_args!(
-            "obol: no real-time scheduling ({error}); leases may be renewed late. Grant CAP_SYS_NICE or use the profile laptop"
+            "obol: no real-time scheduling ({error}); leases may be renewed late, and healthy \
+             processes removed while the machine is busy. Grant CAP_SYS_NICE or use the profile laptop"
         ))?),
         _ => Ok(()),
     }
@@ -139,13 +140,18 @@ pub(crate) fn load(threads: u32, mebibytes: u32, nanoseconds: u64) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes a seat, as soon as the agent is there.
+/// Takes a seat, as soon as the agent is there. This thread stands for the program, so it is scheduled as the agent is that
+/// watches it: beside busy neighbours it would beat too late otherwise, and be taken for frozen.
 pub(crate) fn attach(
     site: &Site,
     node: Name,
     name: Name,
     stop: &AtomicBool,
 ) -> Result<(Attached, Presence), AttachError> {
+    if let Some(priority) = site.deployment.profile.scheduling.priority() {
+        // Without the right to it the program works all the same; `obol status` shows who has none.
+        let _ = sched::run_fifo_alone(priority);
+    }
     let end = clock::now() + START_TIMEOUT;
     loop {
         match Attached::open_present(site, node, name) {

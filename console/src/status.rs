@@ -91,6 +91,8 @@ pub(crate) struct StatusJson<'a> {
     cluster: &'a str,
     health: Health,
     reasons: &'a [String],
+    /// What may go wrong later; the health does not count it.
+    warnings: Vec<String>,
     view: Option<u64>,
     base: Option<u64>,
     leader: Option<String>,
@@ -141,6 +143,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         cluster: cluster.as_str(),
         health: snapshot.health,
         reasons: &snapshot.reasons,
+        warnings: Vec::new(),
         view: snapshot.view.as_ref().map(|view| view.id.0),
         base: snapshot.view.as_ref().map(|view| view.base.0),
         leader: snapshot.leader_name().map(|name| name.to_string()),
@@ -161,11 +164,15 @@ pub(crate) fn run(root: &Path, cluster: Name, as_json: bool) -> Result<ExitCode,
     let snapshot = observer.snapshot();
     if as_json {
         let profile = observer.deployment().profile.name.to_string();
-        output::json(&json(&cluster, &profile, &snapshot))?;
+        let warnings = warnings(&observer, &snapshot);
+        output::json(&StatusJson { warnings, ..json(&cluster, &profile, &snapshot) })?;
     } else {
         output::line(table::headline(cluster, &snapshot))?;
         for reason in &snapshot.reasons {
             output::line(format_args!("  ! {reason}"))?;
+        }
+        for warning in warnings(&observer, &snapshot) {
+            output::line(format_args!("  ~ {warning}"))?;
         }
         for line in table::lines(&snapshot, None) {
             output::line(line)?;
@@ -179,6 +186,26 @@ pub(crate) fn run(root: &Path, cluster: Name, as_json: bool) -> Result<ExitCode,
     Ok(ExitCode::from(snapshot.health.exit_code()))
 }
 
+/// What may go wrong later: processes of this host that are not scheduled as the profile asks. Whoever watches them is quicker
+/// to suspect them than the kernel is to run them.
+fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
+    let profile = &observer.deployment().profile;
+    if profile.scheduling.priority().is_none() {
+        return Vec::new();
+    }
+    let lacks = |p: &&Process| p.alive && p.process.is_real_time() == Some(false);
+    let names: Vec<&str> = snapshot.processes.iter().filter(lacks).map(|p| p.name.as_str()).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    vec![format!(
+        "no real-time scheduling, which the profile {} asks for: {}. While the machine is busy they may be removed though they \
+         are healthy: grant CAP_SYS_NICE, or use the profile laptop",
+        profile.name,
+        names.join(", ")
+    )]
+}
+
 /// A cluster that can not be read is an answer, too: scripts get an object with the same keys.
 fn unreachable(cluster: Name, error: &obol_profiles::SiteError, as_json: bool) -> Result<ExitCode, Failure> {
     if !as_json {
@@ -188,6 +215,7 @@ fn unreachable(cluster: Name, error: &obol_profiles::SiteError, as_json: bool) -
         cluster: cluster.as_str(),
         health: Health::Unreachable,
         reasons: &[error.to_string()],
+        warnings: Vec::new(),
         view: None,
         base: None,
         leader: None,

@@ -7,6 +7,7 @@ use crate::signals;
 use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
 use obol_fabric::Nanos;
+use obol_fabric::shm::sched;
 use obol_profiles::Profile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::Cell;
@@ -195,6 +196,13 @@ pub(crate) fn run(root: &Path, options: &Tune) -> Result<ExitCode, Failure> {
     let bench = Bench { root, time: options.time, share: options.share, stop, begun: Cell::new(0) };
     let loads = [Load::None, Load::best()];
     let most = (options.time + SETTLE + AROUND).saturating_mul(u32::try_from(STEPS_MAX).unwrap_or(u32::MAX));
+    if base.scheduling.priority().is_some_and(|priority| !sched::may_run_fifo(priority)) {
+        output::remark(format_args!(
+            "tune: no real-time scheduling, which the profile {} asks for: healthy processes will be removed while the machine is busy. \
+             Grant CAP_SYS_NICE, or tune the profile laptop",
+            base.name
+        ))?;
+    }
     output::remark(format_args!(
         "tune: {} pauses under each of {} loads, then the profile under each: at most {STEPS_MAX} steps of {:.0} s, so {:.0} min \
          at the most. A step that is hopeless ends early, and a load's steps end after {CLEAN_STEPS} good ones",

@@ -73,6 +73,17 @@ pub enum Scheduling {
     },
 }
 
+impl Scheduling {
+    /// The real-time priority that is asked for, if any.
+    #[must_use]
+    pub const fn priority(self) -> Option<u32> {
+        match self {
+            Self::Fifo { priority } => Some(priority),
+            Self::Other => None,
+        }
+    }
+}
+
 impl Profile {
     /// What reading starts from: every key overwrites its part, and a missing key is an error, so nothing of it is
     /// ever seen.

@@ -190,6 +190,11 @@ fn serve(
         Failure::Refused(format!("--name {} with `.{shard}` at its end: {error}", options.name))
     })?;
     let yields = every == Nanos::ZERO;
+    // Whoever watches this thread is scheduled so, and one that looks without a pause would keep a core from all others.
+    if let Some(priority) = site.deployment.profile.scheduling.priority().filter(|_| !yields) {
+        // Without the right to it the server works all the same; `obol status` shows who has none.
+        let _ = sched::run_fifo_alone(priority);
+    }
     // A server that was excluded comes back with memory of its own: what a primary of before still writes, which may have slept
     // longer, comes into no log that counts. What it had it brings along: it may be all that is left.
     let mut copy = None;

@@ -17,7 +17,7 @@ use crate::shm::process::Process;
 use crate::shm::region::Region;
 use crate::shm::seats::{Answer, JOIN, LEAVE, Request};
 use crate::shm::witness::{self, Witness};
-use crate::shm::{clock, futex};
+use crate::shm::{clock, futex, sched};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -42,26 +42,47 @@ pub struct Attachment {
     recording: Mutex<()>,
 }
 
+/// How the thread that stands for a program advances its heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beat {
+    /// So often at least.
+    pub every: Nanos,
+    /// Under SCHED_FIFO with this priority where that is allowed. An agent that is scheduled in real time sees within
+    /// milliseconds that a heartbeat stands still; on a busy machine an ordinary thread waits longer than that for a core.
+    pub priority: Option<u32>,
+}
+
+impl From<Nanos> for Beat {
+    fn from(every: Nanos) -> Self {
+        Self { every, priority: None }
+    }
+}
+
 impl Attachment {
     /// Takes a seat in the region of the live process of this name.
     pub fn open_named(
         cluster: &Cluster,
         agent: Name,
         name: Name,
-        heartbeat_every: Nanos,
+        beat: impl Into<Beat>,
     ) -> Result<Self, ShmError> {
         cluster.require_here()?;
         let regions = cluster.regions();
         match regions.iter().find(|r| r.alive && r.name == agent) {
-            Some(region) => Self::open(cluster, region.number, name, heartbeat_every),
+            Some(region) => Self::open(cluster, region.number, name, beat),
             None => Err(no_agent(cluster, agent.to_string())),
         }
     }
 
     /// Takes a seat in this region, whose owner must be alive. A background thread stands for the program.
-    pub fn open(cluster: &Cluster, agent: u32, name: Name, heartbeat_every: Nanos) -> Result<Self, ShmError> {
+    pub fn open(
+        cluster: &Cluster,
+        agent: u32,
+        name: Name,
+        beat: impl Into<Beat>,
+    ) -> Result<Self, ShmError> {
         let mut attachment = Self::claim(cluster, agent, name)?;
-        attachment.thread = Some(spawn(cluster.nonce(), &attachment, heartbeat_every)?);
+        attachment.thread = Some(spawn(cluster.nonce(), &attachment, beat.into())?);
         Ok(attachment)
     }
 
@@ -270,17 +291,21 @@ const fn next_generation(generation: u32) -> u32 {
 }
 
 /// Starts the thread that stands for a program until its attachment is dropped.
-fn spawn(cluster: u64, attachment: &Attachment, heartbeat_every: Nanos) -> Result<JoinHandle<()>, ShmError> {
+fn spawn(cluster: u64, attachment: &Attachment, beat: Beat) -> Result<JoinHandle<()>, ShmError> {
     let (ready, registered) = mpsc::channel();
     let Attachment { region, address, me, stop, .. } = attachment;
     let (region, who, me, stop) = (region.clone(), *address, *me, stop.clone());
     let stand = move || match Presence::begin(cluster, &region, who, me) {
         Err(error) => drop(ready.send(Err(error))),
         Ok(mut presence) => {
+            if let Some(priority) = beat.priority {
+                // Without the right to it the program works all the same; `obol status` shows who has none.
+                let _ = sched::run_fifo_alone(priority);
+            }
             if ready.send(Ok(())).is_ok() {
                 while stop.load(Ordering::Acquire) == 0 {
                     presence.beat();
-                    futex::wait(&stop, 0, Some(heartbeat_every));
+                    futex::wait(&stop, 0, Some(beat.every));
                 }
             }
         }

@@ -36,7 +36,7 @@ pub mod futex;
 pub(crate) mod lanes;
 
 pub use crate::endpoint::{Owner, Wait, Waker};
-pub use attach::{Attachment, Presence};
+pub use attach::{Attachment, Beat, Presence};
 pub use cluster::{Cluster, MADE_MODE, RegionInfo, default_root, is_made};
 pub use error::ShmError;
 pub use glance::{Glance, Source, Wanted};

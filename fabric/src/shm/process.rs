@@ -16,6 +16,8 @@ pub struct Process {
     pub started: u64,
 }
 
+/// The field of `/proc/PID/stat` that tells the scheduling policy.
+const POLICY_FIELD: usize = 41;
 /// Bits of a start time that are kept: at 100 ticks a second they last for 348 years.
 pub(crate) const STARTED_BITS: u32 = 40;
 /// Bits of a pid: the kernel's own limit, `PID_MAX_LIMIT`.
@@ -84,6 +86,17 @@ impl Process {
             field(&stat, 39)?.parse().ok()
         };
         threads.filter_map(core).collect()
+    }
+
+    /// Whether a thread of it is scheduled in real time; `None` if none of them can be looked at.
+    #[must_use]
+    pub fn is_real_time(self) -> Option<bool> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
+        let policies = tasks.flatten().filter_map(|task| {
+            let stat = std::fs::read(task.path().join("stat")).ok()?;
+            field(&stat, POLICY_FIELD)?.parse::<libc::c_int>().ok()
+        });
+        policies.map(|policy| matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR)).reduce(|one, other| one || other)
     }
 
     /// Whether any thread of it may still run.

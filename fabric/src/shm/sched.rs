@@ -35,6 +35,12 @@ pub fn run_fifo_alone(priority: u32) -> io::Result<()> {
     schedule(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
 }
 
+/// Whether a thread of this process may be under SCHED_FIFO with this priority. It is tried.
+#[must_use]
+pub fn may_run_fifo(priority: u32) -> bool {
+    std::thread::spawn(move || run_fifo_alone(priority).is_ok()).join().unwrap_or(false)
+}
+
 fn schedule(policy: libc::c_int, priority: u32) -> io::Result<()> {
     let priority = libc::c_int::try_from(priority).map_err(io::Error::other)?;
     let param = libc::sched_param { sched_priority: priority };
