@@ -75,12 +75,7 @@ impl Attachment {
     }
 
     /// Takes a seat in this region, whose owner must be alive. A background thread stands for the program.
-    pub fn open(
-        cluster: &Cluster,
-        agent: u32,
-        name: Name,
-        beat: impl Into<Beat>,
-    ) -> Result<Self, ShmError> {
+    pub fn open(cluster: &Cluster, agent: u32, name: Name, beat: impl Into<Beat>) -> Result<Self, ShmError> {
         let mut attachment = Self::claim(cluster, agent, name)?;
         attachment.thread = Some(spawn(cluster.nonce(), &attachment, beat.into())?);
         Ok(attachment)

@@ -96,7 +96,9 @@ impl Process {
             let stat = std::fs::read(task.path().join("stat")).ok()?;
             field(&stat, POLICY_FIELD)?.parse::<libc::c_int>().ok()
         });
-        policies.map(|policy| matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR)).reduce(|one, other| one || other)
+        policies
+            .map(|policy| matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR))
+            .reduce(|one, other| one || other)
     }
 
     /// Whether any thread of it may still run.
