@@ -21,6 +21,10 @@
 #define DEADBEAT_NOTICE_MAX 256
 /* The most registrations of an open file. */
 #define DEADBEAT_REGISTRATIONS_MAX 4096
+/* The most of one process, whoever registers it: its death sends so many notices at once. */
+#define DEADBEAT_PROCESS_REGISTRATIONS_MAX 64
+/* The most of all files that one user has opened. */
+#define DEADBEAT_USER_REGISTRATIONS_MAX 8192
 /* The length of an RDMA device's name with its final zero. */
 #define DEADBEAT_DEVICE_BYTES 64
 
@@ -88,7 +92,8 @@ struct deadbeat_registration {
  * was registered.
  *
  * ENOTCONN: not configured. ESRCH: no such process, or it is dead. EPERM: not the caller's.
- * ENOSPC: too many.
+ * ENOSPC: too many of this open file. EDQUOT: too many of this process, or of the user who
+ * opened the file.
  */
 #define DEADBEAT_REGISTER _IOWR(0xdb, 0x42, struct deadbeat_registration)
 /* Takes a registration back; after this no notice is sent. ENOENT: there is none with this id. */

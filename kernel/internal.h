@@ -9,6 +9,7 @@
 #include <linux/pid.h>
 #include <linux/refcount.h>
 #include <linux/spinlock.h>
+#include <linux/uidgid.h>
 #include <linux/workqueue.h>
 #include <linux/xarray.h>
 
@@ -17,12 +18,16 @@
 struct udp_group;
 struct verbs_group;
 
+/* Whoever opens files; all of a user's files count together. */
+struct owner;
+
 /* An open file. Registrations that are being freed keep it beyond the close. */
 struct session {
 	refcount_t users;
 	/* One call at a time. */
 	struct mutex lock;
 	bool configured;
+	struct owner *owner;
 	struct udp_group *udp;
 	struct verbs_group *verbs;
 	struct xarray registrations;
@@ -57,6 +62,8 @@ struct registration {
 	 */
 	spinlock_t lock;
 	bool silent;
+	/* It is one of its owner's. */
+	bool counted;
 	struct notice notices[NOTICE_KINDS];
 	struct rcu_work retirement;
 };
@@ -64,6 +71,8 @@ struct registration {
 /* registration.c. The session's lock is held where one is changed. */
 int registrations_init(void);
 void registrations_exit(void);
+struct owner *owner_get(kuid_t uid);
+void owner_put(struct owner *owner);
 int registration_add(struct session *session, struct deadbeat_registration *wanted);
 int registration_remove(struct session *session, u32 id);
 void registrations_remove(struct session *session);

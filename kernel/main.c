@@ -6,6 +6,7 @@
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
 #include <linux/compat.h>
+#include <linux/cred.h>
 #include <linux/fs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
@@ -47,6 +48,12 @@ static int deadbeat_open(struct inode *inode, struct file *file)
 	session = kzalloc(sizeof(*session), GFP_KERNEL_ACCOUNT);
 	if (!session)
 		return -ENOMEM;
+	/* The file's, whoever it is handed to later. */
+	session->owner = owner_get(file->f_cred->euid);
+	if (!session->owner) {
+		kfree(session);
+		return -ENOMEM;
+	}
 	refcount_set(&session->users, 1);
 	mutex_init(&session->lock);
 	xa_init_flags(&session->registrations, XA_FLAGS_ALLOC1);
@@ -65,6 +72,7 @@ void session_put(struct session *session)
 		verbs_close(session->verbs);
 	xa_destroy(&session->registrations);
 	mutex_destroy(&session->lock);
+	owner_put(session->owner);
 	kfree(session);
 	stats_add(COUNT_SESSIONS, -1);
 }

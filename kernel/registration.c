@@ -17,10 +17,55 @@
 #define TABLE_BITS 10
 
 static DEFINE_HASHTABLE(table, TABLE_BITS);
+/* Changes of the table, and owners. Never taken by a hook. */
 static DEFINE_SPINLOCK(table_lock);
+static LIST_HEAD(owners);
+
+struct owner {
+	struct list_head node;
+	kuid_t uid;
+	unsigned int sessions;
+	unsigned int registrations;
+};
+
 static struct workqueue_struct *retirements;
 /* A cache of its own: on unloading the kernel complains if anything is left in it. */
 static struct kmem_cache *cache;
+
+/* The owner of this uid, made if there is none; NULL without memory. Goes with its last session. */
+struct owner *owner_get(kuid_t uid)
+{
+	struct owner *fresh = kzalloc(sizeof(*fresh), GFP_KERNEL_ACCOUNT);
+	struct owner *owner;
+
+	if (!fresh)
+		return NULL;
+	spin_lock(&table_lock);
+	list_for_each_entry(owner, &owners, node) {
+		if (uid_eq(owner->uid, uid)) {
+			kfree(fresh);
+			goto found;
+		}
+	}
+	owner = fresh;
+	owner->uid = uid;
+	list_add(&owner->node, &owners);
+found:
+	owner->sessions++;
+	spin_unlock(&table_lock);
+	return owner;
+}
+
+void owner_put(struct owner *owner)
+{
+	spin_lock(&table_lock);
+	if (--owner->sessions)
+		owner = NULL;
+	else
+		list_del(&owner->node);
+	spin_unlock(&table_lock);
+	kfree(owner);
+}
 
 static bool notice_transmit(struct notice *notice, struct session *session)
 {
@@ -127,6 +172,11 @@ static void registration_free(struct registration *registration)
 		tasklet_kill(&registration->notices[kind].tasklet);
 	}
 	put_pid(registration->pid);
+	if (registration->counted) {
+		spin_lock(&table_lock);
+		registration->session->owner->registrations--;
+		spin_unlock(&table_lock);
+	}
 	session_put(registration->session);
 	kmem_cache_free(cache, registration);
 	stats_add(COUNT_REGISTRATIONS, -1);
@@ -165,15 +215,41 @@ static bool may_signal(struct task_struct *task)
 }
 
 /*
+ * Enters it, if neither its process nor its owner has too many: a hook runs through all of a
+ * process's.
+ */
+static int registration_admit(struct registration *registration)
+{
+	struct owner *owner = registration->session->owner;
+	unsigned int of_process = 0;
+	struct registration *other;
+	int error = -EDQUOT;
+
+	spin_lock(&table_lock);
+	hash_for_each_possible(table, other, node, (unsigned long)registration->pid)
+		of_process += other->pid == registration->pid;
+	if (of_process < DEADBEAT_PROCESS_REGISTRATIONS_MAX &&
+	    owner->registrations < DEADBEAT_USER_REGISTRATIONS_MAX) {
+		owner->registrations++;
+		registration->counted = true;
+		hash_add_rcu(table, &registration->node, (unsigned long)registration->pid);
+		error = 0;
+	}
+	spin_unlock(&table_lock);
+	return error;
+}
+
+/*
  * From here on hooks find it. If the process was past the hook before, nobody will ever send:
  * `live` falls to 0 before the hook looks into the table, so either the hook has seen the
  * registration or this sees the 0.
  */
 static int registration_arm(struct registration *registration, struct task_struct *task)
 {
-	spin_lock(&table_lock);
-	hash_add_rcu(table, &registration->node, (unsigned long)registration->pid);
-	spin_unlock(&table_lock);
+	int error = registration_admit(registration);
+
+	if (error)
+		return error;
 	/* Pairs with atomic_dec_and_test(&signal->live) in do_exit. */
 	smp_mb();
 	if (atomic_read(&task->signal->live) == 0 &&

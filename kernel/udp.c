@@ -62,7 +62,29 @@ static int udp_set_hops(struct udp_group *group, int hops)
 					      KERNEL_SOCKPTR(&hops), sizeof(hops));
 }
 
-/* Whatever would sleep is done here, not when a notice is sent. */
+/*
+ * Whatever would sleep is done here, not when a notice is sent. So the socket is connected: for
+ * one that is not, a program that somebody attached to the cgroup (BPF_CGROUP_UDP4_SENDMSG) is
+ * run at every datagram under the lock of the socket, which may sleep. Such a program for
+ * connections runs here, and may have changed where it leads.
+ */
+static int group_connect(struct udp_group *group)
+{
+	int error = kernel_connect(group->socket, &group->to.any, group->to_bytes, 0);
+	struct inet_sock *inet = inet_sk(group->socket->sk);
+	bool same;
+
+	if (error)
+		return error;
+	if (group->to.any.sa_family == AF_INET)
+		same = inet->inet_daddr == group->to.v4.sin_addr.s_addr &&
+		       inet->inet_dport == group->to.v4.sin_port;
+	else
+		same = ipv6_addr_equal(&group->socket->sk->sk_v6_daddr, &group->to.v6.sin6_addr) &&
+		       inet->inet_dport == group->to.v6.sin6_port;
+	return same ? 0 : -EACCES;
+}
+
 static int udp_prepare(struct udp_group *group, const struct deadbeat_udp *wanted)
 {
 	struct sockaddr_storage any_port = { .ss_family = group->to.any.sa_family };
@@ -90,7 +112,8 @@ static int udp_prepare(struct udp_group *group, const struct deadbeat_udp *wante
 	error = udp_set_hops(group, wanted->hops ?: 1);
 	if (error)
 		return error;
-	return kernel_bind(group->socket, (struct sockaddr *)&any_port, group->to_bytes);
+	error = kernel_bind(group->socket, (struct sockaddr *)&any_port, group->to_bytes);
+	return error ?: group_connect(group);
 }
 
 struct udp_group *udp_open(const struct deadbeat_udp *wanted)
@@ -124,8 +147,6 @@ int udp_send(struct udp_group *group, const void *payload, size_t bytes)
 {
 	struct kvec vector = { .iov_base = (void *)payload, .iov_len = bytes };
 	struct msghdr message = {
-		.msg_name = &group->to,
-		.msg_namelen = group->to_bytes,
 		.msg_flags = MSG_DONTWAIT | MSG_NOSIGNAL,
 	};
 	int sent = kernel_sendmsg(group->socket, &message, &vector, 1, bytes);

@@ -129,7 +129,7 @@ pub enum DeadbeatError {
     Dead,
     /// The process belongs to another user.
     NotYours,
-    /// The open device has all the registrations that it can hold.
+    /// The open device, the process, or the user who opened it has all the registrations that it can have.
     Full,
     /// There is no module, and the eBPF programs can not be used.
     Ebpf(EbpfError),
@@ -170,7 +170,11 @@ impl fmt::Display for DeadbeatError {
                 write!(f, "the process belongs to another user; run as that user or with CAP_KILL")
             }
             Self::Full => {
-                write!(f, "the kernel takes no more registrations of one program; open {DEVICE} twice")
+                write!(
+                    f,
+                    "the kernel takes no more registrations: 4096 of one open {DEVICE}, 64 of one process, 8192 of one user; \
+                     let go of some"
+                )
             }
             Self::Ebpf(error) => error.fmt(f),
             Self::Kernel { doing, error } => write!(f, "cannot {doing}: {error}"),
@@ -275,7 +279,7 @@ impl Deadbeat {
             }
             Some(libc::ESRCH) => DeadbeatError::Dead,
             Some(libc::EPERM) => DeadbeatError::NotYours,
-            Some(libc::ENOSPC) => DeadbeatError::Full,
+            Some(libc::ENOSPC | libc::EDQUOT) => DeadbeatError::Full,
             _ => DeadbeatError::Kernel { doing: "register a process with the module deadbeat", error },
         })?;
         let registration = Registration { deadbeat: self.clone(), id };

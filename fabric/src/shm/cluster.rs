@@ -171,7 +171,7 @@ impl Cluster {
         match fs::symlink_metadata(&dir) {
             // Nothing is removed in a directory that another user can exchange meanwhile.
             Ok(_) => {
-                check_parent(root).and_then(|()| check_private(root)).and_then(|()| check_private(&dir))?
+                check_parent(root).and_then(|()| check_private(root)).and_then(|()| check_private(&dir))?;
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
             Err(error) => return Err(ShmError::io("look at", dir)(error)),

@@ -117,19 +117,55 @@ void refuses(int fd)
 	reap(&v);
 }
 
+// Registers a process as often as it may be.
+static void fill(int fd, struct victim *v)
+{
+	for (int i = 0; i < DEADBEAT_PROCESS_REGISTRATIONS_MAX; i++)
+		CHECK(!try_register(fd, v->pid, v->number, NULL), "register %d", i);
+}
+
 void refuses_too_many(void)
 {
-	int fd = deadbeat_open(true, false);
-	struct victim v = spawn(alone);
+	enum { FILES = DEADBEAT_USER_REGISTRATIONS_MAX / DEADBEAT_REGISTRATIONS_MAX };
+	enum { VICTIMS = DEADBEAT_REGISTRATIONS_MAX / DEADBEAT_PROCESS_REGISTRATIONS_MAX };
+	static struct victim v[FILES][VICTIMS];
+	struct victim more = spawn(alone);
+	int fd[FILES + 1];
 	uint32_t first;
 
-	CHECK(!try_register(fd, v.pid, v.number, &first), "register");
-	for (int i = 1; i < DEADBEAT_REGISTRATIONS_MAX; i++)
-		CHECK(!try_register(fd, v.pid, v.number, NULL), "register %d", i);
-	CHECK(try_register(fd, v.pid, v.number, NULL) && errno == ENOSPC, "one too many");
-	CHECK(!ioctl(fd, DEADBEAT_UNREGISTER, &first), "unregister");
-	CHECK(!try_register(fd, v.pid, v.number, NULL), "register in its place");
-	close(fd);
-	kill(v.pid, SIGKILL);
-	reap(&v);
+	// Of a process, by whichever file.
+	fd[0] = deadbeat_open(true, false);
+	fd[1] = deadbeat_open(true, false);
+	CHECK(!try_register(fd[0], more.pid, more.number, &first), "register");
+	for (int i = 1; i < DEADBEAT_PROCESS_REGISTRATIONS_MAX; i++)
+		CHECK(!try_register(fd[i % 2], more.pid, more.number, NULL), "register %d", i);
+	CHECK(try_register(fd[1], more.pid, more.number, NULL) && errno == EDQUOT, "one too many of a process");
+	CHECK(!ioctl(fd[0], DEADBEAT_UNREGISTER, &first), "unregister");
+	CHECK(!try_register(fd[1], more.pid, more.number, NULL), "register in its place");
+	close(fd[0]);
+	close(fd[1]);
+	// Of a file, and of a user. What was closed counts until it is freed.
+	for (int f = 0; f < FILES; f++) {
+		fd[f] = deadbeat_open(true, false);
+		for (int i = 0; i < VICTIMS; i++)
+			v[f][i] = spawn(alone);
+	}
+	sleep(2);
+	for (int f = 0; f < FILES; f++) {
+		for (int i = 0; i < VICTIMS; i++)
+			fill(fd[f], &v[f][i]);
+	}
+	CHECK(try_register(fd[0], more.pid, more.number, NULL) && errno == ENOSPC, "one too many of a file");
+	fd[FILES] = deadbeat_open(true, false);
+	CHECK(try_register(fd[FILES], more.pid, more.number, NULL) && errno == EDQUOT, "one too many of a user");
+	for (int f = 0; f <= FILES; f++)
+		close(fd[f]);
+	for (int f = 0; f < FILES; f++) {
+		for (int i = 0; i < VICTIMS; i++) {
+			kill(v[f][i].pid, SIGKILL);
+			reap(&v[f][i]);
+		}
+	}
+	kill(more.pid, SIGKILL);
+	reap(&more);
 }

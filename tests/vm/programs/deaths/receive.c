@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Takes notices, by UDP and by verbs, and checks that each comes once and in order.
+// Takes notices, by UDP and by verbs, and checks that each comes once, and, sent by one processor, in order.
 #include "deaths.h"
 
 #include <infiniband/verbs.h>
@@ -33,7 +33,8 @@ static void take(struct receiver *receiver, const struct notice *notice, size_t 
 	      receiver->name, notice->victim, notice->kind);
 	CHECK(receiver->seen[notice->victim][notice->kind]++ == 0, "%s: victim %u, kind %u twice",
 	      receiver->name, notice->victim, notice->kind);
-	if (notice->kind == DYING)
+	// Two processors' datagrams may overtake each other, on lo and dummy devices, too.
+	if (notice->kind == DYING && sysconf(_SC_NPROCESSORS_ONLN) == 1)
 		CHECK(!receiver->seen[notice->victim][DEAD], "%s: victim %u was dead before it was dying",
 		      receiver->name, notice->victim);
 }
@@ -164,8 +165,13 @@ void expect(unsigned int victim, int dying, int dead, const char *what)
 		ebpf_expect(victim, dying, dead, what);
 		return;
 	}
+	// Dying is put off until the killer's processor has its interrupts on again. Another processor may have told by then that
+	// the process is dead, after which nothing is sent.
+	int least = sysconf(_SC_NPROCESSORS_ONLN) == 1 ? dying : 0;
+
 	for (int i = without_udp; i < 1 + with_verbs; i++)
-		CHECK(all[i]->seen[victim][DYING] == dying && all[i]->seen[victim][DEAD] == dead,
+		CHECK(all[i]->seen[victim][DYING] >= least && all[i]->seen[victim][DYING] <= dying &&
+		      all[i]->seen[victim][DEAD] == dead,
 		      "%s, %s: dying %d, dead %d", what, all[i]->name, all[i]->seen[victim][DYING],
 		      all[i]->seen[victim][DEAD]);
 }
