@@ -69,6 +69,10 @@ impl Peer for Echo {
         "a cache line and back"
     }
 
+    fn waits(&self) -> &'static str {
+        super::OWN_WAITS[1]
+    }
+
     fn put(&mut self) -> io::Result<()> {
         self.say();
         Ok(())

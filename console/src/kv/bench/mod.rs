@@ -51,11 +51,25 @@ pub(crate) struct Options {
 /// Something that holds values, and answers one request at a time.
 trait Peer {
     fn name(&self) -> &str;
+    /// How server and client wait for each other, and on which cores: half of what a latency is made of.
+    fn waits(&self) -> &'static str {
+        PEER_WAITS
+    }
     fn put(&mut self) -> io::Result<()>;
     fn get(&mut self) -> io::Result<()>;
 }
 
 type Peers = Vec<Box<dyn Peer>>;
+
+/// How servers of other makers are run: as they come.
+const PEER_WAITS: &str = "sleep, unpinned";
+/// The cache where server and client have a core each, and where they have not.
+const OWN_WAITS: [&str; 2] = ["spin, pinned", "spin, unpinned"];
+/// The cache whose servers have more shards than there are cores.
+const OWN_SLEEPS: &str = "server sleeps, unpinned";
+/// What stands below the table.
+const UNEQUAL: &str = "Not like with like: server and client of the cache keep a core each busy; those of the others sleep in \
+                       the kernel and run where it puts them.";
 
 /// What a server took: p50 in nanoseconds of each round.
 #[derive(Default)]
@@ -89,12 +103,15 @@ struct Latency<'a> {
     /// How many times as long as the cache's.
     get_ratio: f64,
     put_ratio: f64,
+    /// How server and client wait for each other, and on which cores.
+    waits: &'a str,
 }
 
 /// Nine GETs to one PUT.
 #[derive(Serialize)]
 struct Throughput<'a> {
     server: &'a str,
+    waits: &'a str,
     pipelined_per_s: f64,
     /// How many times as many the cache does.
     ratio: f64,
@@ -111,6 +128,7 @@ struct Lease {
 /// A server and its latencies, in nanoseconds.
 struct Timed {
     server: String,
+    waits: &'static str,
     get: u64,
     put: u64,
 }
@@ -128,6 +146,7 @@ fn time(peers: &mut Peers, options: &Options) -> Result<Vec<Timed>, Failure> {
     Ok(named
         .map(|(peer, Figures { get, put })| Timed {
             server: peer.name().to_owned(),
+            waits: peer.waits(),
             get: median(get),
             put: median(put),
         })
@@ -138,18 +157,18 @@ fn tell_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failure
     let ratio = |of: u64, to: u64| of as f64 / to.max(1) as f64;
     if !json {
         output::line(format_args!(
-            "{:<24}{:>12}{:>12}{:>10}{:>10}",
-            "one at a time, p50", "GET", "PUT", "GET x", "PUT x"
+            "{:<24}{:>12}{:>12}{:>10}{:>10}  {}",
+            "one at a time, p50", "GET", "PUT", "GET x", "PUT x", "HOW THEY WAIT"
         ))?;
     }
-    for Timed { server, get, put } in all {
+    for Timed { server, waits, get, put } in all {
         let (get_ratio, put_ratio) = (ratio(*get, own.get), ratio(*put, own.put));
         if json {
             let [get_p50_us, put_p50_us] = [get, put].map(|nanos| Nanos(*nanos).as_micros_f64());
-            output::json(&Latency { server, get_p50_us, put_p50_us, get_ratio, put_ratio })?;
+            output::json(&Latency { server, get_p50_us, put_p50_us, get_ratio, put_ratio, waits })?;
         } else {
             output::line(format_args!(
-                "{server:<24}{:>12}{:>12}{get_ratio:>10.1}{put_ratio:>10.1}",
+                "{server:<24}{:>12}{:>12}{get_ratio:>10.1}{put_ratio:>10.1}  {waits}",
                 Nanos(*get).to_string(),
                 Nanos(*put).to_string()
             ))?;
@@ -158,18 +177,25 @@ fn tell_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failure
     Ok(())
 }
 
-fn tell_throughput(own: f64, other: Option<f64>, json: bool) -> Result<(), Failure> {
+fn tell_throughput(own: &Own, other: Option<f64>, json: bool) -> Result<(), Failure> {
     if !json {
-        output::line(format_args!("\n{:<24}{:>12}{:>12}", "many, 9 GETs to a PUT", "a second", "x"))?;
+        output::line(format_args!(
+            "\n{:<24}{:>12}{:>12}  {}",
+            "many, 9 GETs to a PUT", "a second", "x", "HOW THEY WAIT"
+        ))?;
     }
-    let rows = [Some((cache::NAME, own)), other.map(|other| (peers::MEMCASLAP, other))];
-    for (server, pipelined_per_s) in rows.into_iter().flatten() {
+    let (own, waits) = (own.throughput, own.timed.waits);
+    let rows = [Some((cache::NAME, own, waits)), other.map(|other| (peers::MEMCASLAP, other, PEER_WAITS))];
+    for (server, pipelined_per_s, waits) in rows.into_iter().flatten() {
         let ratio = own / pipelined_per_s;
         if json {
-            output::json(&Throughput { server, pipelined_per_s, ratio })?;
+            output::json(&Throughput { server, waits, pipelined_per_s, ratio })?;
         } else {
-            output::line(format_args!("{server:<24}{pipelined_per_s:>12.0}{ratio:>12.1}"))?;
+            output::line(format_args!("{server:<24}{pipelined_per_s:>12.0}{ratio:>12.1}  {waits}"))?;
         }
+    }
+    if !json {
+        output::line(UNEQUAL)?;
     }
     Ok(())
 }
@@ -245,6 +271,12 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
     let (throughput, active_ns) = (median(floods?) as f64, cache.look());
     let timed = time(&mut vec![Box::new(cache)], options)?;
     let timed = timed.into_iter().next().ok_or_else(|| Failure::Failed("nothing was timed".to_owned()))?;
+    let waits = match (has_each_its_own, shards) {
+        (true, _) => OWN_WAITS[0],
+        (false, 1) => OWN_WAITS[1],
+        (false, _) => OWN_SLEEPS,
+    };
+    let timed = Timed { waits, ..timed };
     Ok(Own { timed, throughput, active_ns })
 }
 
@@ -257,7 +289,7 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     super::marks::clear_all(site);
     let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
     tell_latencies(&own.timed, &all, options.json)?;
-    tell_throughput(own.throughput, memcached, options.json)?;
+    tell_throughput(&own, memcached, options.json)?;
     let active_ns = own.active_ns;
     let share_percent = 100.0 * active_ns * own.throughput / (BATCH * 1e9);
     if options.json {

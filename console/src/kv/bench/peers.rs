@@ -2,6 +2,7 @@
 
 use super::{KEY, PATIENCE, Peer, Peers, VALUE};
 use crate::output::{self, Failure};
+use crate::running::tied;
 use obol_kv::WINDOW;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -65,12 +66,16 @@ pub(super) struct Other(Child);
 
 impl Other {
     /// `None` if it is not installed.
-    fn start(command: &mut Command) -> Result<Option<Self>, Failure> {
-        match command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
-            Ok(child) => Ok(Some(Self(child))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Failure::failed(error)),
+    fn start(command: &Command) -> Result<Option<Self>, Failure> {
+        let program = command.get_program();
+        let version = Command::new(program).arg("--version").output();
+        if version.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            return Ok(None);
         }
+        // Whatever ends this process ends it as well.
+        let mut tied = tied(&program.to_string_lossy()).map_err(Failure::failed)?;
+        tied.args(command.get_args()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Ok(Some(Self(tied.spawn().map_err(Failure::failed)?)))
     }
 }
 
@@ -185,7 +190,7 @@ pub(super) fn others(dir: &Path) -> Result<(Peers, Vec<Other>), Failure> {
     redis
         .args(["--bind", "127.0.0.1", "--port", &REDIS_PORT.to_string(), "--save", "", "--unixsocket"])
         .arg(&path);
-    if let Some(server) = Other::start(&mut redis)? {
+    if let Some(server) = Other::start(&redis)? {
         servers.push(server);
         peers.push(Box::new(Spoken::redis("Redis, TCP", connect("redis", tcp(REDIS_PORT))?)));
         peers.push(Box::new(Spoken::redis("Redis, Unix socket", connect("redis", unix(path))?)));
