@@ -34,17 +34,25 @@ fn a_canary_fails_because_two_incompatible_views_overlap() {
 #[cfg(feature = "mutants")]
 #[test]
 fn planted_bugs_are_caught() {
-    use obol_chaos::campaign::hunt;
+    use obol_chaos::campaign::{hunt, shows};
     use obol_membership::Mutant;
     /// More than twice what the hardest one took when this was written.
     const BUDGET: u64 = 1000;
     let mut survivors = Vec::new();
     for mutant in Mutant::ALL {
         let found = hunt(mutant.name(), mutant.row(), Plant::new(*mutant), 1, BUDGET, 2);
-        println!("{:<24} row {:>2}  seeds {:?}", found.name, found.row, found.seeds_to_detection);
+        let (name, others) = (found.name, &found.other_rows);
+        println!(
+            "{name:<24} row {:>2}  seeds {:?}, by other rows {others:?}",
+            found.row, found.seeds_to_detection
+        );
         if !found.caught {
-            survivors.push(found.name);
+            survivors.push((name, found.other_rows));
         }
+        assert!(
+            found.shown.is_none_or(|shown| shows(mutant.row(), shown.row)),
+            "{name} is shown by its own row"
+        );
     }
     assert!(survivors.is_empty(), "after {BUDGET} seeds survive {survivors:?}");
 }

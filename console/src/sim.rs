@@ -213,8 +213,11 @@ fn mutants(budget: u64, as_json: bool) -> Result<ExitCode, Failure> {
     for mutant in Mutant::ALL {
         let found = campaign::hunt(mutant.name(), mutant.row(), Plant::new(*mutant), 1, budget, threads());
         let seeds = found.seeds_to_detection.map_or("SURVIVED".to_owned(), |n| n.to_string());
-        let shown = found.shown.as_ref().map_or(0, |failure| failure.row);
-        let line = format!("{:<24} row {:>2}  seeds {seeds:>8}  shown by row {shown}", found.name, found.row);
+        let others: Vec<String> =
+            found.other_rows.iter().map(|(row, seeds)| format!("row {row} by {seeds}")).collect();
+        let others =
+            if others.is_empty() { String::new() } else { format!("  not counted: {}", others.join(", ")) };
+        let line = format!("{:<24} row {:>2}  seeds {seeds:>8}{others}", found.name, found.row);
         if !as_json {
             output::line(line)?;
         } else if show {

@@ -71,14 +71,14 @@ mutants! {
         InheritUnheld = "inherit-unheld",
         /// The wait runs from before the decision was learned.
         WaitFromProposal = "wait-from-proposal",
-        /// A lease ends one duration after its start.
-        EndFromStart = "end-from-start",
         /// Every view inherits its predecessor's start.
         AllCompatible = "all-compatible",
         /// The wait forgets that caches hand out leases as long as their own last.
         WaitWithoutCaches = "wait-without-caches",
     }
     6 {
+        /// A lease ends one duration after its start.
+        EndFromStart = "end-from-start",
         /// A lease is dated from the completion of its READs.
         DateFromCompletion = "date-from-completion",
     }

@@ -21,7 +21,7 @@ mod work;
 pub use act::{Act, Timed};
 pub use marks::{Mark, Marks};
 pub use oracle::Violation;
-pub use report::{Failure, Found, Hunt, Options, Reached, Report, Swept, campaign, hunt, throughput};
+pub use report::{Failure, Found, Hunt, Options, Reached, Report, Swept, campaign, hunt, shows, throughput};
 pub use runner::{Run, replay, run};
 pub use scenario::{CANARY_EVERY, SWEEP_EVERY, SWEEP_PERMILLE, Scenario, Trial};
 pub use script::{Script, ScriptError, plant};
