@@ -1,6 +1,7 @@
 //! The command line: what is refused and in which words, what is printed for scripts, and what a closed pipe does.
 
 use crate::support::{Ran, Root, obol, until};
+use obol_fabric::checks::skipped;
 use std::fs;
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -80,7 +81,7 @@ fn completions_are_scripts_of_their_shells() {
         fs::remove_file(&file).expect("removed");
         match read {
             Ok(read) => assert!(read.status.success(), "{shell}: {}", String::from_utf8_lossy(&read.stderr)),
-            Err(error) => println!("{shell} did not read its script: {error}"),
+            Err(error) => skipped(&format!("completions-{shell}"), error),
         }
     }
     ran(&["completions", "cmd"]).refused(&["invalid value 'cmd'", "bash"]);
@@ -235,7 +236,7 @@ fn nothing_is_coloured_without_a_terminal_or_against_no_color() {
     };
     match on_terminal(Some("1")) {
         Ok(shown) => assert!(!shown.stdout.contains(&0x1b), "{}", String::from_utf8_lossy(&shown.stdout)),
-        Err(error) => println!("skipped on a terminal: script does not run: {error}"),
+        Err(error) => skipped("no-color-on-a-terminal", format_args!("`script` does not run: {error}")),
     }
 }
 

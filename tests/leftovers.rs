@@ -2,6 +2,7 @@
 //! be replaced and removed.
 
 use crate::support::{Root, Up, freeze, has_ended, signal, until};
+use obol_fabric::checks::skipped;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
@@ -227,14 +228,11 @@ impl<'a> Small<'a> {
         match mount {
             Ok(ran) if ran.status.success() => Some(Self(root)),
             Ok(ran) => {
-                println!(
-                    "skipped: no file system can be mounted here: {}",
-                    String::from_utf8_lossy(&ran.stderr)
-                );
+                skipped("full-file-system", String::from_utf8_lossy(&ran.stderr));
                 None
             }
             Err(error) => {
-                println!("skipped: mount does not run: {error}");
+                skipped("full-file-system", format_args!("mount does not run: {error}"));
                 None
             }
         }

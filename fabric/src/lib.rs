@@ -10,6 +10,7 @@
 //! the pointers that C gives to `obol-capi`.
 
 mod atomic;
+pub mod checks;
 pub mod contract;
 #[cfg(not(loom))]
 pub mod deadbeat;

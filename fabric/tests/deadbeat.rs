@@ -2,6 +2,7 @@
 //! (`tests/vm`), where `OBOL_DEADBEAT=require` makes its absence a fault. `OBOL_DEADBEAT_INTERFACE` names an interface
 //! with multicast.
 
+use obol_fabric::checks::skipped;
 use obol_fabric::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
 use obol_fabric::shm::Process;
 use std::io::{BufRead, BufReader};
@@ -24,7 +25,7 @@ fn is_here() -> bool {
         Ok(_) => true,
         Err(error) if std::env::var("OBOL_DEADBEAT").is_ok_and(|v| v == "require") => panic!("{error}"),
         Err(error) => {
-            eprintln!("skipped: {error}");
+            skipped("module-here", error);
             false
         }
     }

@@ -72,7 +72,7 @@ fn layouts_are_the_headers() {
     let mut compiler = match compiler {
         Ok(compiler) => compiler,
         Err(error) => {
-            eprintln!("skipped: the layouts can not be compared without a C compiler: {error}");
+            crate::checks::skipped("module-layouts", format_args!("there is no C compiler: {error}"));
             return;
         }
     };

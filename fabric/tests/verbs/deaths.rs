@@ -2,6 +2,7 @@
 
 use crate::links::{TWO, Two};
 use crate::probe::until;
+use obol_fabric::checks::skipped;
 use obol_fabric::deadbeat::Deadbeat;
 use obol_fabric::{Evidence, Fabric};
 
@@ -20,7 +21,7 @@ fn counter(name: &str) -> u64 {
 fn the_kernel_of_another_host_proves_a_death_that_nobody_there_survives_to_tell() {
     if let Err(error) = Deadbeat::open() {
         assert_ne!(std::env::var("OBOL_DEADBEAT").as_deref(), Ok("require"), "{error}");
-        eprintln!("skipped: {error}");
+        skipped("module-here", error);
         return;
     }
     let before = counter("registered");

@@ -1,5 +1,6 @@
 //! A device, memory, and two connected queue pairs on it.
 
+use obol_fabric::checks::skipped;
 use obol_fabric::verbs::arena::{Arena, HugePages};
 use obol_fabric::verbs::device::Wish;
 use obol_fabric::verbs::nic::Nic;
@@ -43,7 +44,7 @@ pub(crate) fn nic() -> Option<Nic> {
         Err(error) => {
             let required = std::env::var_os("OBOL_VERBS").is_some_and(|value| value == "require");
             assert!(!required, "a device is required: {error}");
-            eprintln!("skipped: {error}");
+            skipped("rdma-here", error);
             None
         }
     }
