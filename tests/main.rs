@@ -23,5 +23,6 @@ mod run;
 mod ssh;
 mod starting;
 mod support;
+mod temporary;
 mod totals;
 mod watch;

@@ -271,6 +271,13 @@ pub(crate) enum Command {
     /// A console that has an hour of history (started by `bench console`)
     #[command(hide = true)]
     AgedConsole,
+    /// Removes a cluster when the command that made it has ended (started by commands with a cluster of their own)
+    #[command(hide = true)]
+    Keep {
+        /// A folder of files that goes with it
+        #[arg(long)]
+        folder: Option<PathBuf>,
+    },
     /// One process of the floor benchmark (started by `bench`)
     #[command(hide = true)]
     FloorRole {
@@ -385,6 +392,9 @@ pub(crate) struct Up {
     /// Print events, and at the end a summary, as lines of JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Read the profile from standard input, and end with it (asked for by commands with a cluster of their own)
+    #[arg(long, hide = true)]
+    pub(crate) temporary: bool,
 }
 
 /// What a report is on, and how it is written.

@@ -94,6 +94,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::DrillLoad { threads, mebibytes, nanoseconds } => {
             daemons::load(*threads, *mebibytes, *nanoseconds)
         }
+        Command::Keep { folder } => running::keep(&root, cluster, folder.as_deref()),
         Command::FloorRole { role } => bench::floor_role(&root, cluster, *role),
     }
 }

@@ -5,13 +5,16 @@ use crate::cli::DrillRun;
 use crate::drills::{How, go, write_into};
 use crate::output::{self, Failure};
 use crate::running::{Running, START_TIMEOUT, Shape};
+use crate::signals;
 use obol_chaos::drillfile::{Drill, Metric, ReportFiles};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Journal, Verdict};
 use obol_chaos::stats::Distribution;
 use obol_profiles::Profile;
+use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Apps of each cluster.
 const APPS: u16 = 3;
@@ -36,14 +39,17 @@ pub(crate) fn run(root: &Path, options: &DrillRun) -> Result<ExitCode, Failure> 
     if let Some(out) = &options.out {
         std::fs::create_dir(out).map_err(|error| Failure::Refused(format!("{}: {error}", out.display())))?;
     }
+    // A drill hears these signals, too; between two drills nobody else does.
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
     let mut floor = Distribution::new();
     let mut cells: Vec<Cell> = wanted.iter().map(|wanted| Cell::new(&wanted.scenario)).collect();
     let settings = [(false, true), (false, false), (true, true), (true, false)];
     for (caches, fencing) in settings.into_iter().filter(|(_, fencing)| *fencing || options.no_fence) {
         let profile = if fencing { &fenced } else { &waited };
-        bench::floor(FLOORS.min(count), &mut floor)?;
+        bench::floor(root, FLOORS.min(count), &mut floor)?;
         let setting = Setting { profile, caches, fencing };
-        if setting.measure(root, options, count, &wanted, &mut cells)? == Some(Verdict::Interrupted) {
+        let last = setting.measure(root, options, count, &wanted, &mut cells, &stop)?;
+        if last == Some(Verdict::Interrupted) || stop.load(Ordering::Relaxed) {
             break;
         }
     }
@@ -82,11 +88,15 @@ impl Setting<'_> {
         count: u32,
         wanted: &[Wanted],
         cells: &mut [Cell],
+        stop: &AtomicBool,
     ) -> Result<Option<Verdict>, Failure> {
         let mut last = None;
         let mut cluster = None;
         let of_this = wanted.iter().zip(cells).filter(|(wanted, _)| wanted.scenario.caches == self.caches);
         for (wanted, cell) in of_this {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Some(Verdict::Interrupted));
+            }
             let drill = self.drill(&wanted.drill, count);
             let running = match cluster.take() {
                 Some(running) => running,

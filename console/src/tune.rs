@@ -2,7 +2,7 @@
 
 use crate::cli::Tune;
 use crate::output::{self, Failure};
-use crate::running::{Running, Shape};
+use crate::running::{Running, Shape, tied};
 use crate::signals;
 use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
@@ -71,7 +71,7 @@ impl Load {
         let mut command = match self {
             Self::None => return Ok(None),
             Self::StressNg => {
-                let mut command = Command::new("stress-ng");
+                let mut command = tied("stress-ng").map_err(Failure::failed)?;
                 let bytes = format!("{MEBIBYTES}M");
                 let seconds = lasts.as_secs().to_string();
                 command.args([
@@ -93,6 +93,7 @@ impl Load {
                 let (mebibytes, nanoseconds) = (MEBIBYTES.to_string(), lasts.as_nanos().to_string());
                 command.args(["drill-load", "--threads", &threads, "--mebibytes", &mebibytes]);
                 command.args(["--nanoseconds", &nanoseconds]);
+                sched::tell_parent(&mut command);
                 command
             }
         };
@@ -106,7 +107,7 @@ struct Busy(Child);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // SIGTERM would let stress-ng end its workers; they end with their parent as well (PR_SET_PDEATHSIG).
+        // SIGTERM would let stress-ng end its workers; they end with their parent as well, and it with this process.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -4,6 +4,7 @@ use crate::cli::{DEFAULT, Up};
 use crate::directory::Made;
 use crate::live::Live;
 use crate::output::{self, Failure};
+use crate::running;
 use crate::said::{Said, by_reason};
 use crate::signals;
 use crate::tui::poll::Place;
@@ -13,6 +14,7 @@ use obol_chaos::observe::{Health, Observer, Snapshot};
 use obol_fabric::Name;
 use obol_fabric::notice::Detection;
 use obol_fabric::shm::peer::{peer, user};
+use obol_fabric::shm::sched;
 use obol_membership::view::coordinator_name;
 use obol_profiles::deployment::{app_node_names, cache_name};
 use obol_profiles::{Deployment, Network, Profile};
@@ -152,7 +154,7 @@ impl Supervisor {
                 }
             }
         }
-        let mut child = Command::new(&self.program)
+        let mut child = sched::tell_parent(&mut Command::new(&self.program))
             .args(&self.common)
             .args(arguments)
             .stdin(Stdio::null())
@@ -312,7 +314,10 @@ fn hear(caller: UnixStream, tell: &Sender<Ask>) {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, Failure> {
-    let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
+    let profile = match options.temporary {
+        true => running::profile_sent()?,
+        false => Profile::load(&options.profile).map_err(Failure::refused)?,
+    };
     let profile_name = profile.name;
     let mut deployment = Deployment::new(options.coordinators, options.apps, options.caches, profile)
         .map_err(Failure::refused)?
@@ -332,6 +337,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     let config =
         if console { tui::Config::load(options.look.config.as_deref())? } else { tui::Config::default() };
     let stop = signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
+    if options.temporary {
+        running::stop_with_sender(Arc::clone(&stop))?;
+    }
     // From here on everything is undone when this function is left: first the processes, then the directory.
     let directory = Made::new(root, cluster, &deployment)?;
     let requests = listen(&root.join(cluster.as_str()))?;

@@ -6,7 +6,7 @@ use super::failover::drill;
 use crate::output::Failure;
 use crate::running::Running;
 use obol_chaos::control::{self, Request};
-use obol_chaos::drills::{Victims, choose, healthy};
+use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
 use obol_chaos::stats::Distribution;
 use obol_chaos::timeline::{History, Phases};
 use obol_fabric::shm::clock;
@@ -86,10 +86,11 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let mut observer = running.observer()?;
     let drill = Victims::App.drill(observer.deployment().environment, count, Nanos::ZERO);
     let step = drill.steps.first().ok_or_else(|| Failure::Failed("a drill without steps".to_owned()))?;
+    let supervisor = Supervisor::of(observer.cluster().dir());
     let mut spans = Vec::new();
     for number in 1..=count {
         let before = healthy(&mut observer).map_err(Failure::failed)?;
-        let chosen = choose(&drill, step, &before, number).map_err(Failure::failed)?;
+        let chosen = choose(&drill, step, &before, supervisor, number).map_err(Failure::failed)?;
         let victim = &chosen.first().ok_or_else(|| Failure::Failed("nobody was chosen".to_owned()))?.process;
         let held = victim.process.hold().map_err(Failure::failed)?;
         let survivors: Vec<Name> = before

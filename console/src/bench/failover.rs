@@ -11,6 +11,7 @@ use obol_chaos::drills::{self, Options, Verdict, Victims};
 use obol_chaos::stats::Distribution;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Profile;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,10 +50,10 @@ fn phase(trial: &Trial, name: &str) -> Nanos {
     Nanos(trial.phases_ns.get(name).copied().unwrap_or_default())
 }
 
-pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
+pub(super) fn run(root: &Path, count: u32) -> Result<Vec<Figure>, Failure> {
     let profile = Profile::builtin(PROFILE).map_err(Failure::failed)?;
     let shape = Shape { name: "bench", profile: &profile, apps: 3, caches: 0, patience: START_TIMEOUT };
-    let running = Running::start(&obol_fabric::shm::default_root(), &shape)?;
+    let running = Running::start(root, &shape)?;
     let mut figures = idle::run(&running)?;
     figures.extend(checks(&running)?);
     figures.extend(bare::run(&running, count)?);
@@ -60,7 +61,7 @@ pub(super) fn run(count: u32) -> Result<Vec<Figure>, Failure> {
     let mut measured = Measured { failover: Distribution::new(), wait_us: 0.0, leader_us: 0.0 };
     let share = count.div_ceil(TURNS);
     for _ in 0..TURNS {
-        floor::run(share, &mut floor_times)?;
+        floor::run(root, share, &mut floor_times)?;
         for trial in drill(&running, Victims::App, share)? {
             measured.failover.add(Nanos(trial.failover_ns.unwrap_or_default()));
             measured.wait_us = measured.wait_us.max(us(Nanos(trial.lease_wait_ns)));

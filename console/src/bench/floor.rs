@@ -2,6 +2,7 @@
 //! see its robust futex, one of them swaps three words twice, wakes two relays, and they wake four apps.
 
 use crate::output::Failure;
+use crate::running::Kept;
 use obol_chaos::stats::Distribution;
 use obol_fabric::shm::{Cluster, Endpoint, Owner, Region, Wait, clock, futex, sched};
 use obol_fabric::{Drive, Instant, Limits, Name, Nanos};
@@ -175,13 +176,13 @@ impl Drop for Roles {
 }
 
 /// Kill to the last of four apps, `count` times, added to `times`.
-pub(crate) fn run(count: u32, times: &mut Distribution) -> Result<(), Failure> {
-    let root = obol_fabric::shm::default_root();
+pub(crate) fn run(root: &Path, count: u32, times: &mut Distribution) -> Result<(), Failure> {
     let name = Name::new(&format!("floor-{}", std::process::id())).map_err(Failure::failed)?;
+    let _kept = Kept::start(root, name, None)?;
     for _ in 0..count {
-        let cluster = Cluster::create(&root, name, LIMITS).map_err(Failure::failed)?;
-        let measured = once(&cluster, &root);
-        Cluster::remove(&root, name).map_err(Failure::failed)?;
+        let cluster = Cluster::create(root, name, LIMITS).map_err(Failure::failed)?;
+        let measured = once(&cluster, root);
+        Cluster::remove(root, name).map_err(Failure::failed)?;
         times.add(measured?);
     }
     Ok(())
@@ -193,7 +194,7 @@ fn once(cluster: &Cluster, root: &Path) -> Result<Nanos, Failure> {
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let mut roles = Roles(Vec::new());
     for role in 0..ROLES {
-        let child = Command::new(&program)
+        let child = sched::tell_parent(&mut Command::new(&program))
             .args(["--cluster", cluster.name().as_str(), "--root"])
             .arg(root)
             .args(["floor-role", "--role", &role.to_string()])

@@ -3,6 +3,7 @@
 
 use super::Figure;
 use crate::output::Failure;
+use crate::running::Kept;
 use obol_chaos::stats::Distribution;
 use obol_fabric::shm::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Machine};
@@ -17,7 +18,7 @@ use serde::Serialize;
 use std::fmt;
 use std::hint::black_box;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -64,6 +65,7 @@ struct Acceptors {
     site: Arc<Site>,
     stop: Arc<AtomicBool>,
     holders: Vec<std::thread::JoinHandle<()>>,
+    _kept: Kept,
 }
 
 /// Coordinators of the benchmark: the acceptors and the proposer.
@@ -86,13 +88,14 @@ impl Act for Hold<'_> {
 }
 
 impl Acceptors {
-    fn open(profile: Profile, rdma: Option<SocketAddr>) -> Result<Self, Failure> {
-        let root = obol_fabric::shm::default_root();
+    fn open(root: &Path, profile: Profile, rdma: Option<SocketAddr>) -> Result<Self, Failure> {
+        let root = root.to_owned();
         let name = Name::new(&format!("micro-{}", std::process::id())).map_err(Failure::failed)?;
         let mut deployment = Deployment::new(PROPOSER, 1, 0, profile).map_err(Failure::refused)?;
         if let Some(at) = rdma {
             deployment = deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), PROPOSER));
         }
+        let kept = Kept::start(&root, name, None)?;
         let site = Arc::new(Site::create(&root, name, deployment).map_err(Failure::failed)?);
         let stop = Arc::new(AtomicBool::new(false));
         let (tell, told) = std::sync::mpsc::channel();
@@ -109,7 +112,7 @@ impl Acceptors {
                 }
             }));
         }
-        let this = Self { root, site, stop, holders };
+        let this = Self { root, site, stop, holders, _kept: kept };
         for _ in 1..=ACCEPTORS {
             if let Some(error) = told.recv().map_err(Failure::failed)? {
                 return Err(Failure::Failed(error));
@@ -223,8 +226,8 @@ fn decide(acceptors: &Acceptors, view: &View, decisions: u64) -> Result<Decided,
     endpoint.each(Decide { view, layout, decisions })
 }
 
-pub(super) fn run() -> Result<Vec<Figure>, Failure> {
-    let acceptors = Acceptors::open(Profile::default(), None)?;
+pub(super) fn run(root: &Path) -> Result<Vec<Figure>, Failure> {
+    let acceptors = Acceptors::open(root, Profile::default(), None)?;
     let view = nine(ACCEPTORS);
     let Decided { decide, change } = decide(&acceptors, &view, DECISIONS)?;
     let mut bare = Distribution::new();
@@ -265,8 +268,8 @@ impl fmt::Display for OverRdma {
 }
 
 /// The same consensus over RDMA, by loopback through the device.
-pub(super) fn over_rdma(at: SocketAddr, profile: Profile) -> Result<OverRdma, Failure> {
-    let acceptors = Acceptors::open(profile, Some(at))?;
+pub(super) fn over_rdma(root: &Path, at: SocketAddr, profile: Profile) -> Result<OverRdma, Failure> {
+    let acceptors = Acceptors::open(root, profile, Some(at))?;
     let view = nine(ACCEPTORS);
     let Decided { decide, change } = decide(&acceptors, &view, RDMA_DECISIONS)?;
     let p50 = |times: &Distribution| times.quantile(0.5).as_micros_f64();

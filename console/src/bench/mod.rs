@@ -79,9 +79,9 @@ struct Report {
 }
 
 /// Consensus over the RDMA device of this host.
-fn over_rdma(at: SocketAddr, options: &Bench) -> Result<ExitCode, Failure> {
+fn over_rdma(root: &Path, at: SocketAddr, options: &Bench) -> Result<ExitCode, Failure> {
     let profile = Profile::load(&options.profile).map_err(Failure::refused)?;
-    let report = micro::over_rdma(at, profile)?;
+    let report = micro::over_rdma(root, at, profile)?;
     if options.json {
         output::json(&report)?;
     } else {
@@ -95,7 +95,7 @@ pub(crate) fn run(root: &Path, options: &Bench) -> Result<ExitCode, Failure> {
         return console::run(root, options);
     }
     if let Some(at) = options.rdma {
-        return over_rdma(at, options);
+        return over_rdma(root, at, options);
     }
     let mut figures = Vec::new();
     let progress = |what: &str| {
@@ -103,9 +103,9 @@ pub(crate) fn run(root: &Path, options: &Bench) -> Result<ExitCode, Failure> {
         let _ = output::remark(format_args!("bench: {what}"));
     };
     progress("consensus and lease checks");
-    figures.extend(micro::run()?);
+    figures.extend(micro::run(root)?);
     progress("failover, floor and product in turns");
-    figures.extend(failover::run(options.count)?);
+    figures.extend(failover::run(root, options.count)?);
     progress("simulation");
     figures.push(micro::simulation());
     let far_out = figures.iter().any(|figure| figure.miss() > FAR_OUT);

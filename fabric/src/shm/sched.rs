@@ -2,11 +2,22 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::process::Command;
 
-/// Has the kernel kill this process when the thread that started it ends. A parent that is gone already is an error.
+/// The variable in which a parent tells a child who it is, for [`die_with_parent`].
+const PARENT: &str = "OBOL_PARENT";
+
+/// Has a child know its parent from the start: one that is killed before the child calls [`die_with_parent`] is missed then.
+pub fn tell_parent(command: &mut Command) -> &mut Command {
+    command.env(PARENT, std::process::id().to_string())
+}
+
+/// Has the kernel kill this process when the thread that started it ends. A parent that is gone already is an error: always
+/// if it has used [`tell_parent`], otherwise if it goes during the call.
 pub fn die_with_parent() -> io::Result<()> {
+    let told = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok());
     // SAFETY: the calls take and return integers.
-    let parent = unsafe { libc::getppid() };
+    let parent = told.unwrap_or_else(|| unsafe { libc::getppid() });
     // SAFETY: as above.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());

@@ -13,10 +13,8 @@ use crate::output::{self, Failure};
 use crate::tui::HOUR;
 use obol_chaos::drills::Host;
 use obol_fabric::Nanos;
-use obol_fabric::shm::{Cluster, clock};
+use obol_fabric::shm::clock;
 use pty::Pty;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -133,26 +131,8 @@ fn measure(root: &Path, bounds: &Bounds, options: &BenchConsole) -> Result<Vec<F
     ])
 }
 
-/// Takes the synthetic clusters out of memory when the user ends the benchmark.
-fn clean_up_at_signals(root: &Path) -> Result<(), Failure> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::failed)?;
-    let root = root.to_owned();
-    let body = move || {
-        if let Some(signal) = signals.forever().next() {
-            for nodes in BOUNDS.iter().map(|bounds| bounds.nodes) {
-                // Most of them are not there.
-                let _ = synthetic::called(nodes).map(|cluster| Cluster::remove(&root, cluster));
-            }
-            std::process::exit(128 + signal);
-        }
-    };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(body).map_err(Failure::failed)?;
-    Ok(())
-}
-
 /// `obol bench console`.
 pub(crate) fn run(root: &Path, options: &BenchConsole) -> Result<ExitCode, Failure> {
-    clean_up_at_signals(root)?;
     let lived = Nanos(clock::now().0);
     if lived < HOUR {
         // A courtesy, as below.

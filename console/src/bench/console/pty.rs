@@ -1,9 +1,10 @@
 //! A terminal of 200x50 with a program in it, and what the program has put on its screen.
 
 use crate::output::Failure;
+use crate::running::tied;
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -101,6 +102,11 @@ fn cells(shared: &Shared) -> MutexGuard<'_, Cells> {
     shared.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Where this process's console has its files.
+pub(super) fn folder() -> PathBuf {
+    std::env::temp_dir().join(format!("obol-bench-console-{}", std::process::id()))
+}
+
 /// A program in a terminal, which `script` of util-linux makes; both end with this.
 pub(super) struct Pty {
     child: Child,
@@ -114,7 +120,7 @@ pub(super) struct Pty {
 impl Pty {
     /// Runs this program with these words, which need no quotes.
     pub(super) fn start(words: &str, patience: Duration) -> Result<Self, Failure> {
-        let folder = std::env::temp_dir().join(format!("obol-bench-console-{}", std::process::id()));
+        let folder = folder();
         std::fs::create_dir_all(&folder).map_err(Failure::failed)?;
         let noted = folder.join("pid");
         // What an earlier one has noted.
@@ -126,7 +132,8 @@ impl Pty {
             noted.display(),
             program.display()
         );
-        let mut child = Command::new("script")
+        let mut child = tied("script")
+            .map_err(Failure::failed)?
             .args(["-q", "-e", "-f", "-c", &command, "/dev/null"])
             .env("TERM", "xterm-256color")
             .env("LC_ALL", "C.UTF-8")
@@ -138,7 +145,7 @@ impl Pty {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| Failure::Refused(format!("cannot run `script` of util-linux: {error}")))?;
+            .map_err(Failure::failed)?;
         let keys = child.stdin.take();
         let out = child.stdout.take();
         let shown: Shared = Arc::new((Mutex::new(Cells::new()), Condvar::new()));
@@ -153,6 +160,9 @@ impl Pty {
         });
         let began = Instant::now();
         while this.pid == 0 {
+            if let Ok(Some(how)) = this.child.try_wait() {
+                return Err(Failure::Refused(format!("cannot run `script` of util-linux: {how}")));
+            }
             if began.elapsed() > patience {
                 return Err(Failure::Failed("`script` has not started the console".to_owned()));
             }

@@ -2,6 +2,7 @@
 //! process holds them all, and no protocol runs, so it takes little of the machine that the console is measured on.
 
 use crate::output::Failure;
+use crate::running::Kept;
 use obol_fabric::layout::{Header, Seat, ViewHead};
 use obol_fabric::metrics::{self, Counter, Histogram};
 use obol_fabric::shm::{Cluster, Endpoint, Owner, Process, Region, Wait, clock};
@@ -43,6 +44,7 @@ pub(super) struct Synthetic {
     /// Its drop ends the advance.
     stop: Option<Sender<()>>,
     advance: Option<JoinHandle<()>>,
+    _kept: Kept,
 }
 
 fn name(text: &str) -> Result<Name, Failure> {
@@ -50,7 +52,7 @@ fn name(text: &str) -> Result<Name, Failure> {
 }
 
 /// What this process's cluster of so many nodes is called.
-pub(super) fn called(nodes: u16) -> Result<Name, Failure> {
+fn called(nodes: u16) -> Result<Name, Failure> {
     name(&format!("console-{}-{nodes}", std::process::id()))
 }
 
@@ -108,6 +110,7 @@ impl Synthetic {
         let made = deployment(sealed.next_multiple_of(64).max(4096))?;
         let view = view(&made.genesis(), nodes)?;
         let lease = made.profile.timing.lease;
+        let kept = Kept::start(root, cluster, Some(&super::pty::folder()))?;
         let site = Site::create(root, cluster, made).map_err(Failure::refused)?;
         let mut this = Self {
             root: root.to_owned(),
@@ -116,6 +119,7 @@ impl Synthetic {
             holders: Vec::new(),
             stop: None,
             advance: None,
+            _kept: kept,
         };
         let sealed = view.seal();
         let mut parts = Vec::new();
