@@ -1,6 +1,7 @@
 //! What a drill must never do: a helper that is armed by a stranger, fires on a wrong cue, hits somebody else, or leaves
 //! something behind. In every test a bystander must stay untouched.
 
+use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until};
 use obol_chaos::drills::channel::{Arm, Blow, Lines, Links, Order, Told, Whom, socket_name};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
@@ -395,22 +396,6 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     root.healthy();
 }
 
-/// The journal of a run.
-fn passed(root: &Root, arguments: &[&str]) -> Value {
-    let ran = root.run(&[&["drill", "run"], arguments, &["--json"]].concat());
-    let journal = ran.json();
-    // A busy machine may suspect somebody who only got no core; the journal then says that it did.
-    let falsely = |trial: &Value| trial["falsely_failed"].as_u64().expect("a number");
-    let trials = journal["trials"].as_array().expect("trials");
-    if trials.iter().map(falsely).sum::<u64>() == 0 {
-        assert!(
-            journal["verdict"] == "passed" || journal["verdict"] == "void" || ran.code == Some(3),
-            "{journal:#}"
-        );
-    }
-    journal
-}
-
 #[test]
 fn a_drill_from_a_file_is_run_and_reported() {
     let root = Root::new();
@@ -420,10 +405,14 @@ fn a_drill_from_a_file_is_run_and_reported() {
         [("app", 1, "app-"), ("app+coordinator+cache", 3, "app-"), ("host-loss", 2, "node-")]
     {
         let out = root.path().join(format!("report-{name}"));
-        let journal = passed(&root, &[name, "--count", "2", "--out", out.to_str().expect("text")]);
+        let arguments = [name, "--count", "2", "--out", out.to_str().expect("text")];
+        // The report of a run that did not pass.
+        let clear = || drop(std::fs::remove_dir_all(&out));
+        let journal = passes(&root, &arguments, clear);
         let trials: Vec<&Value> =
             journal["trials"].as_array().expect("trials").iter().filter(|t| t["warmup"] == false).collect();
         assert_eq!(trials.len(), 2, "{journal:#}");
+        assert!(trials.iter().any(|trial| trial["failover_ns"].as_u64() > Some(0)), "{journal:#}");
         for trial in trials {
             assert_eq!(trial["stamps"].as_array().map(Vec::len), Some(blows), "{trial}");
             assert!(
@@ -464,9 +453,15 @@ fn whoever_leaves_counts_as_no_failure() {
     let root = Root::new();
     let _up = root.up(&[]);
     let _bystander = Bystander::new();
-    let journal = passed(&root, &["rolling-restart", "--count", "2"]);
+    let journal = passes(&root, &["rolling-restart", "--count", "2"], || ());
     let count = &journal["judged"][0];
     assert_eq!((&count["metric"], &count["of"]), (&"members.failed".into(), &"count".into()));
+    assert_eq!((&count["found"], &count["bound"]), (&0.0.into(), &0.0.into()), "{journal:#}");
+    assert_eq!(count["holds"], true, "{journal:#}");
+    for trial in journal["trials"].as_array().expect("trials") {
+        assert_eq!(trial["outcome"], "measured", "{trial}");
+        assert!(trial["victims"].as_array().is_some_and(|v| !v.is_empty()), "somebody left: {trial}");
+    }
     root.healthy();
 }
 
@@ -491,7 +486,7 @@ fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_onc
     let after = root.healthy();
     assert_eq!(after.pids(), before.pids(), "nobody was restarted");
     // And the next one goes on where nothing is left.
-    passed(&root, &["app", "--count", "1"]);
+    passes(&root, &["app", "--count", "1"], || ());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Drills: one report for scripts, whose numbers agree with each other.
 
-use crate::support::{Ran, Root, signal, until};
+use crate::support::{Ran, Root, obol, signal, until, until_or};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -16,8 +16,10 @@ fn report(ran: &Ran, drill: &str) -> Value {
         "drill",
         "verdict",
         "count",
+        "extended",
         "void",
         "false_suspicions",
+        "overlap_ns",
         "failover_us",
         "phases_us",
         "lease_wait_us",
@@ -71,6 +73,75 @@ fn each_drill_reports_one_object() {
     }
 }
 
+/// The last replacement is stopped as soon as it runs, so it never serves: with a supervisor that starts it, that is no less
+/// of a failure than one that does not.
+#[test]
+fn a_drill_whose_replacement_never_joins_does_not_pass() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let before = root.healthy().pids();
+    let mut command = root.command(&["drill", "app", "--count", "1", "--json"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = child.spawn().expect("it starts");
+    let apps = ["app-1", "app-2"];
+    let replaced = || {
+        let all = root.processes();
+        let runs = |name: &str, pid: &i64| {
+            all[pid].contains(&format!(" app --name {name} ")) && before[name] != *pid
+        };
+        all.keys().find(|pid| apps.iter().any(|name| runs(name, pid))).copied()
+    };
+    let pid = until_or("somebody is started again", replaced, String::new);
+    signal("STOP", &[pid]);
+    let ended = child.wait_with_output().expect("a child");
+    let report: Value = serde_json::from_slice(&ended.stdout).expect("one object");
+    assert_eq!((ended.status.code(), &report["verdict"]), (Some(1), &Value::from("failed")), "{report}");
+    let remarks = report["remarks"].to_string();
+    assert!(remarks.contains("after the last repetition: the cluster is not healthy"), "{report}");
+    signal("CONT", &[pid]);
+    root.healthy();
+}
+
+#[test]
+fn programs_without_a_supervisor_are_hit_only_by_name() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let demo = root.healthy().pid("app-1");
+    let mut mine = obol();
+    mine.arg("--root").arg(root.path()).args(["run", "--node", "node-1", "--name", "mine", "--"]);
+    let mut mine = mine.args(["sleep", "1000"]).stdin(Stdio::null()).spawn().expect("it starts");
+    root.until("mine is a member", |s| s.incarnation("mine") != 0);
+    let own = root.healthy().pid("mine");
+    // Whichever of the two the choice would fall on.
+    let ran = root.run(&["drill", "app", "--count", "6", "--gap", "1ms", "--json"]);
+    report(&ran, "app");
+    let after = root.healthy();
+    assert_eq!(after.pid("mine"), own);
+    assert_ne!(after.pid("app-1"), demo);
+
+    let drill = |text: &str| {
+        let shipped = Ran::of(obol().args(["drill", "show", "app"])).ends(0).out;
+        let text = shipped.replace("select = \"one\"", text).replace("count = 100, warmup = 2", "count = 1");
+        let at = root.path().join("mine.toml");
+        std::fs::write(&at, text.replace("p50 = \"5ms\"", "max = \"9s\"")).expect("written");
+        at.to_str().expect("text").to_owned()
+    };
+    root.run(&["kill", "app-1"]).ends(0);
+    root.until("only mine is left", |s| !s.processes()["app-1"]["alive"].as_bool().unwrap_or(false));
+    let plan = root.run(&["drill", "plan", &drill("select = \"one\""), "--json"]).ends(2).json();
+    let refusal = plan["steps"][0]["refusal"].as_str().expect("a reason");
+    assert!(refusal.contains("mine") && refusal.contains("name = \"mine\""), "{plan}");
+    root.run(&["start", "app-1"]).ends(0);
+    root.healthy();
+    let named = drill("name = \"mine\"");
+    let plan = root.run(&["drill", "plan", &named, "--json"]).ends(0).json();
+    assert_eq!(plan["steps"][0]["faults"][0]["hits"][0]["supervised"], false, "{plan}");
+    let ran = root.run(&["drill", "run", &named, "--json"]).json();
+    assert_eq!(ran["trials"][0]["victims"][0]["process"], "mine", "{ran}");
+    assert_ne!(ran["verdict"], "failed", "{ran}");
+    mine.wait().expect("it was killed");
+}
+
 #[test]
 fn caches_are_drilled_where_there_are_some() {
     let root = Root::new();
@@ -103,7 +174,16 @@ fn the_phases_of_a_failover_add_up_to_it() {
 fn a_p99_is_claimed_from_299_samples_on() {
     let root = Root::new();
     let _up = root.up(&["--apps", "2"]);
-    report(&root.run(&["drill", "app", "--count", "310", "--gap", "1us", "--json"]), "app");
+    // A busy machine may void more repetitions than the run makes up for; then it says that it claims nothing.
+    until("a run claims a p99", || {
+        let ran = root.run(&["drill", "app", "--count", "299", "--gap", "1us", "--json"]);
+        let report = report(&ran, "app");
+        let enough = report["failover_us"]["n"].as_u64() >= Some(P99_SAMPLES_MIN);
+        let more = report["extended"].as_u64().expect("a number");
+        assert_eq!(report["count"].as_u64(), Some(299 + more), "{report}");
+        assert!(enough || more == 150 || report["verdict"] != "passed", "it gave up too early: {report}");
+        enough && report["verdict"] == "passed"
+    });
 }
 
 #[test]
@@ -167,7 +247,14 @@ fn the_papers_table_is_measured_with_real_processes() {
         assert!(cell["published_us"].as_f64() >= Some(50.0), "{cell}");
         let measured = found["failover_us"]["n"] == 1;
         assert!(measured != (found["void"] == 1) || found["verdict"] == "failed", "{cell}");
+        // A busy machine may void one or remove a bystander: the cell then says so.
+        assert!(
+            found["verdict"] != "failed" || !found["remarks"].as_array().expect("remarks").is_empty(),
+            "{cell}"
+        );
     }
+    let measured = cells.iter().filter(|cell| cell["fenced"]["failover_us"]["n"] == 1).count();
+    assert!(measured * 2 >= cells.len(), "most cells are measured: {table}");
     for file in ["table2.md", "table2.json", "app/journal.json", "app+cache-heartbeat/postmortem.md"] {
         assert!(out.join(file).exists(), "{file}");
     }

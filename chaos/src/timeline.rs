@@ -148,6 +148,24 @@ impl History {
         self.views.range(id..).filter_map(|(_, line)| line.active.get(&who).copied()).min()
     }
 
+    /// When anybody was first active in this view or a later one.
+    #[must_use]
+    pub fn first_active(&self, id: ViewId) -> Option<Instant> {
+        self.views.range(id..).flat_map(|(_, line)| line.active.values().map(|at| *at + line.doubt)).min()
+    }
+
+    /// The runs of which a leader stamped that no older lease is left: base, when, and how many a fence had cleared.
+    pub fn fenced(&self) -> impl Iterator<Item = (ViewId, (Instant, u64))> {
+        self.views.iter().filter_map(|(id, line)| Some((*id, line.fenced?)))
+    }
+
+    /// When the kernel had proved a process dead.
+    #[must_use]
+    pub fn died(&self, who: Incarnation) -> Option<Instant> {
+        let proofs = self.notices.iter().filter(|n| n.accused == who && n.level == Some(Level::Deadbeat));
+        proofs.map(|n| n.when).min()
+    }
+
     /// The first notice of a death at a coordinator.
     #[must_use]
     pub fn notice(&self, at: Name, accused: Incarnation) -> Option<&Notice> {

@@ -4,7 +4,7 @@ use obol_chaos::drillfile::{
     self, AbortMetric, Drill, FaultKind, Keep, Metric, Select, TargetKind, parse, schema, shipped,
 };
 use obol_chaos::drills::channel::Stamp;
-use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge, verdict};
+use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge, lacks, verdict};
 use obol_chaos::drills::{Host, Journal, Probed, Verdict, journal_schema};
 use obol_chaos::timeline::Phases;
 use obol_fabric::Nanos;
@@ -186,6 +186,45 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_bound_or_a_fault_without_its_first_key_is_never_dropped() {
+    let metric = "metric = \"failover.cue_to_active\"\n";
+    assert_eq!(
+        said(&[(metric, "")]),
+        "[[expect]]:1: missing key expect.metric, which figure, such as \"failover.cue_to_active\""
+    );
+    assert_eq!(
+        said(&[(metric, "metrik = \"failover.cue_to_active\"\n")]),
+        "metrik:1: unknown key expect.metrik; did you mean expect.metric?"
+    );
+    assert!(
+        said(&[(metric, "metric = \"failover.cue_to_activ\"\n")])
+            .ends_with("did you mean failover.cue_to_active?")
+    );
+    let whole = "{ kind = \"kill\", signal = \"KILL\", target = [\"app\", \"coord\", \"cache\"] }";
+    assert!(said(&[(whole, "[{}]")]).starts_with("fault:10: missing key step.fault.kind"));
+    assert!(said(&[(whole, "[]")]).starts_with("fault:9: step.fault is an empty array"));
+    assert!(said(&[(whole, &whole.replace("kind", "knid"))]).ends_with("did you mean step.fault.kind?"));
+    assert!(
+        said(&[("[\"before\", \"after\"]", "[]")]).starts_with("phase:9: steady.phase is an empty array")
+    );
+    let none = whole.replace("[\"app\", \"coord\", \"cache\"]", "[]");
+    assert!(said(&[(whole, &none)]).contains("step.fault.target is an empty array"));
+}
+
+#[test]
+fn what_nothing_would_use_is_refused() {
+    let app = "app = { kind = \"app\", select = \"one\" }";
+    let more = format!("{app}\nother = {{ kind = \"app\", select = \"all\" }}");
+    assert!(said(&[(app, &more)]).ends_with("nothing hits other"));
+    assert!(said(&[("on = \"cue\"", "on = \"settled\"")]).contains("the first step"));
+    assert!(said(&[("strategy = \"always\"", "strategy = \"never\"")]).ends_with("there are actions"));
+    assert!(said(&[("trace = \"timeline.json\"", "trace = \"journal.json\"")]).contains("a name of its own"));
+    let whole = "{ kind = \"kill\", signal = \"KILL\", target = [\"app\", \"coord\", \"cache\"] }";
+    let hog = "{ kind = \"cpu-hog\", threads = 1, for = \"1s\" }";
+    assert!(said(&[(whole, hog)]).contains("where a fault silences somebody"));
+}
+
+#[test]
 fn all_faults_of_a_file_are_told_at_once_and_a_syntax_error_hides_no_other_table() {
     let told = said(&[
         ("id = \"triple-loss\"\n", ""),
@@ -279,10 +318,12 @@ fn a_drill_passes_by_what_it_measured_and_not_by_what_was_void() {
         phases_ns: BTreeMap::new(),
         ..void.clone()
     };
+    let probe = drill.steady[0].probe;
+    let after = [Probed { probe, holds: true, saw: "all".to_owned() }];
     let ends = |drill: &Drill, sounds: usize, voids: usize, more: &[Trial]| {
         let of = |one: &Trial, times| vec![one.clone(); times];
         let trials = [of(&sound, sounds), of(&void, voids), more.to_vec()].concat();
-        verdict(drill, &trials, &judge(drill, &trials), &[])
+        verdict(drill, &trials, &judge(drill, &trials), &after)
     };
     drill.expect.retain(|expect| expect.at_most.is_none());
     let least = drill.expect.iter().flat_map(|e| &e.bounds).map(|(p, _)| p.samples_min() as usize);
@@ -303,6 +344,50 @@ fn a_drill_passes_by_what_it_measured_and_not_by_what_was_void() {
 }
 
 #[test]
+fn a_run_lacks_what_its_count_was_to_claim_and_void_repetitions_have_taken() {
+    let void = void_trial();
+    let sound = Trial { outcome: Outcome::Measured, ..void.clone() };
+    let of = |sounds: usize, voids: usize, count: u32| {
+        lacks(&[vec![sound.clone(); sounds], vec![void.clone(); voids]].concat(), count)
+    };
+    assert_eq!([of(300, 0, 300), of(299, 1, 300), of(298, 2, 300), of(200, 100, 300)], [0, 0, 1, 99]);
+    assert_eq!(
+        [of(28, 1, 29), of(28, 0, 28), of(4, 1, 5), of(2, 2, 4), of(2_994, 6, 3_000)],
+        [1, 0, 1, 0, 1]
+    );
+    let unsilenced = Trial { failover_ns: None, ..sound.clone() };
+    assert_eq!(lacks(&vec![unsilenced; 28], 30), 1, "there is no failover to count");
+    let warmup = Trial { warmup: true, ..sound.clone() };
+    assert_eq!(lacks(&vec![warmup; 5], 5), 5, "a warm-up is in no figure");
+}
+
+#[test]
+fn a_drill_that_judges_nothing_does_not_pass() {
+    let (mut drill, _) = drillfile::load("triple-loss").expect("it ships");
+    let sound = Trial { outcome: Outcome::Measured, ..void_trial() };
+    let ends = |drill: &Drill, holds: &[bool]| {
+        let probe = drill.steady[0].probe;
+        let after: Vec<Probed> =
+            holds.iter().map(|&holds| Probed { probe, holds, saw: String::new() }).collect();
+        let trials = vec![sound.clone(); 9];
+        verdict(drill, &trials, &judge(drill, &trials), &after)
+    };
+    drill.expect.clear();
+    assert_eq!(ends(&drill, &[]), Verdict::Void);
+    assert_eq!(ends(&drill, &[true]), Verdict::Passed);
+    assert_eq!(ends(&drill, &[true, false]), Verdict::Deviated);
+    let (drill, _) = drillfile::load("triple-loss").expect("it ships");
+    assert_eq!(ends(&drill, &[]), Verdict::Passed, "a bound was judged");
+    let judges = |text: &str| parse(text, "d.toml").expect("it has no fault").judges();
+    assert!(judges(EXAMPLE));
+    let (head, expect) = EXAMPLE.split_once("[[expect]]").expect("it has one");
+    let (_, tail) = expect.split_once("[rollback]").expect("it has one");
+    let before = "phase = [\"before\"]";
+    let bare = format!("{head}[rollback]{tail}").replace("phase = [\"before\", \"after\"]", before);
+    assert!(!judges(&bare));
+}
+
+#[test]
 fn the_published_schema_of_journals_takes_a_journal_with_everything_in_it() {
     let trial = void_trial();
     let plain = Trial { outcome: Outcome::Measured, reason: None, ..trial.clone() };
@@ -318,6 +403,7 @@ fn the_published_schema_of_journals_takes_a_journal_with_everything_in_it() {
         took: 2,
         verdict: Verdict::Passed,
         count: 3,
+        extended: 0,
         void: 1,
         profile: "laptop".to_owned(),
         environment: "local".to_owned(),

@@ -8,7 +8,7 @@ use obol_chaos::drills::helper::Way;
 use obol_chaos::drills::journal::{Judged, counted};
 use obol_chaos::drills::ssh::Ssh;
 use obol_chaos::drills::table2;
-use obol_chaos::drills::{self, Journal, Options, Probed, Progress};
+use obol_chaos::drills::{self, Journal, Options, Probed, Progress, Supervisor};
 use obol_chaos::marks::Mark;
 use obol_chaos::observe::{Observer, Snapshot};
 use obol_chaos::stats::{Summary, shown as us};
@@ -94,7 +94,8 @@ fn look(root: &Path, cluster: Name, file: &DrillFile) -> Result<(Drill, Observer
 
 fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failure> {
     let (drill, observer, snapshot) = look(root, cluster, file)?;
-    let plan = drills::plan(&drill, &observer, &snapshot, 1);
+    let supervisor = Supervisor::of(observer.cluster().dir());
+    let plan = drills::plan(&drill, &observer, &snapshot, supervisor, 1);
     let code = if plan.allowed { ExitCode::SUCCESS } else { ExitCode::from(REFUSED) };
     if file.json {
         output::json(&plan)?;
@@ -114,8 +115,9 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
                     .program
                     .as_ref()
                     .map_or("a program that can not be seen".into(), |p| p.to_string_lossy());
+                let alone = if hit.supervised { "" } else { ", not started by `obol up`" };
                 output::line(format_args!(
-                    "    {:<10} {} (pid {}, {program})",
+                    "    {:<10} {} (pid {}, {program}{alone})",
                     hit.target, hit.process, hit.pid
                 ))?;
             }
@@ -127,6 +129,11 @@ fn plan(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Failur
     for answer in &plan.guards {
         let mark = if answer.allows { "allows" } else { "REFUSES" };
         output::line(format_args!("guard {:<18} {mark:<8} {}", answer.guard, answer.says))?;
+    }
+    if !plan.judges {
+        output::line(
+            "it judges nothing: without an [[expect]] or a [[steady]] for afterwards it cannot pass",
+        )?;
     }
     let verdict = if plan.allowed { "it may run" } else { "it may not run" };
     output::line(verdict)?;

@@ -3,6 +3,8 @@
 //! One test at a time has a root, because a cluster is nine processes and a host may have two cores. No test relies on
 //! nobody being suspected wrongly: a process that gets no core for 0.3 s is excluded and comes back, rightly.
 
+pub(crate) mod journals;
+
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};

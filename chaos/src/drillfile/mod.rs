@@ -50,6 +50,14 @@ pub struct Drill {
     pub report: ReportFiles,
 }
 
+impl Drill {
+    /// Whether it has anything to hold what it finds against: a bound, or a state that must hold afterwards.
+    #[must_use]
+    pub fn judges(&self) -> bool {
+        !self.expect.is_empty() || self.steady.iter().any(|steady| steady.after)
+    }
+}
+
 /// How often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Repeat {
@@ -399,6 +407,12 @@ words! {
 }
 
 impl Metric {
+    /// Whether it is of a failover, and so measured only where somebody falls silent.
+    #[must_use]
+    pub const fn is_of_failover(self) -> bool {
+        !self.is_count() && !matches!(self, Self::Skew)
+    }
+
     /// Whether it is a count and not a distribution of durations.
     #[must_use]
     pub const fn is_count(self) -> bool {

@@ -43,6 +43,9 @@ pub(super) const SIGNALS: [(&str, bool); 2] = [("KILL", false), ("TERM", true)];
 pub(super) const STRATEGIES: [(&str, Strategy); 3] =
     [("always", Strategy::Always), ("deviated", Strategy::Deviated), ("never", Strategy::Never)];
 
+/// Every key of a fault, whatever its kind.
+const FAULT_KEYS: [&str; 8] = ["target", "signal", "for", "threads", "mebibytes", "by", "percent", "layer"];
+
 /// Reads and checks a drill. `origin` says in errors where the text is from.
 pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
     let (document, syntax) = DeTable::parse_recoverable(text);
@@ -77,38 +80,61 @@ fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
 /// What later tables refer to.
 struct Context {
     targets: Vec<Target>,
+    /// The bytes of the targets.
+    places: Vec<usize>,
     count: u32,
 }
 
 fn file(document: &DeTable<'_>, faults: &mut Faults) -> Option<Drill> {
-    let mut top = Section::new("", 0, document);
+    Section::new("", 0, document).read(faults, top)
+}
+
+fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
     let head = top.section("drill", faults);
-    let head = top.need("drill", "a table, [drill]", head).map(|section| drill(section, faults));
-    let guards = guards(top.section("guards", faults), faults);
-    let targets = match top.section("targets", faults) {
-        Some(section) => targets(&section, faults),
-        None => Vec::new(),
+    let head = top.need("drill", "a table, [drill]", head);
+    let head = head.map(|section| section.read(faults, drill));
+    let guards = match top.section("guards", faults) {
+        Some(section) => section.read(faults, guards),
+        None => Guards::default(),
     };
-    let context = Context { targets, count: head.as_ref().map_or(1, |head| head.repeat.count) };
+    let (targets, places) = match top.section("targets", faults) {
+        Some(section) => targets(&section, faults),
+        None => Default::default(),
+    };
+    let context = Context { targets, places, count: head.as_ref().map_or(1, |head| head.repeat.count) };
     let steady = top
         .sections("steady", faults)
         .into_iter()
-        .filter_map(|section| self::steady(section, faults))
+        .filter_map(|section| section.read(faults, self::steady))
         .collect();
-    let steps: Vec<Step> = top
-        .sections("step", faults)
-        .into_iter()
-        .filter_map(|section| step(section, &context, faults))
-        .collect();
+    let mut steps: Vec<Step> = Vec::new();
+    for (at, section) in top.some_sections("step", faults).into_iter().enumerate() {
+        steps.extend(section.read(faults, |section, faults| step(section, at, &context, faults)));
+    }
     top.need("step", "at least one step, [[step]]", (!steps.is_empty()).then_some(()));
     let expect = top
         .sections("expect", faults)
         .into_iter()
-        .filter_map(|section| self::expect(section, &context, faults))
+        .filter_map(|section| {
+            section.read(faults, |section, faults| self::expect(section, &context, &steps, faults))
+        })
         .collect();
-    let rollback = rollback(top.section("rollback", faults), &context, faults);
-    let report = report(top.section("report", faults), faults);
-    top.finish(faults);
+    let rollback = match top.section("rollback", faults) {
+        Some(section) => section.read(faults, |section, faults| rollback(section, &context, &steps, faults)),
+        // Whatever a step kills is started again, or the second repetition would find less than the first.
+        None => Rollback {
+            strategy: Strategy::Always,
+            restart: context.targets.iter().map(|target| target.name.clone()).collect(),
+        },
+    };
+    let report = match top.section("report", faults) {
+        Some(section) => section.read(faults, report),
+        None => ReportFiles::default(),
+    };
+    // Where something else is wrong, what nobody uses may only be what was misspelt.
+    if faults.is_empty() {
+        unused(&context, &steps, faults);
+    }
     let head = head?;
     Some(Drill {
         id: head.id?,
@@ -127,6 +153,24 @@ fn file(document: &DeTable<'_>, faults: &mut Faults) -> Option<Drill> {
     })
 }
 
+/// Refuses targets that no step hits, and a cache's choice that follows a target of another step.
+fn unused(context: &Context, steps: &[Step], faults: &mut Faults) {
+    let hits = |step: &Step, name: &str| step.faults.iter().any(|f| f.targets.iter().any(|t| t == name));
+    for (target, at) in context.targets.iter().zip(&context.places) {
+        let name = &target.name;
+        if !steps.iter().any(|step| hits(step, name)) {
+            let found = format!("nothing hits {name}");
+            faults.add(*at, Fault::Conflict { rule: "every target is hit by a fault of some step", found });
+        }
+        let Some(served) = &target.serving else { continue };
+        if steps.iter().any(|step| hits(step, name) && !hits(step, served)) {
+            let found = format!("{name} is hit where {served} is not");
+            let rule = "the cache that serves a target is chosen where that target is hit on the same cue";
+            faults.add(*at, Fault::Conflict { rule, found });
+        }
+    }
+}
+
 struct Head {
     id: Option<String>,
     title: Option<String>,
@@ -136,7 +180,7 @@ struct Head {
     timeout: Nanos,
 }
 
-fn drill(mut section: Section<'_, '_>, faults: &mut Faults) -> Head {
+fn drill(section: &mut Section<'_, '_>, faults: &mut Faults) -> Head {
     let schema = section.number("schema", (SCHEMA, SCHEMA), faults);
     section.need("schema", &format!("the number {SCHEMA}"), schema);
     let id = section.id("id", faults);
@@ -152,10 +196,9 @@ fn drill(mut section: Section<'_, '_>, faults: &mut Faults) -> Head {
     let seed = section.number("seed", (0, u32::MAX), faults).map_or(1, |at| at.value);
     let timeout = section.span("timeout", (Nanos::from_secs(1), TIMEOUT_MAX), faults);
     let repeat = match section.section("repeat", faults) {
-        Some(section) => self::repeat(section, faults),
+        Some(section) => section.read(faults, self::repeat),
         None => Repeat { count: 1, warmup: 0, gap: Nanos::from_millis(20), stop_after_failures: 1 },
     };
-    section.finish(faults);
     Head {
         id,
         title,
@@ -166,20 +209,18 @@ fn drill(mut section: Section<'_, '_>, faults: &mut Faults) -> Head {
     }
 }
 
-fn repeat(mut section: Section<'_, '_>, faults: &mut Faults) -> Repeat {
+fn repeat(section: &mut Section<'_, '_>, faults: &mut Faults) -> Repeat {
     let count = section.number("count", (1, COUNT_MAX), faults).map(|at| at.value);
     let count = section.need("count", "how many repetitions, a whole number", count).unwrap_or(1);
     let warmup = section.number("warmup", (0, COUNT_MAX), faults).map_or(0, |at| at.value);
     let gap =
         section.span("gap", (Nanos::ZERO, SPAN_MAX), faults).map_or(Nanos::from_millis(20), |at| at.value);
     let failures = section.number("stop_after_failures", (1, COUNT_MAX), faults).map_or(1, |at| at.value);
-    section.finish(faults);
     Repeat { count, warmup, gap, stop_after_failures: failures }
 }
 
-fn guards(section: Option<Section<'_, '_>>, faults: &mut Faults) -> Guards {
+fn guards(section: &mut Section<'_, '_>, faults: &mut Faults) -> Guards {
     let mut guards = Guards::default();
-    let Some(mut section) = section else { return guards };
     if let Some(most) = section.number("max_targets", (1, TARGETS_MAX), faults) {
         guards.max_targets = most.value;
     }
@@ -198,19 +239,17 @@ fn guards(section: Option<Section<'_, '_>>, faults: &mut Faults) -> Guards {
     if let Some(span) = section.span("dead_man", DEAD_MAN, faults) {
         guards.dead_man = span.value;
     }
-    guards.abort =
-        section.sections("abort", faults).into_iter().filter_map(|section| abort(section, faults)).collect();
-    section.finish(faults);
+    let aborts = section.sections("abort", faults).into_iter();
+    guards.abort = aborts.filter_map(|section| section.read(faults, abort)).collect();
     guards
 }
 
 /// `{ when = "unavailable_us > 5000", samples = 2 }`
-fn abort(mut section: Section<'_, '_>, faults: &mut Faults) -> Option<Abort> {
+fn abort(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Abort> {
     let when = section.line("when", faults);
     let when = section.need("when", "a condition such as \"unavailable_us > 5000\"", when);
     let samples = section.number("samples", (1, COUNT_MAX), faults).map_or(1, |at| at.value);
     let path = section.key("when");
-    section.finish(faults);
     let At { at, value } = when?;
     match condition(&path, &value) {
         Ok((metric, above)) => Some(Abort { metric, above, samples }),
@@ -239,16 +278,17 @@ fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Fault> {
 /// A name of another target: its byte, its key, itself.
 type Reference = (usize, String, String);
 
-fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> Vec<Target> {
-    let mut targets = Vec::new();
+fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<usize>) {
+    let (mut targets, mut places) = (Vec::new(), Vec::new());
     let mut references = Vec::new();
     for (name, value) in section.entries() {
         let path = section.key(name);
-        if let Some((target, serving)) =
-            Section::of(&path, value, faults).and_then(|table| target(name, table, faults))
+        if let Some((target, serving)) = Section::of(&path, value, faults)
+            .and_then(|table| table.read(faults, |section, faults| target(name, section, faults)))
         {
             references.extend(serving.map(|reference| (targets.len(), reference)));
             targets.push(target);
+            places.push(value.span().start);
         }
     }
     for (of, (at, path, value)) in references {
@@ -257,7 +297,7 @@ fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> Vec<Target> {
             Err(fault) => faults.add(at, fault),
         }
     }
-    targets
+    (targets, places)
 }
 
 /// Refuses the name of a target that is not there.
@@ -276,7 +316,7 @@ fn known_target(path: &str, name: &str, targets: &[Target]) -> Result<(), Fault>
 
 fn target(
     name: &str,
-    mut section: Section<'_, '_>,
+    section: &mut Section<'_, '_>,
     faults: &mut Faults,
 ) -> Option<(Target, Option<Reference>)> {
     let kind = section.choice("kind", TargetKind::ALL, faults).map(|at| at.value);
@@ -304,7 +344,6 @@ fn target(
     );
     let serving = section.line("serving", faults);
     let path = section.key("serving");
-    section.finish(faults);
     let (kind, way) = (kind?, way?);
     if let Some(At { at, .. }) = &serving
         && (kind != TargetKind::LeaseCache || way.value != Select::One)
@@ -327,13 +366,12 @@ fn target(
     Some((target, serving))
 }
 
-fn steady(mut section: Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
+fn steady(section: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
     let probe = section.choice("probe", Probe::ALL, faults).map(|at| at.value);
     let probe = section.need("probe", "what is looked at, such as \"view.converged\"", probe);
     let tolerance = section.flag("tolerance", faults).unwrap_or(true);
     let path = section.key("phase");
-    let phases = section.texts("phase", faults);
-    section.finish(faults);
+    let phases = section.some_texts("phase", faults);
     let (mut before, mut after) = (phases.is_none(), phases.is_none());
     for At { at, value } in phases.unwrap_or_default() {
         match chosen(&path, &value, &PHASES) {
@@ -345,28 +383,40 @@ fn steady(mut section: Section<'_, '_>, faults: &mut Faults) -> Option<Steady> {
     Some(Steady { probe: probe?, tolerance, before, after })
 }
 
-fn step(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<Step> {
+fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mut Faults) -> Option<Step> {
     let name = section.line("name", faults).map(|at| at.value);
     let name = section.need("name", "what the step is called", name);
-    let on = section.choice("on", &CUES, faults).map_or(On::Cue, |at| at.value);
+    let own = if at == 0 { On::Cue } else { On::Settled };
+    let on = section.choice("on", &CUES, faults);
+    if let Some(on) = on.as_ref().filter(|on| on.value != own) {
+        let (rule, found) = match own {
+            On::Cue => ("the first step of a repetition happens on its cue", "on is \"settled\""),
+            On::Settled => (
+                "a later step happens when the one before has settled; what shall happen on one cue is one step",
+                "on is \"cue\"",
+            ),
+        };
+        faults.add(on.at, Fault::Conflict { rule, found: found.to_owned() });
+    }
     let skew =
         section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), faults).map_or(CUE_SKEW, |at| at.value);
-    let tables = section.sections("fault", faults);
+    let tables = section.some_sections("fault", faults);
     let several = tables.len();
     if let Some(beyond) = tables.get(BLOWS_MAX) {
         let (found, key) = (format!("{several} tables"), section.key("fault").into());
         let (low, high) = ("1".to_owned(), BLOWS_MAX.to_string());
         faults.add(beyond.at(), Fault::Bounds { key, found, low, high });
     }
-    let list: Vec<DrillFault> =
-        tables.into_iter().filter_map(|table| fault(table, context, faults)).collect();
+    let mut list: Vec<DrillFault> = Vec::new();
+    for table in tables {
+        list.extend(table.read(faults, |section, faults| fault(section, context, faults)));
+    }
     section.need(
         "fault",
         "a fault such as { kind = \"kill\", target = \"app\" }",
         (several > 0).then_some(()),
     );
-    section.finish(faults);
-    Some(Step { name: name?, on, max_cue_skew: skew, faults: list })
+    Some(Step { name: name?, on: own, max_cue_skew: skew, faults: list })
 }
 
 /// The targets of this key, all of which must be in `[targets]`.
@@ -376,7 +426,7 @@ fn target_names(
     faults: &mut Faults,
 ) -> Option<Vec<String>> {
     let path = section.key("target");
-    let names = section.texts("target", faults)?;
+    let names = section.some_texts("target", faults)?;
     for At { at, value } in &names {
         if let Err(fault) = known_target(&path, value, &context.targets) {
             faults.add(*at, fault);
@@ -385,10 +435,14 @@ fn target_names(
     Some(names.into_iter().map(|at| at.value).collect())
 }
 
-fn fault(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<DrillFault> {
+fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<DrillFault> {
     let kind = section.choice("kind", &FaultKind::NAMES.map(|name| (name, name)), faults);
     let kind = section.need("kind", "what breaks, such as \"kill\"", kind);
-    let kind = match kind?.value {
+    let Some(kind) = kind else {
+        section.spare(FAULT_KEYS);
+        return None;
+    };
+    let kind = match kind.value {
         "kill" => {
             let graceful = section.choice("signal", &SIGNALS, faults);
             FaultKind::Kill { graceful: graceful.is_some_and(|at| at.value) }
@@ -436,7 +490,7 @@ fn fault(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -
     };
     let mut targets = Vec::new();
     if !kind.is_of_host() {
-        let named = target_names(&mut section, context, faults);
+        let named = target_names(section, context, faults);
         targets = section
             .need("target", "whom it hits: a name of [targets], or several", named)
             .unwrap_or_default();
@@ -450,13 +504,28 @@ fn fault(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -
         );
         lasts = section.need("for", &wanted, lasts);
     }
-    section.finish(faults);
     Some(DrillFault { kind, targets, lasts })
 }
 
-fn expect(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<Expect> {
-    let metric = section.choice("metric", Metric::ALL, faults).map(|at| at.value);
-    let metric = section.need("metric", "which figure, such as \"failover.cue_to_active\"", metric)?;
+fn expect(
+    section: &mut Section<'_, '_>,
+    context: &Context,
+    steps: &[Step],
+    faults: &mut Faults,
+) -> Option<Expect> {
+    let metric = section.choice("metric", Metric::ALL, faults);
+    let metric = section.need("metric", "which figure, such as \"failover.cue_to_active\"", metric);
+    let Some(At { at, value: metric }) = metric else {
+        section.spare(Percentile::ALL.iter().map(|(name, _)| *name).chain(["at_most"]));
+        return None;
+    };
+    let silences = steps.iter().flat_map(|step| &step.faults).any(|fault| fault.kind.silences());
+    if metric.is_of_failover() && !silences && faults.is_empty() {
+        let found = format!("{} is bounded", metric.name());
+        let rule =
+            "a failover is measured where a fault silences somebody: kill, freeze, partition or link-error";
+        faults.add(at, Fault::Conflict { rule, found });
+    }
     let mut expect = Expect { metric, bounds: Vec::new(), at_most: None };
     if metric.is_count() {
         let most = section.number("at_most", (0, u32::MAX), faults).map(|at| at.value);
@@ -476,36 +545,49 @@ fn expect(mut section: Section<'_, '_>, context: &Context, faults: &mut Faults) 
         let any = (!expect.bounds.is_empty()).then_some(());
         section.need("p50", "a bound: p50, p90, p99, p999 or max", any);
     }
-    section.finish(faults);
     Some(expect)
 }
 
-fn rollback(section: Option<Section<'_, '_>>, context: &Context, faults: &mut Faults) -> Rollback {
+fn rollback(
+    section: &mut Section<'_, '_>,
+    context: &Context,
+    steps: &[Step],
+    faults: &mut Faults,
+) -> Rollback {
     let mut rollback = Rollback { strategy: Strategy::Always, restart: Vec::new() };
-    let Some(mut section) = section else {
-        // Whatever a step kills is started again, or the second repetition would find less than the first.
-        rollback.restart = context.targets.iter().map(|target| target.name.clone()).collect();
-        return rollback;
-    };
-    if let Some(strategy) = section.choice("strategy", &STRATEGIES, faults) {
-        rollback.strategy = strategy.value;
+    let strategy = section.choice("strategy", &STRATEGIES, faults);
+    for action in section.sections("actions", faults) {
+        let at = action.at();
+        let names = action.read(faults, |action, faults| {
+            let kind = action.choice("kind", &[("restart", ())], faults);
+            action.need("kind", "\"restart\"; reversible faults are undone without being told", kind);
+            let names = target_names(action, context, faults);
+            action.need("target", "whom: a name of [targets], or several", names).unwrap_or_default()
+        });
+        let kills = |name: &String| {
+            let kill = |f: &DrillFault| matches!(f.kind, FaultKind::Kill { .. }) && f.targets.contains(name);
+            steps.iter().any(|step| step.faults.iter().any(kill))
+        };
+        if let Some(name) = names.iter().find(|name| faults.is_empty() && !kills(name)) {
+            let (rule, found) =
+                ("what is started again was killed by a step", format!("nothing kills {name}"));
+            faults.add(at, Fault::Conflict { rule, found });
+        }
+        rollback.restart.extend(names);
     }
-    for mut action in section.sections("actions", faults) {
-        let kind = action.choice("kind", &[("restart", ())], faults);
-        action.need("kind", "\"restart\"; reversible faults are undone without being told", kind);
-        let names = target_names(&mut action, context, faults);
-        rollback.restart.extend(
-            action.need("target", "whom: a name of [targets], or several", names).unwrap_or_default(),
-        );
-        action.finish(faults);
+    if let Some(At { at, value }) = strategy {
+        if value == Strategy::Never && !rollback.restart.is_empty() {
+            let found = "there are actions".to_owned();
+            faults.add(at, Fault::Conflict { rule: "strategy = \"never\" takes no action", found });
+        }
+        rollback.strategy = value;
     }
-    section.finish(faults);
     rollback
 }
 
-fn report(section: Option<Section<'_, '_>>, faults: &mut Faults) -> ReportFiles {
+fn report(section: &mut Section<'_, '_>, faults: &mut Faults) -> ReportFiles {
     let mut files = ReportFiles::default();
-    let Some(mut section) = section else { return files };
+    let mut taken: Vec<String> = Vec::new();
     for (key, usual) in ReportFiles::DEFAULTS {
         let Some(At { at, value }) = section.line(key, faults) else { continue };
         // The files stay in the output directory, whatever the text says.
@@ -513,10 +595,13 @@ fn report(section: Option<Section<'_, '_>>, faults: &mut Faults) -> ReportFiles 
             let wanted = format!("a plain file name such as {usual:?}; --out says in which directory");
             let found = format!("{:?}", shortened(&value));
             faults.add(at, Fault::WrongType { key: section.key(key).into(), found, wanted });
+        } else if taken.contains(&value) {
+            let found = format!("{} is {:?}, as another is", section.key(key), shortened(&value));
+            faults.add(at, Fault::Conflict { rule: "every file of a report has a name of its own", found });
         } else if let Some(place) = files.place(key) {
+            taken.push(value.clone());
             *place = Some(value);
         }
     }
-    section.finish(faults);
     files
 }

@@ -155,7 +155,48 @@ impl<'d, 'i> Section<'d, 'i> {
         })
     }
 
-    /// One text or several.
+    /// Reads a table by `read`, and judges its keys whatever came of that: what is not understood is told, and never dropped
+    /// without a word.
+    pub(super) fn read<T>(
+        mut self,
+        faults: &mut Faults,
+        read: impl FnOnce(&mut Self, &mut Faults) -> T,
+    ) -> T {
+        let found = read(&mut self, faults);
+        self.finish(faults);
+        found
+    }
+
+    /// Knows these keys without reading them: which of them belong here depends on a key that is missing or wrong.
+    pub(super) fn spare(&mut self, keys: impl IntoIterator<Item = &'static str>) {
+        self.known.extend(keys);
+    }
+
+    /// Refuses an empty array where at least one is wanted.
+    fn some(&self, key: &str, value: &Spanned<DeValue<'_>>, wanted: &str, faults: &mut Faults) {
+        if value.get_ref().as_array().is_some_and(|items| items.is_empty()) {
+            let (key, found) = (self.key(key).into(), "an empty array".to_owned());
+            faults.add(value.span().start, Fault::WrongType { key, found, wanted: wanted.to_owned() });
+        }
+    }
+
+    /// One text or several, at least one.
+    pub(super) fn some_texts(&mut self, key: &'static str, faults: &mut Faults) -> Option<Vec<At<String>>> {
+        if let Some(value) = self.value(key) {
+            self.some(key, value, "a text, or an array of at least one", faults);
+        }
+        self.texts(key, faults)
+    }
+
+    /// One table or several, at least one.
+    pub(super) fn some_sections(&mut self, key: &'static str, faults: &mut Faults) -> Vec<Section<'d, 'i>> {
+        if let Some(value) = self.value(key) {
+            self.some(key, value, "a table, or an array of at least one", faults);
+        }
+        self.sections(key, faults)
+    }
+
+    /// One text or several, or none.
     pub(super) fn texts(&mut self, key: &'static str, faults: &mut Faults) -> Option<Vec<At<String>>> {
         let value = self.value(key)?;
         let path = self.key(key);
@@ -202,7 +243,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// Tells of the keys that nobody knows and of those that are missing.
-    pub(super) fn finish(self, faults: &mut Faults) {
+    fn finish(self, faults: &mut Faults) {
         let mut meant = BTreeSet::new();
         for (name, value) in self.table {
             if self.known.contains(name.get_ref().as_ref()) {

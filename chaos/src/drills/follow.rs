@@ -2,8 +2,9 @@
 //! without the dead. Nothing here is on the way of a failover.
 
 use super::journal::{Outcome, Trial};
+use super::overlap::{Killed, overlap_seen};
 use super::runner::RunError;
-use super::select::Chosen;
+use super::select::{Chosen, Supervisor};
 use crate::drillfile::{FaultKind, Step};
 use crate::observe::{Health, Observer, Process, Snapshot};
 use crate::timeline::{History, Phases};
@@ -51,14 +52,15 @@ pub(super) fn healthy_within(observer: &mut Observer, within: Nanos) -> Result<S
     }
 }
 
-/// Writes into the trial how the cluster bore a step. `trial` has the stamps of its blows.
+/// Writes into the trial how the cluster bore a step. `trial` has the stamps of its blows. Gives back what happened.
 pub(super) fn follow(
     observer: &mut Observer,
     step: &Step,
     chosen: &[Chosen],
-    before: &Snapshot,
+    (before, supervisor): (&Snapshot, Supervisor),
     trial: &mut Trial,
-) {
+) -> Followed {
+    let mut history = History::default();
     let by = |wanted: fn(&FaultKind) -> bool| {
         let targets =
             |c: &&Chosen| step.faults.iter().any(|f| wanted(&f.kind) && f.targets.contains(&c.target));
@@ -74,17 +76,54 @@ pub(super) fn follow(
         let kills = step.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Kill { .. }));
         let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
         let patience = if kills { FAILOVER_TIMEOUT } else { lasts.saturating_add(THAWED_TIMEOUT) };
-        failover(observer, &silent, old, before, patience, trial);
+        // A program in a seat reads its agent's page. Those of `up` stamp it themselves; for others the agent's stamp stands.
+        let stamps = |p: &Process| p.seat == 0 || supervisor.started(p);
+        failover(observer, &mut history, &silent, (old, patience), (before, &stamps), trial);
+    }
+    let kills = by(|kind| matches!(kind, FaultKind::Kill { graceful: false }));
+    let blow = |p: &Process| {
+        let mut struck = trial.stamps.iter().filter(|stamp| stamp.error.is_none());
+        struck.find(|stamp| stamp.name == p.name.as_str()).map(|stamp| Instant(stamp.at))
+    };
+    let killed = kills.into_iter().filter_map(|p| blow(&p).map(|at| (p, at))).collect();
+    let mut followed = Followed { history, killed };
+    check_overlap(observer, &mut followed, before, trial);
+    followed
+}
+
+/// What came of a step until now.
+pub(super) struct Followed {
+    history: History,
+    killed: Killed,
+}
+
+/// Adds to the trial for how long two incompatible views could be used at once, up to now, and fails it for any time at all:
+/// that must never be, whatever else was measured.
+pub(super) fn check_overlap(
+    observer: &mut Observer,
+    followed: &mut Followed,
+    before: &Snapshot,
+    trial: &mut Trial,
+) {
+    let from = clock::now();
+    let snapshot = observer.snapshot();
+    followed.history.take(&observer.events());
+    let happened = (&followed.history, &followed.killed);
+    trial.overlap_ns = trial.overlap_ns.max(overlap_seen(happened, before, &snapshot, from).0);
+    if trial.overlap_ns > 0 {
+        trial.outcome = Outcome::Failed;
+        trial.reason =
+            Some(format!("two incompatible views could be used at once for {}", Nanos(trial.overlap_ns)));
     }
 }
 
 /// Watches until the cluster goes on without those that fell silent.
 fn failover(
     observer: &mut Observer,
+    history: &mut History,
     silent: &[Process],
-    old: ViewId,
-    before: &Snapshot,
-    patience: Nanos,
+    (old, patience): (ViewId, Nanos),
+    (before, stamps): (&Snapshot, &dyn Fn(&Process) -> bool),
     trial: &mut Trial,
 ) {
     // An agent takes the programs in its seats out of the view with it, whether or not they live.
@@ -97,18 +136,14 @@ fn failover(
     let survivors: Vec<Name> = before
         .processes
         .iter()
-        .filter(|p| p.alive && p.kind.acts() && !dead.iter().any(|d| d.name == p.name))
+        .filter(|p| p.alive && p.kind.acts() && stamps(p) && !dead.iter().any(|d| d.name == p.name))
         .map(|p| p.name)
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
-    let (outcome, strangers) = until_active(observer, old, &ids, first, &survivors, patience);
+    let (outcome, strangers) = until_active(observer, history, (old, patience), &ids, first, &survivors);
     trial.falsely_failed += strangers;
     let removed = if matches!(outcome, Failover::Failed(_)) { 0 } else { ids.len() as u64 };
     trial.failed += strangers + removed;
-    // Where no new view is active, nobody acts beside anybody.
-    if !matches!(outcome, Failover::Failed(_)) {
-        trial.overlap_ns = overlap(observer, &dead, old).0;
-    }
     match outcome {
         Failover::Measured(phases, wait) => {
             trial.failover_ns = Some(phases.total().0);
@@ -160,13 +195,12 @@ enum Failover {
 /// Watches the flight recorders until every survivor is active without the dead. Also tells how many others were removed.
 fn until_active(
     observer: &mut Observer,
-    old: ViewId,
+    history: &mut History,
+    (old, patience): (ViewId, Nanos),
     dead: &[Incarnation],
     struck: Instant,
     survivors: &[Name],
-    patience: Nanos,
 ) -> (Failover, u64) {
-    let mut history = History::default();
     loop {
         thread::sleep(LOOK_EVERY);
         history.take(&observer.events());
@@ -186,7 +220,7 @@ fn until_active(
             let outcome = if strangers > 0 {
                 Failover::Void(format!("{strangers} other members were removed meanwhile"))
             } else {
-                match Phases::of(&history, id, dead, struck, survivors) {
+                match Phases::of(history, id, dead, struck, survivors) {
                     Some(phases) => Failover::Measured(phases, lengthened(view.wait, drift)),
                     None => Failover::Void(format!("the time line of view {id} has a hole")),
                 }
@@ -238,18 +272,4 @@ fn has_ended(process: &Process) -> bool {
         Ok(held) => held.has_ended(),
         Err(error) => error.kind() == io::ErrorKind::NotFound,
     }
-}
-
-/// How long the dead could still use the old view, now that the new one has been active.
-fn overlap(observer: &mut Observer, dead: &[&Process], old: ViewId) -> Nanos {
-    let now = clock::now();
-    let snapshot = observer.snapshot();
-    // Under the page of a process that runs no more, nobody acts: its death was proved, so it was not fenced.
-    let gone = snapshot.processes.iter().filter(|p| dead.iter().any(|d| d.process == p.process));
-    let pages = gone.filter(|p| p.alive);
-    let acts = pages.filter(|p| p.kind.acts()).filter_map(|p| p.lease.as_ref());
-    // Read after `now`: a page that is good for the old view at `now` was so when the new view was active already.
-    acts.filter(|(page, fence)| page.is_active(old, *fence, now))
-        .map(|(page, _)| page.end.since(now))
-        .fold(Nanos::ZERO, Nanos::max)
 }

@@ -263,7 +263,7 @@ fn strike(aimed: &Aimed, program: &Path, cluster: &Cluster) -> io::Result<Option
 
 /// Starts the load, which ends by itself and with this process.
 fn load(program: &Path, threads: u32, mebibytes: u32, lasts: Nanos) -> io::Result<Child> {
-    Command::new(program)
+    sched::tell_parent(&mut Command::new(program))
         .args(["drill-load", "--threads", &threads.to_string(), "--mebibytes", &mebibytes.to_string()])
         .args(["--nanoseconds", &lasts.0.to_string()])
         .stdin(Stdio::null())
@@ -569,7 +569,7 @@ impl Helper<'_> {
                 format!("{} (pid {}) is no process of this cluster; look at it again", whom.name, whom.pid)
             })?;
             if blow.takes_out() {
-                out.push(Chosen { target: whom.name.clone(), process: found.clone() });
+                out.push(Chosen { target: whom.name.clone(), process: found.clone(), supervised: false });
             }
         }
         let guards = Guards {

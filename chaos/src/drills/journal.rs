@@ -2,7 +2,7 @@
 
 use super::channel::Stamp;
 use super::probe::Probed;
-use crate::drillfile::{Drill, Metric};
+use crate::drillfile::{Drill, Metric, Percentile};
 use crate::stats::{Distribution, Summary};
 use crate::timeline::Phases;
 use crate::words::words;
@@ -48,7 +48,7 @@ words! {
         Aborted = "aborted",
         /// The operator, or the drill's timeout, ended it.
         Interrupted = "interrupted",
-        /// Too few repetitions could be measured.
+        /// Too few repetitions could be measured, or nothing could be judged.
         Void = "void",
     }
 }
@@ -160,6 +160,8 @@ pub struct Journal {
     pub verdict: Verdict,
     /// Repetitions that count and were begun.
     pub count: u32,
+    /// Those of them that were added to what was asked for, in place of such as could not be measured.
+    pub extended: u32,
     /// Steps that could not be measured.
     pub void: u32,
     /// The cluster's profile.
@@ -261,11 +263,28 @@ pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Prob
         Verdict::Failed
     } else if judged.iter().any(|one| one.holds == Some(false)) || after.iter().any(|one| !one.holds) {
         Verdict::Deviated
-    } else if is_void(drill, trials) {
+    } else if is_void(drill, trials) || judged_nothing(judged, after) {
         Verdict::Void
     } else {
         Verdict::Passed
     }
+}
+
+/// How many samples are missing for the highest percentile that so many repetitions could claim if all were measured.
+#[must_use]
+pub fn lacks(trials: &[Trial], count: u32) -> u64 {
+    let claims = Percentile::ALL.iter().filter(|(_, percentile)| *percentile != Percentile::Max);
+    let claimed = claims.map(|(_, percentile)| percentile.samples_min()).filter(|least| *least <= count);
+    let failovers = distribution(trials, Metric::CueToActive).len();
+    // Where nobody falls silent there is no failover, and every repetition that was measured counts.
+    let sound = if failovers == 0 { measured(trials).count() as u64 } else { failovers };
+    u64::from(claimed.max().unwrap_or(0)).saturating_sub(sound)
+}
+
+/// Whether nothing was held against anything: no bound could be judged, and no state had to hold afterwards.
+#[must_use]
+pub fn judged_nothing(judged: &[Judged], after: &[Probed]) -> bool {
+    after.is_empty() && judged.iter().all(|one| one.holds.is_none())
 }
 
 /// Whether so many repetitions were void that the others say too little: most of them, or so many that a percentile can not

@@ -1,7 +1,7 @@
 //! What a run would do: whom it would hit, and what each guard says. Touches nothing.
 
 use super::guard::{self, Answer};
-use super::select::{Chosen, choose};
+use super::select::{Chosen, Supervisor, choose};
 use crate::drillfile::Drill;
 use crate::observe::{Observer, Process, Snapshot};
 use obol_profiles::duration;
@@ -23,6 +23,8 @@ pub struct Plan {
     pub guards: Vec<Answer>,
     /// Whether all of them allow it.
     pub allowed: bool,
+    /// Whether it has anything to hold what it finds against. If not, it cannot pass.
+    pub judges: bool,
 }
 
 /// A step.
@@ -59,6 +61,8 @@ pub struct Hit {
     pub pid: u32,
     /// Its program.
     pub program: Option<PathBuf>,
+    /// Whether `obol up` started it, and so can start it again.
+    pub supervised: bool,
 }
 
 /// The program that a process runs.
@@ -69,7 +73,13 @@ pub fn program(process: &Process) -> Option<PathBuf> {
 
 /// Plans repetition `number`.
 #[must_use]
-pub fn plan(drill: &Drill, observer: &Observer, snapshot: &Snapshot, number: u32) -> Plan {
+pub fn plan(
+    drill: &Drill,
+    observer: &Observer,
+    snapshot: &Snapshot,
+    supervisor: Supervisor,
+    number: u32,
+) -> Plan {
     let mut guards = vec![guard::environment(drill.environment.as_str(), observer.deployment())];
     let mut steps = Vec::new();
     for step in &drill.steps {
@@ -79,7 +89,7 @@ pub fn plan(drill: &Drill, observer: &Observer, snapshot: &Snapshot, number: u32
                 .map(|fault| guard::means(drill, fault, observer.deployment()))
                 .filter(|answer| !answer.allows),
         );
-        let (chosen, refusal) = match choose(drill, step, snapshot, number) {
+        let (chosen, refusal) = match choose(drill, step, snapshot, supervisor, number) {
             Ok(chosen) => (chosen, None),
             Err(error) => (Vec::new(), Some(error.to_string())),
         };
@@ -99,6 +109,7 @@ pub fn plan(drill: &Drill, observer: &Observer, snapshot: &Snapshot, number: u32
                     process: c.process.name.to_string(),
                     pid: c.process.process.pid,
                     program: program(&c.process),
+                    supervised: c.supervised,
                 })
                 .collect(),
         });
@@ -113,5 +124,6 @@ pub fn plan(drill: &Drill, observer: &Observer, snapshot: &Snapshot, number: u32
         steps,
         guards,
         allowed,
+        judges: drill.judges(),
     }
 }

@@ -24,6 +24,13 @@ pub struct Progress<'a> {
 /// How far a step is.
 #[derive(Clone, Copy, Debug)]
 pub enum Stage<'a> {
+    /// So many repetitions were void that others are added, up to this one.
+    Extends {
+        /// Samples that are missing.
+        lacks: u64,
+        /// The last repetition that may be added.
+        most: u32,
+    },
     /// It waits until the cluster is healthy.
     Waits,
     /// The helper holds these victims.
@@ -42,6 +49,9 @@ impl fmt::Display for Progress<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "repetition {} {}: ", self.number, self.step)?;
         match self.stage {
+            Stage::Extends { lacks, most } => {
+                write!(f, "repetitions are added, up to {most}, because {lacks} samples are missing")
+            }
             Stage::Waits => f.write_str("waits until all is well"),
             Stage::Armed([]) => f.write_str("armed"),
             Stage::Armed(victims) => write!(f, "armed against {}", victims.join(", ")),

@@ -3,8 +3,8 @@
 
 use super::journal::{Host, Journal, Outcome, Trial, Verdict, counted, distribution};
 use crate::drillfile::{
-    Drill, Expect, Fault, FaultKind, Guards, Metric, On, Repeat, ReportFiles, Rollback, Select, Step,
-    Strategy, Target, TargetKind,
+    Drill, Expect, Fault, FaultKind, Guards, Metric, On, Probe, Repeat, ReportFiles, Rollback, Select,
+    Steady, Step, Strategy, Target, TargetKind,
 };
 use crate::stats::Summary;
 use crate::timeline::Phases;
@@ -16,6 +16,10 @@ use std::collections::BTreeMap;
 const TIMEOUT: Nanos = Nanos::from_secs(24 * 3600);
 /// No bound: a skew is part of what such a drill measures.
 const SKEW: Nanos = Nanos::MAX;
+
+/// What must hold before and after: above all, that every replacement has joined and may act.
+const STEADY: [Probe; 4] =
+    [Probe::ProcessesUp, Probe::ViewConverged, Probe::LeaderPresent, Probe::LeasesActive];
 
 /// Who dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +75,7 @@ impl Victims {
             timeout: TIMEOUT,
             guards: Guards::default(),
             targets,
-            steady: Vec::new(),
+            steady: STEADY.map(|probe| Steady { probe, tolerance: true, before: true, after: true }).to_vec(),
             steps: vec![Step {
                 name: "kill".to_owned(),
                 on: On::Cue,
@@ -94,10 +98,14 @@ pub struct Report {
     pub verdict: Verdict,
     /// Repetitions that were begun.
     pub count: u32,
+    /// Those of them that were added in place of void ones.
+    pub extended: u32,
     /// Repetitions that could not be measured.
     pub void: u32,
     /// Members that were removed although nobody had killed them.
     pub false_suspicions: u64,
+    /// The longest time for which two incompatible views could be used at once, in nanoseconds; must be 0.
+    pub overlap_ns: u64,
     /// First blow to the last survivor's `active`.
     pub failover_us: Summary,
     /// The same, phase by phase.
@@ -141,8 +149,10 @@ impl Report {
                 other => other,
             },
             count: journal.count,
+            extended: journal.extended,
             void: journal.void,
             false_suspicions: counted().map(|trial| trial.falsely_failed).sum(),
+            overlap_ns: journal.trials.iter().map(|trial| trial.overlap_ns).max().unwrap_or(0),
             failover_us: summary(Metric::CueToActive),
             phases_us: phases.collect(),
             lease_wait_us: counted()
@@ -150,7 +160,13 @@ impl Report {
                 .fold(0.0, f64::max),
             profile: journal.profile.clone(),
             host: journal.host.clone(),
-            remarks: counted().filter_map(why).chain(journal.remarks.iter().cloned()).collect(),
+            remarks: counted()
+                .filter_map(why)
+                .chain(journal.after.iter().filter(|one| !one.holds).map(|one| {
+                    format!("afterwards the steady state does not hold: {}: {}", one.probe.name(), one.saw)
+                }))
+                .chain(journal.remarks.iter().cloned())
+                .collect(),
         }
     }
 

@@ -5,18 +5,20 @@
 
 use super::channel::{Arm, Blow, Links, Order, Stamp, Told, Whom};
 use super::cue::{REGION_KIND, Token};
-use super::follow::{HEALTH_TIMEOUT, follow, healthy, healthy_within, recount};
+use super::follow::{HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within, recount};
 use super::guard::Answer;
 use super::journal::{self, Host, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
 use super::plan::{plan, program};
 use super::probe::{Probed, probe};
 use super::progress::{Progress, Stage};
 use super::remote::{Place, Remote, RemoteError};
-use super::select::{Chosen, SelectError, choose};
+use super::select::{Chosen, SelectError, Supervisor, choose};
 use super::ssh::Ssh;
 use super::undo::{self, Mended};
 use crate::control::{self, ControlError, Request};
-use crate::drillfile::{Abort, AbortMetric, Drill, FaultKind, Keep, Metric, NetworkFault, Step, Strategy};
+use crate::drillfile::{
+    Abort, AbortMetric, Drill, FaultKind, Keep, Metric, NetworkFault, Rollback, Step, Strategy,
+};
 use crate::observe::{Observer, Process, Snapshot};
 use obol_fabric::shm::{Endpoint, Owner, ShmError, Wait, clock};
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
@@ -171,6 +173,7 @@ pub fn recover(root: &Path, cluster: Name) -> Result<Mended, RunError> {
 struct Runner<'a> {
     drill: &'a Drill,
     observer: Observer,
+    supervisor: Supervisor,
     endpoint: Endpoint,
     helper: Remote,
     trials: Vec<Trial>,
@@ -181,6 +184,8 @@ struct Runner<'a> {
     ssh: Option<String>,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
+    /// Repetitions that were asked for.
+    wanted: u32,
 }
 
 /// Runs a drill. `go_on` is called after each repetition with its number; `false` ends the drill early.
@@ -200,14 +205,15 @@ pub fn run(
     }
     // Before the first repetition nothing is broken yet, so whatever forbids it ends the run.
     let snapshot = observer.snapshot();
-    let refusing: Vec<Answer> =
-        plan(drill, &observer, &snapshot, 1).guards.into_iter().filter(|answer| !answer.allows).collect();
+    let supervisor = Supervisor::of(&dir);
+    let planned = plan(drill, &observer, &snapshot, supervisor, 1);
+    let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
     if !refusing.is_empty() {
         return Err(RunError::Guard(refusing));
     }
     let snapshot = healthy(&mut observer)?;
     for step in &drill.steps {
-        choose(drill, step, &snapshot, 1).map_err(RunError::Select)?;
+        choose(drill, step, &snapshot, supervisor, 1).map_err(RunError::Select)?;
     }
     let before = look(&observer, &snapshot, drill, |steady| steady.before);
     if before.iter().any(|one| !one.holds) {
@@ -230,9 +236,21 @@ pub fn run(
     let (trials, remarks, undo_early) = (Vec::new(), mended.done, options.undo_early);
     let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
     let tell = options.tell;
-    let mut runner =
-        Runner { drill, observer, endpoint, helper, trials, remarks, undo_early, tell, held, ssh };
-    let (verdict, count) = runner.repeat(options.count.unwrap_or(drill.repeat.count), &mut go_on)?;
+    let mut runner = Runner {
+        drill,
+        observer,
+        supervisor,
+        endpoint,
+        helper,
+        trials,
+        remarks,
+        undo_early,
+        tell,
+        held,
+        ssh,
+        wanted: options.count.unwrap_or(drill.repeat.count),
+    };
+    let (verdict, count) = runner.repeat(runner.wanted, &mut go_on)?;
     Ok(runner.finish(verdict, count, began, before))
 }
 
@@ -261,7 +279,17 @@ impl Runner<'_> {
         let end = clock::now() + drill.timeout;
         let mut failures = 0;
         let warmups = (1..=drill.repeat.warmup).map(|n| (n, true));
-        for (number, warmup) in warmups.chain((1..=count).map(|n| (n, false))) {
+        let most = count + extension(count);
+        for (number, warmup) in warmups.chain((1..=most).map(|n| (n, false))) {
+            if !warmup && number > count {
+                let lacks = journal::lacks(&self.trials, count);
+                if lacks == 0 {
+                    return Ok((None, number - 1));
+                }
+                if let Some(step) = drill.steps.first().filter(|_| number == count + 1) {
+                    self.tell(number, step, Stage::Extends { lacks, most });
+                }
+            }
             let done = if warmup { 0 } else { number };
             for step in &drill.steps {
                 let trial = match self.trial(step, number, warmup) {
@@ -303,13 +331,16 @@ impl Runner<'_> {
                 }
             }
             let wanted = go_on(done) && clock::now() <= end;
-            if !wanted && done < count {
+            if !wanted && done >= count {
+                return Ok((None, done));
+            }
+            if !wanted {
                 self.remarks.push(format!("ended after {done} of {count} repetitions"));
                 return Ok((Some(Verdict::Interrupted), done));
             }
             thread::sleep(drill.repeat.gap.to_std());
         }
-        Ok((None, count))
+        Ok((None, most))
     }
 
     fn tell(&self, number: u32, step: &Step, stage: Stage<'_>) {
@@ -323,8 +354,8 @@ impl Runner<'_> {
         self.tell(number, step, Stage::Waits);
         let before = healthy(&mut self.observer)?;
         let turn = if warmup { u32::MAX - number } else { number };
-        let chosen = choose(self.drill, step, &before, turn).map_err(RunError::Select)?;
-        let planned = plan(self.drill, &self.observer, &before, turn);
+        let chosen = choose(self.drill, step, &before, self.supervisor, turn).map_err(RunError::Select)?;
+        let planned = plan(self.drill, &self.observer, &before, self.supervisor, turn);
         let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
         if !refusing.is_empty() {
             return Err(RunError::Guard(refusing));
@@ -364,7 +395,7 @@ impl Runner<'_> {
             other => return Err(RemoteError::Answer(other).into()),
         }
         self.tell(number, step, Stage::Struck);
-        follow(&mut self.observer, step, &chosen, &before, &mut trial);
+        let mut followed = follow(&mut self.observer, step, &chosen, (&before, self.supervisor), &mut trial);
         self.tell(number, step, Stage::Followed(&trial));
         self.judge_cue(step, &mut trial);
         if lasts > Nanos::ZERO {
@@ -373,6 +404,8 @@ impl Runner<'_> {
             }
             self.undone(lasts, &mut trial)?;
             recount(&mut self.observer, &chosen, &before, &mut trial);
+            // Who has woken, or is reachable again, must not have acted in the old view since.
+            check_overlap(&mut self.observer, &mut followed, &before, &mut trial);
             self.tell(number, step, Stage::Undone);
         }
         if let Err(error) = self.roll_back(step, &chosen, &trial) {
@@ -439,7 +472,7 @@ impl Runner<'_> {
         Ok((arm, lasts))
     }
 
-    /// The processes that a step ends and the drill wants to be started again.
+    /// The processes that a step ends, the drill wants to be started again, and the supervisor can start.
     fn restart(&self, step: &Step, chosen: &[Chosen]) -> Vec<String> {
         let kills = |c: &&Chosen| {
             let of = |fault: &&crate::drillfile::Fault| {
@@ -447,7 +480,8 @@ impl Runner<'_> {
             };
             self.drill.rollback.restart.contains(&c.target) && step.faults.iter().any(|fault| of(&fault))
         };
-        chosen.iter().filter(kills).map(|c| c.process.name.to_string()).collect()
+        let able = chosen.iter().filter(kills).filter(|c| c.supervised);
+        able.map(|c| c.process.name.to_string()).collect()
     }
 
     /// Voids a trial whose blows were not struck together.
@@ -533,16 +567,39 @@ impl Runner<'_> {
     fn finish(mut self, early: Option<Verdict>, count: u32, began: u64, before: Vec<Probed>) -> Journal {
         // What failed shall be told as it is.
         let patience = if early == Some(Verdict::Failed) { Nanos::ZERO } else { HEALTH_TIMEOUT };
-        let snapshot = match healthy_within(&mut self.observer, patience) {
-            Ok(snapshot) => snapshot,
+        let (snapshot, whole) = match healthy_within(&mut self.observer, patience) {
+            Ok(snapshot) => (snapshot, true),
             Err(error) => {
-                self.remarks.push(error.to_string());
-                self.observer.snapshot()
+                self.remarks.push(format!("after the last repetition: {error}"));
+                (self.observer.snapshot(), false)
             }
         };
         let after = look(&self.observer, &snapshot, self.drill, |steady| steady.after);
         let judged = journal::judge(self.drill, &self.trials);
-        let verdict = early.unwrap_or_else(|| journal::verdict(self.drill, &self.trials, &judged, &after));
+        let extended = count.saturating_sub(self.wanted);
+        if extended > 0 {
+            let missing = match journal::lacks(&self.trials, self.wanted) {
+                0 => String::new(),
+                lacks => format!("; {lacks} more would have to be measured, and no more are added"),
+            };
+            self.remarks.push(format!(
+                "{extended} repetitions were added to the {} that were asked for, in place of void ones{missing}",
+                self.wanted
+            ));
+        }
+        if journal::judged_nothing(&judged, &after) {
+            self.remarks.push(match self.drill.judges() {
+                true => "nothing was judged: too few repetitions were measured for any bound".to_owned(),
+                false => "this drill judges nothing: it has neither an [[expect]] nor a [[steady]] for afterwards, so it \
+                          cannot pass"
+                    .to_owned(),
+            });
+        }
+        let verdict = early.unwrap_or_else(|| match whole || !restores(self.drill) {
+            true => journal::verdict(self.drill, &self.trials, &judged, &after),
+            // As between two repetitions: the cluster did not recover from the last one.
+            false => Verdict::Failed,
+        });
         let figures = Metric::ALL.iter().filter(|(_, metric)| !metric.is_count());
         let figures_us = figures
             .map(|&(name, metric)| (name, distribution(&self.trials, metric).summary()))
@@ -557,6 +614,7 @@ impl Runner<'_> {
             took: unix_seconds().saturating_sub(began),
             verdict,
             count,
+            extended,
             void: counted(&self.trials).filter(|t| t.outcome == Outcome::Void).count() as u32,
             profile: deployment.profile.name.to_string(),
             environment: deployment.environment.to_string(),
@@ -570,6 +628,19 @@ impl Runner<'_> {
             remarks: self.remarks,
         }
     }
+}
+
+/// How many repetitions a run may add in place of those that were not measured: half as many again.
+const fn extension(count: u32) -> u32 {
+    count.div_ceil(2)
+}
+
+/// Whether a drill leaves nobody down: then its cluster must be healthy again after it.
+fn restores(drill: &Drill) -> bool {
+    let kills = drill.steps.iter().flat_map(|step| &step.faults);
+    let mut killed = kills.filter(|f| matches!(f.kind, FaultKind::Kill { .. })).flat_map(|f| &f.targets);
+    let Rollback { strategy, restart } = &drill.rollback;
+    killed.all(|target| *strategy == Strategy::Always && restart.contains(target))
 }
 
 fn unix_seconds() -> u64 {

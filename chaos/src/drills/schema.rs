@@ -123,6 +123,7 @@ pub fn journal_schema() -> Value {
             "began": count("seconds since 1970"), "took": count("seconds"),
             "verdict": { "enum": names(Verdict::ALL) },
             "count": count("repetitions that count and were begun"),
+            "extended": count("those of them that were added in place of void ones"),
             "void": count("steps that could not be measured"),
             "profile": text("the cluster's profile"), "environment": text("the cluster's label"),
             "host": host,

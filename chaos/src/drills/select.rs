@@ -1,10 +1,12 @@
 //! Who is hit: the processes that a drill's targets stand for, chosen anew for each repetition from the drill's seed.
 
-use crate::drillfile::{Drill, Select, Step, Target, TargetKind};
+use crate::control::{self, Request};
+use crate::drillfile::{Drill, FaultKind, Select, Step, Target, TargetKind};
 use crate::observe::{Process, Snapshot};
 use obol_membership::rng::mix;
 use obol_membership::{Kind, source};
 use std::fmt;
+use std::path::Path;
 
 /// A process that is to be hit.
 #[derive(Clone, Debug)]
@@ -13,6 +15,34 @@ pub struct Chosen {
     pub target: String,
     /// It.
     pub process: Process,
+    /// Whether the cluster's supervisor started it, and so can start it again.
+    pub supervised: bool,
+}
+
+/// The `up` that started a cluster's processes, if one runs. It can start its own children again, and nobody else's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Supervisor(Option<u32>);
+
+impl Supervisor {
+    /// Of the cluster in this directory.
+    #[must_use]
+    pub fn of(dir: &Path) -> Self {
+        // Without an answer nobody is known to be there, and nobody is hit who would need one.
+        Self(control::ask(dir, &Request::Hello).ok().flatten())
+    }
+
+    /// Whether it started this process.
+    #[must_use]
+    pub fn started(self, process: &Process) -> bool {
+        self.0.is_some() && parent(process.process.pid) == self.0
+    }
+}
+
+/// The parent of a process.
+fn parent(pid: u32) -> Option<u32> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the program's name, which may hold anything: its state, its parent.
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
 /// Why a target stands for nobody.
@@ -31,6 +61,15 @@ pub enum SelectError {
         target: String,
         /// The kind that it wants.
         wants: &'static str,
+    },
+    /// Whoever fits was started by somebody else than `obol up`, which could not start it again.
+    Unsupervised {
+        /// The target.
+        target: String,
+        /// The kind that it wants.
+        wants: &'static str,
+        /// Who would fit.
+        there: Vec<String>,
     },
     /// Fewer fit than it wants.
     TooFew {
@@ -59,6 +98,14 @@ impl fmt::Display for SelectError {
             Self::Taken { target, wants } => {
                 write!(f, "target {target} wants a {wants}, and each that lives is another target already")
             }
+            Self::Unsupervised { target, wants, there } => write!(
+                f,
+                "target {target} wants a {wants} that `obol up` can start again, and none is there; without such a supervisor \
+                 run {names}. To hit one of them all the same, name it in a drill file: {target} = {{ kind = \"{wants}\", \
+                 name = \"{first}\" }}",
+                names = there.join(", "),
+                first = there.first().map_or("", String::as_str),
+            ),
             Self::TooFew { target, wants, there } => {
                 write!(f, "target {target} wants {wants} processes, and {there} fit; see `obol status`")
             }
@@ -69,10 +116,14 @@ impl fmt::Display for SelectError {
 impl std::error::Error for SelectError {}
 
 /// Chooses the processes that a step hits, in the order of its targets. `number` is the repetition's.
+///
+/// Programs that operators attached themselves are left alone, and so is, where it is to be started again, whoever has no
+/// supervisor: unless the drill names them.
 pub fn choose(
     drill: &Drill,
     step: &Step,
     snapshot: &Snapshot,
+    supervisor: Supervisor,
     number: u32,
 ) -> Result<Vec<Chosen>, SelectError> {
     let mut chosen: Vec<Chosen> = Vec::new();
@@ -91,7 +142,15 @@ pub fn choose(
         let served = target.serving.as_ref().and_then(|name| chosen.iter().find(|c| c.target == *name));
         let mut found = match served {
             Some(served) => vec![serving(snapshot, &served.process).ok_or_else(|| empty(target))?],
-            None => pick(target, snapshot, &chosen, turn)?,
+            None => {
+                let kills = |target: &Target| {
+                    let kill = |kind: &FaultKind| matches!(kind, FaultKind::Kill { .. });
+                    step.faults.iter().any(|f| kill(&f.kind) && f.targets.contains(&target.name))
+                };
+                let restarts = kills(target) && drill.rollback.restart.contains(&target.name);
+                let spared = |p: &Process| is_spared(p, target, restarts, snapshot, supervisor);
+                pick(target, snapshot, &chosen, turn, &spared)?
+            }
         };
         if target.kind == TargetKind::Node {
             let apps = |agent: &Process| {
@@ -107,9 +166,30 @@ pub fn choose(
                 .flat_map(|agent| std::iter::once(agent.clone()).chain(apps(&agent)).collect::<Vec<_>>())
                 .collect();
         }
-        chosen.extend(found.into_iter().map(|process| Chosen { target: target.name.clone(), process }));
+        chosen.extend(found.into_iter().map(|process| {
+            let supervised = supervisor.started(&process);
+            Chosen { target: target.name.clone(), process, supervised }
+        }));
     }
     Ok(chosen)
+}
+
+/// Whether a process is not hit unless it is named.
+fn is_spared(
+    process: &Process,
+    target: &Target,
+    restarts: bool,
+    snapshot: &Snapshot,
+    supervisor: Supervisor,
+) -> bool {
+    let theirs = |p: &Process| p.kind == Kind::App && !supervisor.started(p);
+    // What is done to an agent that dies, or to a node, is done to the programs in its seats.
+    let hosts = restarts || target.kind == TargetKind::Node;
+    let mut seats =
+        snapshot.processes.iter().filter(|p| p.alive && p.seat != 0 && p.region == process.region);
+    theirs(process)
+        || restarts && !supervisor.started(process)
+        || process.kind == Kind::Agent && hosts && seats.any(theirs)
 }
 
 fn empty(target: &Target) -> SelectError {
@@ -135,6 +215,7 @@ fn pick(
     snapshot: &Snapshot,
     chosen: &[Chosen],
     turn: u64,
+    is_spared: &dyn Fn(&Process) -> bool,
 ) -> Result<Vec<Process>, SelectError> {
     let kind = match target.kind {
         TargetKind::App => Kind::App,
@@ -145,10 +226,24 @@ fn pick(
     let taken = |p: &&Process| chosen.iter().any(|c| c.process.name == p.name);
     let fits = |p: &&Process| p.kind == kind && p.alive && !p.frozen;
     let mut all: Vec<&Process> = snapshot.processes.iter().filter(fits).filter(|p| !taken(p)).collect();
+    if !matches!(target.select, Select::Named(_) | Select::Leader) {
+        let (spared, others): (Vec<&Process>, Vec<&Process>) = all.into_iter().partition(|p| is_spared(p));
+        if others.is_empty() && !spared.is_empty() {
+            let there = spared.into_iter().map(|p| p.name.to_string()).collect();
+            let (target, wants) = (target.name.clone(), target.kind.name());
+            return Err(SelectError::Unsupervised { target, wants, there });
+        }
+        all = others;
+    }
     let many = all.len();
     let wants = match &target.select {
         Select::Leader => {
             let leader = snapshot.leader().filter(|p| !taken(p)).ok_or_else(|| empty(target))?;
+            if is_spared(leader) {
+                let there = vec![leader.name.to_string()];
+                let (target, wants) = (target.name.clone(), target.kind.name());
+                return Err(SelectError::Unsupervised { target, wants, there });
+            }
             return Ok(vec![leader.clone()]);
         }
         Select::Named(name) => {

@@ -6,7 +6,7 @@ use crate::tui::poll::Place;
 use crate::tui::state::act::Verb;
 use crate::tui::state::chaos::{ChaosNews, Choice, Journal, Preview};
 use obol_chaos::drillfile;
-use obol_chaos::drills::{self, Plan};
+use obol_chaos::drills::{self, Plan, Supervisor};
 use obol_chaos::observe::Observer;
 use obol_fabric::Name;
 use obol_fabric::shm::Process;
@@ -109,7 +109,8 @@ fn preview(place: &Place, drill: &str) -> Result<Preview, String> {
     let (drill, _) = drillfile::load(drill).map_err(|error| error.to_string())?;
     let mut observer = Observer::open(&place.root, place.cluster).map_err(|error| error.to_string())?;
     let snapshot = observer.snapshot();
-    Ok(told(&drills::plan(&drill, &observer, &snapshot, 1)))
+    let supervisor = Supervisor::of(observer.cluster().dir());
+    Ok(told(&drills::plan(&drill, &observer, &snapshot, supervisor, 1)))
 }
 
 /// A plan line by line.
