@@ -2152,7 +2152,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__up)
-            opts="-h --coordinators --apps --caches --kv --profile --environment --rdma --headless --plain --record --config --theme --ascii --bell --arm --for --json --cluster --root --help"
+            opts="-h --coordinators --apps --caches --kv --profile --environment --rdma --headless --plain --record --config --theme --ascii --bell --arm --for --json --temporary --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -74,6 +74,7 @@ complete -c obol -n "__fish_obol_using_subcommand up" -l ascii -d 'Draw lines an
 complete -c obol -n "__fish_obol_using_subcommand up" -l bell -d 'Sound the terminal\'s bell when something new is alerted'
 complete -c obol -n "__fish_obol_using_subcommand up" -l arm -d 'Let drills be armed in the console, on screen 6'
 complete -c obol -n "__fish_obol_using_subcommand up" -l json -d 'Print events, and at the end a summary, as lines of JSON'
+complete -c obol -n "__fish_obol_using_subcommand up" -l temporary -d 'Read the profile from standard input, and end with it (asked for by commands with a cluster of their own)'
 complete -c obol -n "__fish_obol_using_subcommand up" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand console" -l config -d 'Theme, keys and columns [default: console.toml in ~/.config/obol]; see `obol config`' -r -F
 complete -c obol -n "__fish_obol_using_subcommand console" -l theme -d 'Colours: dark, light, safe (for all kinds of colour vision), 16 or mono [default: by TERM and NO_COLOR]' -r

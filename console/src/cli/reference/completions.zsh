@@ -49,6 +49,7 @@ _arguments "${_arguments_options[@]}" : \
 '--bell[Sound the terminal'\''s bell when something new is alerted]' \
 '(--headless --plain --json)--arm[Let drills be armed in the console, on screen 6]' \
 '--json[Print events, and at the end a summary, as lines of JSON]' \
+'--temporary[Read the profile from standard input, and end with it (asked for by commands with a cluster of their own)]' \
 '-h[Print help]' \
 '--help[Print help]' \
 && ret=0
