@@ -39,20 +39,26 @@ pub fn overlap(begun: &[Begun], held: &[Held], seen: Instant) -> Nanos {
     begun.iter().map(|run| beside(run, held, seen)).fold(Nanos::ZERO, Nanos::max)
 }
 
+/// Until when a page could be used: to its end, and by who asked the acceptors to the moment that they confirmed.
+fn used_until(page: &Page) -> Instant {
+    page.end.max(page.confirmed)
+}
+
 fn beside(run: &Begun, held: &[Held], seen: Instant) -> Nanos {
     let older = held.iter().filter(|h| h.page.base < run.base && h.page.start < h.page.end);
     // What an earlier run's fence ended is judged beside that run.
     let older = older.filter(|h| h.fence <= h.page.view || h.fence >= run.base);
     // Neither over nor proved dead when the new run was in use: only a fence can have ended these.
-    let open: Vec<&Held> =
-        older.filter(|h| h.page.end > run.at && h.ended.is_none_or(|ended| ended > run.at)).collect();
+    let open: Vec<&Held> = older
+        .filter(|h| used_until(&h.page) > run.at && h.ended.is_none_or(|ended| ended > run.at))
+        .collect();
     let mut regions: Vec<u32> = open.iter().filter(|h| h.fence >= run.base).map(|h| h.region).collect();
     regions.sort_unstable();
     regions.dedup();
     // A leader that fenced fewer holders than rely on it did not fence one of them.
     let vouched = run.fenced.filter(|(_, many)| *many >= regions.len() as u64).map(|(at, _)| at);
     let until = |h: &Held| {
-        let end = h.page.end.min(h.ended.unwrap_or(Instant::NEVER));
+        let end = used_until(&h.page).min(h.ended.unwrap_or(Instant::NEVER));
         match vouched {
             Some(at) if h.fence >= run.base => end.min(at),
             _ if h.fence >= run.base => end.min(seen),
@@ -116,7 +122,13 @@ mod tests {
     const RUN: Begun = Begun { base: ViewId(8), at: Instant(100), fenced: Some((Instant(95), 1)) };
 
     fn held(end: u64) -> Held {
-        let page = Page { view: ViewId(7), base: ViewId(5), start: Instant(10), end: Instant(end) };
+        let page = Page {
+            view: ViewId(7),
+            base: ViewId(5),
+            start: Instant(10),
+            end: Instant(end),
+            confirmed: Instant::ZERO,
+        };
         Held { region: 3, page, fence: ViewId(5), ended: None }
     }
 
@@ -137,6 +149,12 @@ mod tests {
     fn a_lease_that_ran_on_is_found_although_it_is_over_when_it_is_read() {
         assert_eq!(found(RUN, &[held(101)]), 1);
         assert_eq!(found(RUN, &[held(90), held(1_900)]), 1_800);
+    }
+
+    #[test]
+    fn a_view_that_acceptors_confirmed_after_its_lease_was_used_until_then() {
+        let page = Page { confirmed: Instant(130), ..held(90).page };
+        assert_eq!(found(RUN, &[Held { page, ..held(90) }]), 30);
     }
 
     #[test]
@@ -172,7 +190,13 @@ mod tests {
 
     #[test]
     fn pages_of_the_new_run_are_not_older_than_it() {
-        let page = Page { view: ViewId(9), base: ViewId(8), start: Instant(100), end: Instant(9_000) };
+        let page = Page {
+            view: ViewId(9),
+            base: ViewId(8),
+            start: Instant(100),
+            end: Instant(9_000),
+            confirmed: Instant::ZERO,
+        };
         assert_eq!(found(RUN, &[Held { page, ..held(0) }]), 0);
     }
 }
