@@ -143,7 +143,8 @@ impl Lease {
         if self.plant.has(Mutant::DropWait) {
             return Nanos::ZERO;
         }
-        let wait = lengthened(known.wait, self.drift_ppm);
+        let undrifted = self.plant.has(Mutant::UndriftedWait);
+        let wait = lengthened(known.wait, if undrifted { 0 } else { self.drift_ppm });
         if self.plant.has(Mutant::ShortWait) { Nanos(wait.0 - wait.0 / 20) } else { wait }
     }
 

@@ -63,6 +63,8 @@ mutants! {
         DropWait = "drop-wait",
         /// The wait is a twentieth too short.
         ShortWait = "short-wait",
+        /// The wait of a holder is not lengthened for clocks that drift.
+        UndriftedWait = "undrifted-wait",
         /// The wait looks at the old and the new view only.
         WaitOverNeighbours = "wait-over-neighbours",
         /// The wait is the new view's lease.
@@ -117,6 +119,8 @@ mutants! {
         TimerFromProposal = "timer-from-proposal",
         /// The leader's timer runs from when it began to lead.
         TimerFromTakeover = "timer-from-takeover",
+        /// The wait of a leader is not lengthened for clocks that drift.
+        UndriftedClear = "undrifted-clear",
         /// A coordinator that starts takes the view that it starts from for one that was decided long ago.
         StartLongAgo = "start-long-ago",
         /// A renewal puts the fence back.
@@ -149,6 +153,8 @@ mutants! {
     12 {
         /// A repeated join is a new join.
         ForgetJoins = "forget-joins",
+        /// Who has departed is remembered for half of the time in which a join counts.
+        ForgetDeparted = "forget-departed",
         /// An incarnation is given out twice.
         ReuseIncarnation = "reuse-incarnation",
     }

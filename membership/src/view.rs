@@ -476,7 +476,10 @@ impl View {
         if changes.is_empty() {
             changes.push(Change::Settled);
         }
-        let departed = self.departed_after(id, &members, &changes);
+        let mut departed = self.departed_after(id, &members, &changes);
+        if plant.has(Mutant::ForgetDeparted) {
+            departed.retain(|d| d.at.0 + JOIN_WINDOW / 2 >= id.0);
+        }
         let mut next = Self {
             id,
             base: self.base,

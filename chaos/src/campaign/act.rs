@@ -45,6 +45,8 @@ pub enum Act {
     Work(u32, u16, u64),
     /// A program, or the embedded app that the node is (seat 0), wants its view to be confirmed.
     Confirm(u32, u16),
+    /// Copies of all joins that may still count arrive at all coordinators.
+    RepeatJoins,
     /// Whoever leads then ends.
     KillLeader,
     /// An operator asks that a coordinator decides, or does not decide any more.
@@ -73,7 +75,7 @@ impl Act {
             | Self::Confirm(n, _)
             | Self::Work(n, ..) => n == node,
             Self::Cut(from, to) | Self::Heal(from, to) => from == node || to == node,
-            Self::SetLease(..) | Self::KillLeader => false,
+            Self::SetLease(..) | Self::KillLeader | Self::RepeatJoins => false,
         }
     }
 }
@@ -112,6 +114,7 @@ impl Driver {
             Act::Freeze(n) if self.scenario.is_cache(n) => Mark::FrozenCache,
             Act::Freeze(_) => Mark::FrozenMember,
             Act::Cut(..) => Mark::LinkCut,
+            Act::RepeatJoins => Mark::JoinsRepeated,
             Act::Attach(n, s) if !self.is_dead(n) && !has(n, s) => Mark::Attached,
             Act::KillProgram(n, s) if has(n, s) => Mark::KilledProgram,
             Act::FreezeProgram(n, s) if has(n, s) => Mark::FrozenProgram,
@@ -149,6 +152,7 @@ impl Driver {
             Act::SetAcceptor(n, decides) => self.set_acceptor(n, decides),
             Act::Work(n, s, span) => self.begin_work(n, s, span),
             Act::Confirm(n, s) => self.begin_confirm(n, s)?,
+            Act::RepeatJoins => self.repeat_joins(),
             Act::KillLeader => {
                 if let Some(leader) = self.leader() {
                     self.kill(leader)?;

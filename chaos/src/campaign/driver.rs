@@ -13,9 +13,9 @@ use obol_fabric::page;
 use obol_fabric::recorder::{self, Record};
 use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
 use obol_fabric::{Address, Group, Incarnation, Instant, Name, SeatStatus, ViewId, memory};
-use obol_membership::view::{Edit, Newcomer};
+use obol_membership::view::{Edit, JOIN_WINDOW, Newcomer};
 use obol_membership::word::{State as Promised, Word};
-use obol_membership::{Coordinator, Kind, Member, Plant, Start, View, poll, wire};
+use obol_membership::{Change, Coordinator, Kind, Member, Plant, Start, View, poll, wire};
 use std::fmt;
 use std::sync::Arc;
 
@@ -429,6 +429,33 @@ impl Driver {
         self.world.with_machine(from, |_, _, port| {
             for target in targets {
                 port.send(Address::region(target), &bytes);
+            }
+        });
+    }
+
+    /// Every join that may still count arrives once more, as datagrams do that the network has kept.
+    pub(super) fn repeat_joins(&mut self) {
+        use obol_fabric::Fabric;
+        let newest = self.oracle.newest().id.0;
+        let mut joins = Vec::new();
+        for id in (newest + 1).saturating_sub(JOIN_WINDOW)..=newest {
+            let Some(decided) = self.oracle.decisions.get(ViewId(id)) else { continue };
+            for change in &decided.view.changes {
+                let Change::Joined(who) = *change else { continue };
+                let Some(&member) = decided.view.member(who) else { continue };
+                let obol_membership::view::Member { kind, name, address, host, token, proposer, .. } = member;
+                let newcomer = Newcomer { kind, name, address, host, token, proposer };
+                // It was asked for when this view was not decided yet.
+                let as_of = ViewId(id.saturating_sub(1));
+                joins.push(wire::Message::Join { newcomer, as_of, proved: true }.encode());
+            }
+        }
+        self.tell(format_args!("{} joins arrive once more", joins.len()));
+        let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
+        let targets = 0..self.scenario.coordinators;
+        self.world.with_machine(from, |_, _, port| {
+            for target in targets {
+                joins.iter().for_each(|join| port.send(Address::region(target), join));
             }
         });
     }

@@ -188,6 +188,8 @@ words! {
         Attached = "attached",
         /// A program asked to leave.
         AskedToLeave = "asked_to_leave",
+        /// Joins arrived once more long after they had been decided.
+        JoinsRepeated = "joins_repeated",
         /// A living process was said to be dead.
         Suspected = "suspected",
         /// A link was cut.

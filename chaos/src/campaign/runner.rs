@@ -153,6 +153,9 @@ fn torment(driver: &mut Driver) -> Verdict {
         driver.oracle.merge(&driver.world)?;
         mark(driver);
     }
+    let end = driver.world.now() + storms.finale(driver);
+    until(driver, &mut storms, end)?;
+    driver.oracle.merge(&driver.world)?;
     storms.stop();
     Ok(())
 }

@@ -166,7 +166,7 @@ impl Script {
                     }
                     (n, 0, s)
                 }
-                Act::SetLease(..) | Act::KillLeader => (0, 0, 0),
+                Act::SetLease(..) | Act::KillLeader | Act::RepeatJoins => (0, 0, 0),
             };
             if node.max(other) >= nodes || seat > PROGRAMS {
                 return wrong(format!(
