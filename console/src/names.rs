@@ -57,10 +57,13 @@ impl Names {
         }
     }
 
-    /// Takes the names of a view's members.
+    /// Takes the names of a view's members, and of those who went lately.
     pub(crate) fn know_all(&mut self, view: &View) {
         for member in &view.members {
             self.know(member.incarnation, member.name);
+        }
+        for gone in &view.departed {
+            self.know(gone.incarnation, gone.name);
         }
     }
 

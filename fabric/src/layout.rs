@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The first eight bytes of every region: `obol-mem`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"obol-mem");
 /// Changes whenever a reader of an older layout would misread.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Coordinators (acceptors, proposers) a cluster can have.
 pub const PROPOSERS_MAX: usize = 7;
@@ -412,8 +412,8 @@ mod tests {
     };
 
     #[test]
-    fn the_layout_of_version_1_does_not_move() {
-        assert_eq!(VERSION, 1);
+    fn the_layout_of_version_2_does_not_move() {
+        assert_eq!(VERSION, 2);
         assert_eq!(offset_of!(Header, limits), 24);
         assert_eq!(offset_of!(Header, incarnation), 56);
         assert_eq!(offset_of!(Header, groups), 64);

@@ -24,7 +24,7 @@ named! {
         Clear = "clear",
         /// View `a` became active.
         Active = "active",
-        /// The lease on view `a` ended without a successor.
+        /// The lease on view `a` ended without a successor; `b` = how often by now. Of many, not all are noted.
         LeaseLost = "lease_lost",
         /// This process began to lead; `a` = newest view that it knows.
         Takeover = "takeover",

@@ -96,7 +96,8 @@ impl Provenance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::Nanos;
+    use obol_fabric::{Name, Nanos};
+    use obol_membership::Kind;
     use obol_membership::view::Departed;
 
     fn copy(others: &[u64]) -> Provenance {
@@ -112,6 +113,8 @@ mod tests {
         view.departed.extend(departed.iter().map(|(who, at)| Departed {
             token: *who,
             incarnation: Incarnation(*who),
+            name: Name::default(),
+            kind: Kind::App,
             at: ViewId(*at),
             left: false,
         }));

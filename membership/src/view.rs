@@ -145,17 +145,30 @@ pub struct Acceptor {
     pub address: Address,
 }
 
-/// A member that is gone, remembered so that a late copy of its join does not bring it back.
+/// A member that is gone, remembered so that a late copy of its join does not bring it back, and so that whoever reads the
+/// view can say who it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Departed {
     /// The token of its join.
     pub token: u64,
     /// Who it was.
     pub incarnation: Incarnation,
+    /// What operators called it.
+    pub name: Name,
+    /// What it was.
+    pub kind: Kind,
     /// The first view without it.
     pub at: ViewId,
     /// Whether it left by its own wish.
     pub left: bool,
+}
+
+impl Departed {
+    /// What is remembered of a member that view `at` is the first to lack.
+    #[must_use]
+    pub const fn of(m: &Member, at: ViewId, left: bool) -> Self {
+        Self { token: m.token, incarnation: m.incarnation, name: m.name, kind: m.kind, at, left }
+    }
 }
 
 /// Why a view differs from its predecessor.
@@ -523,8 +536,7 @@ impl View {
     pub fn recovered(&self, acceptors: Vec<Acceptor>, lease_max: Nanos) -> Self {
         let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
         let gone = self.of_kind(Kind::Coordinator);
-        let departed =
-            gone.map(|m| Departed { token: m.token, incarnation: m.incarnation, at: id, left: false });
+        let departed = gone.map(|m| Departed::of(m, id, false));
         // A lost view may have had a longer lease than this one, and a cache that this one does not name.
         let reach_max = self.lease.max(lease_max).saturating_add(self.cache_lease);
         let longest = reach_max.max(self.wait).max(self.run_reach);
@@ -548,12 +560,8 @@ impl View {
         let mut departed: Vec<Departed> =
             self.departed.iter().filter(|d| d.at.0.saturating_add(JOIN_WINDOW) >= id.0).copied().collect();
         let goes = |m: &&Member| members.binary_search_by_key(&m.incarnation, |n| n.incarnation).is_err();
-        departed.extend(self.members.iter().filter(goes).map(|m| Departed {
-            token: m.token,
-            incarnation: m.incarnation,
-            at: id,
-            left: changes.contains(&Change::Left(m.incarnation)),
-        }));
+        let left = |m: &Member| changes.contains(&Change::Left(m.incarnation));
+        departed.extend(self.members.iter().filter(goes).map(|m| Departed::of(m, id, left(m))));
         departed
     }
 
@@ -661,7 +669,13 @@ mod tests {
         let three = fail(&two, host.incarnation);
         assert_eq!(three.members.len(), 3);
         assert_eq!(three.changes.len(), 2);
-        assert_eq!(three.departed.len(), 2);
+        let gone: Vec<_> =
+            three.departed.iter().map(|gone| (gone.name.as_str(), gone.kind, gone.left)).collect();
+        assert_eq!(
+            gone,
+            [("node-1", Kind::Agent, false), ("app", Kind::App, false)],
+            "it says who they were"
+        );
         assert!(admit(&three, vec![app(&host, 8)]).by_token(8).is_none(), "its agent is gone");
     }
 

@@ -185,6 +185,8 @@ pub fn encode_view(view: &View) -> Vec<u8> {
     for d in &view.departed {
         w.u64(d.token);
         w.u64(d.incarnation.0);
+        w.name(d.name);
+        w.u8(d.kind as u8);
         w.u64(d.at.0);
         w.u8(u8::from(d.left));
     }
@@ -281,12 +283,12 @@ pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
 /// nothing does.
 #[must_use]
 pub fn removal_reserve(view: &View) -> usize {
-    /// An entry among the departed, and a [`Change::Failed`].
-    const REMOVED_BYTES: usize = 25 + 18;
+    /// An entry among the departed without its name, and a [`Change::Failed`].
+    const REMOVED_BYTES: usize = 27 + 18;
     let short = |m: &Member| {
         let mut w = Writer(Vec::with_capacity(64));
         write_member(&mut w, m);
-        REMOVED_BYTES.saturating_sub(w.0.len())
+        (REMOVED_BYTES + m.name.as_str().len()).saturating_sub(w.0.len())
     };
     // [`Change::Lease`] or [`Change::Settled`].
     view.members.iter().map(short).sum::<usize>() + 1
@@ -303,6 +305,8 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
         view.departed.push(Departed {
             token: r.u64()?,
             incarnation: r.incarnation()?,
+            name: r.name()?,
+            kind: r.kind()?,
             at: r.view()?,
             left: r.flag()?,
         });

@@ -9,7 +9,7 @@ use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, Seat
 use obol_membership::view::{Level, Newcomer};
 use obol_membership::wire::{Message, Refusal};
 use obol_membership::word::{State, Word};
-use obol_membership::{Kind, Plant};
+use obol_membership::{Kind, Plant, Timing};
 use std::sync::atomic::Ordering;
 
 /// Three coordinators (nodes 0 to 2) and so many agents after them, joined and active.
@@ -592,4 +592,60 @@ fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
     assert_eq!(cluster.view(1).lease.0, 3 * usual, "a new leader shortens it just the same");
     cluster.run(Nanos(2 * TIMING.lease_calm.0 + 1_000_000));
     assert_eq!(cluster.view(1).lease.0, usual);
+}
+
+/// Three coordinators that suspect nobody who sleeps for a few leases.
+fn forbearing() -> Cluster {
+    Cluster::with_timing(3, 3, Timing { heartbeat_confirm: 20, ..TIMING }, Plant::NONE)
+}
+
+#[test]
+fn a_lease_that_comes_and_goes_does_not_push_a_failover_out_of_the_recorder() {
+    let mut cluster = forbearing();
+    for name in ["node-1", "node-2"] {
+        cluster.add_member(Kind::Agent, name);
+    }
+    cluster.run(Nanos::from_millis(5));
+    cluster.kill(4);
+    cluster.run(Nanos::from_millis(5));
+    let failover = newest(&cluster);
+    let before = cluster.nodes[3].records.len();
+    let late = cluster.counted(3, Counter::RenewalsLate);
+    for _ in 0..1_000 {
+        oversleep(&mut cluster, 3);
+    }
+    let lapses = cluster.counted(3, Counter::RenewalsLate) - late;
+    assert_eq!(newest(&cluster), failover, "nobody was removed");
+    assert!(lapses >= 1_000, "only {lapses}");
+    let noted = &cluster.nodes[3].records[before..];
+    // The first four, then each power of two up to so many, and that it came back each time.
+    let most = 2 * (4 + lapses.ilog2() as usize - 2);
+    assert!(noted.len() <= most, "{} events of {lapses} lapses", noted.len());
+    let lost: Vec<u64> = noted.iter().filter(|r| r.kind == RecordKind::LeaseLost).map(|r| r.b).collect();
+    assert_eq!(lost[..6], [1, 2, 3, 4, 8, 16], "each says how many there were");
+    assert_eq!(noted.last().map(|r| r.kind), Some(RecordKind::Active));
+}
+
+#[test]
+fn a_lease_that_stays_out_is_noted_whatever_came_before() {
+    let mut cluster = forbearing();
+    cluster.add_member(Kind::Agent, "node-1");
+    cluster.run(Nanos::from_millis(5));
+    for _ in 0..5 {
+        oversleep(&mut cluster, 3);
+    }
+    let before = cluster.nodes[3].records.len();
+    // The sixth lapse, which is not noted at once; nobody is left whom it could ask.
+    for node in 0..3 {
+        cluster.kill(node);
+    }
+    cluster.run(Nanos::from_millis(500));
+    assert!(!cluster.nodes[3].records[before..].iter().any(|r| r.kind == RecordKind::LeaseLost));
+    cluster.run(Nanos::from_secs(2));
+    let lost: Vec<u64> = cluster.nodes[3].records[before..]
+        .iter()
+        .filter(|r| r.kind == RecordKind::LeaseLost)
+        .map(|r| r.b)
+        .collect();
+    assert_eq!(lost, [6]);
 }

@@ -73,7 +73,7 @@ prop_compose! {
         next in number(),
         acceptors in prop::collection::vec((any::<u16>(), address()), 1..7),
         mut members in prop::collection::vec(member(), 0..20),
-        departed in prop::collection::vec((any::<u64>(), number(), number(), any::<bool>()), 0..10),
+        departed in prop::collection::vec((any::<u64>(), number(), name(), kind(), number(), any::<bool>()), 0..10),
         mut changes in prop::collection::vec(change(), 0..10),
     ) -> View {
         let mut of_acceptors = 0;
@@ -97,9 +97,11 @@ prop_compose! {
             members,
             departed: departed
                 .into_iter()
-                .map(|(token, who, at, left)| Departed {
+                .map(|(token, who, name, kind, at, left)| Departed {
                     token,
                     incarnation: Incarnation(who),
+                    name,
+                    kind,
                     at: ViewId(at.min(ids[2])),
                     left,
                 })

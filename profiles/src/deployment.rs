@@ -2,6 +2,7 @@
 
 use crate::{FileError, Network, Profile};
 use obol_fabric::layout::LimitError;
+use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Address, Incarnation, Layout, Name};
 use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer, coordinator_name};
 use obol_membership::{Config, Kind, Plant, View};
@@ -192,7 +193,15 @@ impl Deployment {
             add(Kind::LeaseCache, cache_name(n), n);
         }
         view = view.successor(&Edit { admit, ..Edit::default() }, view.cleared, Plant::NONE);
-        let gone = Departed { token: 0, incarnation: Incarnation::NONE, at: view.id, left: false };
+        let gone = Departed {
+            token: 0,
+            incarnation: Incarnation::NONE,
+            // The longest that there is.
+            name: Name::new(&"x".repeat(NAME_BYTES_MAX)).unwrap_or_default(),
+            kind: Kind::Coordinator,
+            at: view.id,
+            left: false,
+        };
         view.departed = vec![gone; JOIN_WINDOW as usize];
         senders <= limits.lanes && view.seal().len() <= limits.value_bytes as usize
     }

@@ -44,7 +44,7 @@ fn recordings() {
         .map(|sample| serde_json::to_vec_pretty(&Frame::Sample(Box::new((*sample).clone()))).expect("JSON"))
         .collect();
     let last = all.len().saturating_sub(3);
-    Target::new("recordings", Shape::Text, 250).with(all[last..].join(BETWEEN)).with(all[0].clone()).run(
+    Target::new("recordings", Shape::Text, 3_000).with(all[last..].join(BETWEEN)).with(all[0].clone()).run(
         |input| {
             let read = Recording::read(&recording(input)[..], Path::new("any.obolrec"));
             let read = match read {

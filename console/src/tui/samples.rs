@@ -127,6 +127,7 @@ pub(crate) fn many(at: Instant, nodes: u64) -> Sample {
         members,
         acceptors: 3,
         changes: vec![ChangeRow::Joined { who: Incarnation(9) }],
+        departed: Vec::new(),
     };
     let spans = distributions(nodes);
     let cost = Cost { took: Nanos::from_micros(412), reads: 36, bytes: 21_480, torn: 0 };

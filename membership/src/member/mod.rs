@@ -24,6 +24,7 @@ use crate::wire::{self, Message, Refusal};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, Name, ViewId};
+use renewal::Lapses;
 use std::sync::Arc;
 
 /// Whether the process is a member yet.
@@ -55,6 +56,7 @@ pub struct Member {
     lease: Lease,
     /// The view that the page was last seen active on: for the flight recorder.
     active: Option<ViewId>,
+    lapses: Lapses,
     /// When that changes next if nothing else happens.
     turn: Instant,
     poll: Poll,
@@ -97,6 +99,7 @@ impl Member {
             view: genesis,
             lease: Lease::new(&config.timing, kind, config.plant),
             active: None,
+            lapses: Lapses::default(),
             turn: Instant::NEVER,
             poll: Poll::new(),
             poll_due: Instant::ZERO,

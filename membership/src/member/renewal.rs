@@ -9,7 +9,41 @@ use crate::view::Acceptor;
 use crate::wire::Message;
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event_, Record};
-use obol_fabric::{Address, Fabric, Group, Instant, ViewId};
+use obol_fabric::{Address, Fabric, Group, Instant, Nanos, ViewId};
+
+/// A lease that is renewed too late ends and comes back, perhaps a thousand times a second: of one view's, the first so many
+/// are noted, then those whose number is a power of two.
+const LAPSES_NOTED: u64 = 4;
+/// One that lasts so long is noted whatever its number.
+const LAPSE_LASTS: Nanos = Nanos::from_secs(1);
+
+/// How often the lease on a view ended and came back. The flight recorder has room for a few hundred events: what this member
+/// noted of a failover must outlast any number of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Lapses {
+    view: ViewId,
+    count: u64,
+    /// Whether the lease is out and nobody has noted it.
+    silent: bool,
+}
+
+impl Lapses {
+    /// The lease on this view has ended: whether that is noted.
+    const fn begun(&mut self, view: ViewId) -> bool {
+        if view.0 != self.view.0 {
+            *self = Self { view, count: 0, silent: false };
+        }
+        self.count += 1;
+        self.silent = self.count > LAPSES_NOTED && !self.count.is_power_of_two();
+        !self.silent
+    }
+
+    /// It runs, again or for the first time: whether that is noted.
+    const fn over(&mut self, view: ViewId) -> bool {
+        let is_again = view.0 == self.view.0;
+        !(core::mem::replace(&mut self.silent, false) && is_again)
+    }
+}
 
 /// On whose word a lease is renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,19 +273,28 @@ impl Member {
         let page = self.lease.page();
         let is = page.start <= now && now < page.end && page.view == self.view.id;
         let active = is.then_some(page.view);
+        let lasting = page.end + LAPSE_LASTS;
         if let Some(view) = active
             && active != self.active
         {
-            fabric.record(Record::new(Event_::Active, view.0, 0));
+            if self.lapses.over(view) {
+                fabric.record(Record::new(Event_::Active, view.0, 0));
+            }
         } else if let Some(view) = self.active
             && !is
             && page.end <= now
         {
-            fabric.record(Record::new(Event_::LeaseLost, view.0, 0));
+            if self.lapses.begun(view) {
+                fabric.record(Record::new(Event_::LeaseLost, view.0, self.lapses.count));
+            }
+        } else if active.is_none() && self.lapses.silent && page.view == self.lapses.view && lasting <= now {
+            self.lapses.silent = false;
+            fabric.record(Record::new(Event_::LeaseLost, page.view.0, self.lapses.count));
         }
         self.active = active;
         self.turn = match active {
             Some(_) => page.end,
+            None if self.lapses.silent && page.view == self.lapses.view && now < lasting => lasting,
             None if now < page.start && page.start < page.end => page.start,
             None => Instant::NEVER,
         };

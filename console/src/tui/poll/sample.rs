@@ -9,6 +9,7 @@ use obol_chaos::spans::{Counts, Spans};
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event, Record, Stamped};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::view::Departed;
 use obol_membership::word::{Ballot, Head};
 use obol_membership::{Change, Kind, Level, View};
 use obol_profiles::Alert;
@@ -113,6 +114,25 @@ pub(crate) struct ViewRow {
     pub(crate) members: usize,
     pub(crate) acceptors: usize,
     pub(crate) changes: Vec<ChangeRow>,
+    /// Who went lately; empty in recordings of older writers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) departed: Vec<DepartedRow>,
+}
+
+/// A member that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DepartedRow {
+    #[serde(with = "plain::number")]
+    pub(crate) who: Incarnation,
+    #[serde(with = "plain::word")]
+    pub(crate) name: Name,
+    #[serde(with = "plain::word")]
+    pub(crate) kind: Kind,
+    /// The first view without it.
+    #[serde(with = "plain::number")]
+    pub(crate) at: ViewId,
+    /// Whether it left by its own wish.
+    pub(crate) left: bool,
 }
 
 /// Why a view differs from its predecessor.
@@ -347,7 +367,15 @@ impl ViewRow {
             members: view.members.len(),
             acceptors: view.acceptors.len(),
             changes: view.changes.iter().map(ChangeRow::of).collect(),
+            departed: view.departed.iter().map(DepartedRow::of).collect(),
         }
+    }
+}
+
+impl DepartedRow {
+    fn of(gone: &Departed) -> Self {
+        let Departed { incarnation, name, kind, at, left, .. } = *gone;
+        Self { who: incarnation, name, kind, at, left }
     }
 }
 

@@ -312,6 +312,10 @@ impl Data {
         }
         if let Some(view) = &sample.view {
             self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
+            // Whoever went before the first sample: nobody else tells who that was.
+            for gone in view.departed.iter().filter(|gone| gone.who != Incarnation::NONE) {
+                self.names.entry(gone.who).or_insert(gone.name);
+            }
         }
         self.windows.take(sample.at, &sample.spans);
         for event in &sample.events {

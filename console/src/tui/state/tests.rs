@@ -1,13 +1,15 @@
 //! What keys and news do to the console.
 
 use crate::tui::poll::News;
+use crate::tui::poll::sample::DepartedRow;
 use crate::tui::samples;
 use crate::tui::state::data::Data;
 use crate::tui::state::{Effect, Event, Mode, Model, Screen};
 use crate::tui::view::tests::{broken, console, live, press};
 use crate::tui::{text, view};
 use obol_fabric::metrics::Counter;
-use obol_fabric::{Instant, Nanos};
+use obol_fabric::{Incarnation, Instant, Nanos};
+use obol_membership::Kind;
 use std::sync::Arc;
 
 fn news(model: &mut Model, sample: crate::tui::poll::sample::Sample) -> bool {
@@ -234,4 +236,19 @@ fn the_palette_lists_and_completes() {
     // Nothing is done that was neither typed nor marked.
     press(&mut model, ":\n");
     assert_eq!(model.mode, Mode::Normal);
+}
+
+#[test]
+fn a_console_that_was_opened_later_names_those_who_went() {
+    let mut model = console(120, 30);
+    let mut sample = samples::degraded(Instant(1_000_000_000));
+    // Nobody who is there has this number, and no recorder says who joined as it.
+    let (who, name) = (Incarnation(3), samples::name("app-9"));
+    let view = sample.view.as_mut().expect("there is one");
+    view.departed.push(DepartedRow { who, name, kind: Kind::App, at: view.id, left: false });
+    sample.events.retain(|event| event.a != who.0);
+    sample.processes.retain(|row| row.incarnation != who);
+    assert_eq!(model.live.who(who), "incarnation 3");
+    news(&mut model, sample);
+    assert_eq!(model.live.who(who), "app-9 (3)");
 }
