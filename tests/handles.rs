@@ -278,12 +278,12 @@ fn lost(lost: Lost) -> &'static str {
 }
 
 fn word(done: Result<(), AttachError>) -> &'static str {
-    match done {
-        Ok(()) => "ok",
-        Err(AttachError::Lost(why)) => lost(why),
-        Err(AttachError::Fabric(ShmError::NoSuchAgent { .. })) => "agent died",
-        Err(AttachError::Fabric(_)) => "cluster",
-        Err(AttachError::NotAdmitted { .. }) => "timeout",
+    let Err(error) = done else { return "ok" };
+    match error {
+        AttachError::Lost(why) => lost(why),
+        AttachError::Fabric(ShmError::NoSuchAgent { .. }) => "agent died",
+        AttachError::Fabric(_) => "cluster",
+        AttachError::NotAdmitted { .. } => "timeout",
     }
 }
 

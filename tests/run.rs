@@ -191,10 +191,7 @@ fn parent(pid: i64) -> i64 {
 #[test]
 fn a_program_that_changed_its_user_dies_with_run() {
     if std::fs::read_to_string("/proc/self/status").is_ok_and(|status| !status.contains("Uid:\t0\t0\t0\t0")) {
-        return crate::support::skip(
-            "a_program_that_changed_its_user_dies_with_run",
-            "needs root to change the user",
-        );
+        return obol_fabric::checks::skipped("change-user", "only root may change the user of a process");
     }
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);

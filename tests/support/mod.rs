@@ -122,13 +122,6 @@ pub(crate) fn obol() -> Command {
     command
 }
 
-/// Says that a test is skipped, and why, where whoever runs the tests sees it and can count it.
-pub(crate) fn skip(test: &str, why: &str) {
-    use std::io::Write;
-    // Past the capture of what tests print.
-    let _ = writeln!(std::io::stderr().lock(), "SKIPPED: {test}: {why}");
-}
-
 /// Sends a signal to processes; a negative id is a process group.
 pub(crate) fn signal(name: &str, pids: &[i64]) {
     let pids: Vec<String> = pids.iter().map(i64::to_string).collect();

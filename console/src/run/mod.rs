@@ -324,7 +324,7 @@ impl Supervisor<'_> {
                 }
                 Some(Happening::Keeper(None)) => return Err(self.keeper_died()),
                 Some(Happening::Keeper(Some(Said::Trouble(text)))) => {
-                    self.journal.tell(&Told::Trouble { text })
+                    self.journal.tell(&Told::Trouble { text });
                 }
                 // Asked again when it has started.
                 Some(Happening::Signal(signal)) if ENDING.contains(&signal) => self.stopping = true,
@@ -368,7 +368,7 @@ impl Supervisor<'_> {
             match happening {
                 Some(Happening::Signal(signal)) if PASSED.contains(&signal) => course.life.pass(signal),
                 Some(Happening::Signal(signal)) if ENDING.contains(&signal) => {
-                    self.stop(signal, &mut course)?
+                    self.stop(signal, &mut course)?;
                 }
                 Some(Happening::Signal(_)) => self.kept.reap_orphans()?,
                 Some(Happening::Healthy) => self.stand(&mut course)?,

@@ -446,7 +446,9 @@ mod tests {
         let cluster = left(&root);
         for number in [1, 8] {
             damage(&cluster, number, |raw| raw[8] += 1);
-            assert!(matches!(Region::open(&cluster, number), Err(ShmError::Version { found: 2, .. })));
+            let refused = Region::open(&cluster, number).map(drop);
+            let newer = layout::VERSION + 1;
+            assert!(matches!(refused, Err(ShmError::Version { found, .. }) if found == newer));
         }
         let refused = Endpoint::open(&cluster, owner(1), Wait::Block).map(drop);
         assert!(matches!(refused, Err(ShmError::Version { .. })), "acceptor memory is not thrown away");

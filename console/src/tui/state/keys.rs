@@ -56,7 +56,9 @@ impl Model {
                     if action == Action::Open {
                         self.events_of_selected()
                     } else {
-                        self.act(action, effects) || true
+                        // The pane closes, whatever else changes.
+                        self.act(action, effects);
+                        true
                     }
                 }
                 Some(action) => self.act(action, effects),
