@@ -2,7 +2,7 @@
 //! something behind. In every test a bystander must stay untouched.
 
 use crate::support::journals::passes;
-use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until};
+use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until, until_or};
 use obol_chaos::drills::channel::{Arm, Blow, Lines, Links, Order, Told, Whom, socket_name};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::metrics::Counter;
@@ -55,8 +55,8 @@ impl Helper {
     fn start(root: &Root) -> Self {
         let child = root.command(&["drill-helper"]).stdin(Stdio::null()).spawn().expect("it starts");
         let path = root.cluster().join(socket_name(child.id()));
-        until("the helper listens", || path.exists());
-        let stream = UnixStream::connect(path).expect("it listens");
+        // The socket's file is there before anybody listens.
+        let stream = until_or("the helper listens", || UnixStream::connect(&path).ok(), String::new);
         stream.set_read_timeout(Some(HANG)).expect("a socket");
         let lines = Lines::new(stream.try_clone().expect("a socket"));
         Self { child, stream: Some(stream), lines }
@@ -300,8 +300,7 @@ fn a_helper_is_armed_by_its_parent_alone() {
     let mut first: Lines<_> = Lines::new(shell.stdout.take().expect("piped"));
     let pid: u32 = first.read().expect("a line").expect("its pid");
     let path = root.cluster().join(socket_name(pid));
-    until("the helper listens", || path.exists());
-    let stream = UnixStream::connect(&path).expect("it listens");
+    let stream = until_or("the helper listens", || UnixStream::connect(&path).ok(), String::new);
     stream.set_read_timeout(Some(HANG)).expect("a socket");
     // It may hang up before the line is written.
     let _ = (&stream).write_all(b"{\"do\":\"alive\"}\n");

@@ -16,10 +16,11 @@ on() {
   OBOL_ROOT=/dev/shm/host-$host ./obol "$@"
 }
 
-# unit HOST UNIT NAME: starts what a unit for systemd starts, as one of the hosts.
+# unit HOST UNIT NAME: starts what a unit for systemd starts, as one of the hosts, with a state directory of its own.
 unit() {
   local host=$1 file=$VM_GUEST/../../../packaging/systemd/$2@.service command
-  command=$(sed -n 's:^ExecStart=/usr/bin/obol ::p' "$file")
+  command=$(sed -n -e "s:/var/lib/obol:/tmp/views-$host:" -e 's:^ExecStart=/usr/bin/obol ::p' "$file")
+  mkdir -p "/tmp/views-$host"
   read -ra command <<<"${command//%i/$3}"
   on "$host" "${command[@]}" 2>"$2-$3.log" &
 }
