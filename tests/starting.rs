@@ -173,7 +173,11 @@ fn a_dumb_terminal_gets_no_escape_codes() {
         "{bin} up --coordinators 1 --apps 1 --for 5s --root {place}; {bin} console --root {place}; {bin} up --apps 0; {bin} --help"
     );
     let mut script = Command::new("script");
-    script.args(["-qec", &commands, "/dev/null"]).env("TERM", "dumb").env_remove("NO_COLOR");
+    script
+        .args(["-qec", &commands, "/dev/null"])
+        .env("TERM", "dumb")
+        .env("CI", "true")
+        .env_remove("NO_COLOR");
     let ran = script.stdin(Stdio::null()).output().expect("script, of util-linux, is installed");
     let shown = String::from_utf8_lossy(&ran.stdout);
     assert!(shown.contains("cluster default has ended") && shown.contains("TERM is not dumb"), "{shown}");

@@ -9,7 +9,7 @@ mod sim;
 
 use crate::tui::Theme;
 use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 pub(crate) use config::ConfigCommand;
 use daemon::Daemon;
 pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillRun, Observe};
@@ -751,8 +751,9 @@ impl Cli {
         if let Some(daemon) = Daemon::read() {
             return daemon;
         }
-        Self::try_parse().unwrap_or_else(|mut error| {
-            let command = <Self as clap::CommandFactory>::command();
+        let command = <Self as clap::CommandFactory>::command().color(colours());
+        let parsed = command.clone().try_get_matches();
+        parsed.and_then(|found| Self::from_arg_matches(&found)).unwrap_or_else(|mut error| {
             let shown =
                 |name: &String| command.find_subcommand(name).is_none_or(|found| !found.is_hide_set());
             // The library would list the daemons' commands, too, and propose them for a mistyped one.
@@ -777,6 +778,15 @@ impl Cli {
             }
             error.exit()
         })
+    }
+}
+
+/// Whether help and errors may be coloured. Left to itself, the library also colours on terminals
+/// that know no escape codes as soon as the variable CI is set.
+fn colours() -> clap::ColorChoice {
+    match std::env::var_os("TERM") {
+        Some(term) if term == "dumb" => clap::ColorChoice::Never,
+        _ => clap::ColorChoice::Auto,
     }
 }
 
