@@ -9,6 +9,10 @@ pub trait Role: Machine {
     fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F);
     /// Whether the cluster has let it go.
     fn has_left(&self) -> bool;
+    /// Whether the cluster has gone on without it for good, so that its process has to end.
+    fn is_retired(&self) -> bool {
+        false
+    }
 }
 
 impl Role for Member {
@@ -28,5 +32,9 @@ impl Role for Coordinator {
 
     fn has_left(&self) -> bool {
         Self::has_left(self)
+    }
+
+    fn is_retired(&self) -> bool {
+        Self::is_retired(self)
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::mutants::{Mutant, Plant};
 use crate::sealed;
+use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Incarnation, Layout, Limits, Name, Nanos, ViewId};
 use std::sync::Arc;
@@ -145,6 +146,57 @@ pub struct Acceptor {
     pub address: Address,
 }
 
+/// A set of coordinators' numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Numbers(u8);
+
+const _: () = assert!(PROPOSERS_MAX <= u8::BITS as usize, "every number has a bit");
+
+impl Numbers {
+    /// No number.
+    pub const NONE: Self = Self(0);
+
+    const fn bit(number: u16) -> u8 {
+        if number >= 1 && number as usize <= PROPOSERS_MAX { 1 << (number - 1) } else { 0 }
+    }
+
+    /// Whether this number is among them.
+    #[must_use]
+    pub const fn contains(self, number: u16) -> bool {
+        self.0 & Self::bit(number) != 0
+    }
+
+    /// These and another one; what is no coordinator's number is not taken.
+    #[must_use]
+    pub const fn with(self, number: u16) -> Self {
+        Self(self.0 | Self::bit(number))
+    }
+
+    /// All of them, the lowest first.
+    pub fn iter(self) -> impl Iterator<Item = u16> {
+        (1..=PROPOSERS_MAX as u16).filter(move |number| self.contains(*number))
+    }
+
+    /// As one byte.
+    #[must_use]
+    pub const fn to_bits(self) -> u8 {
+        self.0
+    }
+
+    /// The reverse of [`Numbers::to_bits`]; none if a bit is of no number.
+    #[must_use]
+    pub fn from_bits(bits: u8) -> Option<Self> {
+        let known = (1..=PROPOSERS_MAX as u16).fold(0, |bits, number| bits | Self::bit(number));
+        (bits & !known == 0).then_some(Self(bits))
+    }
+}
+
+impl FromIterator<u16> for Numbers {
+    fn from_iter<I: IntoIterator<Item = u16>>(numbers: I) -> Self {
+        numbers.into_iter().fold(Self::NONE, Self::with)
+    }
+}
+
 /// A member that is gone, remembered so that a late copy of its join does not bring it back, and so that whoever reads the
 /// view can say who it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -229,6 +281,8 @@ pub struct View {
     pub next_incarnation: Incarnation,
     /// Who decides the next slot.
     pub acceptors: Vec<Acceptor>,
+    /// Coordinators that were given up in a recovery. They never decide again, whatever became of their memory.
+    pub retired: Numbers,
     /// The members, by incarnation.
     pub members: Vec<Member>,
     /// Members that went within the last [`JOIN_WINDOW`] views.
@@ -304,6 +358,7 @@ impl View {
                 .iter()
                 .map(|m| Acceptor { proposer: m.proposer, address: m.address.owner() })
                 .collect(),
+            retired: Numbers::NONE,
             members,
             departed: Vec::new(),
             changes: Vec::new(),
@@ -473,7 +528,9 @@ impl View {
         }
         let mut acceptors = self.acceptors.clone();
         match edit.acceptor {
-            Some(change @ Change::AcceptorAdded(new)) if self.acceptor(new.proposer).is_none() => {
+            Some(change @ Change::AcceptorAdded(new))
+                if self.acceptor(new.proposer).is_none() && !self.retired.contains(new.proposer) =>
+            {
                 acceptors.push(new);
                 acceptors.sort_by_key(|a| a.proposer);
                 changes.push(change);
@@ -503,6 +560,7 @@ impl View {
             cache_lease: self.cache_lease,
             next_incarnation,
             acceptors,
+            retired: self.retired,
             members,
             departed,
             changes,
@@ -530,8 +588,10 @@ impl View {
     /// The view from which an operator goes on when the memory of a majority of acceptors is lost: this one's members
     /// without its coordinators, and other acceptors, whose memory must never have been of use to anybody.
     ///
-    /// It is of another run, and waits for every lease that a view after this one may have given: `lease_max` is the
-    /// longest that the cluster gives, or that an operator has asked for. Nothing decides it: see the operator's command.
+    /// Those who decided so far are retired: one that comes back with the memory of before must not vote in this cluster
+    /// again. It is of another run, and waits for every lease that a view after this one may have given: `lease_max` is
+    /// the longest that the cluster gives, or that an operator has asked for. Nothing decides it: see the operator's
+    /// command.
     #[must_use]
     pub fn recovered(&self, acceptors: Vec<Acceptor>, lease_max: Nanos) -> Self {
         let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
@@ -545,6 +605,7 @@ impl View {
             base: id,
             wait: longest,
             next_incarnation: Incarnation(self.next_incarnation.0.saturating_add(RECOVERY_SKIP)),
+            retired: self.acceptors.iter().fold(self.retired, |all, a| all.with(a.proposer)),
             acceptors,
             members: self.members.iter().filter(|m| m.kind != Kind::Coordinator).copied().collect(),
             departed: departed.collect(),
@@ -760,6 +821,13 @@ mod tests {
             "leases were longer in a lost view"
         );
         assert_eq!(next.members, one.of_kind(Kind::Agent).copied().collect::<Vec<_>>());
+        assert_eq!(next.retired.iter().collect::<Vec<_>>(), [1, 2, 3]);
+        let old = Acceptor { proposer: 2, address: Address::region(2) };
+        let again = Edit { acceptor: Some(Change::AcceptorAdded(old)), ..Edit::default() };
+        let later = next.successor(&again, next.cleared, Plant::NONE);
+        assert_eq!((later.acceptors, later.retired), (vec![new], next.retired), "it decides no more");
+        let twice = next.recovered(vec![Acceptor { proposer: 5, address: Address::region(5) }], Nanos::ZERO);
+        assert_eq!(twice.retired.iter().collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert!(next.next_incarnation > one.next_incarnation && next.departed.len() == 3);
         assert_eq!(View::unseal(&next.seal()), Some(next));
     }

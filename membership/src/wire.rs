@@ -2,7 +2,7 @@
 
 use crate::sealed;
 use crate::timing::{LEASE_MAX, LEASE_MIN};
-use crate::view::{Acceptor, Change, Departed, Kind, Level, Member, View};
+use crate::view::{Acceptor, Change, Departed, Kind, Level, Member, Numbers, View};
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
 use std::sync::Arc;
 
@@ -203,7 +203,8 @@ fn write_head(w: &mut Writer, view: &View) {
         w.u64(span.0);
     }
     w.u64(view.next_incarnation.0);
-    w.u16(view.acceptors.len() as u16);
+    w.u8(view.acceptors.len() as u8);
+    w.u8(view.retired.to_bits());
     for a in &view.acceptors {
         write_acceptor(w, a);
     }
@@ -318,7 +319,8 @@ pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
     let one_acceptor = view.changes.iter().filter(is_of_acceptors).count() <= 1;
     let ordered = view.base <= view.id && view.cleared <= view.base;
     let past = view.departed.iter().all(|d| d.at <= view.id);
-    if view.acceptors.is_empty() || !ordered || !sorted || !one_acceptor || !past {
+    let retired = view.acceptors.iter().any(|a| view.retired.contains(a.proposer));
+    if view.acceptors.is_empty() || retired || !ordered || !sorted || !one_acceptor || !past {
         return Err(DecodeError::OutOfBounds);
     }
     Ok(view)
@@ -335,11 +337,17 @@ fn read_head(r: &mut Reader<'_>) -> Result<View, DecodeError> {
         cache_lease: r.reach()?,
         next_incarnation: r.incarnation()?,
         acceptors: Vec::new(),
+        retired: Numbers::NONE,
         members: Vec::new(),
         departed: Vec::new(),
         changes: Vec::new(),
     };
-    for _ in 0..r.count(obol_fabric::layout::PROPOSERS_MAX)? {
+    let acceptors = usize::from(r.u8()?);
+    if acceptors > obol_fabric::layout::PROPOSERS_MAX {
+        return Err(DecodeError::OutOfBounds);
+    }
+    view.retired = Numbers::from_bits(r.u8()?).ok_or(DecodeError::OutOfBounds)?;
+    for _ in 0..acceptors {
         view.acceptors.push(read_acceptor(r)?);
     }
     Ok(view)

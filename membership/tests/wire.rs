@@ -72,6 +72,7 @@ prop_compose! {
         spans in proptest::array::uniform4(0..=4 * LEASE_MAX.0),
         next in number(),
         acceptors in prop::collection::vec((any::<u16>(), address()), 1..7),
+        retired in prop::collection::vec(1_u16..=7, 0..7),
         mut members in prop::collection::vec(member(), 0..20),
         departed in prop::collection::vec((any::<u64>(), number(), name(), kind(), number(), any::<bool>()), 0..10),
         mut changes in prop::collection::vec(change(), 0..10),
@@ -93,6 +94,7 @@ prop_compose! {
             lease: Nanos(spans[2]),
             cache_lease: Nanos(spans[3]),
             next_incarnation: Incarnation(next),
+            retired: retired.into_iter().filter(|n| acceptors.iter().all(|(a, _)| a != n)).collect(),
             acceptors: acceptors.into_iter().map(|(proposer, address)| Acceptor { proposer, address }).collect(),
             members,
             departed: departed

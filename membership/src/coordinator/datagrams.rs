@@ -29,6 +29,9 @@ impl Coordinator {
                     self.ask(now, fabric);
                 } else if view.id > self.view().id {
                     self.ask_others(view.acceptors, now, fabric);
+                } else if view.acceptors.iter().any(|a| self.view().retired.contains(a.proposer)) {
+                    // Those who were given up are back, and decide among themselves: they must hear of it.
+                    fabric.send(from, &wire::deciders(self.view()));
                 }
                 if cleared {
                     self.learn_clear(base, fabric);
@@ -59,6 +62,10 @@ impl Coordinator {
                     return;
                 }
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
+            }
+            // One that was given up, and has not heard of it yet: the view tells it.
+            Ok(Message::Join { newcomer, .. }) if self.view().retired.contains(newcomer.proposer) => {
+                fabric.count(Counter::DatagramsRefused, 1);
             }
             Ok(Message::Join { newcomer, .. }) if !newcomer.fits(&self.config.layout) => {
                 fabric.count(Counter::DatagramsRefused, 1);

@@ -20,7 +20,7 @@ impl Coordinator {
             Standing::Member(_) | Standing::Leaving { .. } => {
                 self.leader().is_some_and(|m| m.proposer == self.me) && self.booted
             }
-            Standing::Left => false,
+            Standing::Left | Standing::Retired => false,
             // A newcomer that decides nothing yet never goes ahead by itself.
             Standing::Standby { alone, .. } => {
                 let unled = alone <= now && !self.links.see_coordinator();

@@ -43,6 +43,8 @@ enum Standing {
     Leaving { who: Incarnation, due: Instant },
     /// Out, by its own wish. Its memory still is an acceptor.
     Left,
+    /// Given up in a recovery: its memory is of a cluster that went on without it.
+    Retired,
 }
 
 /// Who says that a member is dead.
@@ -105,12 +107,17 @@ impl Coordinator {
     /// See [`crate::Start::coordinator`].
     pub(crate) fn new(config: Config, me: u16, genesis: Arc<View>, seed: u64) -> Self {
         let own = genesis.members.iter().find(|m| m.proposer == me);
+        let standing = if genesis.retired.contains(me) {
+            Standing::Retired
+        } else {
+            Standing::Member(own.map(|m| m.incarnation).unwrap_or_default())
+        };
         Self {
             config,
             me,
             name: own.map_or_else(|| coordinator_name(me), |m| m.name),
             rng: Rng::new(seed),
-            standing: Standing::Member(own.map(|m| m.incarnation).unwrap_or_default()),
+            standing,
             cleared: genesis.cleared,
             log: Log::new(genesis, Instant::NEVER),
             suspects: BTreeMap::new(),
@@ -188,7 +195,7 @@ impl Coordinator {
     pub const fn incarnation(&self) -> Option<Incarnation> {
         match self.standing {
             Standing::Member(who) | Standing::Leaving { who, .. } => Some(who),
-            Standing::Standby { .. } | Standing::Left => None,
+            Standing::Standby { .. } | Standing::Left | Standing::Retired => None,
         }
     }
 
@@ -196,6 +203,13 @@ impl Coordinator {
     #[must_use]
     pub const fn has_left(&self) -> bool {
         matches!(self.standing, Standing::Left)
+    }
+
+    /// Whether this process has learned that it was given up in a recovery. Then it takes part in nothing any more, and
+    /// its process has to end.
+    #[must_use]
+    pub const fn is_retired(&self) -> bool {
+        matches!(self.standing, Standing::Retired)
     }
 
     /// Asks to leave gracefully: the next coordinator leads at once, and nobody takes it for a failure.
@@ -308,7 +322,11 @@ impl Coordinator {
                 fabric.publish_incarnation(Incarnation::NONE);
                 self.standing = Standing::Left;
             }
-            Standing::Member(_) | Standing::Leaving { .. } | Standing::Left => {}
+            Standing::Member(_) | Standing::Leaving { .. } | Standing::Left | Standing::Retired => {}
+        }
+        if view.retired.contains(self.me) {
+            self.standing = Standing::Retired;
+            fabric.publish_incarnation(Incarnation::NONE);
         }
         self.renew_join(now);
         self.unfollowed = true;
@@ -526,7 +544,7 @@ impl Machine for Coordinator {
             fabric.publish_view(genesis.id, &genesis.seal());
         }
         self.poll_due = now + self.config.timing.poll_every;
-        if generation > 1 || self.incarnation() == Some(Incarnation::NONE) {
+        if !self.is_retired() && (generation > 1 || self.incarnation() == Some(Incarnation::NONE)) {
             // A later life, whose incarnation was somebody else's; or a coordinator that has come to a running cluster.
             self.stand_by(now);
         }
@@ -674,7 +692,9 @@ impl Machine for Coordinator {
                 due.min(if self.leading { due } else { alone })
             }
             Standing::Leaving { due, .. } => due,
-            Standing::Standby { .. } | Standing::Member(_) | Standing::Left => Instant::NEVER,
+            Standing::Standby { .. } | Standing::Member(_) | Standing::Left | Standing::Retired => {
+                Instant::NEVER
+            }
         };
         let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
         let held = self.held.as_ref().map_or(Instant::NEVER, |(until, _)| *until);
