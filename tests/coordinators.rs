@@ -121,7 +121,7 @@ fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
     recover("agents").refused(&["the memory of a majority", "nothing is lost"]);
     // Each coordinator keeps by itself what `watch` can be asked to keep.
     let saved = root.cluster().join("saved");
-    let kept = root.cluster().join("coord-3.view");
+    let kept = root.saved(3);
     until("the newest view is kept", || {
         root.run(&["watch", "--once", "--save", saved.to_str().expect("text")]).ends(0);
         std::fs::read(&kept).is_ok_and(|bytes| std::fs::read(&saved).is_ok_and(|newest| bytes == newest))
@@ -191,7 +191,7 @@ fn a_recovery_that_fails_ends_what_it_began_and_can_be_repeated() {
 fn a_recovery_that_nobody_could_carry_out_is_refused_before_anything_is_written() {
     let root = Root::new();
     let up = root.up(&["--coordinators", "1", "--apps", "1"]);
-    let kept = root.cluster().join("coord-1.view");
+    let kept = root.saved(1);
     until("the view is kept", || kept.exists());
     let saved = root.cluster().join("saved");
     std::fs::copy(&kept, &saved).expect("copied");
@@ -201,4 +201,29 @@ fn a_recovery_that_nobody_could_carry_out_is_refused_before_anything_is_written(
     let from = saved.to_str().expect("text");
     root.run(&["coordinator", "recover", "--from", from]).refused(&["no `obol up` supervises this cluster"]);
     assert!(!root.cluster().join("recovered-view").exists());
+}
+
+#[test]
+fn saved_views_outlive_the_memory_of_the_cluster_and_end_with_it() {
+    let root = Root::new();
+    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let kept = root.saved(1);
+    let id = |path: &std::path::Path| Some(View::unseal(&std::fs::read(path).ok()?)?.id.0);
+    let view = root.status().view();
+    until("the view is kept", || id(&kept) >= Some(view));
+    // As when the host goes down: no process and no memory is left.
+    root.crash();
+    drop(up);
+    std::fs::remove_dir_all(root.path()).expect("it was there");
+    assert!(id(&kept) >= Some(view));
+    // The next cluster of the name puts it aside, and takes only its own away when it ends.
+    let up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let old = kept.with_extension("view.old");
+    assert!(id(&old) >= Some(view), "{old:?}");
+    until("the new one's is kept", || kept.exists());
+    root.run(&["down"]).ends(0);
+    up.end().well();
+    assert!(!kept.exists() && old.exists());
+    std::fs::remove_file(&old).expect("it was there");
+    root.is_gone();
 }

@@ -140,7 +140,7 @@ fn coordinators_that_can_not_save_views_are_shown() {
     let root = Root::new();
     let _up = root.up(&["--coordinators", "1", "--apps", "2"]);
     // The file that a view is written to before it has its name can not be made.
-    let obstacle = root.cluster().join("coord-1.view.new");
+    let obstacle = root.saved(1).with_extension("view.new");
     let _ = fs::remove_file(&obstacle);
     until("there is a directory in its place", || fs::create_dir(&obstacle).is_ok() || obstacle.is_dir());
     root.run(&["stop", "app-2"]).ends(0);

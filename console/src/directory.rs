@@ -2,6 +2,7 @@
 //! runs, so two of them never share a cluster, and none removes what another has made. The lock ends with its process.
 
 use crate::output::{self, Failure};
+use crate::saved;
 use obol_chaos::control::{self, Request};
 use obol_fabric::Name;
 use obol_fabric::shm::{Cluster, ShmError, is_made};
@@ -176,9 +177,12 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
+        // Nobody is left to tell if telling fails, too.
         if let Err(error) = self.0.remove() {
-            // Nobody is left to tell if this fails, too.
             let _ = output::remark(format_args!("obol: {error}"));
+        }
+        if let Err(error) = saved::end(&self.0.root, self.0.cluster) {
+            let _ = output::remark(format_args!("obol: can not remove saved views: {error}"));
         }
     }
 }

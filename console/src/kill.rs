@@ -2,6 +2,7 @@
 
 use crate::directory::Directory;
 use crate::output::{self, Failure};
+use crate::saved;
 use obol_chaos::control::{self, ControlError, Request};
 use obol_chaos::observe::{Observer, Process, Snapshot};
 use obol_fabric::Name;
@@ -164,6 +165,8 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
             ))?;
         }
     }
+    saved::end(root, cluster)
+        .map_err(|error| Failure::Failed(format!("can not remove saved views: {error}")))?;
     output::line(format_args!("cluster {cluster} is down"))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -22,6 +22,7 @@ mod profile;
 mod run;
 mod running;
 mod said;
+mod saved;
 mod signals;
 mod sim;
 mod status;

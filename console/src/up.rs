@@ -6,6 +6,7 @@ use crate::live::Live;
 use crate::output::{self, Failure};
 use crate::running;
 use crate::said::{Said, by_reason};
+use crate::saved;
 use crate::signals;
 use crate::tui::poll::Place;
 use crate::tui::{self, Background, Console};
@@ -51,10 +52,10 @@ const KV_EVERY: &str = "100ms";
 /// The demo's client.
 const KV_LOAD: &str = "kv_load";
 
-/// The arguments of coordinator `number`. It keeps the newest view beside its region: who has lost the memory of a majority
-/// goes on from there.
-fn coordinator(number: u16, directory: &Path) -> Vec<String> {
-    let save = directory.join(format!("{}.view", coordinator_name(number)));
+/// The arguments of coordinator `number`. It keeps the newest view in a file: who has lost the memory of a majority goes on
+/// from there.
+fn coordinator(number: u16, saves: &Path) -> Vec<String> {
+    let save = saves.join(format!("{}.view", coordinator_name(number)));
     let save = save.display().to_string();
     vec!["coordinator".into(), "run".into(), "--number".into(), number.to_string(), "--save".into(), save]
 }
@@ -73,6 +74,8 @@ struct Supervisor {
     common: Vec<String>,
     /// The cluster's.
     directory: PathBuf,
+    /// Where coordinators save views.
+    saves: PathBuf,
     /// With what arguments each process is started, by name.
     specs: BTreeMap<String, Vec<String>>,
     /// Coordinators that the profile has room for; those beyond the first ones may be added later.
@@ -82,7 +85,13 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn new(root: &Path, cluster: Name, deployment: &Deployment, kv: bool) -> Result<Self, Failure> {
+    fn new(
+        root: &Path,
+        cluster: Name,
+        deployment: &Deployment,
+        kv: bool,
+        saves: PathBuf,
+    ) -> Result<Self, Failure> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
         let common = vec![
             "--cluster".to_owned(),
@@ -96,7 +105,7 @@ impl Supervisor {
             specs.insert(name, arguments);
         };
         for n in 1..=deployment.coordinators {
-            add(coordinator_name(n).to_string(), coordinator(n, &directory));
+            add(coordinator_name(n).to_string(), coordinator(n, &saves));
         }
         for n in 1..=deployment.caches {
             let name = cache_name(n);
@@ -122,6 +131,7 @@ impl Supervisor {
             program,
             common,
             directory,
+            saves,
             specs,
             coordinators_max,
             children: BTreeMap::new(),
@@ -132,7 +142,7 @@ impl Supervisor {
     /// Starts a process that does not run.
     fn start(&mut self, name: &str) -> Result<u32, String> {
         let added = (1..=self.coordinators_max).find(|n| coordinator_name(*n).as_str() == name);
-        let added = added.map(|n| coordinator(n, &self.directory));
+        let added = added.map(|n| coordinator(n, &self.saves));
         let Some(arguments) = self.specs.get(name).or(added.as_ref()) else {
             let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
             return Err(format!(
@@ -323,8 +333,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         .map_err(Failure::refused)?
         .labelled(options.environment);
     if let Some(at) = options.rdma {
-        deployment =
-            deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), options.coordinators));
+        // One that comes later, in place of another, needs an address as well.
+        let most = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
+        deployment = deployment.over(Network::local(obol_agent::seed(), at.ip(), at.port(), most));
     }
     let console = !options.json && !options.headless && !options.plain && tui::is_possible();
     // Before anything is started.
@@ -343,7 +354,9 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     // From here on everything is undone when this function is left: first the processes, then the directory.
     let directory = Made::new(root, cluster, &deployment)?;
     let requests = listen(&root.join(cluster.as_str()))?;
-    let mut supervisor = Supervisor::new(root, cluster, &deployment, options.kv)?;
+    let saves = if options.temporary { None } else { saves(root, cluster)? };
+    let saves = saves.unwrap_or_else(|| root.join(cluster.as_str()));
+    let mut supervisor = Supervisor::new(root, cluster, &deployment, options.kv, saves)?;
     let order = |name: &String| {
         ["coord", "cache", "node", "app", "kv-", KV_LOAD].iter().position(|kind| name.starts_with(kind))
     };
@@ -376,6 +389,20 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
         None
     };
     attend(&directory, live, supervisor, &requests, &stop, options, shown)
+}
+
+/// The folder of a cluster's saved views; none if there can be none that outlives a boot.
+fn saves(root: &Path, cluster: Name) -> Result<Option<PathBuf>, Failure> {
+    match saved::begin(root, cluster) {
+        Ok(saves) => Ok(saves),
+        Err((at, error)) => {
+            output::remark(format_args!(
+                "obol: {}: {error}; coordinators save views in the cluster's directory, which does not outlive a boot",
+                at.display()
+            ))?;
+            Ok(None)
+        }
+    }
 }
 
 /// How far a cluster is that starts.

@@ -168,10 +168,21 @@ impl Root {
         self.path.join("default")
     }
 
+    /// The user's folder for what outlives a boot.
+    fn state(&self) -> PathBuf {
+        self.path.with_extension("state")
+    }
+
+    /// The file in which a coordinator of the cluster `default` keeps the newest view.
+    pub(crate) fn saved(&self, number: u16) -> PathBuf {
+        let root = self.path.to_str().expect("text").replace('/', "%");
+        self.state().join("obol/views").join(root).join(format!("default/coord-{number}.view"))
+    }
+
     /// The program with this root.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = obol();
-        command.args(arguments).arg("--root").arg(&self.path);
+        command.args(arguments).arg("--root").arg(&self.path).env("XDG_STATE_HOME", self.state());
         command
     }
 
@@ -275,6 +286,8 @@ impl Root {
     pub(crate) fn is_gone(&self) {
         assert_eq!(self.processes(), BTreeMap::new(), "processes are left");
         assert!(!self.path.exists(), "files are left: {:?}", files(&self.path));
+        let views = files(&self.state().join("obol/views"));
+        assert!(views.is_empty(), "saved views are left: {views:?}");
     }
 }
 
@@ -295,6 +308,7 @@ impl Drop for Root {
         }
         // Mostly it is gone already.
         let _ = std::fs::remove_dir_all(&self.path);
+        let _ = std::fs::remove_dir_all(self.state());
     }
 }
 

@@ -29,6 +29,7 @@ pub(crate) use config::Config;
 pub(crate) use config::run as config;
 #[cfg(test)]
 pub(crate) use config::schema::schema as config_schema;
+pub(crate) use config::state_home;
 use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
 use input::Press;
 use obol_chaos::marks::Mark;

@@ -102,9 +102,17 @@ fn own() -> Option<PathBuf> {
 /// The console's file in a folder of the user's: the variable names the folder, else it is this one of their home. (XDG
 /// Base Directory Specification: an empty or relative one does not count.)
 pub(super) fn of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
+    Some(folder_of_user(variable, at_home)?.join("obol/console.toml"))
+}
+
+fn folder_of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let folder = absolute(variable).or_else(|| Some(absolute("HOME")?.join(at_home)))?;
-    Some(folder.join("obol/console.toml"))
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(at_home)))
+}
+
+/// The user's folder for what programs remember.
+pub(crate) fn state_home() -> Option<PathBuf> {
+    folder_of_user("XDG_STATE_HOME", ".local/state")
 }
 
 /// The screens that have columns, each with the name of its table.
