@@ -1,8 +1,11 @@
 //! `obol coordinator`: who decides is changed while apps hold leases.
 
-use crate::support::{Root, Status, signal, until};
+use crate::support::{Ran, Root, Status, obol, signal, until};
+use obol_fabric::{Address, Nanos};
 use obol_membership::View;
+use obol_membership::view::coordinator_name;
 use serde_json::Value;
+use std::os::unix::fs::DirBuilderExt;
 use std::process::Stdio;
 
 fn acceptors(done: &Value) -> Vec<u64> {
@@ -141,6 +144,8 @@ fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
     let done = recover(saved.to_str().expect("text")).ends(0).json();
     assert_eq!(acceptors(&done), [4, 5, 6], "{done}");
     let after = root.healthy();
+    assert_eq!(done["retired"], serde_json::json!([1, 2, 3]), "{done}");
+    root.run(&["coordinator", "add", "2"]).refused(&["was given up in a recovery", "never decides again"]);
     let recovered = root.cluster().join("recovered-view");
     let bytes = std::fs::read(&recovered).expect("it was recovered");
     std::fs::write(&recovered, &bytes[..bytes.len() / 2]).expect("written");
@@ -226,4 +231,119 @@ fn saved_views_outlive_the_memory_of_the_cluster_and_end_with_it() {
     assert!(!kept.exists() && old.exists());
     std::fs::remove_file(&old).expect("it was there");
     root.is_gone();
+}
+
+/// Three hosts of one cluster on this one, without a process: nobody needs a device.
+struct Hosts<'a> {
+    root: &'a Root,
+    file: String,
+}
+
+impl<'a> Hosts<'a> {
+    fn new(root: &'a Root) -> Self {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(root.path()).expect("made");
+        let mut text =
+            "schema = 1\ncluster = \"default\"\nid = \"00000000000000aa\"\nprofile = \"soft-roce\"\n"
+                .to_owned();
+        for n in 1..=3 {
+            text += &format!(
+                "[[hosts]]\naddress = \"10.254.0.{n}\"\ncoordinator = {n}\nagents = [\"node-{n}\"]\n"
+            );
+        }
+        let file = root.path().join("cluster.toml");
+        std::fs::write(&file, text).expect("written");
+        Self { root, file: file.to_str().expect("text").to_owned() }
+    }
+
+    fn on(&self, host: u32, arguments: &[&str]) -> Ran {
+        let place = self.root.path().join(format!("host-{host}"));
+        Ran::of(obol().args(arguments).arg("--root").arg(place))
+    }
+
+    fn prepare(&self, host: u32) -> Ran {
+        let state = self.root.path().join(format!("state-{host}"));
+        let (address, state) = (format!("10.254.0.{host}"), state.to_str().expect("text"));
+        self.on(host, &["host", "prepare", &self.file, "--address", &address, "--state", state]).ends(0)
+    }
+
+    /// A file with what a host has of the cluster, changed.
+    fn found(&self, host: u32, change: impl Fn(&mut Value)) -> String {
+        let mut found = self.on(host, &["coordinator", "found", "--json"]).ends(0).json();
+        change(&mut found);
+        let path = self.root.path().join(format!("found-{host}.json"));
+        std::fs::write(&path, found.to_string()).expect("written");
+        path.to_str().expect("text").to_owned()
+    }
+}
+
+#[test]
+fn a_recovery_over_several_hosts_wants_to_know_of_each() {
+    let root = Root::new();
+    let hosts = Hosts::new(&root);
+    (1..=3).for_each(|host| drop(hosts.prepare(host)));
+    // As if all three had voted, and their hosts had been started anew.
+    for host in 1..=3 {
+        let state = root.path().join(format!("state-{host}"));
+        std::fs::create_dir_all(&state).expect("made");
+        std::fs::write(state.join(format!("default-00000000000000aa-{host}.voted")), "").expect("written");
+        std::fs::remove_dir_all(root.path().join(format!("host-{host}"))).expect("it was there");
+        let said = hosts.prepare(host).err;
+        assert!(said.contains(&format!("coordinator {host} has voted on this host before")), "{said}");
+    }
+    let coordinators: Vec<_> =
+        (1..=3).map(|n| (coordinator_name(n), Address::region(u32::from(n)))).collect();
+    let old = View::genesis(&coordinators, Nanos::from_millis(300), Nanos::from_millis(300));
+    let newer = old.successor(&Default::default(), old.cleared, obol_membership::Plant::NONE);
+    let file = root.path().join("saved");
+    std::fs::write(&file, old.seal()).expect("written");
+    let from = file.to_str().expect("text");
+    let recover =
+        |arguments: &[&str]| hosts.on(1, &[&["coordinator", "recover", "--from", from], arguments].concat());
+    let as_it_is = |_: &mut Value| {};
+    let third = hosts.found(3, as_it_is);
+    recover(&[]).refused(&["10.254.0.2, 10.254.0.3", "--found", "--lost HOST"]);
+    recover(&["--found", &third]).refused(&["what hosts 10.254.0.2 still have is not known"]);
+    let shown = |view: &View| -> String { view.seal().iter().map(|byte| format!("{byte:02x}")).collect() };
+    let second = hosts.found(2, |found| {
+        found["view"] = newer.id.0.into();
+        found["sealed"] = shown(&newer).into();
+    });
+    recover(&["--found", &second, "--found", &third]).refused(&["holds view 0, but processes know view 1"]);
+    let damaged = hosts.found(2, |found| {
+        found["view"] = newer.id.0.into();
+        found["sealed"] = shown(&newer)[2..].into();
+    });
+    recover(&["--found", &damaged, "--found", &third]).refused(&["its view is damaged"]);
+    let other = hosts.found(2, |found| found["id"] = "00000000000000ab".into());
+    recover(&["--found", &other, "--found", &third]).refused(&["with id 00000000000000ab"]);
+    let there = hosts.found(2, |found| found["there"] = serde_json::json!([2]));
+    recover(&["--found", &there, "--lost", "10.254.0.2"])
+        .refused(&["says that the memory of coord-2 is there"]);
+    recover(&["--lost", "10.254.0.9"]).refused(&["other hosts are 10.254.0.2, 10.254.0.3"]);
+    // No memory and no note, as with a new disk: only the operator can know.
+    let nothing = hosts.found(2, |found| found["lost"] = serde_json::json!([]));
+    let nothing_either = hosts.found(3, |found| found["lost"] = serde_json::json!([]));
+    recover(&["--found", &nothing, "--found", &nothing_either])
+        .refused(&["coord-2, coord-3", "give --lost HOST as well"]);
+    recover(&["--lost", "10.254.0.2", "--lost", "10.254.0.3", "--longest-lease", "61s"])
+        .refused(&["no lease is longer"]);
+    for host in 1..=3 {
+        assert!(!root.path().join(format!("host-{host}/default/recovered-view")).exists(), "host {host}");
+    }
+    // With everything known it goes so far as to wait for the new coordinator, and takes all back when it is interrupted.
+    let second = hosts.found(2, as_it_is);
+    let third = hosts.found(3, as_it_is);
+    let place = root.path().join("host-1");
+    let mut waiting = obol();
+    waiting.args(["coordinator", "recover", "--from", from, "--found", &second, "--found", &third]);
+    let mut waiting = waiting.arg("--root").arg(&place).stdin(Stdio::null()).spawn().expect("it starts");
+    let recovered = place.join("default/recovered-view");
+    let seen = || std::fs::read(&recovered).ok().and_then(|bytes| View::unseal(&bytes));
+    until("the recovered view is there", || seen().is_some());
+    let view = seen().expect("it stays while it is waited for");
+    assert_eq!(view.acceptors.iter().map(|a| a.proposer).collect::<Vec<_>>(), [4]);
+    assert!(view.retired.iter().eq([1, 2, 3]));
+    signal("TERM", &[i64::from(waiting.id())]);
+    assert_eq!(waiting.wait().expect("a child").code(), Some(1));
+    assert!(!recovered.exists());
 }

@@ -14,6 +14,7 @@ pub(crate) use config::ConfigCommand;
 use daemon::Daemon;
 pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillRun, Observe};
 use obol_chaos::plain;
+use obol_fabric::Nanos;
 pub(crate) use sim::{PapersOptions, Sim};
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -560,23 +561,51 @@ pub(crate) enum Coordinator {
         after_help = "Only for when the memory of a majority of the coordinators is lost for good. As long as it is \
         there, start them again: nothing is lost then, and this is refused.\n\
         \nThe members of the view stay, and wait until every lease that may have been given is over. Coordinators of \
-        the old set that still run are excluded. Numbers whose memory was lost are not used again.\n\
-        \nCoordinators of other hosts are looked at over the network. While too many of them do not answer it is not \
-        known what is lost, and this is refused. If the new coordinators decide nothing, they are ended again, the \
+        the old set never decide again: one that runs, or comes back, says so and ends.\n\
+        \nIn a cluster of several hosts all of them must be asked: `obol coordinator found --json` on each other host, \
+        whose output is given with --found. A host that can not answer is given up with --lost: it is off, or was started \
+        anew since, and nothing of the cluster from before runs on it. One new coordinator starts on this host; others \
+        are added to it later. docs/deploy.md has the steps.\n\
+        \nNothing is written before the new coordinators can start. If they decide nothing, they are ended again, the \
         recovered view is taken away, and their numbers count as used.\n\
         \nExit codes: 0 the cluster goes on, 1 not in time, 2 refused."
     )]
-    Recover {
-        /// Where the view comes from: `agents`, the newest that any living process knows, or a file of `obol watch --save`
-        #[arg(long, value_name = "agents|FILE")]
-        from: String,
-        /// Print one JSON object for scripts
+    Recover(Recover),
+    /// What this host still has of a cluster of several: evidence for `obol coordinator recover` on another host
+    #[command(
+        after_help = "Tells which coordinators' memory is there, which is lost, and the newest view that processes of \
+        this host know. Changes nothing.\n\
+        \nExit codes: 0 told, 2 refused."
+    )]
+    Found {
+        /// Print what `obol coordinator recover --found` reads
         #[arg(long)]
         json: bool,
     },
     /// A coordinator process (started by `up`)
     #[command(hide = true)]
     Run(CoordinatorRun),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Recover {
+    /// Where the view comes from: `agents`, the newest that any process knows, or a file of `obol coordinator run --save`
+    /// or `obol watch --save`
+    #[arg(long, value_name = "agents|FILE")]
+    pub(crate) from: String,
+    /// What `obol coordinator found --json` printed on another host; once for each
+    #[arg(long, value_name = "FILE")]
+    pub(crate) found: Vec<PathBuf>,
+    /// Give up another host: it is off for good, or was started anew, and nothing of the cluster from before runs there
+    #[arg(long, value_name = "HOST")]
+    pub(crate) lost: Vec<IpAddr>,
+    /// Wait for leases of this duration if that is longer than lease.max: where one was set with --beyond-max, and a
+    /// host that is given up may have had it
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) longest_lease: Option<Nanos>,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -815,6 +844,11 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
 /// A theme by its name.
 fn theme(text: &str) -> Result<Theme, String> {
     Theme::named(text).ok_or_else(|| format!("there are {}", Theme::ALL.map(Theme::name).join(", ")))
+}
+
+/// A time with its unit.
+fn span(text: &str) -> Result<Nanos, String> {
+    obol_profiles::duration::parse(text).map_err(|error| error.to_string())
 }
 
 /// A time with its unit, at least a microsecond.

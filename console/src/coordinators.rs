@@ -1,6 +1,7 @@
 //! `obol coordinator`: who decides, changed while the cluster runs. Each step is a decided view, so a command that is
 //! interrupted or repeated leaves the cluster in one of the states between two steps, and all of them are sound.
 
+mod found;
 mod recover;
 
 use crate::cli::Coordinator;
@@ -43,7 +44,8 @@ pub(crate) fn run(root: &Path, cluster: Name, what: &Coordinator) -> Result<Exit
         Coordinator::Run(ref run) => {
             return daemons::coordinator(root, cluster, run.number, run.save.as_deref());
         }
-        Coordinator::Recover { ref from, json } => return recover::run(root, cluster, from, json),
+        Coordinator::Recover(ref options) => return recover::run(root, cluster, options),
+        Coordinator::Found { json } => return found::run(root, cluster, json),
         Coordinator::Add { number, json } => (Some(number), None, json),
         Coordinator::Remove { number, json } => (None, Some(number), json),
         Coordinator::Replace { number, with, json } => (Some(with), Some(number), json),
@@ -97,8 +99,8 @@ fn removable(view: &View, number: u16) -> Result<(), Failure> {
 
 /// Whether a coordinator runs and is a member.
 fn lives(snapshot: &Snapshot, number: u16) -> bool {
-    let process = snapshot.process(coordinator_name(number).as_str());
-    process.is_some_and(|p| !p.frozen && p.kind == Kind::Coordinator)
+    let name = coordinator_name(number);
+    snapshot.everybody().any(|p| p.name == name && p.alive && !p.frozen && p.kind == Kind::Coordinator)
 }
 
 /// Refuses a set of coordinators of which no majority runs; `coming` will.
@@ -124,9 +126,14 @@ fn start(site: &Site, number: u16) -> Result<u32, Failure> {
     let name = coordinator_name(number);
     let request = Request::Start { name: name.to_string() };
     let pid = control::ask(site.cluster.dir(), &request).map_err(|error| match error {
-        ControlError::NoSupervisor(_) => Failure::Refused(format!(
-            "{name} does not run, and no `obol up` could start it; run `obol coordinator run --number {number}` where it belongs, and repeat this"
-        )),
+        ControlError::NoSupervisor(_) => {
+            let host = site.deployment.network.as_ref().and_then(|network| network.host_of(number));
+            let place = host.map_or("where it belongs".to_owned(), |host| format!("on host {host}"));
+            Failure::Refused(format!(
+                "{name} does not run, and no `obol up` could start it; start its unit, or `obol coordinator run --number \
+                 {number}`, {place}, and repeat this"
+            ))
+        }
         error => Failure::refused(error),
     })?;
     Ok(pid.unwrap_or(0))
@@ -152,11 +159,15 @@ impl Change {
             Some(number) if view.acceptor(number).is_some() => {
                 refused(format!("coordinator {number} decides already: {}", shown(&numbers(view))))
             }
+            Some(number) if view.retired.contains(number) => refused(format!(
+                "coordinator {number} was given up in a recovery, and never decides again; take another number"
+            )),
             Some(number) => Ok(number),
-            None => match (1..=limit).find(|n| view.acceptor(*n).is_none()) {
+            None => match (1..=limit).find(|n| view.acceptor(*n).is_none() && !view.retired.contains(*n)) {
                 Some(number) => Ok(number),
                 None => refused(format!(
-                    "all {limit} coordinators that the profile's limits.proposers allows decide already; remove one first"
+                    "all {limit} coordinators that the profile's limits.proposers allows decide already, or were given up in \
+                     a recovery; remove one first"
                 )),
             },
         }
@@ -212,7 +223,7 @@ impl Change {
                 )));
             }
             self.operator.set_acceptor(number, decides, &view);
-            std::thread::sleep(pause);
+            self.operator.wait(pause);
         }
     }
 

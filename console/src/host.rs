@@ -8,12 +8,11 @@ use obol_fabric::shm::{Cluster, ShmError};
 use obol_profiles::endpoint::EndpointError;
 use obol_profiles::hosts::Host;
 use obol_profiles::network::print_id;
+use obol_profiles::voted::Voted;
 use obol_profiles::{Deployment, Hosts, HostsError, Site, SiteError};
 use serde::Serialize;
-use std::fs;
-use std::io;
 use std::net::{IpAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// What a new cluster's file looks like.
@@ -58,6 +57,8 @@ struct HostJson {
     address: IpAddr,
     here: bool,
     coordinator: Option<String>,
+    /// Coordinators that belong here if others have to be replaced.
+    spare: Vec<String>,
     agents: Vec<String>,
     caches: Vec<String>,
 }
@@ -76,12 +77,19 @@ fn names(names: &[Name]) -> Vec<String> {
 
 fn check(file: &Path, json: bool) -> Result<(), Failure> {
     let hosts = Hosts::load(file).map_err(Failure::refused)?;
-    // Whether all fit the profile does not depend on the host.
-    hosts.deployment(0, file).map_err(Failure::refused)?;
+    // Whether all fit the profile does not depend on the host, and neither do the coordinators' places.
+    let network = hosts.deployment(0, file).map_err(Failure::refused)?.network;
+    let spare = |host: &Host| -> Vec<String> {
+        let all = network.iter().flat_map(|network| network.coordinators_of(host.address));
+        all.filter(|n| Some(*n) != host.coordinator)
+            .map(|n| Deployment::coordinator(n).0.to_string())
+            .collect()
+    };
     let row = |host: &Host| HostJson {
         address: host.address,
         here: is_here(host.address),
         coordinator: host.coordinator.map(|n| Deployment::coordinator(n).0.to_string()),
+        spare: spare(host),
         agents: names(&host.agents),
         caches: names(&host.caches),
     };
@@ -97,7 +105,9 @@ fn check(file: &Path, json: bool) -> Result<(), Failure> {
         let processes: Vec<String> =
             row.coordinator.into_iter().chain(row.agents).chain(row.caches).collect();
         let here = if row.here { "  (this host)" } else { "" };
-        output::line(format_args!("  {:<width$}  {}{here}", row.address, processes.join(" ")))?;
+        let spare =
+            if row.spare.is_empty() { String::new() } else { format!("  spare: {}", row.spare.join(" ")) };
+        output::line(format_args!("  {:<width$}  {}{spare}{here}", row.address, processes.join(" ")))?;
     }
     Ok(())
 }
@@ -108,10 +118,14 @@ fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) -> R
     let mut deployment = hosts.deployment(place, file).map_err(Failure::refused)?;
     let cluster = hosts.cluster;
     let dir = root.join(cluster.as_str());
+    let state = std::path::absolute(state)
+        .map_err(|error| Failure::Refused(format!("{}: {error}", state.display())))?;
+    if let Some(network) = &mut deployment.network {
+        network.state = Some(state.clone());
+    }
     if let Ok(site) = Site::open(root, cluster) {
-        let lost = |deployment: &Deployment| deployment.network.as_ref().is_some_and(|n| n.memory_lost);
-        if let Some(network) = &mut deployment.network {
-            network.memory_lost = lost(&site.deployment);
+        if let (Some(network), Some(before)) = (&mut deployment.network, &site.deployment.network) {
+            network.memory_lost.clone_from(&before.memory_lost);
         }
         if site.deployment == deployment {
             output::line(format_args!("{} is ready already", dir.display()))?;
@@ -120,15 +134,11 @@ fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) -> R
         // What is there is of an older file: processes that run on it must end first.
         clean(root, cluster)?;
     }
-    let voted = Voted { path: state.join(format!("{cluster}-{}.voted", print_id(hosts.id))) };
-    let coordinator = hosts.hosts.get(place).and_then(|host| host.coordinator);
-    let lost = coordinator.is_some() && voted.is_noted();
+    let voted = |number| Voted::new(&state, cluster, hosts.id, number);
+    let mut lost = Vec::new();
     if let Some(network) = &mut deployment.network {
-        network.memory_lost = lost;
-    }
-    // Noted first: a host that goes down in between has lost nothing but must ask.
-    if coordinator.is_some() {
-        voted.note().map_err(|error| Failure::Refused(format!("{}: {error}", voted.path.display())))?;
+        lost.extend(network.coordinators_of(network.address).filter(|number| voted(*number).is_noted()));
+        network.memory_lost.clone_from(&lost);
     }
     match Site::create(root, cluster, deployment) {
         Ok(_) => {}
@@ -140,30 +150,11 @@ fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) -> R
         Err(error) => return Err(Failure::refused(error)),
     }
     output::line(format_args!("{} is ready for cluster {cluster}, host {}", dir.display(), place + 1))?;
-    if lost {
-        let told = EndpointError::MemoryLost { number: coordinator.unwrap_or_default() };
-        output::remark(format_args!("obol: {told}\nIt was noted in {}", voted.path.display()))?;
+    for number in lost {
+        let told = EndpointError::MemoryLost { number };
+        output::remark(format_args!("obol: {told}\nIt was noted in {}", voted(number).path().display()))?;
     }
     Ok(())
-}
-
-/// A note on disk that a coordinator of this cluster has had its memory on this host. A new identity is a new cluster.
-struct Voted {
-    path: PathBuf,
-}
-
-impl Voted {
-    fn is_noted(&self) -> bool {
-        // An error other than absence is taken for a note: rather ask once too often.
-        !matches!(fs::metadata(&self.path), Err(error) if error.kind() == io::ErrorKind::NotFound)
-    }
-
-    fn note(&self) -> io::Result<()> {
-        if let Some(dir) = self.path.parent() {
-            fs::create_dir_all(dir)?;
-        }
-        fs::File::create(&self.path)?.sync_all()
-    }
 }
 
 fn clean(root: &Path, name: Name) -> Result<(), Failure> {

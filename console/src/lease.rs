@@ -128,7 +128,7 @@ fn set(site: &Site, observer: &mut Observer, wanted: Nanos) -> Result<(), Failur
             )));
         }
         operator.set_lease(wanted, &view);
-        std::thread::sleep(pause);
+        operator.wait(pause);
     }
 }
 

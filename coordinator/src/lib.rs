@@ -47,8 +47,8 @@ impl From<EndpointError> for CoordinatorError {
     }
 }
 
-/// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. `seed` must differ between
-/// lives. `begun` is called once, when peers can use the endpoint.
+/// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. If it learns that it was given up
+/// in a recovery, it ends with that as the error. `seed` must differ between lives. `begun` is called once, when peers can use the endpoint.
 pub fn run(
     site: &Site,
     number: u16,
@@ -64,5 +64,8 @@ pub fn run(
     begun(&endpoint);
     let mut machine = site.start(seed)?.coordinator(number);
     endpoint.serve(&mut machine, stop);
+    if machine.is_retired() {
+        return Err(EndpointError::Retired { number, view: machine.view().id }.into());
+    }
     Ok(())
 }

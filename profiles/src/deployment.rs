@@ -235,7 +235,7 @@ impl Deployment {
         let profile = Profile::parse(&text, &path.display().to_string())?;
         let deployment = Self::new(file.coordinators, file.apps, file.caches, profile)?;
         if let Some(network) = &file.network
-            && network.coordinators.len() != usize::from(file.coordinators)
+            && network.coordinators.len() < usize::from(file.coordinators)
         {
             let why =
                 format!("{} addresses of {} coordinators", network.coordinators.len(), file.coordinators);

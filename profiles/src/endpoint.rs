@@ -1,6 +1,7 @@
 //! A process's place in a cluster, over whatever joins the cluster: the one place that chooses the fabric.
 
 use crate::network::Network;
+use crate::voted::Voted;
 use crate::{Deployment, Rdma, Site};
 use core::fmt;
 use obol_fabric::deadbeat::DeadbeatError;
@@ -9,7 +10,7 @@ use obol_fabric::shm::sched::pin_to_core;
 use obol_fabric::shm::{self, Cluster, Owner, ShmError, clock};
 use obol_fabric::verbs::device::Wish;
 use obol_fabric::verbs::{self, OpenError};
-use obol_fabric::{Drive, Group, Instant, Name, Nanos};
+use obol_fabric::{Drive, Group, Instant, Name, Nanos, ViewId};
 use obol_membership::{Kind, Role};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,6 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A process that wants to leave waits so long for the view without it; then it just ends, and counts as failed.
 pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
+
+/// No member's kind: observers pass over the region.
+const NO_KIND: u32 = 0;
 
 /// A process's access to its cluster.
 pub enum Endpoint {
@@ -42,6 +46,20 @@ pub enum EndpointError {
     MemoryLost {
         /// Which coordinator.
         number: u16,
+    },
+    /// An operator has given the coordinator up, and the cluster went on without it.
+    Retired {
+        /// Which coordinator.
+        number: u16,
+        /// The newest view that this host knows of.
+        view: ViewId,
+    },
+    /// That the coordinator votes from now on can not be noted where it outlives a boot.
+    Unnoted {
+        /// The file.
+        at: PathBuf,
+        /// Why not.
+        error: std::io::Error,
     },
     /// An operator went on from a view after a disaster, and it can not be had: to begin with an older one is not safe.
     Recovered {
@@ -73,9 +91,19 @@ impl fmt::Display for EndpointError {
             Self::MemoryLost { number } => write!(
                 f,
                 "coordinator {number} has voted on this host before and its memory is gone, as after a boot. With an empty \
-                 memory it could vote twice, so it does not start; the others go on while a majority lives. If the whole \
-                 cluster starts anew, write a new id into its file on all hosts (`obol host example` prints one)"
+                 memory it could vote twice, so it does not start; the others go on while a majority lives. Start one of \
+                 another number here, and let it take this one's place (`obol coordinator replace`); if a majority is lost: \
+                 `obol coordinator recover`"
             ),
+            Self::Retired { number, view } => write!(
+                f,
+                "coordinator {number} was given up in a recovery, and the cluster has gone on without it (view {view} says \
+                 so). What its memory holds is of before, so it votes no more and does not start. Start one of another \
+                 number here, and let it decide: `obol coordinator add`"
+            ),
+            Self::Unnoted { at, error } => {
+                write!(f, "{}: can not note that a coordinator votes on this host: {error}", at.display())
+            }
         }
     }
 }
@@ -97,8 +125,20 @@ impl From<ShmError> for EndpointError {
 impl Site {
     /// Opens the place of a coordinator, by its number.
     pub fn coordinator(&self, number: u16) -> Result<Endpoint, EndpointError> {
-        if self.deployment.network.as_ref().is_some_and(|network| network.memory_lost) {
-            return Err(EndpointError::MemoryLost { number });
+        if let Some(network) = &self.deployment.network {
+            if network.memory_lost.contains(&number) {
+                return Err(EndpointError::MemoryLost { number });
+            }
+            if let Some(state) = &network.state {
+                let voted = Voted::new(state, self.cluster.name(), network.id, number);
+                voted
+                    .note()
+                    .map_err(|error| EndpointError::Unnoted { at: voted.path().to_owned(), error })?;
+            }
+        }
+        let newest = self.newest()?;
+        if newest.retired.contains(number) {
+            return Err(EndpointError::Retired { number, view: newest.id });
         }
         let (name, address) = Deployment::coordinator(number);
         let groups = Group::Coordinators.bit() | Group::Everyone.bit();
@@ -117,19 +157,30 @@ impl Site {
         self.open_member(kind, name, true)
     }
 
+    /// Opens the place of somebody who only tells the cluster something: no member, and nobody's kind.
+    pub fn operator(&self, name: Name) -> Result<Endpoint, EndpointError> {
+        self.place(Owner { kind: NO_KIND, name, region: None, groups: 0 }, false)
+    }
+
     fn open_member(&self, kind: Kind, name: Name, mailbox: bool) -> Result<Endpoint, EndpointError> {
         let groups = Group::Everyone.bit();
         self.open_as(Owner { kind: kind as u32, name, region: None, groups }, mailbox)
     }
 
     fn open_as(&self, owner: Owner, mailbox: bool) -> Result<Endpoint, EndpointError> {
+        if self.deployment.network.is_some()
+            && let Some(core) = self.deployment.profile.rdma.core
+        {
+            pin_to_core(core).map_err(|error| EndpointError::Core { core, error })?;
+        }
+        self.place(owner, mailbox)
+    }
+
+    fn place(&self, owner: Owner, mailbox: bool) -> Result<Endpoint, EndpointError> {
         let profile = &self.deployment.profile;
         let mut endpoint = match &self.deployment.network {
             None => Endpoint::Shm(Box::new(shm::Endpoint::open(&self.cluster, owner, profile.wait)?)),
             Some(network) => {
-                if let Some(core) = profile.rdma.core {
-                    pin_to_core(core).map_err(|error| EndpointError::Core { core, error })?;
-                }
                 let config =
                     verbs::Config { keeps_mailbox: mailbox, ..config(network, &profile.rdma, &owner) };
                 Endpoint::Rdma(Box::new(verbs::Endpoint::open(&self.cluster, owner, profile.wait, &config)?))
@@ -202,6 +253,10 @@ impl<R: Role> Act for Serve<'_, R> {
         let done = AtomicBool::new(false);
         let mut end = Instant::NEVER;
         endpoint.run(self.machine, &done, |machine, endpoint| {
+            if machine.is_retired() {
+                done.store(true, Ordering::Relaxed);
+                return;
+            }
             if !self.stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -241,7 +296,8 @@ impl Endpoint {
         }
     }
 
-    /// Drives a machine until `stop` is set; then it leaves the cluster.
+    /// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the cluster has gone on without
+    /// it for good.
     pub fn serve<R: Role>(&mut self, machine: &mut R, stop: &AtomicBool) {
         self.each(Serve { machine, stop });
     }

@@ -161,16 +161,24 @@ impl Hosts {
         let mut coordinators: Vec<_> =
             self.hosts.iter().filter_map(|host| Some((host.coordinator?, host.address))).collect();
         coordinators.sort_unstable();
-        let listen = |(number, address): &(u16, IpAddr)| {
-            SocketAddr::new(*address, self.port.saturating_add(number.saturating_sub(1)))
-        };
+        // A number beyond those of the file belongs to one of the hosts all the same, in turn: one that comes in place of
+        // another, or after a disaster, is found without a new file.
+        let numbers = 0..u16::try_from(profile.limits.proposers).unwrap_or(u16::MAX);
+        let listens: Vec<SocketAddr> = coordinators
+            .iter()
+            .cycle()
+            .zip(numbers)
+            .map(|((_, address), n)| SocketAddr::new(*address, self.port.saturating_add(n)))
+            .collect();
         let network = Network {
             id: self.id,
             host: u8::try_from(host + 1).unwrap_or(u8::MAX),
             address: here.address,
-            coordinators: coordinators.iter().map(listen).collect(),
+            hosts: self.hosts.iter().map(|host| host.address).collect(),
+            coordinators: listens,
             groups: self.groups,
-            memory_lost: false,
+            memory_lost: Vec::new(),
+            state: None,
             members: self
                 .hosts
                 .iter()

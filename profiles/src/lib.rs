@@ -29,6 +29,7 @@ mod read;
 mod site;
 pub mod testbed;
 pub mod unsaved;
+pub mod voted;
 mod write;
 
 pub use deployment::{Deployment, DeploymentError};

@@ -3,6 +3,7 @@
 use obol_fabric::Address;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 
 /// Where coordinator 1 listens, if nobody says otherwise; coordinator n listens n - 1 above.
 pub const PORT: u16 = 7471;
@@ -33,14 +34,22 @@ pub struct Network {
     pub host: u8,
     /// This host's address.
     pub address: IpAddr,
-    /// Where coordinator 1, 2, .. listens.
+    /// All hosts, in the order of their numbers; empty if one supervisor has started the whole cluster on this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<IpAddr>,
+    /// Where coordinator 1, 2, .. listens, up to the highest number that the profile allows: one that comes later, in
+    /// place of another, must be found as well.
     pub coordinators: Vec<SocketAddr>,
     /// The multicast groups.
     pub groups: Groups,
-    /// Whether this host's coordinator, if it has one, has forgotten its votes: the host was started anew since it
-    /// first voted. It must not vote again.
-    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
-    pub memory_lost: bool,
+    /// Coordinators that have forgotten their votes: this host was started anew since they first voted here. They must
+    /// not vote again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_lost: Vec<u16>,
+    /// Where it is noted which coordinators have voted on this host, in files that outlive a boot; none if one supervisor
+    /// has started the whole cluster, which ends with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<PathBuf>,
     /// The agents and lease caches of all hosts, by name; empty if one supervisor has started the whole cluster and named
     /// them by number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -56,22 +65,40 @@ impl Network {
             id,
             host: 1,
             address,
+            hosts: Vec::new(),
             coordinators: coordinators.collect(),
             groups: GROUPS,
-            memory_lost: false,
+            memory_lost: Vec::new(),
+            state: None,
             members: Vec::new(),
         }
+    }
+
+    /// The numbers of the coordinators that belong on the host of this address.
+    pub fn coordinators_of(&self, address: IpAddr) -> impl Iterator<Item = u16> + '_ {
+        (1..).zip(&self.coordinators).filter(move |(_, at)| at.ip() == address).map(|(number, _)| number)
+    }
+
+    /// The host on which a coordinator belongs.
+    #[must_use]
+    pub fn host_of(&self, number: u16) -> Option<IpAddr> {
+        self.coordinators.get(usize::from(number).wrapping_sub(1)).map(SocketAddr::ip)
     }
 
     /// Whether a process that a view names at this address runs on this host.
     #[must_use]
     pub fn is_here(&self, at: Address) -> bool {
-        let place = match at.host {
+        self.address_of(at) == Some(self.address)
+    }
+
+    /// The host of a process that a view names at this address.
+    #[must_use]
+    pub fn address_of(&self, at: Address) -> Option<IpAddr> {
+        match at.host {
             // A coordinator's number says where it is.
             0 => self.coordinators.get((at.region as usize).wrapping_sub(1)).map(SocketAddr::ip),
             host => Some(Ipv6Addr::from(host).to_canonical()),
-        };
-        place == Some(self.address)
+        }
     }
 }
 

@@ -97,6 +97,17 @@ impl Site {
         Ok(Start::new(self.config, &self.genesis, published.chain(self.recovered()?), seed))
     }
 
+    /// The newest view that any process of this host knows or knew, or that an operator recovered. Programs may act under
+    /// the lease of an agent that is dead, so its region counts as well.
+    pub fn known(&self) -> Result<Option<View>, EndpointError> {
+        let regions = self.cluster.regions();
+        let views = regions.iter().filter_map(|info| {
+            let region = Observed::open(&self.cluster, info.number).ok()?;
+            View::unseal(&region.reader().view()?.1)
+        });
+        Ok(views.chain(self.recovered()?).max_by_key(|view| view.id))
+    }
+
     fn recovered(&self) -> Result<Option<View>, EndpointError> {
         let at = self.cluster.dir().join(RECOVERED_FILE);
         match fs::read(&at) {

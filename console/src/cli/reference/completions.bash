@@ -115,6 +115,9 @@ _obol() {
             obol__subcmd__coordinator,add)
                 cmd="obol__subcmd__coordinator__subcmd__add"
                 ;;
+            obol__subcmd__coordinator,found)
+                cmd="obol__subcmd__coordinator__subcmd__found"
+                ;;
             obol__subcmd__coordinator,recover)
                 cmd="obol__subcmd__coordinator__subcmd__recover"
                 ;;
@@ -462,7 +465,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__coordinator)
-            opts="-h --cluster --root --help add remove replace recover"
+            opts="-h --cluster --root --help add remove replace recover found"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -505,14 +508,48 @@ _obol() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        obol__subcmd__coordinator__subcmd__found)
+            opts="-h --json --cluster --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         obol__subcmd__coordinator__subcmd__recover)
-            opts="-h --from --json --cluster --root --help"
+            opts="-h --from --found --lost --longest-lease --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --found)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --longest-lease)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

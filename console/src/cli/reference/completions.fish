@@ -441,13 +441,14 @@ complete -c obol -n "__fish_obol_using_subcommand man" -s h -l help -d 'Print he
 complete -c obol -n "__fish_obol_using_subcommand completions" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand completions" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand completions" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover" -l cluster -d 'Name of the cluster; several can run side by side' -r
-complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
-complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover" -f -a "add" -d 'Start another coordinator, and let it decide'
-complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover" -f -a "remove" -d 'Let a coordinator decide no more, and stop it if it runs'
-complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover" -f -a "replace" -d 'Add a coordinator, then remove another, dead or alive'
-complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover" -f -a "recover" -d 'After a disaster: go on with new coordinators from a view that survived; what was decided after it is lost'
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover found" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover found" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover found" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover found" -f -a "add" -d 'Start another coordinator, and let it decide'
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover found" -f -a "remove" -d 'Let a coordinator decide no more, and stop it if it runs'
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover found" -f -a "replace" -d 'Add a coordinator, then remove another, dead or alive'
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover found" -f -a "recover" -d 'After a disaster: go on with new coordinators from a view that survived; what was decided after it is lost'
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and not __fish_seen_subcommand_from add remove replace recover found" -f -a "found" -d 'What this host still has of a cluster of several: evidence for `obol coordinator recover` on another host'
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from add" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from add" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from add" -l json -d 'Print one JSON object for scripts'
@@ -461,11 +462,18 @@ complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_s
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from replace" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from replace" -l json -d 'Print one JSON object for scripts'
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from replace" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l from -d 'Where the view comes from: `agents`, the newest that any living process knows, or a file of `obol watch --save`' -r
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l from -d 'Where the view comes from: `agents`, the newest that any process knows, or a file of `obol coordinator run --save` or `obol watch --save`' -r
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l found -d 'What `obol coordinator found --json` printed on another host; once for each' -r -F
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l lost -d 'Give up another host: it is off for good, or was started anew, and nothing of the cluster from before runs there' -r
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l longest-lease -d 'Wait for leases of this duration if that is longer than lease.max: where one was set with --beyond-max, and a host that is given up may have had it' -r
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -l json -d 'Print one JSON object for scripts'
 complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from recover" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from found" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from found" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from found" -l json -d 'Print what `obol coordinator recover --found` reads'
+complete -c obol -n "__fish_obol_using_subcommand coordinator; and __fish_seen_subcommand_from found" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand lease; and not __fish_seen_subcommand_from show set" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand lease; and not __fish_seen_subcommand_from show set" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand lease; and not __fish_seen_subcommand_from show set" -s h -l help -d 'Print help'

@@ -872,10 +872,22 @@ _arguments "${_arguments_options[@]}" : \
 ;;
 (recover)
 _arguments "${_arguments_options[@]}" : \
-'--from=[Where the view comes from\: \`agents\`, the newest that any living process knows, or a file of \`obol watch --save\`]:agents|FILE:_default' \
+'--from=[Where the view comes from\: \`agents\`, the newest that any process knows, or a file of \`obol coordinator run --save\` or \`obol watch --save\`]:agents|FILE:_default' \
+'*--found=[What \`obol coordinator found --json\` printed on another host; once for each]:FILE:_files' \
+'*--lost=[Give up another host\: it is off for good, or was started anew, and nothing of the cluster from before runs there]:HOST:_default' \
+'--longest-lease=[Wait for leases of this duration if that is longer than lease.max\: where one was set with --beyond-max, and a host that is given up may have had it]:TIME:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
 '--json[Print one JSON object for scripts]' \
+'-h[Print help]' \
+'--help[Print help]' \
+&& ret=0
+;;
+(found)
+_arguments "${_arguments_options[@]}" : \
+'--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
+'--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
+'--json[Print what \`obol coordinator recover --found\` reads]' \
 '-h[Print help]' \
 '--help[Print help]' \
 && ret=0
@@ -1016,6 +1028,7 @@ _obol__subcmd__coordinator_commands() {
 'remove:Let a coordinator decide no more, and stop it if it runs' \
 'replace:Add a coordinator, then remove another, dead or alive' \
 'recover:After a disaster\: go on with new coordinators from a view that survived; what was decided after it is lost' \
+'found:What this host still has of a cluster of several\: evidence for \`obol coordinator recover\` on another host' \
     )
     _describe -t commands 'obol coordinator commands' commands "$@"
 }
@@ -1023,6 +1036,11 @@ _obol__subcmd__coordinator_commands() {
 _obol__subcmd__coordinator__subcmd__add_commands() {
     local commands; commands=()
     _describe -t commands 'obol coordinator add commands' commands "$@"
+}
+(( $+functions[_obol__subcmd__coordinator__subcmd__found_commands] )) ||
+_obol__subcmd__coordinator__subcmd__found_commands() {
+    local commands; commands=()
+    _describe -t commands 'obol coordinator found commands' commands "$@"
 }
 (( $+functions[_obol__subcmd__coordinator__subcmd__recover_commands] )) ||
 _obol__subcmd__coordinator__subcmd__recover_commands() {
