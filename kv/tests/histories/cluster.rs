@@ -249,8 +249,10 @@ impl Run {
             }
         }
         cluster.work_until(begun + STORM)?;
+        // Strikes wait for each other, so the last one may end long after that.
         cluster.mend();
-        cluster.work_until(begun + STORM + CALM)?;
+        let mended = cluster.world.now();
+        cluster.work_until(mended + CALM)?;
         let stopped = Shard::split(plan.shards).filter(|shard| cluster.has_stopped(*shard)).count();
         if stopped == 0 {
             cluster.all_answered()?;
