@@ -207,6 +207,34 @@ fn every_other_message_comes_back_as_it_was() {
 }
 
 #[test]
+fn incarnations_that_would_overflow_are_refused_and_the_last_ones_are_not() {
+    let coordinator = Name::new("c").expect("a name");
+    let genesis = View::genesis(&[(coordinator, Address::region(1))], Nanos(10), Nanos(10));
+    let counts = |next| View { next_incarnation: Incarnation(next), ..genesis.clone() };
+    for next in [NUMBER_MAX + 1, u64::MAX - 1, u64::MAX] {
+        assert!(decode_view(&encode_view(&counts(next))).is_err(), "{next}");
+        assert_eq!(View::unseal(&counts(next).seal()), None, "{next}");
+    }
+    let last = decode_view(&encode_view(&counts(NUMBER_MAX))).expect("within the bounds");
+    let newcomer = |region| Newcomer {
+        kind: Kind::Agent,
+        name: Name::new("n").expect("a name"),
+        address: Address::region(region),
+        host: Incarnation::NONE,
+        token: region.into(),
+        proposer: 0,
+    };
+    let admit = vec![newcomer(2), newcomer(3)];
+    let next = last.successor(&Edit { admit, ..Edit::default() }, last.cleared, Plant::NONE);
+    assert_eq!(next.next_incarnation, Incarnation(NUMBER_MAX + 2));
+    let recovered = next.recovered(next.acceptors.clone(), Nanos::ZERO);
+    assert!(recovered.next_incarnation > next.next_incarnation);
+    for beyond in [next, recovered] {
+        assert_eq!(View::unseal(&beyond.seal()), None, "nobody goes by it");
+    }
+}
+
+#[test]
 fn no_lease_is_set_that_no_profile_could_ask_for() {
     let set = |lease| Message::decode(&Message::SetLease(lease).encode()).is_ok();
     assert!(set(LEASE_MIN) && set(LEASE_MAX));
