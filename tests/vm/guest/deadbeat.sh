@@ -1,11 +1,12 @@
 #!/bin/bash
-# deadbeat.sh DIRECTORY OBOL - what eBPF programs and deadbeat.ko owe, with the module and the program `deaths` from
-# DIRECTORY of the host.
+# deadbeat.sh DIRECTORY OBOL TESTS - what eBPF programs and deadbeat.ko owe, with the module and the program `deaths` from
+# DIRECTORY of the host, and the tests of the interface that agents use.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$VM_GUEST/lib.sh"
 cp "$1/deadbeat.ko" "$1/deaths" /tmp/
 cp "$2" /tmp/obol
+cp "$3" /tmp/tests
 cd /tmp
 unloads=20 group=4242
 
@@ -83,6 +84,9 @@ cat /sys/kernel/debug/deadbeat/counters
 grep -v _from_ /sys/kernel/debug/deadbeat/from_hook
 [ "$(counter send_failed)" = 0 ] || fail "a notice was refused: errno $(counter last_errno)"
 [ "$(counter hook_missed)" = 0 ] || fail "the probe was missed"
+
+step "the interface that agents use"
+OBOL_DEADBEAT=require OBOL_DEADBEAT_INTERFACE=dummy0 ./tests --test-threads 1 --color never
 
 step "the RDMA device goes"
 ./deaths lost dummy0 rxe0 "$gid"
