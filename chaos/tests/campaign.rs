@@ -34,10 +34,9 @@ fn a_canary_fails_because_two_incompatible_views_overlap() {
 #[cfg(feature = "mutants")]
 #[test]
 fn planted_bugs_are_caught() {
-    use obol_chaos::campaign::{hunt, shows};
+    use obol_chaos::campaign::hunt;
     use obol_membership::Mutant;
-    /// More than twice what the hardest one took when this was written.
-    const BUDGET: u64 = 1000;
+    const BUDGET: u64 = 400;
     let mut survivors = Vec::new();
     for mutant in Mutant::ALL {
         let found = hunt(mutant.name(), mutant.row(), Plant::new(*mutant), 1, BUDGET, 2);
@@ -49,10 +48,7 @@ fn planted_bugs_are_caught() {
         if !found.caught {
             survivors.push((name, found.other_rows));
         }
-        assert!(
-            found.shown.is_none_or(|shown| shows(mutant.row(), shown.row)),
-            "{name} is shown by its own row"
-        );
+        assert!(found.shown.is_none_or(|shown| shown.row == mutant.row()), "{name} is shown by its own row");
     }
     assert!(survivors.is_empty(), "after {BUDGET} seeds survive {survivors:?}");
 }

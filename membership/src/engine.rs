@@ -225,7 +225,9 @@ impl Engine {
         let highest = with_room.iter().map(|at| self.state(*at).min_proposal).max().unwrap_or(0);
         let stride = self.layout.limits().proposers as u16;
         let wraps = self.plant.has(Mutant::WrapProposal) && highest > PROPOSAL_MAX - stride;
-        while self.proposal <= highest && !wraps {
+        // A number that it has used itself is passed, too: what an earlier attempt proposed under it may be accepted somewhere.
+        let taken = if self.plant.has(Mutant::ReuseNumber) { highest.saturating_sub(1) } else { highest };
+        while self.proposal <= taken && !wraps {
             self.proposal += stride;
         }
         assert!(self.proposal <= PROPOSAL_MAX, "whoever has room promised less than a stride below the end");

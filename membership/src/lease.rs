@@ -108,7 +108,8 @@ impl Lease {
     pub fn renewed(&mut self, view: ViewId, posted: Instant, now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
         let from = if self.plant.has(Mutant::DateFromCompletion) { now } else { posted };
-        let end = from + shortened(known.lease, self.drift_ppm);
+        let undrifted = self.plant.has(Mutant::UndriftedEnd);
+        let end = from + shortened(known.lease, if undrifted { 0 } else { self.drift_ppm });
         if self.page.view == view && self.page.end != Instant::ZERO {
             let how = if now < self.page.end { Renewed::OnTime } else { Renewed::Late };
             self.page.end = self.page.end.max(end);

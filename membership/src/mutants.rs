@@ -22,7 +22,7 @@ macro_rules! mutants {
                 match self { $($(Self::$variant => $name,)+)+ }
             }
 
-            /// The row of the table of invariants that it breaks.
+            /// The row of the table of invariants that it breaks, as the oracle names it.
             #[must_use]
             pub const fn row(self) -> u8 {
                 match self { $($(Self::$variant => $row,)+)+ }
@@ -31,6 +31,7 @@ macro_rules! mutants {
     };
 }
 
+// Under the row by which the oracle names what each does; where that is another one than the bug is about, it says why.
 mutants! {
     1 {
         /// A prepared proposer ignores values that acceptors have accepted.
@@ -43,12 +44,20 @@ mutants! {
         AnnounceOwnValue = "announce-own-value",
         /// A reader of whole rings counts the acceptors that it knows, whoever decides by now.
         RingsByKnownAcceptors = "rings-by-known-acceptors",
+        /// The slot after a change of acceptors is decided by those of before.
+        /// Of row 16: who counts as an acceptor decides whether one value is chosen.
+        StaleAcceptors = "stale-acceptors",
     }
     2 {
         /// The slot is swapped before the value is written.
         CasBeforeWrite = "cas-before-write",
         /// All slots share one value area per proposer.
         ReuseValueArea = "reuse-value-area",
+        /// A proposal number may equal the highest that was promised, which may be the own one of an earlier attempt.
+        ReuseNumber = "reuse-number",
+        /// A newcomer is admitted although the view has no room for it.
+        /// Of row 14: a value that does not fit its area is accepted in part.
+        IgnoreFull = "ignore-full",
     }
     3 {
         /// A late multicast of an older view is installed.
@@ -77,12 +86,26 @@ mutants! {
         AllCompatible = "all-compatible",
         /// The wait forgets that caches hand out leases as long as their own last.
         WaitWithoutCaches = "wait-without-caches",
+        /// An embedded app waits as if there were no caches.
+        /// Of row 9, which is row 5 over members with and without a cache.
+        UncachedShortWait = "uncached-short-wait",
+        /// Every announcement of a view says that it is cleared.
+        /// Of row 10 in what it forges; nobody sends a CLEAR, so pages overlap.
+        AnnounceAsCleared = "announce-as-cleared",
+        /// A CLEAR is applied to whatever view is held.
+        /// Of row 10 in what it breaks; the CLEAR is right, so pages overlap.
+        ClearAnyView = "clear-any-view",
     }
     6 {
         /// A lease ends one duration after its start.
         EndFromStart = "end-from-start",
         /// A lease is dated from the completion of its READs.
         DateFromCompletion = "date-from-completion",
+        /// A lease is not shortened for clocks that drift.
+        UndriftedEnd = "undrifted-end",
+        /// A cache's answer is taken for the request that is out, whichever it answers.
+        /// Of row 8: the lease is dated from a question that the answer is older than.
+        DropNonce = "drop-nonce",
     }
     7 {
         /// A renewal is content with one acceptor.
@@ -91,22 +114,17 @@ mutants! {
         StretchPastMax = "stretch-past-max",
         /// A lease that nobody complains about is halved whatever the usual one.
         ShrinkPastLeast = "shrink-past-least",
+        /// Slots of two laps are told apart by plain numbers, which wrap.
+        /// Of row 14: a word of an earlier lap, or of a later one, reads as an empty slot.
+        WrapIndex = "wrap-index",
     }
     8 {
-        /// A cache's answer is taken for the request that is out, whichever it answers.
-        DropNonce = "drop-nonce",
         /// A cache answers although its own lease has run out.
         AnswerExpired = "answer-expired",
-    }
-    9 {
-        /// An embedded app waits as if there were no caches.
-        UncachedShortWait = "uncached-short-wait",
     }
     10 {
         /// CLEAR when a majority of holders is clear.
         ClearOnMajority = "clear-on-majority",
-        /// Every announcement of a view says that it is cleared.
-        AnnounceAsCleared = "announce-as-cleared",
         /// Any suspicion counts as a proof of death.
         SuspicionIsProof = "suspicion-is-proof",
         /// The holder's death clears its page although an attached program can still read it.
@@ -125,8 +143,6 @@ mutants! {
         StartLongAgo = "start-long-ago",
         /// A renewal puts the fence back.
         RenewalLowersFence = "renewal-lowers-fence",
-        /// A CLEAR is applied to whatever view is held.
-        ClearAnyView = "clear-any-view",
         /// The fence is raised by a WRITE that is not waited for.
         FenceByWrite = "fence-by-write",
         /// A fence CAS that found a lower value counts as a success.
@@ -162,19 +178,11 @@ mutants! {
         /// A proposer that has used up its numbers begins again with small ones.
         WrapProposal = "wrap-proposal",
     }
-    14 {
-        /// Slots of two laps are told apart by plain numbers, which wrap.
-        WrapIndex = "wrap-index",
-        /// A newcomer is admitted although the view has no room for it.
-        IgnoreFull = "ignore-full",
-    }
     15 {
         /// Contending leaders pause for equal times.
         EqualBackoff = "equal-backoff",
     }
     16 {
-        /// The slot after a change of acceptors is decided by those of before.
-        StaleAcceptors = "stale-acceptors",
         /// A newcomer decides before it is there.
         AddUnseen = "add-unseen",
     }

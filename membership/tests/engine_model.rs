@@ -89,6 +89,22 @@ fn a_slot_that_is_opened_anew_with_any_guess_keeps_its_value() {
     common::holds("one slot, opened anew", model, 430_000);
 }
 
+/// The first proposer may die anywhere, and its next life goes on in the same slot.
+fn restarted(plant: Plant) -> Slots {
+    Slots { attempts: [3, 0], restarts: [1, 0], ..Slots::new(&[1], plant) }
+}
+
+#[test]
+fn the_next_life_of_a_proposer_uses_no_number_for_two_values() {
+    common::holds("one slot, the first proposer starts again", restarted(Plant::NONE), 6_400);
+}
+
+#[test]
+fn the_next_life_of_a_proposer_keeps_what_another_has_decided() {
+    let model = Slots { attempts: [2, 1], ..restarted(Plant::NONE) };
+    common::holds("one slot, the first proposer starts again beside another", model, 790_000);
+}
+
 #[test]
 fn a_failed_link_hides_an_outcome_and_breaks_nothing() {
     let model = Slots { attempts: [1, 2], failures: 1, ..slots(&[1]) };
@@ -252,6 +268,11 @@ mod mutants {
     #[test]
     fn cas_before_write_is_caught() {
         caught(one_slot(Mutant::CasBeforeWrite), Mutant::CasBeforeWrite);
+    }
+
+    #[test]
+    fn reuse_number_is_caught() {
+        caught(restarted(Plant::new(Mutant::ReuseNumber)), Mutant::ReuseNumber);
     }
 
     #[test]

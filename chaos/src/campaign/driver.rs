@@ -271,8 +271,8 @@ impl Driver {
                         "node {node} holds view {view} of base {base} from {from} until {until}, fence {fence}"
                     ));
                 }
+                Cue::Proposed(_) | Cue::Chosen | Cue::ClearSent | Cue::Takeover => {}
                 Cue::Accepted => self.tell(format_args!("acceptor {node} is the first to accept a value")),
-                Cue::Chosen | Cue::ClearSent | Cue::Takeover => {}
             }
         }
         if step.what != What::Step {
@@ -576,10 +576,32 @@ impl Driver {
         bytes > self.scenario.config.layout.limits().value_bytes as usize
     }
 
-    /// Row 21, or what it is that is wrong.
+    /// Row 21, or one of those that it is under a condition of its own; and what it is that is wrong.
     pub(super) fn ill(&self, since: u64) -> Verdict {
         let trouble = self.trouble().unwrap_or_default();
         let waited = self.world.now() - since;
-        broken(21, self.world.now(), format_args!("{waited} ns after the faults have stopped: {trouble}"))
+        let row = self.row_of_ill();
+        broken(row, self.world.now(), format_args!("{waited} ns after the faults have stopped: {trouble}"))
+    }
+
+    fn row_of_ill(&self) -> u8 {
+        let leads = |n: &u32| {
+            self.runs(*n) && self.world.machine(*n).coordinator().is_some_and(Coordinator::is_leading)
+        };
+        // It may go by a cache, and gets no lease on the newest view.
+        let relies_on_cache = |n: u32| {
+            let tapped = self.world.machine(n);
+            let has_cache = tapped.view().of_kind(Kind::LeaseCache).next().is_some();
+            has_cache && self.runs(n) && tapped.member().is_some() && !self.may_act(n)
+        };
+        if (0..self.scenario.coordinators).filter(leads).count() > 1 {
+            15
+        } else if (0..self.scenario.nodes()).any(relies_on_cache) {
+            17
+        } else if self.world.network().multicast_loss_permille == 1000 {
+            11
+        } else {
+            21
+        }
     }
 }

@@ -244,25 +244,6 @@ pub struct Hunt {
     pub mutants: Vec<Found>,
 }
 
-/// Whether a run that breaks row `broken` shows a bug that is declared to break row `declared`. Some rows are others under
-/// conditions of their own, and the oracle names the one that it saw broken (`docs/design/testing.md`).
-#[must_use]
-pub const fn shows(declared: u8, broken: u8) -> bool {
-    match declared {
-        // One claim, seen at a page or at a CLEAR.
-        5 | 9 | 10 => matches!(broken, 5 | 9 | 10),
-        // An answer that was taken for another question's.
-        8 => matches!(broken, 5..=8 | 10),
-        // As row 21: without multicast, with contending leaders, with caches in trouble.
-        11 | 15 | 17 => matches!(broken, 11 | 15 | 17 | 21),
-        // Slots and views that are full or wrap must break no other row.
-        14 => true,
-        // Who counts as an acceptor decides whether one value is chosen, and kept.
-        16 => matches!(broken, 1 | 2 | 16),
-        _ => declared == broken,
-    }
-}
-
 /// Looks for the first seed from `first` on that shows a planted bug by breaking the row that is declared for it, on so many
 /// threads. Seeds whose clocks are beyond the drift bound do not count, and what breaks another row is not this bug as it is
 /// understood.
@@ -285,7 +266,7 @@ pub fn hunt(name: &'static str, row: u8, plant: Plant, first: u64, budget: u64, 
                     }
                     if let Some(v) = run.violation {
                         let failure = Failure { seed: run.seed, row: v.row, time: v.time, what: v.what };
-                        if !shows(row, failure.row) {
+                        if failure.row != row {
                             *lock(&others).entry(failure.row).or_insert(0) += 1;
                             continue;
                         }

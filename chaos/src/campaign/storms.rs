@@ -7,12 +7,8 @@ use super::faults::Faults;
 use super::marks::Mark;
 use super::oracle::{Cue, Verdict};
 use obol_fabric::Nanos;
-use obol_fabric::sim::Rng;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-
-/// Views between a join and the last copy of it that comes late.
-const LATE_VIEWS: u64 = 26;
 
 /// Acts that wait for a cue.
 #[derive(Clone, Debug)]
@@ -32,7 +28,7 @@ pub(super) struct Storms {
 }
 
 impl Storms {
-    fn after(&mut self, driver: &Driver, delay: u64, act: Act) {
+    pub(super) fn after(&mut self, driver: &Driver, delay: u64, act: Act) {
         self.number += 1;
         self.schedule.push(Reverse((driver.world.now() + delay, self.number, act)));
     }
@@ -220,37 +216,6 @@ impl Storms {
         let time = driver.rng.below(5 * lease(driver));
         self.after(driver, delay, Act::Kill(node));
         self.after(driver, delay + time, Act::Start(node));
-    }
-
-    /// What comes last in some runs; tells how long it takes. Drawn apart from the storms before.
-    pub(super) fn finale(&mut self, driver: &Driver) -> u64 {
-        let mut rng = Rng::new(driver.scenario.seed ^ 0xf17a_1e00_0000_0000);
-        if rng.below(4) == 0 { self.late_joins(driver, &mut rng) } else { 0 }
-    }
-
-    /// A program joins and goes; so many views later that half of the window is over in which its join counts, the network
-    /// brings a copy of that.
-    fn late_joins(&mut self, driver: &Driver, rng: &mut Rng) -> u64 {
-        let unit = lease(driver);
-        let fits = |n: &u32| driver.scenario.is_agent(*n) && driver.is_inside(*n) && driver.runs(*n);
-        let free = |n: u32| (1..=PROGRAMS).find(|seat| !driver.programs(n).contains(seat));
-        let agents = (0..driver.scenario.nodes()).filter(fits);
-        let Some((agent, seat)) = agents.filter_map(|n| Some((n, free(n)?))).next() else { return 0 };
-        self.after(driver, 0, Act::Attach(agent, seat));
-        let mut time = unit + rng.below(unit);
-        self.after(driver, time, Act::KillProgram(agent, seat));
-        time += unit;
-        let way = driver.scenario.rough.one_way;
-        let gap = 6 * (way.min.0 + way.jitter.0) + 3_000;
-        let everybody = (1 << driver.scenario.coordinators) - 1;
-        for n in 0..LATE_VIEWS {
-            self.after(driver, time, Act::SetLease(unit + n % 2, everybody));
-            time += gap;
-            if n >= LATE_VIEWS / 2 {
-                self.after(driver, time, Act::RepeatJoins);
-            }
-        }
-        time + unit
     }
 
     /// The leader dies now, or right behind a step of its work.

@@ -14,7 +14,7 @@ use crate::adapt::Stretch;
 use crate::clearing::Clearing;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
-use crate::engine::{Engine, Outcome};
+use crate::engine::{Engine, Outcome, Phase};
 use crate::links::{self, Links};
 use crate::log::Log;
 use crate::mutants::Mutant;
@@ -176,6 +176,12 @@ impl Coordinator {
     #[must_use]
     pub const fn is_stranded(&self) -> bool {
         self.stranded
+    }
+
+    /// The slot in which this process has proposed a view that is not decided yet, as far as it knows.
+    #[must_use]
+    pub fn proposes(&self) -> Option<ViewId> {
+        (self.engine.phase() == Phase::Accepting).then(|| self.engine.slot())
     }
 
     /// Whether this process looks for the newest view in whole rings.

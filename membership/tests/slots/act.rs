@@ -19,6 +19,13 @@ impl Slots {
                 state.reopens[proposer] -= 1;
                 self.open(&mut state.proposers[proposer], guess.then_some(2 - proposer as u16));
             }
+            Step::Restart(p) => {
+                state.restarts[p] -= 1;
+                let proposer = &mut state.proposers[p];
+                proposer.engine = Arc::new(Engine::new(p as u16 + 1, self.layout, self.plant));
+                proposer.links = core::array::from_fn(|_| Link::default());
+                self.open(proposer, None);
+            }
             Step::OpenNext(p) => {
                 let proposer = &mut state.proposers[p];
                 proposer.slot += 1;

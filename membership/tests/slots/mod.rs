@@ -2,7 +2,7 @@
 //! of the CAS engine moves.
 //!
 //! Reductions, all exact. A crash is no step of its own: a proposer that never moves again is among the paths, and so
-//! is every prefix of its posted operations. A completion that the engine drops (of a WRITE, or of a CAS after which
+//! is every prefix of its posted operations. Only where its next life goes on is there a step for both. A completion that the engine drops (of a WRITE, or of a CAS after which
 //! another was posted on that link) is not queued; that it would be dropped is asserted. A WRITE that nobody could notice
 //! is executed at once, see `hasten`. Round numbers are no part of
 //! a state, see [`WithoutRounds`].
@@ -41,6 +41,9 @@ pub(crate) struct Slots {
     pub(crate) attempts: [u8; PROPOSERS],
     /// How often each proposer may turn to its slot anew, in any phase, with or without a guess.
     pub(crate) reopens: [u8; PROPOSERS],
+    /// How often each proposer's process may die and start again: what it had posted and was not executed is lost, on each
+    /// link from any point on, and it knows nothing.
+    pub(crate) restarts: [u8; PROPOSERS],
     /// How many links may fail, all to the first acceptor: one of three alike.
     pub(crate) failures: u8,
     /// Whether a WRITE takes effect in two steps.
@@ -168,6 +171,7 @@ pub(crate) struct State {
     pub(crate) words: [[Word; LIMITS.slots as usize]; ACCEPTORS],
     areas: [[Area; AREAS]; ACCEPTORS],
     reopens: [u8; PROPOSERS],
+    restarts: [u8; PROPOSERS],
     failures: u8,
     votes: Vec<Votes>,
     /// By slot: what a majority accepted under one number, and the lowest such number.
@@ -180,6 +184,7 @@ pub(crate) enum Step {
     Prepare(usize),
     Propose(usize),
     Reopen { proposer: usize, guess: bool },
+    Restart(usize),
     OpenNext(usize),
     Execute { proposer: usize, acceptor: usize },
     Deliver { proposer: usize, acceptor: usize },
@@ -201,6 +206,7 @@ impl Slots {
             slots,
             attempts: [2, 2],
             reopens: [0, 0],
+            restarts: [0, 0],
             failures: 0,
             torn: false,
             guesses: vec![[false, false]],
@@ -278,6 +284,7 @@ impl Slots {
                 words: self.words(),
                 areas: [[Area::default(); AREAS]; ACCEPTORS],
                 reopens: self.reopens,
+                restarts: self.restarts,
                 failures: self.failures,
                 votes: Vec::new(),
                 chosen: [(0, 0); 2],
@@ -295,6 +302,9 @@ impl Slots {
             }
             if p.engine.phase() != Phase::Decided && state.reopens[proposer] > 0 {
                 steps.extend([true, false].map(|guess| Step::Reopen { proposer, guess }));
+            }
+            if p.engine.phase() != Phase::Decided && state.restarts[proposer] > 0 {
+                steps.push(Step::Restart(proposer));
             }
             if usize::from(p.slot) + 1 < self.slots.len() && state.chosen[usize::from(p.slot)].0 != 0 {
                 steps.push(Step::OpenNext(proposer));

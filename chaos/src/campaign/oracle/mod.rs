@@ -52,6 +52,8 @@ pub(crate) fn broken(row: u8, time: u64, what: impl fmt::Display) -> Verdict {
 pub(crate) enum Cue {
     /// A holder renewed its lease or took one.
     Renewed(u32),
+    /// This coordinator is about to propose a value in a slot.
+    Proposed(u32),
     /// An acceptor was the first to accept a value in a slot.
     Accepted,
     /// A view was decided.
@@ -129,6 +131,9 @@ impl Oracle {
         self.pages.advance(world, &self.decisions, world.now(), &mut self.marks)?;
         let seen = self.processes.look(world, &self.decisions, node, &mut self.marks)?;
         self.stamps.look(world, &self.decisions, node)?;
+        if seen.proposed {
+            self.cues.push(Cue::Proposed(node));
+        }
         if seen.took_over {
             self.cues.push(Cue::Takeover);
         }

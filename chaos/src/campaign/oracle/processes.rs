@@ -22,6 +22,8 @@ struct Process {
     jumps: u64,
     clears: u64,
     takeovers: u64,
+    /// The slot in which it has proposed.
+    proposes: Option<ViewId>,
     aborts: u64,
     vouches: u64,
     /// Holders cleared by this coordinator when it last learned of a view.
@@ -33,6 +35,7 @@ pub(super) struct Seen {
     /// It sent this CLEAR.
     pub(super) cleared: Option<ViewId>,
     pub(super) took_over: bool,
+    pub(super) proposed: bool,
 }
 
 /// All processes with a machine.
@@ -78,7 +81,7 @@ impl Processes {
         }
         if node >= self.coordinators {
             self.vouched(world, node)?;
-            return Ok(Seen { cleared: None, took_over: false });
+            return Ok(Seen { cleared: None, took_over: false, proposed: false });
         }
         self.led(world, decisions, node, marks)
     }
@@ -192,9 +195,11 @@ impl Processes {
                 marks.hit(Mark::StandbyLeads);
             }
         }
+        let proposes = world.machine(node).coordinator().and_then(obol_membership::Coordinator::proposes);
         let process = &mut self.all[node as usize];
         (process.clears, process.takeovers, process.aborts) = (clears, takeovers, aborts);
-        Ok(Seen { cleared: cleared.then_some(base), took_over })
+        let proposed = std::mem::replace(&mut process.proposes, proposes) != proposes && proposes.is_some();
+        Ok(Seen { cleared: cleared.then_some(base), took_over, proposed })
     }
 
     /// Why attempts were aborted stands in the flight recorder.
