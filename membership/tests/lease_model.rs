@@ -84,6 +84,36 @@ fn rejoined(plant: Plant) -> Leases {
     Leases::new(&[true, false], false, TICK, &turns, plant)
 }
 
+/// A lease lasts three ticks; the first holder's clock runs at half of the rate of true time, all others at one and a half
+/// of it: the two ends of a drift bound of one half.
+fn drifting(model: Leases) -> Leases {
+    let (slow, fast) = (500, 1_500);
+    let mut rates = vec![fast; model.rates.len()];
+    rates[0] = slow;
+    let mut drifting = Leases { rates, leader_rate: fast, ..model };
+    drifting.config.timing.drift_ppm = 500_000;
+    drifting
+}
+
+/// The other way round.
+fn slow_heir(model: Leases) -> Leases {
+    let mut drifting = drifting(model);
+    drifting.rates.reverse();
+    drifting.leader_rate = 500;
+    drifting
+}
+
+/// As `replaced`, with a lease of three ticks.
+fn replaced_in_three(plant: Plant) -> Leases {
+    Leases::new(&[true, false], false, 3 * TICK, &[Turn::Replace { gone: 0, new: 1 }], plant)
+}
+
+/// As `shortened`, from three ticks to two.
+fn shortened_to_two(plant: Plant) -> Leases {
+    let turns = [Turn::Lease(2 * TICK), Turn::Replace { gone: 0, new: 1 }];
+    Leases { coarse: true, ..Leases::new(&[true, false], false, 3 * TICK, &turns, plant) }
+}
+
 /// One of three holders leaves.
 #[cfg(feature = "mutants")]
 fn left_two(plant: Plant) -> Leases {
@@ -127,6 +157,11 @@ hold! {
     without_fences_everybody_waits: without_fences(relayed(NONE)), at least 75_000 states;
     a_newcomer_stays_when_an_older_holder_leaves:
         Leases { coarse: true, ..joined(NONE) }, at least 210_000 states;
+    a_slow_clock_outlasts_no_fast_one: drifting(replaced_in_three(NONE)), at least 460_000 states;
+    a_fast_holder_is_followed_by_a_slow_one: slow_heir(replaced_in_three(NONE)), at least 400_000 states;
+    without_fences_a_fast_leader_waits_for_a_slow_holder:
+        without_fences(drifting(replaced_in_three(NONE))), at least 17_000 states;
+    a_slow_clock_outlasts_no_fast_one_though_leases_were_longer: drifting(shortened_to_two(NONE)), at least 130_000 states;
     a_holder_that_comes_back_is_another: Leases { coarse: true, ..rejoined(NONE) }, at least 180_000 states;
 }
 
@@ -173,6 +208,9 @@ mod mutants {
         fence_by_write_is_caught: FenceByWrite in replaced;
         failed_fence_is_ack_is_caught: FailedFenceIsAck in |plant| Leases { fence: ViewId(1), ..replaced(plant) };
         ignore_fence_is_caught: IgnoreFence in replaced;
+        undrifted_wait_is_caught: UndriftedWait in |plant| drifting(replaced_in_three(plant));
+        undrifted_clear_is_caught: UndriftedClear in |plant| without_fences(drifting(replaced_in_three(plant)));
+        undrifted_end_is_caught: UndriftedEnd in |plant| drifting(replaced_in_three(plant));
         reinitialise_page_is_caught: ReinitialisePage in |plant| Leases { coarse: true, ..rejoined(plant) };
     }
 }

@@ -4,9 +4,11 @@ use super::*;
 
 impl Leases {
     pub(crate) fn step(&self, state: &mut State, step: Step) {
-        let now = state.now;
+        // The clocks of the holder and of the leaders.
+        let now = |state: &State, holder: usize| local(state.now, state.holders[holder].rate);
+        let led = local(state.now, self.leader_rate);
         match step {
-            Step::Tick(span) => state.now = now + Nanos(span),
+            Step::Tick(span) => state.now += Nanos(span),
             Step::Propose { leader } => {
                 let Leader { log, cleared, .. } = &state.leaders[leader];
                 let newest = &log.newest().view;
@@ -21,10 +23,11 @@ impl Leases {
             }
             Step::Learn { holder, view } => self.learn(state, holder, view),
             Step::Post(holder) => {
+                let posted = now(state, holder);
                 let h = &mut state.holders[holder];
                 h.reading = Some(Reading {
                     view: h.known,
-                    posted: now,
+                    posted,
                     empty: if self.coarse { ANY_MAJORITY } else { 0 },
                 });
             }
@@ -35,6 +38,7 @@ impl Leases {
             }
             Step::Install(holder) => self.install(state, holder),
             Step::Hear { holder, base } => {
+                let now = now(state, holder);
                 state.holders[holder].lease.clear(base, now);
             }
             Step::Die(holder) => {
@@ -51,7 +55,7 @@ impl Leases {
                 let view = Arc::clone(state.view(view));
                 let l = &mut state.leaders[leader];
                 l.cleared = l.cleared.max(view.cleared);
-                l.log.push(Arc::clone(&view), now);
+                l.log.push(Arc::clone(&view), led);
                 if leader == 1 && self.config.plant.has(Mutant::TrustTakeover) {
                     l.cleared = view.base;
                     state.sent.insert(view.base);
@@ -98,7 +102,7 @@ impl Leases {
 
     /// As `Member::install` does: an excluded holder drops its lease.
     fn learn(&self, state: &mut State, holder: usize, id: ViewId) {
-        let now = state.now;
+        let now = local(state.now, state.holders[holder].rate);
         let view = Arc::clone(state.view(id));
         let before = state.holders[holder].known;
         let was = (before != ViewId::GENESIS).then(|| incarnation(state.view(before), holder)).flatten();
@@ -128,7 +132,7 @@ impl Leases {
 
     /// The READs' completions come; the shipped poll judges them.
     fn install(&self, state: &mut State, holder: usize) {
-        let now = state.now;
+        let now = local(state.now, state.holders[holder].rate);
         let Some(reading) = state.holders[holder].reading else { return };
         let (mut poll, mut fabric) = (Poll::new(), Noted::default());
         poll.ask(state.view(reading.view), &self.config, reading.posted, &mut fabric);
@@ -151,7 +155,7 @@ impl Leases {
     }
 
     fn begin_clearing(&self, state: &mut State, leader: usize) {
-        let now = state.now;
+        let now = local(state.now, self.leader_rate);
         let l = &mut state.leaders[leader];
         let base = l.log.newest().view.base;
         if l.cleared >= base || l.clearing.as_ref().is_some_and(|clearing| clearing.base() == base) {
@@ -211,7 +215,8 @@ impl Leases {
 
     fn returned(&self, state: &mut State, holder: usize) {
         let Some((page, floor)) = state.holders[holder].call.take() else { return };
-        if page.is_active(page.view, self.fence(state.holders[holder].fence), state.now) {
+        let now = local(state.now, state.holders[holder].rate);
+        if page.is_active(page.view, self.fence(state.holders[holder].fence), now) {
             let run = state.run(page.view);
             state.broken |= run < floor;
             state.latest = state.latest.max(run);
@@ -224,7 +229,7 @@ impl Leases {
 
     /// What follows by itself, and what must hold: CLEARs go out, and every reader looks whether its page is active.
     fn settle(&self, state: &mut State) {
-        let now = state.now;
+        let now = local(state.now, self.leader_rate);
         for leader in &mut state.leaders {
             let base = leader.log.newest().view.base;
             if let Some(clearing) = &mut leader.clearing {
@@ -256,9 +261,12 @@ impl Leases {
         if !self.split {
             let active: Vec<u8> = (0..state.holders.len())
                 .filter(|&holder| self.is_read(state, holder))
-                .map(|holder| (state.holders[holder].lease.page(), state.holders[holder].fence))
-                .filter(|(page, fence)| page.is_active(page.view, self.fence(*fence), now))
-                .map(|(page, _)| state.run(page.view))
+                .map(|holder| &state.holders[holder])
+                .filter(|h| {
+                    let (page, now) = (h.lease.page(), local(state.now, h.rate));
+                    page.is_active(page.view, self.fence(h.fence), now)
+                })
+                .map(|h| state.run(h.lease.page().view))
                 .collect();
             state.latest = active.iter().copied().max().unwrap_or_default().max(state.latest);
             state.broken |= active.iter().any(|&run| run < state.latest);

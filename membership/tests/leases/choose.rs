@@ -29,7 +29,10 @@ impl Leases {
         for (holder, h) in state.holders.iter().enumerate() {
             if self.split && h.call.is_some() {
                 steps.push(Step::Return(holder));
-            } else if self.split && self.is_read(state, holder) && state.now < h.lease.page().end {
+            } else if self.split
+                && self.is_read(state, holder)
+                && local(state.now, h.rate) < h.lease.page().end
+            {
                 steps.push(Step::Call(holder));
             }
             if !h.alive {

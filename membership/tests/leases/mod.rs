@@ -1,12 +1,13 @@
 //! Holders with shipped leases, leaders with shipped logs and clearings, a chain of views computed by the shipped
 //! rules, and time: what an exploration of leases and fencing moves.
 //!
-//! Agreement is given here (the other model shows it): a slot has one value, which acceptors accept one by one. Time
-//! is one clock without drift.
+//! Agreement is given here (the other model shows it): a slot has one value, which acceptors accept one by one. Each
+//! process has a clock, which runs at its own rate all the time: most models have right ones, some the rates at the two
+//! ends of what the drift bound allows.
 //!
-//! Reductions, all exact. A state is told from others by its instants relative to now, cut off at the longest lease: a
-//! machine compares an instant with now, or adds one lease or wait to it before that, so an instant that lies further
-//! back is over for every rule, and none lies further ahead. Acceptors are alike and kept sorted. That a third acceptor
+//! Reductions, all exact. A state is told from others by its instants relative to the present of the clock that they are
+//! of, cut off at the longest lease or wait on any clock: a machine compares an instant with now, or adds one lease or
+//! wait to it before that, so an instant that lies further back is over for every rule, and none lies further ahead. Acceptors are alike and kept sorted. That a third acceptor
 //! accepts, that a READ finds a slot full, or that a renewal is given up only takes steps away, so it is left out.
 //! CLEAR goes out as soon as a leader may send it, as in the machine that ships; that a holder hears it late, twice or
 //! never is a step of its own. A leader that learns of a view clears for it, though it may not have decided it: so
@@ -18,7 +19,7 @@ mod choose;
 use crate::common::{LIMITS, Noted, Post, Relative};
 use obol_fabric::{Address, Completion, Incarnation, Instant, Layout, LinkError, Name, Nanos, Page, ViewId};
 use obol_membership::clearing::{Clearing, Known};
-use obol_membership::lease::Lease;
+use obol_membership::lease::{Lease, lengthened};
 use obol_membership::log::Log;
 use obol_membership::mutants::{Mutant, Plant};
 use obol_membership::poll::{Found, Poll};
@@ -75,8 +76,14 @@ pub(crate) struct Leases {
     pub(crate) split: bool,
     /// Where the fences of the first view's holders stand.
     pub(crate) fence: ViewId,
+    /// How fast each holder's clock runs, and the leaders', in thousandths of true time.
+    pub(crate) rates: Vec<u64>,
+    pub(crate) leader_rate: u64,
     pub(crate) first: Arc<View>,
 }
+
+/// A clock that is right.
+const RIGHT: u64 = 1_000;
 
 /// READs of a renewal: of which view, since when, and which acceptors were found empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +95,7 @@ struct Reading {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Holder {
+    rate: u64,
     pub(crate) lease: Lease,
     /// When it learned the newest view.
     learned: Instant,
@@ -148,8 +156,10 @@ pub(crate) struct Leader {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
+    /// True time.
     pub(crate) now: Instant,
     reach: u64,
+    leader_rate: u64,
     /// `views[i]` is the value of slot `FIRST + i`, and who accepted it.
     views: Vec<(Arc<View>, u8)>,
     pub(crate) holders: Vec<Holder>,
@@ -167,15 +177,18 @@ pub(crate) struct State {
 
 impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let state = &mut Relative { inner: state, now: self.now, epoch: EPOCH / 2, reach: self.reach };
         for (view, accepted) in &self.views {
             (view.cleared, view.wait, accepted).hash(state);
         }
         for holder in &self.holders {
+            let now = local(self.now, holder.rate);
             let known = self.views.iter().find(|(view, _)| view.id == holder.known);
-            holder.hash_at(self.now, known.map_or(ViewId::GENESIS, |(view, _)| view.base), state);
+            let state = &mut Relative { inner: &mut *state, now, epoch: EPOCH / 2, reach: self.reach };
+            holder.hash_at(now, known.map_or(ViewId::GENESIS, |(view, _)| view.base), state);
         }
         for leader in &self.leaders {
+            let now = local(self.now, self.leader_rate);
+            let state = &mut Relative { inner: &mut *state, now, epoch: EPOCH / 2, reach: self.reach };
             for (view, _) in &self.views {
                 // When a view was learned from which on all is cleared makes no difference any more.
                 let entry = leader.log.get(view.id);
@@ -278,6 +291,8 @@ impl Leases {
             coarse: false,
             split: false,
             fence: ViewId::GENESIS,
+            rates: vec![RIGHT; first_members.len()],
+            leader_rate: RIGHT,
             first: Arc::new(first),
         }
     }
@@ -285,13 +300,14 @@ impl Leases {
     pub(crate) fn init(&self) -> State {
         let now = Instant(EPOCH);
         let first = ViewId(FIRST);
-        let holders = self.first_members.iter().map(|&member| {
+        let holders = self.first_members.iter().zip(&self.rates).map(|(&member, &rate)| {
             let mut lease = Lease::new(&self.config.timing, Kind::Agent, self.config.plant);
             if member {
                 lease.clear(first, now);
                 lease.learn(&self.first, now);
             }
             Holder {
+                rate,
                 lease,
                 learned: now,
                 known: if member { first } else { ViewId::GENESIS },
@@ -305,7 +321,12 @@ impl Leases {
         let longest = self.turns.iter().map(|turn| if let Turn::Lease(lease) = turn { *lease } else { 0 });
         State {
             now,
-            reach: longest.max().unwrap_or(0).max(self.config.timing.lease.0),
+            reach: lengthened(
+                Nanos(longest.max().unwrap_or(0).max(self.config.timing.lease.0)),
+                self.config.timing.drift_ppm,
+            )
+            .0,
+            leader_rate: self.leader_rate,
             views: vec![(Arc::clone(&self.first), 0b111)],
             holders: holders.collect(),
             app_alive: self.attached,
@@ -341,6 +362,11 @@ impl Leases {
             Turn::Lease(lease) => Edit { lease: Some(Nanos(lease)), ..Edit::default() },
         }
     }
+}
+
+/// What a clock of this rate shows. All show the same at first.
+fn local(now: Instant, rate: u64) -> Instant {
+    Instant(EPOCH + (now.0 - EPOCH) * rate / RIGHT)
 }
 
 impl State {
