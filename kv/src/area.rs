@@ -192,6 +192,12 @@ mod tests {
         assert_eq!(Area::of(&small), None);
     }
 
+    /// With the slots, proposers and `value_bytes` of the profiles. `docs/design/applications.md` tells this number.
+    #[test]
+    fn there_are_as_many_blocks_as_the_documents_say() {
+        assert_eq!(area().clients_max(), 18);
+    }
+
     #[test]
     fn clients_have_a_block_each_as_long_as_there_are_some_and_the_oldest_come_first() {
         let count = u64::from(area().clients_max());
