@@ -41,6 +41,9 @@ pub(crate) struct Options {
     /// Rounds; figures are the medians of all
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
+    /// Backups of the cache's primary
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    backups: u32,
     #[command(flatten)]
     sharding: Sharding,
     /// Print one JSON object per server
@@ -234,7 +237,7 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
         let options = [options, &["--begin-anew"]].concat();
         Server::start(root, cluster, &name, shards, &options, &fate).map_err(Failure::failed)
     };
-    // Two that look all the time must not share a core. The backup only has to keep up.
+    // Two that look all the time must not share a core. A backup only has to keep up.
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let has_each_its_own = cores > shards as usize;
     let busy = ["--poll-every", "0", "--core", "0"];
@@ -253,7 +256,12 @@ fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
         ))?;
     }
     primary.until("primary", false)?;
-    let _backup = begin(1, super::check::POLL_EVERY)?;
+    let mut backups = Vec::new();
+    for place in 1..=options.backups as usize {
+        let backup = begin(place, super::check::POLL_EVERY)?;
+        backup.until("backup", true)?;
+        backups.push(backup);
+    }
     primary.until("primary", true)?;
     if has_each_its_own {
         pin_to_core(shards).map_err(Failure::failed)?;
