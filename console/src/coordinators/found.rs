@@ -4,7 +4,7 @@
 
 use crate::output::{self, Failure};
 use obol_fabric::shm::Observed;
-use obol_fabric::{Name, ViewId};
+use obol_fabric::{Layout, Name, ViewId};
 use obol_membership::View;
 use obol_membership::view::{Numbers, coordinator_name};
 use obol_profiles::network::print_id;
@@ -178,30 +178,38 @@ fn read(path: &Path, site: &Site, network: &Network) -> Result<(Found, Option<Vi
         return Err(refused(format!("{length} bytes; `obol coordinator found --json` prints no such file")));
     }
     let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    let found: Found = serde_json::from_str(&text)
-        .map_err(|error| refused(format!("not what `obol coordinator found --json` prints: {error}")))?;
+    judge(&text, site.cluster.name(), network, &site.config.layout).map_err(refused)
+}
+
+/// What a text says of another host of this cluster, and the view in it; else what is wrong with it.
+fn judge(
+    text: &str,
+    cluster: Name,
+    network: &Network,
+    layout: &Layout,
+) -> Result<(Found, Option<View>), String> {
+    let found: Found = serde_json::from_str(text)
+        .map_err(|error| format!("not what `obol coordinator found --json` prints: {error}"))?;
     if found.schema != FOUND_SCHEMA {
-        return Err(refused(format!(
-            "schema {} is not {FOUND_SCHEMA}: of another version of obol",
-            found.schema
-        )));
+        return Err(format!("schema {} is not {FOUND_SCHEMA}: of another version of obol", found.schema));
     }
-    let (cluster, id) = (site.cluster.name().to_string(), print_id(network.id));
+    let (cluster, id) = (cluster.to_string(), print_id(network.id));
     if (&found.cluster, &found.id) != (&cluster, &id) {
-        return Err(refused(format!(
-            "of cluster {} with id {}, but this is {cluster} with id {id}",
-            found.cluster, found.id
-        )));
+        let (other, other_id) = (&found.cluster, &found.id);
+        return Err(format!("of cluster {other} with id {other_id}, but this is {cluster} with id {id}"));
     }
     if found.host == network.address || !network.hosts.contains(&found.host) {
-        return Err(refused(format!("of host {}, which is none of the cluster's other hosts", found.host)));
+        return Err(format!("of host {}, which is none of the cluster's other hosts", found.host));
     }
-    let view = found.sealed.as_deref().map(|sealed| {
-        let view = from_hexadecimal(sealed).and_then(|bytes| View::unseal_for(&site.config.layout, &bytes));
-        view.filter(|view| Some(view.id.0) == found.view)
-            .ok_or_else(|| refused("its view is damaged".to_owned()))
-    });
-    Ok((found, view.transpose()?))
+    let view = match &found.sealed {
+        None => None,
+        Some(sealed) => {
+            let view = from_hexadecimal(sealed).and_then(|bytes| View::unseal_for(layout, &bytes));
+            let view = view.filter(|view| Some(view.id.0) == found.view);
+            Some(view.ok_or_else(|| "its view is damaged".to_owned())?)
+        }
+    };
+    Ok((found, view))
 }
 
 #[cfg(test)]
@@ -215,5 +223,40 @@ mod tests {
         for bad in ["0", "0g", "+1", "é"] {
             assert_eq!(from_hexadecimal(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn fuzz_found() {
+        let [own, other] = [1, 2].map(|n| IpAddr::from([10, 0, 0, n]));
+        let mut network = Network::local(0xaa, own, 7471, 7);
+        network.hosts = vec![own, other];
+        let cluster = Name::new("prod").expect("a name");
+        let layout = Layout::new(obol_profiles::Profile::default().limits).expect("in bounds");
+        let coordinators = [(coordinator_name(1), obol_fabric::Address::region(1))];
+        let lease = obol_fabric::Nanos::from_millis(10);
+        let view = View::genesis(&coordinators, lease, lease);
+        let found = Found {
+            schema: FOUND_SCHEMA,
+            cluster: cluster.to_string(),
+            id: print_id(network.id),
+            host: other,
+            there: vec![1],
+            lost: vec![2],
+            view: Some(0),
+            sealed: Some(hexadecimal(&view.seal())),
+        };
+        let good = serde_json::to_string(&found).expect("JSON");
+        assert_eq!(judge(&good, cluster, &network, &layout).expect("good").1, Some(view));
+        let target = obol_fuzz::Target::new("found", obol_fuzz::Shape::Text, 20_000).with(good.into_bytes());
+        target.run(|input| {
+            let text = String::from_utf8_lossy(input);
+            match judge(&text, cluster, &network, &layout) {
+                Ok((found, view)) => {
+                    let numbers: Numbers = found.there.iter().chain(&found.lost).copied().collect();
+                    obol_fuzz::outcome((numbers, view))
+                }
+                Err(why) => obol_fuzz::outcome(why.len()),
+            }
+        });
     }
 }
