@@ -233,6 +233,35 @@ fn saved_views_outlive_the_memory_of_the_cluster_and_end_with_it() {
     root.is_gone();
 }
 
+#[test]
+fn a_coordinator_of_before_the_recovery_ends_and_does_not_start_again() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let kept = root.path().join("region-of-before");
+    let region = |number: u32| root.cluster().join(format!("region-{number}"));
+    for number in [2, 3] {
+        root.run(&["kill", &format!("coord-{number}")]).ends(0);
+    }
+    // Of one the memory turns up again later.
+    std::fs::copy(region(2), &kept).expect("copied");
+    [2, 3].iter().for_each(|number| std::fs::remove_file(region(*number)).expect("it was there"));
+    let done = root.run(&["coordinator", "recover", "--from", "agents", "--json"]).ends(0).json();
+    assert_eq!(acceptors(&done), [4, 5, 6], "{done}");
+    let runs = |root: &Root| root.processes().values().any(|command| command.contains("run --number 1 "));
+    until("the one that was left has heard of it, and ends", || !runs(&root));
+    root.healthy();
+    std::fs::rename(&kept, region(2)).expect("it is back");
+    for name in ["coord-1", "coord-2"] {
+        let said = root.run(&["start", name]).ends(1).err;
+        assert!(said.contains("was given up in a recovery") && said.contains("votes no more"), "{said}");
+    }
+    let after = root.healthy();
+    assert!(after.is_active("app-1"), "{after:?}");
+    for name in ["coord-1", "coord-2", "coord-3"] {
+        assert!(!after.processes().contains_key(name), "{after:?}");
+    }
+}
+
 /// Three hosts of one cluster on this one, without a process: nobody needs a device.
 struct Hosts<'a> {
     root: &'a Root,
