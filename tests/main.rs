@@ -13,6 +13,7 @@ mod embedded;
 mod faults;
 mod frozen;
 mod handles;
+mod joins;
 mod kv;
 mod leases;
 mod leftovers;

@@ -22,6 +22,8 @@ pub enum Obstacle {
     AgentIsOut,
     /// The view has no room for another member.
     NoRoom,
+    /// Programs of its name died too often, so that its join has to wait for so long yet.
+    HeldBack(Nanos),
     /// It was refused, or excluded again before it learned that it was admitted, so often.
     Refused(u32),
     /// The agent has no answer for it.
@@ -59,6 +61,11 @@ impl fmt::Display for AttachError {
                     Obstacle::NoRoom => f.write_str(
                         ": the view has no room for it; end a program, or make the cluster anew with larger \
                          limits.value_bytes in its profile",
+                    ),
+                    Obstacle::HeldBack(left) => write!(
+                        f,
+                        ": programs of its name died again and again, so its join is held back for {left} more; find out why \
+                         they died (`obol events`), or see coordinator.join_burst in the profile"
                     ),
                     Obstacle::Refused(times) => write!(
                         f,
@@ -200,6 +207,8 @@ impl Attached {
             Obstacle::AgentIsOut
         } else if self.seat.finds_no_room() {
             Obstacle::NoRoom
+        } else if let Some(until) = self.seat.held_until() {
+            Obstacle::HeldBack(until.since(clock::now()))
         } else if refused > 0 {
             Obstacle::Refused(refused)
         } else {

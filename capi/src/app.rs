@@ -124,7 +124,8 @@ pub unsafe extern "C" fn obol_embed(
 }
 
 /// Becomes a member, as a new incarnation; waits until it is so, or for so many nanoseconds. An attached program that was
-/// removed calls this again.
+/// removed calls this again. Where programs of its name died again and again, it is held back for a while first, and
+/// `obol_last_error` says for how long.
 ///
 /// # Safety
 /// `app` is null or a live handle.

@@ -8,6 +8,7 @@ use obol_fabric::recorder::Kind as Event;
 use obol_fabric::shm::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Level;
+use obol_membership::holdback::Held;
 use obol_profiles::Site;
 use serde::Serialize;
 use std::path::Path;
@@ -15,7 +16,8 @@ use std::process::ExitCode;
 
 /// An event in JSON; `us` on this host's monotonic clock, off by at most `doubt_us` where it is another host's event;
 /// `time` is the same moment in UTC, by this host's clock as it is set now.
-/// `who` and `by` are the names of the members whose numbers are in `a` and `b`, where they are known.
+/// `who` and `by` are the names of the members whose numbers are in `a` and `b`, where they are known. `hold_us` is for how
+/// long joins of a name are held back.
 #[derive(Serialize)]
 struct EventJson<'a> {
     time: String,
@@ -28,6 +30,8 @@ struct EventJson<'a> {
     b: u64,
     who: Option<String>,
     by: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold_us: Option<f64>,
 }
 
 /// The members that an event's values name: whom it is about, and who accuses it.
@@ -39,10 +43,16 @@ const fn members(kind: Event, a: u64, b: u64) -> (Option<Incarnation>, Option<In
         | Event::Joined
         | Event::Excluded
         | Event::Left
+        | Event::JoinHeldBack
         | Event::ClockFast
         | Event::ClockSlow => (Some(Incarnation(a)), None),
         _ => (None, None),
     }
+}
+
+/// How long joins of a name are held back, by such an event.
+fn hold(kind: Event, b: u64) -> Option<Nanos> {
+    (kind == Event::JoinHeldBack).then(|| Held::of_word(b).2)
 }
 
 /// The values of an event in words. `who` names an incarnation.
@@ -58,6 +68,10 @@ pub(crate) fn what(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> 
         Event::ViewReceived => view(", by a jump"),
         Event::Fenced => format!("base {a}, {b} holders by fence"),
         Event::Clear => format!("base {a}"),
+        Event::JoinHeldBack => {
+            let (failures, within, hold) = Held::of_word(b);
+            format!("join of {} held back for {hold}: it failed {failures} times in {within}", who(a))
+        }
         Event::ClockFast => format!("{} runs fast by {b} ppm or more", who(a)),
         Event::ClockSlow => format!("{} runs slow by {b} ppm or more", who(a)),
         Event::Propose
@@ -118,6 +132,7 @@ pub(crate) fn run(root: &Path, cluster: Name, last: usize, json: bool) -> Result
                 b: record.b,
                 who: named(who),
                 by: named(by),
+                hold_us: hold(record.kind, record.b).map(Nanos::as_micros_f64),
             })?;
             continue;
         }

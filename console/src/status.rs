@@ -3,10 +3,10 @@
 use crate::output::{self, Failure};
 use crate::table;
 use obol_chaos::observe::{Health, Observer, Process, Snapshot};
-use obol_fabric::Name;
 use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
+use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::view::coordinator_name;
 use obol_membership::word::{Ballot, Head};
@@ -77,6 +77,9 @@ struct ProcessJson<'a> {
     host: Option<String>,
     /// Of a program at an agent: whether that agent runs.
     agent_alive: Option<bool>,
+    /// For how many microseconds its join is held back yet, if it is, because its name failed again and again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held_back_us: Option<f64>,
     view: Option<u64>,
     lease: Option<LeaseJson>,
     renewals: Option<RenewalsJson>,
@@ -120,6 +123,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
         agent_alive: host.is_some().then(|| !p.lost_agent(snapshot)),
         host,
+        held_back_us: Some(p.held_back(snapshot.at)).filter(|n| *n > Nanos::ZERO).map(Nanos::as_micros_f64),
         view: p.view.as_ref().map(|view| view.id.0),
         lease: p.lease.as_ref().map(|(page, fence)| LeaseJson {
             view: page.view.0,
@@ -186,24 +190,36 @@ pub(crate) fn run(root: &Path, cluster: Name, as_json: bool) -> Result<ExitCode,
     Ok(ExitCode::from(snapshot.health.exit_code()))
 }
 
-/// What may go wrong later: processes of this host that are not scheduled as the profile asks. Whoever watches them is quicker
-/// to suspect them than the kernel is to run them.
+/// What may go wrong later, and what waits.
 fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
+    let held = snapshot.everybody().filter_map(|p| {
+        let left = p.held_back(snapshot.at);
+        (left > Nanos::ZERO).then(|| {
+            format!(
+                "join of {} held back for {left} more: programs of its name died again and again; find out why (`obol events`)",
+                p.name
+            )
+        })
+    });
+    not_real_time(observer, snapshot).into_iter().chain(held).collect()
+}
+
+/// Processes of this host that are not scheduled as the profile asks. Whoever watches them is quicker to suspect them than the
+/// kernel is to run them.
+fn not_real_time(observer: &Observer, snapshot: &Snapshot) -> Option<String> {
     let profile = &observer.deployment().profile;
-    if profile.scheduling.priority().is_none() {
-        return Vec::new();
-    }
+    profile.scheduling.priority()?;
     let lacks = |p: &&Process| p.alive && p.process.is_real_time() == Some(false);
     let names: Vec<&str> = snapshot.processes.iter().filter(lacks).map(|p| p.name.as_str()).collect();
     if names.is_empty() {
-        return Vec::new();
+        return None;
     }
-    vec![format!(
+    Some(format!(
         "no real-time scheduling, which the profile {} asks for: {}. While the machine is busy they may be removed though they \
          are healthy: grant CAP_SYS_NICE, or use the profile laptop",
         profile.name,
         names.join(", ")
-    )]
+    ))
 }
 
 /// A cluster that can not be read is an answer, too: scripts get an object with the same keys.

@@ -42,6 +42,7 @@ fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
         (false, ..) => "down",
         (true, true, _) => "frozen",
         _ if process.lost_agent(snapshot) => "no agent",
+        (true, false, false) if process.held_back(snapshot.at) > Nanos::ZERO => "held back",
         (true, false, false) => "joining",
         (true, false, true) => "ok",
     }

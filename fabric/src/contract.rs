@@ -108,6 +108,12 @@ pub enum SeatStatus {
     Left,
     /// The newest view has no room for the program. Its join stands, and is repeated.
     Full,
+    /// Programs of this name died again and again, so that its join waits until this time of the agent's clock. It stands,
+    /// and is repeated then.
+    HeldBack {
+        /// Until when.
+        until: Instant,
+    },
 }
 
 /// What happens to a machine.

@@ -20,12 +20,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// The first eight bytes of every region: `obol-mem`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"obol-mem");
 /// Changes whenever a reader of an older layout would misread.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Coordinators (acceptors, proposers) a cluster can have.
 pub const PROPOSERS_MAX: usize = 7;
 /// Death words of a seat: one for each coordinator, then one for any other watcher.
-pub const DEATH_WORDS: usize = 16;
+pub const DEATH_WORDS: usize = 15;
 
 /// The head of a region.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -99,6 +99,8 @@ pub struct Seat {
     pub tokens: [u64; 2],
     /// Robust futexes: the low half holds the occupant's thread id until the kernel marks its owner dead.
     pub deaths: [u64; DEATH_WORDS],
+    /// Until when the occupant's join is held back, by the clock of its host: of use while the owner's answer is that.
+    pub held_until: u64,
 }
 
 /// The fixed part of the view area; the encoded view follows.
@@ -413,7 +415,7 @@ mod tests {
 
     #[test]
     fn the_layout_of_version_2_does_not_move() {
-        assert_eq!(VERSION, 2);
+        assert_eq!(VERSION, 3);
         assert_eq!(offset_of!(Header, limits), 24);
         assert_eq!(offset_of!(Header, incarnation), 56);
         assert_eq!(offset_of!(Header, groups), 64);
@@ -422,6 +424,7 @@ mod tests {
         assert_eq!(offset_of!(Seat, heartbeat), 56);
         assert_eq!(offset_of!(Seat, name), 72);
         assert_eq!(offset_of!(Seat, deaths), 128);
+        assert_eq!(offset_of!(Seat, held_until), 248);
         assert_eq!(offset_of!(Lane, tail), 64);
         let layout = Layout::new(LIMITS).expect("in bounds");
         assert_eq!((layout.page(), layout.fence(), layout.seat(0)), (512, 576, 640));

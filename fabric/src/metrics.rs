@@ -113,6 +113,8 @@ named! {
         LinksLost = "links_lost",
         /// Times that a program had the acceptors asked because its lease had run out.
         ConfirmsAsked = "confirms_asked",
+        /// Times that joins of a name were held back by this leader, or for longer, because a member of that name failed again.
+        JoinsHeldBack = "joins_held_back",
     }
 }
 

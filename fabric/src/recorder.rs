@@ -46,6 +46,9 @@ named! {
         ClockSlow = "clock_slow",
         /// This process left, as it asked; `a` = its incarnation, `b` = the view.
         Left = "left",
+        /// Incarnation `a` failed as others of its name did, so that joins of that name are held back; `b` tells how often, within
+        /// what time, and for how long.
+        JoinHeldBack = "join_held_back",
     }
 }
 

@@ -17,6 +17,7 @@ pub mod coordinator;
 pub mod detector;
 pub mod drift;
 pub mod engine;
+pub mod holdback;
 pub mod lease;
 pub mod links;
 pub mod log;

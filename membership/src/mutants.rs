@@ -220,6 +220,10 @@ mutants! {
         /// Whoever was excluded asks to be admitted although links of its are still broken.
         RejoinUnproved = "rejoin-unproved",
     }
+    22 {
+        /// Joins of a name are not held back, however often its members fail.
+        HoldNoJoins = "hold-no-joins",
+    }
 }
 
 /// Which bug is planted in a machine, if any.

@@ -8,7 +8,7 @@ pub const LEASE_MIN: Nanos = Nanos::from_micros(1);
 pub const LEASE_MAX: Nanos = Nanos::from_secs(60);
 
 /// Durations and counts that the machines follow. All processes of a cluster use the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// How long a lease lasts from the post of its READs. (uKharon 6.2, delta.)
     pub lease: Nanos,
@@ -49,6 +49,17 @@ pub struct Timing {
     pub notice_every: Nanos,
     /// A join or leave without an answer is repeated so often.
     pub join_every: Nanos,
+    /// So many members of one name may fail within `join_window` before joins of that name are held back.
+    pub join_burst: u32,
+    /// See `join_burst`.
+    pub join_window: Nanos,
+    /// Joins of a name that failed too often wait so long at first, and twice as long after each further failure; never with
+    /// zero.
+    pub join_hold: Nanos,
+    /// Joins are held back for so long at most.
+    pub join_hold_max: Nanos,
+    /// A view that only admits members comes so long after the one before that did, at least, so that joins share views.
+    pub join_pause: Nanos,
     /// A restarted coordinator that no leader admits for so long leads by itself.
     pub standby: Nanos,
     /// Coordinators look so often for decided views that they missed.

@@ -2,6 +2,8 @@
 //! their death.
 
 use crate::Config;
+use crate::holdback::HoldBack;
+use crate::timing::Timing;
 use crate::view::{Kind, Newcomer, View};
 use crate::wire::{Message, Refusal};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Name, Nanos, SeatRequest, SeatStatus, ViewId};
@@ -11,6 +13,8 @@ enum Phase {
     Joining,
     Member(Incarnation),
     Leaving(Incarnation),
+    /// The program died before it was known to be a member. If its join is decided yet, its death is told.
+    Dead,
     /// A member of this agent that no program here stands for: its join was given up, and then decided after all.
     Stray(Incarnation),
 }
@@ -51,7 +55,11 @@ impl Wards {
     ) {
         match request {
             SeatRequest::Join { name, token, address, progress_within } => {
-                if self.0.iter().any(|w| w.token == token) {
+                if let Some(ward) = self.0.iter_mut().find(|w| w.token == token) {
+                    if ward.phase == Phase::Dead {
+                        // It was only said to be dead.
+                        (ward.phase, ward.due) = (Phase::Joining, now);
+                    }
                     return;
                 }
                 self.0.retain_mut(|w| {
@@ -61,10 +69,16 @@ impl Wards {
                     {
                         w.phase = Phase::Stray(who);
                     }
-                    w.seat != seat || w.is_stray()
+                    let stays = w.seat != seat || w.is_stray();
+                    if !stays && w.phase == Phase::Joining {
+                        fabric.unwatch(w.address);
+                    }
+                    stays
                 });
                 let as_of = view.id;
                 let phase = Phase::Joining;
+                // One that crashes at once is not to be asked for when its name may join again.
+                fabric.watch_lazily(address);
                 self.0.push(Ward { seat, token, name, address, progress_within, as_of, phase, due: now });
             }
             SeatRequest::Leave => {
@@ -74,9 +88,10 @@ impl Wards {
                         self.0[at].phase = Phase::Leaving(who);
                         self.0[at].due = now;
                     }
-                    Some((_, Phase::Leaving(_) | Phase::Stray(_))) => {}
+                    Some((_, Phase::Leaving(_) | Phase::Stray(_) | Phase::Dead)) => {}
                     // If its join is decided yet, it is a stray.
                     Some((at, Phase::Joining)) => {
+                        fabric.unwatch(self.0[at].address);
                         self.0.remove(at);
                         fabric.publish_seat(seat, SeatStatus::Left);
                     }
@@ -91,16 +106,25 @@ impl Wards {
     pub fn at(&self, address: Address) -> Option<Incarnation> {
         // A stray of the same seat may come before it.
         self.0.iter().filter(|w| w.address == address).find_map(|w| match w.phase {
-            Phase::Joining | Phase::Stray(_) => None,
+            Phase::Joining | Phase::Dead | Phase::Stray(_) => None,
             Phase::Member(who) | Phase::Leaving(who) => Some(who),
         })
+    }
+
+    /// Whether a program at this address asked to join: it died, or may have. If it has not, it asks again.
+    pub fn died<F: Fabric>(&mut self, address: Address, fabric: &mut F) -> bool {
+        let joins = |w: &&mut Ward| w.address == address && w.phase == Phase::Joining;
+        let Some(ward) = self.0.iter_mut().find(joins) else { return false };
+        fabric.unwatch(address);
+        (ward.phase, ward.due) = (Phase::Dead, Instant::NEVER);
+        true
     }
 
     /// Members that promised progress, and within what time.
     pub fn promises(&self) -> impl Iterator<Item = (Incarnation, Nanos)> {
         self.0.iter().filter(|w| w.progress_within != Nanos::ZERO).filter_map(|w| match w.phase {
             Phase::Member(who) => Some((who, w.progress_within)),
-            Phase::Joining | Phase::Leaving(_) | Phase::Stray(_) => None,
+            Phase::Joining | Phase::Dead | Phase::Leaving(_) | Phase::Stray(_) => None,
         })
     }
 
@@ -110,11 +134,12 @@ impl Wards {
     pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, patience: Instant, fabric: &mut F) {
         self.0.retain_mut(|ward| {
             match ward.phase {
-                Phase::Joining => {
+                Phase::Joining | Phase::Dead => {
                     if let Some(member) = view.by_token(ward.token) {
                         ward.phase = Phase::Member(member.incarnation);
                         ward.due = Instant::NEVER;
-                        // The coordinators watch it, too; this is for fabrics where only its own node can.
+                        // The coordinators watch it, too; this is for fabrics where only its own node can. A death that
+                        // was told already is told again.
                         fabric.watch_lazily(ward.address);
                         fabric.publish_seat(ward.seat, SeatStatus::Member(member.incarnation));
                         return true;
@@ -122,6 +147,7 @@ impl Wards {
                     if !view.departed.iter().any(|d| d.token == ward.token) {
                         return true;
                     }
+                    fabric.unwatch(ward.address);
                     fabric.publish_seat(ward.seat, SeatStatus::Excluded);
                 }
                 Phase::Member(who) | Phase::Leaving(who) if view.member(who).is_some() => return true,
@@ -158,14 +184,31 @@ impl Wards {
     }
 
     /// A join was refused: where that is for good, the program has to ask again with a new token.
-    pub fn refused<F: Fabric>(&mut self, token: u64, refusal: Refusal, fabric: &mut F) {
-        self.0.retain(|ward| {
+    pub fn refused<F: Fabric>(
+        &mut self,
+        token: u64,
+        refusal: Refusal,
+        timing: &Timing,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        self.0.retain_mut(|ward| {
             if ward.token != token || ward.phase != Phase::Joining {
                 return true;
             }
-            let waits = refusal == Refusal::Full;
-            fabric.publish_seat(ward.seat, if waits { SeatStatus::Full } else { SeatStatus::Excluded });
-            waits
+            let status = match refusal {
+                Refusal::Full => SeatStatus::Full,
+                Refusal::HeldBack(left) => {
+                    ward.due = now + left.min(timing.join_hold_max);
+                    SeatStatus::HeldBack { until: ward.due }
+                }
+                Refusal::Stale | Refusal::Departed | Refusal::NoHost => {
+                    fabric.unwatch(ward.address);
+                    SeatStatus::Excluded
+                }
+            };
+            fabric.publish_seat(ward.seat, status);
+            refusal.stands()
         });
     }
 
@@ -180,6 +223,7 @@ impl Wards {
         &mut self,
         host: Incarnation,
         view: &View,
+        hold_back: &HoldBack,
         config: &Config,
         now: Instant,
         fabric: &mut F,
@@ -191,10 +235,17 @@ impl Wards {
                 Phase::Joining => {
                     let Ward { name, address, token, .. } = *ward;
                     let newcomer = Newcomer { kind: Kind::App, name, address, host, token, proposer: 0 };
+                    let left = hold_back.left(&newcomer, &config.timing, now);
+                    if left > Nanos::ZERO {
+                        // The leader would not admit it before that either.
+                        ward.due = now + left;
+                        fabric.publish_seat(ward.seat, SeatStatus::HeldBack { until: ward.due });
+                        continue;
+                    }
                     Message::Join { newcomer, as_of: ward.as_of, proved: true }
                 }
                 Phase::Leaving(who) | Phase::Stray(who) => Message::Leave(who),
-                Phase::Member(_) => {
+                Phase::Member(_) | Phase::Dead => {
                     ward.due = Instant::NEVER;
                     continue;
                 }

@@ -372,20 +372,49 @@ fn read_changes(r: &mut Reader<'_>, view: &mut View) -> Result<(), DecodeError> 
 
 /// What is wrong with a join that is not admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
 pub enum Refusal {
     /// The view has no room for another member.
-    Full = 1,
+    Full,
     /// The request is older than the cluster remembers: ask again with a new token.
-    Stale = 2,
+    Stale,
     /// This join was admitted once and the member has gone since.
-    Departed = 3,
+    Departed,
     /// The agent that the app is attached to is not a member.
-    NoHost = 4,
+    NoHost,
+    /// Members of this name failed again and again, so that its joins wait: ask again after so long, and not before.
+    HeldBack(Nanos),
 }
 
 impl Refusal {
-    const ALL: [Self; 4] = [Self::Full, Self::Stale, Self::Departed, Self::NoHost];
+    /// Whether the join stands all the same, and is to be repeated as it is.
+    #[must_use]
+    pub const fn stands(self) -> bool {
+        matches!(self, Self::Full | Self::HeldBack(_))
+    }
+
+    fn write(self, w: &mut Writer) {
+        w.u8(match self {
+            Self::Full => 1,
+            Self::Stale => 2,
+            Self::Departed => 3,
+            Self::NoHost => 4,
+            Self::HeldBack(_) => 5,
+        });
+        if let Self::HeldBack(left) = self {
+            w.u64(left.0);
+        }
+    }
+
+    fn read(code: u8, r: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(match code {
+            1 => Self::Full,
+            2 => Self::Stale,
+            3 => Self::Departed,
+            4 => Self::NoHost,
+            5 => Self::HeldBack(Nanos(r.u64()?)),
+            other => return Err(DecodeError::Unknown(other)),
+        })
+    }
 }
 
 /// Addresses in a datagram.
@@ -634,7 +663,7 @@ impl<'a> Message<'a> {
                         w.u64(incarnation.0);
                         w.u64(view.0);
                     }
-                    Err(refusal) => w.u8(refusal as u8),
+                    Err(refusal) => refusal.write(&mut w),
                 }
             }
             Self::Leave(who) => {
@@ -738,10 +767,7 @@ impl<'a> Message<'a> {
                 let token = r.u64()?;
                 let outcome = match r.u8()? {
                     0 => Ok((r.incarnation()?, r.view()?)),
-                    n => Err(Refusal::ALL
-                        .into_iter()
-                        .find(|x| *x as u8 == n)
-                        .ok_or(DecodeError::Unknown(n))?),
+                    code => Err(Refusal::read(code, &mut r)?),
                 };
                 Self::JoinReply { token, outcome }
             }

@@ -6,6 +6,7 @@ use instant::{Cluster, Happening, TIMING};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as RecordKind, Record};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
+use obol_membership::holdback::Held;
 use obol_membership::view::{Level, Newcomer};
 use obol_membership::wire::{Message, Refusal};
 use obol_membership::word::{State, Word};
@@ -138,6 +139,7 @@ fn an_attached_app_joins_dies_and_comes_back_as_somebody_else() {
 fn an_app_hears_that_its_join_was_refused_and_that_it_waits_for_room() {
     let mut cluster = cluster(1);
     let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
+    cluster.programs.push(address);
     cluster.seat(3, 1, join(71, address));
     (0..3).for_each(|at| cluster.nodes[at].frozen = true);
     let leader = cluster.nodes[0].address;
@@ -151,6 +153,176 @@ fn an_app_hears_that_its_join_was_refused_and_that_it_waits_for_room() {
     let both = [(1, SeatStatus::Full), (1, SeatStatus::Excluded)];
     assert_eq!(refuse(Refusal::Departed), both);
     assert_eq!(refuse(Refusal::Departed), both, "nobody here asks any more");
+}
+
+/// As [`cluster`] with two agents, where a name may fail twice in a while.
+fn wary(join_pause: Nanos) -> Cluster {
+    let timing = Timing {
+        join_burst: 2,
+        join_window: Nanos::from_secs(1),
+        join_hold: Nanos::from_millis(10),
+        join_hold_max: Nanos::from_millis(40),
+        join_pause,
+        ..TIMING
+    };
+    let mut cluster = Cluster::with_timing(3, 3, timing, Plant::NONE);
+    for n in 1..=2 {
+        cluster.add_member(Kind::Agent, &format!("node-{n}"));
+    }
+    cluster.run(Nanos::from_millis(5));
+    cluster
+}
+
+/// A program of that name takes seat 1 of the first agent and asks to join.
+fn begin(cluster: &mut Cluster, called: &str, token: u64) -> Address {
+    let address = Address { seat: 1, generation: token as u32, ..cluster.nodes[3].address };
+    cluster.programs.push(address);
+    let name = Name::new(called).expect("a name");
+    cluster.seat(3, 1, SeatRequest::Join { name, token, address, progress_within: Nanos::ZERO });
+    cluster.run(Nanos::from_millis(2));
+    address
+}
+
+fn is_in(cluster: &Cluster, token: u64) -> bool {
+    cluster.view(0).by_token(token).is_some()
+}
+
+fn dies(cluster: &mut Cluster, program: Address) {
+    cluster.programs.retain(|address| *address != program);
+    cluster.report(program, Evidence::Suspicion);
+    cluster.run(Nanos::from_millis(1));
+}
+
+/// Lets members of one name fail until joins of it are held back; gives the time of the last failure.
+fn crash_three_times(cluster: &mut Cluster) -> obol_fabric::Instant {
+    let mut failed = cluster.now;
+    for token in 51..=53 {
+        let program = begin(cluster, "loop", token);
+        assert!(is_in(cluster, token), "join {token} is free");
+        failed = cluster.now;
+        dies(cluster, program);
+        assert!(!is_in(cluster, token));
+    }
+    failed
+}
+
+#[test]
+fn a_name_that_fails_again_and_again_waits_before_it_joins_and_others_do_not() {
+    let mut cluster = wary(Nanos::ZERO);
+    let failed = crash_three_times(&mut cluster);
+    begin(&mut cluster, "loop", 54);
+    let Some((1, SeatStatus::HeldBack { until })) = cluster.nodes[3].seats.last().copied() else {
+        panic!("it is told that it waits: {:?}", cluster.nodes[3].seats);
+    };
+    let hold = until.since(failed);
+    assert!(hold >= Nanos::from_millis(10) && hold < Nanos::from_millis(12), "{hold}");
+    attach(&mut cluster, 4, 1, 71);
+    assert!(is_in(&cluster, 71), "another name does not wait");
+    cluster.run(Nanos(until.since(cluster.now).0 - 1_000));
+    assert!(!is_in(&cluster, 54), "it still waits");
+    cluster.run(Nanos::from_millis(2));
+    assert!(is_in(&cluster, 54));
+    assert_eq!(cluster.counted(0, Counter::JoinsHeldBack), 1);
+    assert_eq!(
+        (1..3).map(|at| cluster.counted(at, Counter::JoinsHeldBack)).sum::<u64>(),
+        0,
+        "the leader counts"
+    );
+    let told = cluster.nodes[0].records.iter().find(|record| record.kind == RecordKind::JoinHeldBack);
+    let (failures, _, hold) = Held::of_word(told.expect("recorded").b);
+    assert_eq!((failures, hold), (3, Nanos::from_millis(10)));
+}
+
+#[test]
+fn a_program_that_dies_while_its_join_is_held_back_is_not_admitted() {
+    let mut cluster = wary(Nanos::ZERO);
+    crash_three_times(&mut cluster);
+    let program = begin(&mut cluster, "loop", 54);
+    dies(&mut cluster, program);
+    let before = newest(&cluster);
+    cluster.run(Nanos::from_millis(60));
+    assert!(!is_in(&cluster, 54));
+    assert_eq!(newest(&cluster), before, "nobody was disturbed for it");
+}
+
+#[test]
+fn an_agent_that_knows_nothing_of_a_name_hears_from_the_leader_how_long_it_waits() {
+    let mut cluster = wary(Nanos::ZERO);
+    crash_three_times(&mut cluster);
+    let newcomer = Newcomer {
+        kind: Kind::App,
+        name: Name::new("loop").expect("a name"),
+        address: Address { seat: 1, generation: 1, ..cluster.nodes[4].address },
+        host: cluster
+            .view(0)
+            .members
+            .iter()
+            .find(|m| m.address == cluster.nodes[4].address)
+            .expect("in")
+            .incarnation,
+        token: 59,
+        proposer: 0,
+    };
+    let as_of = newest(&cluster);
+    cluster.tell_coordinators(&Message::Join { newcomer, as_of, proved: true }.encode());
+    cluster.run(Nanos::from_millis(60));
+    assert!(!is_in(&cluster, 59), "a join that is held back is not kept: whoever still wants it asks again");
+    cluster.tell_coordinators(&Message::Join { newcomer, as_of: newest(&cluster), proved: true }.encode());
+    // Its agent knows of no such program, and has it removed before long.
+    cluster.settle();
+    assert!(is_in(&cluster, 59));
+    // What its agent is told.
+    let mut cluster = wary(Nanos::ZERO);
+    let address = Address { seat: 1, generation: 1, ..cluster.nodes[3].address };
+    cluster.programs.push(address);
+    (0..3).for_each(|at| cluster.nodes[at].frozen = true);
+    cluster.seat(3, 1, join(71, address));
+    let reply = Message::JoinReply { token: 71, outcome: Err(Refusal::HeldBack(Nanos(u64::MAX))) }.encode();
+    let (leader, asked) = (cluster.nodes[0].address, cluster.now);
+    cluster.nodes[3].inbox.push_back(Happening::Datagram(leader, reply));
+    cluster.run(Nanos(1));
+    let until = asked + cluster.config.timing.join_hold_max;
+    assert_eq!(
+        cluster.nodes[3].seats.last(),
+        Some(&(1, SeatStatus::HeldBack { until })),
+        "and no longer than that"
+    );
+}
+
+#[test]
+fn whoever_leaves_as_it_wished_is_never_held_back() {
+    let mut cluster = wary(Nanos::ZERO);
+    for token in 51..=59 {
+        begin(&mut cluster, "guest", token);
+        assert!(is_in(&cluster, token));
+        cluster.seat(3, 1, SeatRequest::Leave);
+        cluster.run(Nanos::from_millis(1));
+    }
+    assert_eq!(cluster.counted(0, Counter::JoinsHeldBack), 0);
+}
+
+#[test]
+fn joins_that_come_together_share_a_view_and_the_first_does_not_wait() {
+    let mut cluster = wary(Nanos::from_millis(4));
+    cluster.run(Nanos::from_millis(10));
+    let before = newest(&cluster);
+    let join_at = |cluster: &mut Cluster, at: usize, token: u64| {
+        let address = Address { seat: 1, generation: 1, ..cluster.nodes[at].address };
+        cluster.programs.push(address);
+        cluster.seat(at, 1, join(token, address));
+        cluster.run(Nanos(200_000));
+    };
+    join_at(&mut cluster, 3, 71);
+    assert!(is_in(&cluster, 71), "at once");
+    join_at(&mut cluster, 4, 72);
+    let address = Address { seat: 2, generation: 1, ..cluster.nodes[4].address };
+    cluster.programs.push(address);
+    cluster.seat(4, 2, join(73, address));
+    cluster.run(Nanos::from_millis(1));
+    assert!(!is_in(&cluster, 72) && !is_in(&cluster, 73), "they wait for each other");
+    cluster.run(Nanos::from_millis(4));
+    assert!(is_in(&cluster, 72) && is_in(&cluster, 73));
+    assert_eq!(newest(&cluster).0, before.0 + 2);
 }
 
 #[test]

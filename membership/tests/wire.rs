@@ -188,6 +188,7 @@ fn every_other_message_comes_back_as_it_was() {
         Message::JoinReply { token: 5, outcome: Ok((accused, ViewId(8))) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::Full) },
         Message::JoinReply { token: 5, outcome: Err(Refusal::NoHost) },
+        Message::JoinReply { token: 5, outcome: Err(Refusal::HeldBack(Nanos(7))) },
         Message::Leave(accused),
         Message::Nudge(ViewId(7)),
         Message::SetLease(Nanos(20_000)),

@@ -53,6 +53,11 @@ pub(crate) static RULES: &[Rule] = &[
         broken: links_too_slow,
     },
     Rule {
+        keys: &["coordinator.join_hold_max", "coordinator.join_hold"],
+        must: "coordinator.join_hold_max must be at least coordinator.join_hold, or no join could be held back for so long",
+        broken: holds_too_short,
+    },
+    Rule {
         keys: &[
             "limits.value_bytes",
             "limits.seats",
@@ -109,6 +114,11 @@ fn links_too_slow(profile: &Profile) -> Option<String> {
     let (every, timeout) = (profile.timing.link_every, profile.timing.link_timeout);
     let least = every.saturating_mul(3);
     (timeout < least).then(|| format!("{} is less than {}", print(timeout), print(least)))
+}
+
+fn holds_too_short(profile: &Profile) -> Option<String> {
+    let (max, first) = (profile.timing.join_hold_max, profile.timing.join_hold);
+    (max < first).then(|| format!("{} is less than {}", print(max), print(first)))
 }
 
 /// Each limit was checked by itself when it was read; what is left is their sum. The message names the products that

@@ -211,6 +211,32 @@ pub(crate) static KEYS: &[Key] = &[
         "A join or leave without an answer is repeated so often.",
     ),
     key(
+        "coordinator.join_burst",
+        Kind::Number { unit: "failures", low: 1, high: 1_000_000, at: |p| Some(&mut p.timing.join_burst) },
+        "So many members of one name may fail within coordinator.join_window; joins of a name that fails more often are held \
+         back, because each disturbs all others.",
+    ),
+    key(
+        "coordinator.join_window",
+        span(US, MINUTE, |p| Some(&mut p.timing.join_window)),
+        "See coordinator.join_burst. A name that has not failed for so long, beside what it was held back, begins anew.",
+    ),
+    key(
+        "coordinator.join_hold",
+        span(Nanos::ZERO, MINUTE, |p| Some(&mut p.timing.join_hold)),
+        "For so long a join is held back at first; each further failure of its name doubles that. 0: never.",
+    ),
+    key(
+        "coordinator.join_hold_max",
+        span(US, MINUTE, |p| Some(&mut p.timing.join_hold_max)),
+        "For so long a join is held back at most.",
+    ),
+    key(
+        "coordinator.join_pause",
+        span(Nanos::ZERO, SECOND, |p| Some(&mut p.timing.join_pause)),
+        "A view that only admits members comes at least so long after the last that admitted any, so that joins share views.",
+    ),
+    key(
         "wait.strategy",
         Kind::Choice(&[
             Choice { name: "spin", is: |p| matches!(p.wait, Wait::Spin), take: |p| p.wait = Wait::Spin },
@@ -476,6 +502,11 @@ mod tests {
             notice_after,
             notice_every,
             join_every,
+            join_burst,
+            join_window,
+            join_hold,
+            join_hold_max,
+            join_pause,
             standby,
             poll_every,
             backoff_max,
@@ -497,14 +528,18 @@ mod tests {
             notice_after,
             notice_every,
             join_every,
+            join_window,
+            join_hold,
+            join_hold_max,
+            join_pause,
             standby,
             poll_every,
             backoff_max,
             announce_hold,
             resync_after,
         ];
-        assert_eq!(spans, [Nanos::MAX; 19]);
-        assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from], [u32::MAX; 3]);
+        assert_eq!(spans, [Nanos::MAX; 23]);
+        assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from, join_burst], [u32::MAX; 4]);
         assert!(fencing && link_watch);
         let Rdma { device, port, gid_index, traffic_class, detection, pages, core } = other.rdma;
         assert_eq!(device.as_deref(), Some("all"));

@@ -74,6 +74,10 @@ words! {
         RefusedNoHost = "refused_no_host",
         /// A join was refused because the view has no room for it.
         RefusedFull = "refused_full",
+        /// A join was held back because its name failed too often.
+        HeldBack = "held_back",
+        /// A program crashed as soon as it was a member, again and again, and others hardly noticed.
+        CrashLoop = "crash_loop",
         /// A join was refused for another reason.
         RefusedOther = "refused_departed",
         /// The bits by which slots tell laps apart wrapped.

@@ -3,6 +3,7 @@
 
 mod act;
 mod confirm;
+mod crashes;
 mod driver;
 mod faults;
 mod finale;

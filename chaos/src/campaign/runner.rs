@@ -1,6 +1,7 @@
 //! One seed from its first to its last step: a safety phase with faults, then a liveness phase without.
 
 use super::act::Act;
+use super::crashes;
 use super::driver::Driver;
 use super::faults::until;
 use super::marks::{Mark, Marks};
@@ -85,6 +86,10 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
     let verdict = match torn {
         Ok(()) if trial.clocks_keep() => heal(&mut driver, &mut survivors).and_then(|permille| {
             recovery = permille;
+            if driver.scenario.crash_loop {
+                crashes::crash_again_and_again(&mut driver)?;
+                recovery = recovery.max(heal(&mut driver, &mut survivors)?);
+            }
             if !driver.scenario.split {
                 return Ok(());
             }

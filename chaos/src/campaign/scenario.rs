@@ -117,6 +117,8 @@ pub struct Scenario {
     pub storms: u32,
     /// Whether a partition that lasts follows: who is left must be a clique.
     pub split: bool,
+    /// Whether a program follows that crashes as soon as it is a member, again and again: others must hardly notice.
+    pub crash_loop: bool,
     /// Within what time, after the faults have stopped, all must be well.
     pub patience: u64,
 }
@@ -218,6 +220,10 @@ impl Scenario {
             // As in a profile, where the repeat of a renewal has to fit into a lease: no answer comes within that.
             timing.renew_timeout = Nanos(lease / 2);
         }
+        let mut loops = Rng::new(seed ^ 0xc4a5_1022_0000_0000);
+        if loops.permille(300) {
+            hold_joins(&mut timing, &mut loops, lease);
+        }
         let slots = if rng.permille(700) { 4 } else { 8 };
         let mut first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
         let mut past = Rng::new(seed ^ 0x0a3a_0300_0000_0000);
@@ -245,6 +251,9 @@ impl Scenario {
                 Clock::new(Instant(1_000_000 + rng.below(1 << 40)), rate)
             })
             .collect();
+        // Where a view is full, somebody may be kept out for no other reason.
+        let split = timing.link_watch && worn.is_none() && value_bytes == VALUE_BYTES && links.permille(600);
+        let holds = timing.join_hold > Nanos::ZERO && loops.permille(400);
         Self {
             seed,
             trial,
@@ -267,8 +276,9 @@ impl Scenario {
             far,
             curious: far || asks.permille(500),
             storms: 12 + rng.below(20) as u32,
-            // Where a view is full, somebody may be kept out for no other reason.
-            split: timing.link_watch && worn.is_none() && value_bytes == VALUE_BYTES && links.permille(600),
+            split,
+            // Where leases do not last, nobody could tell who hurts whom.
+            crash_loop: holds && !split && !slow && worn.is_none() && value_bytes == VALUE_BYTES,
             // Spares have to join, and what an operator wished last is done or runs out first.
             patience: patience(&timing, &calm)
                 * if spares > 0 { 2 } else { 1 }
@@ -334,6 +344,7 @@ impl Scenario {
             curious: false,
             storms: 0,
             split: false,
+            crash_loop: false,
             patience: patience(&timing, &calm),
         }
     }
@@ -395,6 +406,11 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         notice_after: Nanos(500 + rng.below(10_000)),
         notice_every: part(rng, 30, 100),
         join_every: part(rng, 30, 150),
+        join_burst: 1,
+        join_window: Nanos::ZERO,
+        join_hold: Nanos::ZERO,
+        join_hold_max: Nanos::ZERO,
+        join_pause: Nanos::ZERO,
         standby: part(rng, 100, 800),
         poll_every: part(rng, 30, 150),
         backoff_max: Nanos(2_000 + rng.below(15_000)),
@@ -402,6 +418,16 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         announce_hold: Nanos(if lease.is_multiple_of(2) { lease / 4 } else { 0 }),
         resync_after: if rng.permille(300) { part(rng, 200, 600) } else { Nanos(1 << 36) },
     }
+}
+
+/// Joins of a name that fails often are held back, and joins share views.
+fn hold_joins(timing: &mut Timing, rng: &mut Rng, lease: u64) {
+    timing.join_burst = 1 + rng.below(4) as u32;
+    // Longer than it takes to join and to be found dead: who lives for so long begins anew.
+    timing.join_window = Nanos(lease * (8 + rng.below(8)));
+    timing.join_hold = Nanos(lease * (4 + rng.below(3)));
+    timing.join_hold_max = Nanos(timing.join_hold.0 * (4 + rng.below(6)));
+    timing.join_pause = Nanos(if rng.coin() { lease / 10 } else { 0 });
 }
 
 /// A fabric at the paper's scale, slow enough at times that completions come late in a lease.
@@ -483,5 +509,7 @@ fn patience(timing: &Timing, calm: &Network) -> u64 {
         + calm.ask_every.min.0;
     let resync = if timing.resync_after.0 < 1 << 30 { timing.resync_after.0 } else { 0 };
     let shrinks = if timing.lease_max > timing.lease { 2 * timing.lease_calm.0 } else { 0 };
-    40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync + shrinks
+    // Whoever failed often waits as long as it can be held back, and the view of others may come just before.
+    let holds = 2 * timing.join_hold_max.0;
+    40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync + shrinks + holds
 }

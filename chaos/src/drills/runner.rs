@@ -22,6 +22,8 @@ use crate::drillfile::{
 use crate::observe::{Observer, Process, Snapshot};
 use obol_fabric::shm::{Endpoint, Owner, ShmError, Wait, clock};
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
+use obol_membership::holdback::HoldBack;
+use obol_membership::{Kind, Timing};
 use obol_profiles::SiteError;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -184,6 +186,8 @@ struct Runner<'a> {
     ssh: Option<String>,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
+    /// Victims until now: one whose name failed too often would be held back, and the drill would wait for it.
+    failed: HoldBack,
     /// Repetitions that were asked for.
     wanted: u32,
 }
@@ -248,6 +252,7 @@ pub fn run(
         tell,
         held,
         ssh,
+        failed: HoldBack::default(),
         wanted: options.count.unwrap_or(drill.repeat.count),
     };
     let (verdict, count) = runner.repeat(runner.wanted, &mut go_on)?;
@@ -349,12 +354,38 @@ impl Runner<'_> {
         }
     }
 
+    /// Waits until the victims can fail without their names being held back, and notes that they will; true if it waited.
+    fn spare(&mut self, chosen: &[Chosen]) -> bool {
+        let timing = self.observer.deployment().profile.timing;
+        // Half of what is free, at the same rate: failures are decided at times of their own, and others come from elsewhere.
+        let (join_burst, join_window) = (timing.join_burst.div_ceil(2), Nanos(timing.join_window.0 / 2));
+        let timing = Timing { join_burst, join_window, ..timing };
+        let now = clock::now();
+        let victims = || chosen.iter().map(|one| &one.process).filter(|p| p.kind != Kind::Coordinator);
+        let from = victims().map(|victim| self.failed.spare_from(victim.name, &timing, now)).max();
+        let pause = from.map_or(Nanos::ZERO, |from| from.since(now));
+        if pause > Nanos::ZERO {
+            thread::sleep(pause.to_std());
+            return true;
+        }
+        for victim in victims() {
+            self.failed.failed(victim.name, victim.incarnation, &timing, now);
+        }
+        false
+    }
+
     /// Arms, gives the cue, follows, and mends.
     fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
         self.tell(number, step, Stage::Waits);
-        let before = healthy(&mut self.observer)?;
         let turn = if warmup { u32::MAX - number } else { number };
-        let chosen = choose(self.drill, step, &before, self.supervisor, turn).map_err(RunError::Select)?;
+        let (before, chosen) = loop {
+            let before = healthy(&mut self.observer)?;
+            let chosen =
+                choose(self.drill, step, &before, self.supervisor, turn).map_err(RunError::Select)?;
+            if !self.spare(&chosen) {
+                break (before, chosen);
+            }
+        };
         let planned = plan(self.drill, &self.observer, &before, self.supervisor, turn);
         let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
         if !refusing.is_empty() {

@@ -39,6 +39,8 @@ pub struct Process {
     pub detection: Detection,
     /// What it runs.
     pub version: Version,
+    /// Until when its join is held back, if it is: programs of its name died again and again. Known on this host.
+    pub held_until: Option<Instant>,
     /// How far its heartbeat is.
     pub heartbeat: u64,
     /// What its acceptor memory says of the newest slots; only a coordinator's says anything.
@@ -62,6 +64,13 @@ impl Process {
     pub fn lost_agent(&self, snapshot: &Snapshot) -> bool {
         let is_agent = |other: &Self| (other.region, other.seat) == (self.region, 0) && other.alive;
         self.seat != 0 && self.alive && !snapshot.everybody().any(is_agent)
+    }
+
+    /// How long its join is held back yet; zero if it is not, or may be tried again now.
+    #[must_use]
+    pub fn held_back(&self, now: Instant) -> Nanos {
+        let waits = self.held_until.filter(|_| self.alive);
+        waits.map_or(Nanos::ZERO, |until| until.since(now))
     }
 
     /// How long its lease still lasts.

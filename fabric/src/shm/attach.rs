@@ -106,6 +106,9 @@ impl Attachment {
             return Err(no_agent(cluster, agent.to_string()));
         }
         let seats = region.layout().limits().seats;
+        if let Some(until) = held_until(&region, name) {
+            return Err(ShmError::HeldBack { name, left: until.since(clock::now()) });
+        }
         let claimed = Occupancy::word(Phase::Claimed, me);
         let seat = (1..seats as u16)
             .find(|&seat| {
@@ -170,6 +173,14 @@ impl Attachment {
     #[must_use]
     pub fn finds_no_room(&self) -> bool {
         Answer::of(self.answer().load(Ordering::Acquire)).is_full()
+    }
+
+    /// Until when this program's join is held back, because others of its name died too often, if that is the agent's last
+    /// word.
+    #[must_use]
+    pub fn held_until(&self) -> Option<Instant> {
+        let held = Answer::of(self.answer().load(Ordering::Acquire)).is_held_back();
+        held.then(|| Instant(self.word(offset_of!(Seat, held_until)).load(Ordering::Relaxed)))
     }
 
     fn stand(&self, answer: u32) -> Option<SeatStatus> {
@@ -277,6 +288,15 @@ impl Drop for Attachment {
 fn no_agent(cluster: &Cluster, wanted: String) -> ShmError {
     let existing = cluster.regions().iter().filter(|r| r.alive).map(|r| r.name).collect();
     ShmError::NoSuchAgent { wanted, existing }
+}
+
+/// Until when joins of this name are held back here, if a program of that name waits for it already: of programs that crash
+/// again and again one may wait, or they would take the seats of others.
+fn held_until(region: &Region, name: Name) -> Option<Instant> {
+    (1..region.layout().limits().seats as u16).find_map(|seat| {
+        let found = region.reader().seat(seat)?;
+        found.held_until.filter(|_| found.name == name && !region.is_dead(seat))
+    })
 }
 
 /// Counts occupants in the low half; the high half tells the region's file and stays.

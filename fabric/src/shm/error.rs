@@ -1,7 +1,7 @@
 //! What can go wrong when a cluster is made, found or joined: what, where, and what to do next.
 
 use crate::layout::LimitError;
-use crate::types::Name;
+use crate::types::{Name, Nanos};
 use core::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -104,6 +104,13 @@ pub enum ShmError {
         /// Its seats, its own not counted.
         seats: u32,
     },
+    /// A program of this name waits at the agent already until it may join: others died again and again.
+    HeldBack {
+        /// The name.
+        name: Name,
+        /// How long that one has to wait yet.
+        left: Nanos,
+    },
     /// The cluster was opened by the process that this one was forked from.
     Forked {
         /// Its directory.
@@ -205,6 +212,11 @@ impl fmt::Display for ShmError {
                     "all {seats} seats of region {region} are taken; raise limits.seats or use another agent"
                 )
             }
+            Self::HeldBack { name, left } => write!(
+                f,
+                "programs of the name {name} died again and again; one waits for {left} more until it may join, and no other \
+                 takes a seat meanwhile: find out why they died (`obol events`), or see coordinator.join_burst in the profile"
+            ),
             Self::Forked { path } => write!(
                 f,
                 "{} was opened by the process that this one was forked from; open it again after the fork",

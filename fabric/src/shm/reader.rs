@@ -8,7 +8,7 @@ use crate::notice::Detection;
 use crate::page::{self, Page, TORN_READS_MAX};
 use crate::recorder::{self, Stamped};
 use crate::shm::seats::{Answer, Request};
-use crate::types::{Incarnation, Name, ViewId};
+use crate::types::{Incarnation, Instant, Name, ViewId};
 use crate::version::Version;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use zerocopy::FromBytes;
@@ -48,6 +48,8 @@ pub struct SeatInfo {
     /// Whether it left the cluster as it asked, and has not asked to join since. Says nothing of a region's owner: its flight
     /// recorder does.
     pub left: bool,
+    /// Until when its join is held back, by its host's clock, if it is: programs of its name died again and again.
+    pub held_until: Option<Instant>,
     /// What it runs.
     pub version: Version,
     /// Who tells of its death first.
@@ -110,6 +112,7 @@ impl<'a> Reader<'a> {
             progress: found.progress,
             dead: found.deaths[0] as u32 & super::futex::TID_MASK == 0,
             left: Answer::of(found.status as u32).is_left_since(Request::of(found.request)),
+            held_until: Answer::of(found.status as u32).is_held_back().then_some(Instant(found.held_until)),
             version: Version::of((found.status >> 32) as u32),
             detection: Detection::of(found.detection),
         })

@@ -24,6 +24,7 @@ const MEMBER: u8 = 1;
 const EXCLUDED: u8 = 2;
 const LEFT: u8 = 3;
 const FULL: u8 = 4;
+const HELD_BACK: u8 = 5;
 
 /// A program's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,11 @@ impl Answer {
     /// Whether it says that the program has left, and answers the program's last request.
     pub(crate) const fn is_left_since(self, request: Request) -> bool {
         self.code == LEFT && self.sequence == request.sequence
+    }
+
+    /// Whether the last that was told is that its name failed too often.
+    pub(crate) const fn is_held_back(self) -> bool {
+        self.code == HELD_BACK
     }
 
     /// What it says, `None` before the first answer.
@@ -160,9 +166,14 @@ impl Seats {
             SeatStatus::Excluded => (EXCLUDED, Incarnation::NONE),
             SeatStatus::Left => (LEFT, Incarnation::NONE),
             SeatStatus::Full => (FULL, Incarnation::NONE),
+            SeatStatus::HeldBack { .. } => (HELD_BACK, Incarnation::NONE),
         };
-        // A join that finds no room still stands.
-        let sequence = if code == FULL { before.sequence } else { Request::of(handed).sequence };
+        // A join that finds no room, or waits, still stands.
+        let sequence =
+            if matches!(code, FULL | HELD_BACK) { before.sequence } else { Request::of(handed).sequence };
+        if let SeatStatus::HeldBack { until } = status {
+            self.region.seat_word(seat, offset_of!(Seat, held_until)).store(until.0, Ordering::Relaxed);
+        }
         let own = self.region.seat_word(seat, offset_of!(Seat, incarnation));
         if (before.code, before.sequence) == (code, sequence) && own.load(Ordering::Relaxed) == incarnation.0
         {

@@ -254,7 +254,7 @@ impl Core {
             SeatStatus::Member(incarnation) => incarnation,
             SeatStatus::Excluded | SeatStatus::Left => Incarnation::NONE,
             // The join stands, so the program waits on.
-            SeatStatus::Full => return,
+            SeatStatus::Full | SeatStatus::HeldBack { .. } => return,
         };
         let owner = self.nodes[node as usize].generation;
         // What is told of an earlier occupant is not for this one.

@@ -5,7 +5,7 @@ use super::{Accusation, Coordinator, Standing, cliques};
 use crate::drift::Drift;
 use crate::links;
 use crate::view::{Level, View};
-use crate::wire::{self, Message, Refusal};
+use crate::wire::{self, Message};
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
@@ -76,7 +76,9 @@ impl Coordinator {
                     return;
                 }
                 let leads = self.leading;
-                let answer = self.requests.join(newcomer, as_of, from, self.log.newest(), &self.config);
+                let left = self.hold_back.left(&newcomer, &self.config.timing, now);
+                let newest = self.log.newest();
+                let answer = self.requests.join(newcomer, as_of, from, left, newest, &self.config);
                 if let Some(reply) = answer.filter(|_| leads) {
                     fabric.send(from, &Message::JoinReply { token: newcomer.token, outcome: reply }.encode());
                 }
@@ -109,7 +111,7 @@ impl Coordinator {
             }
             Ok(Message::JoinReply { token, outcome: Err(refusal) }) => {
                 if matches!(self.standing, Standing::Standby { token: mine, .. } if mine == token)
-                    && refusal != Refusal::Full
+                    && !refusal.stands()
                 {
                     self.stand_by(now);
                 }

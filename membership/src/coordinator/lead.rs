@@ -4,11 +4,11 @@ use super::{Accusation, Coordinator, Standing, Told};
 use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
 use crate::mutants::Mutant;
-use crate::view::{Change, Member, View};
+use crate::view::{Change, Member, Newcomer, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event_, Record};
-use obol_fabric::{Fabric, Group, Instant, ViewId};
+use obol_fabric::{Fabric, Group, Instant, Nanos, ViewId};
 use std::sync::Arc;
 
 /// A contending leader's pause doubles at most so often.
@@ -37,6 +37,7 @@ impl Coordinator {
     /// Does whatever the present state asks of this coordinator. Called after every event.
     pub(super) fn drive<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.requests.expire(now);
+        self.joins_from = self.joins_from.filter(|from| now < *from);
         let lead = self.should_lead(now);
         if lead && !self.leading {
             self.take_over(now, fabric);
@@ -86,13 +87,41 @@ impl Coordinator {
     pub(super) fn admit_itself<F: Fabric>(&mut self, fabric: &F) {
         let Standing::Standby { token, as_of, .. } = self.standing else { return };
         let newcomer = self.newcomer(token, fabric);
-        let refused = self.requests.join(newcomer, as_of, fabric.address(), self.log.newest(), &self.config);
+        let (from, newest) = (fabric.address(), self.log.newest());
+        let refused = self.requests.join(newcomer, as_of, from, Nanos::ZERO, newest, &self.config);
         // `install` draws a new join whenever this one has become too old or was settled.
         debug_assert!(matches!(refused, None | Some(Err(Refusal::Full))), "{refused:?}");
     }
 
     fn has_work(&self) -> bool {
-        !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor().is_some()
+        // A join does not make a view of its own before `joins_from`, but goes into one that there is anyway.
+        let joins = self.requests.has_joins() && self.joins_from.is_none();
+        joins || !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor().is_some()
+    }
+
+    /// When joins alone are to be decided that wait for others.
+    pub(super) fn joins_due(&self) -> Instant {
+        let waits = self.leading && self.requests.has_joins();
+        self.joins_from.filter(|_| waits).unwrap_or(Instant::NEVER)
+    }
+
+    /// Learns from the view that follows the newest whose name failed again, and when joins alone may make another.
+    pub(super) fn follow_joins<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        let before = Arc::clone(self.view());
+        let held = self.hold_back.follow(&before, view, &self.config, now);
+        for held in held.iter().filter(|_| self.leading) {
+            fabric.count(Counter::JoinsHeldBack, 1);
+            fabric.record(Record::new(Event_::JoinHeldBack, held.who.0, held.word()));
+        }
+        if !held.is_empty() {
+            let left = |newcomer: &Newcomer| self.hold_back.left(newcomer, &self.config.timing, now);
+            for (to, refusal) in self.requests.hold_back(left).into_iter().filter(|_| self.leading) {
+                fabric.send(to, &refusal.encode());
+            }
+        }
+        if view.changes.iter().any(|change| matches!(change, Change::Joined(_))) {
+            self.joins_from = Some(now + self.config.timing.join_pause);
+        }
     }
 
     fn wanted_acceptor(&self) -> Option<Change> {

@@ -15,6 +15,7 @@ use crate::clearing::Clearing;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
 use crate::engine::{Engine, Outcome, Phase};
+use crate::holdback::HoldBack;
 use crate::links::{self, Links};
 use crate::log::Log;
 use crate::mutants::Mutant;
@@ -67,6 +68,10 @@ pub struct Coordinator {
     /// Members that are proved dead, as long as some view that may hold a lease names them.
     proofs: BTreeSet<Incarnation>,
     requests: Requests,
+    /// Names whose members fail again and again.
+    hold_back: HoldBack,
+    /// Before this no view is decided only because somebody joins: others may join in the same.
+    joins_from: Option<Instant>,
     stretch: Stretch,
     /// The latest base whose CLEAR was sent or heard.
     cleared: ViewId,
@@ -123,6 +128,8 @@ impl Coordinator {
             suspects: BTreeMap::new(),
             proofs: BTreeSet::new(),
             requests: Requests::default(),
+            hold_back: HoldBack::default(),
+            joins_from: None,
             stretch: Stretch::default(),
             clearing: None,
             clearing_round: 0,
@@ -302,6 +309,7 @@ impl Coordinator {
         fabric.publish_view(view.id, sealed);
         self.contact = now;
         self.learn_clear(view.cleared, fabric);
+        self.follow_joins(view, now, fabric);
         self.log.push(Arc::clone(view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.suspect_former_life(fabric.address());
@@ -715,6 +723,7 @@ impl Machine for Coordinator {
             .min(held)
             .min(drift)
             .min(self.retry_deadline())
+            .min(self.joins_due())
             .min(self.detector.deadline())
             .min(self.notices.deadline())
     }

@@ -48,12 +48,13 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// Takes a join; answers at once if it is decided or refused.
+    /// Takes a join, which is held back for so long; answers at once if it is decided or refused.
     pub(super) fn join(
         &mut self,
         newcomer: Newcomer,
         as_of: ViewId,
         from: Address,
+        held: Nanos,
         newest: &Entry,
         config: &Config,
     ) -> Option<Result<(Incarnation, ViewId), Refusal>> {
@@ -70,6 +71,10 @@ impl Requests {
         }
         if newcomer.host != Incarnation::NONE && !view.is_host(newcomer.host) {
             return Some(Err(Refusal::NoHost));
+        }
+        if held > Nanos::ZERO {
+            // Not kept: of programs that crash at once, joins would be left over that keep others out.
+            return Some(Err(Refusal::HeldBack(held)));
         }
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
         if !fits(view, &edit, config) {
@@ -161,9 +166,31 @@ impl Requests {
         self.settle = true;
     }
 
-    /// Whether there is nothing to decide, but for the set of acceptors.
-    pub(super) fn is_empty(&self) -> bool {
-        self.joins.is_empty() && self.leaves.is_empty() && self.lease.is_none() && !self.settle
+    /// Whether there is nothing to decide, but for joins and the set of acceptors.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.leaves.is_empty() && self.lease.is_none() && !self.settle
+    }
+
+    /// Whether somebody asks to join.
+    pub(super) const fn has_joins(&self) -> bool {
+        !self.joins.is_empty()
+    }
+
+    /// Gives back joins that have to wait, and for how long: `left` tells that of a newcomer. They come again.
+    pub(super) fn hold_back(
+        &mut self,
+        left: impl Fn(&Newcomer) -> Nanos,
+    ) -> Vec<(Address, Message<'static>)> {
+        let mut held = Vec::new();
+        self.joins.retain(|Join { newcomer, from, .. }| {
+            let left = left(newcomer);
+            if left > Nanos::ZERO {
+                let outcome = Err(Refusal::HeldBack(left));
+                held.push((*from, Message::JoinReply { token: newcomer.token, outcome }));
+            }
+            left == Nanos::ZERO
+        });
+        held
     }
 
     /// What the next view should change, as far as it fits; `failed` are the suspects.

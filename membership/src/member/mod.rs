@@ -10,6 +10,7 @@ use crate::adapt::Strain;
 use crate::cache::FanOut;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
+use crate::holdback::HoldBack;
 use crate::lease::Lease;
 use crate::links::{self, Links};
 use crate::mutants::Mutant;
@@ -76,6 +77,8 @@ pub struct Member {
     drift: Drift,
     notices: Notices,
     wards: Wards,
+    /// Names whose programs die again and again.
+    hold_back: HoldBack,
     /// The newest view has been installed but not followed yet: see [`Member::follow`].
     unfollowed: bool,
     booted: bool,
@@ -114,6 +117,7 @@ impl Member {
             drift: Drift::default(),
             notices: Notices::default(),
             wards: Wards::default(),
+            hold_back: HoldBack::default(),
             unfollowed: false,
             booted: false,
             stalled: false,
@@ -224,6 +228,7 @@ impl Member {
         fabric.record(Record::new(Event_::ViewReceived, view.id.0, u64::from(jump)));
         fabric.count(if jump { Counter::ViewJumps } else { Counter::ViewsInstalled }, 1);
         self.contact = now;
+        self.hold_back.follow(&self.view, &view, &self.config, now);
         self.view = view;
         self.heard = self.heard.max(self.view.id);
         fabric.publish_view(self.view.id, sealed);
@@ -339,12 +344,16 @@ impl Member {
             }
             Ok(Message::Clear(base)) => self.clear(base, now, fabric),
             Ok(Message::JoinReply { token, outcome: Err(refusal) }) => match self.standing {
-                Standing::Joining { token: mine, .. } if mine == token => {
-                    if refusal != Refusal::Full {
+                Standing::Joining { token: mine, ref mut due, .. } if mine == token => match refusal {
+                    Refusal::Full => {}
+                    Refusal::HeldBack(left) => {
+                        *due = (*due).max(now + left.min(self.config.timing.join_hold_max));
+                    }
+                    Refusal::Stale | Refusal::Departed | Refusal::NoHost => {
                         self.rejoin(now + self.config.timing.join_every);
                     }
-                }
-                _ => self.wards.refused(token, refusal, fabric),
+                },
+                _ => self.wards.refused(token, refusal, &self.config.timing, now, fabric),
             },
             Ok(Message::Vouched { nonce, newest, vouched }) => {
                 self.vouched((nonce, newest, vouched), now, fabric);
@@ -466,6 +475,8 @@ impl Machine for Member {
                 if let Some(accused) = self.wards.at(who) {
                     let due = now + self.config.timing.notice_after;
                     self.notices.raise(accused, Level::Deadbeat, evidence, due);
+                } else if self.wards.died(who, fabric) {
+                    // It is no member.
                 } else if self.source.died(who, &self.config, now, fabric) {
                     self.ask_acceptors(now, fabric);
                 }
@@ -520,7 +531,7 @@ impl Machine for Member {
         self.detector.tick(&self.config, now, fabric);
         self.links.tick(self.incarnation(), &self.view, &self.config, now, fabric);
         self.notices.tick(me, &self.view, &self.config, now, fabric);
-        self.wards.tick(me, &self.view, &self.config, now, fabric);
+        self.wards.tick(me, &self.view, &self.hold_back, &self.config, now, fabric);
         if let Some(me) = self.incarnation() {
             self.drift.tick(&self.view, me, (&mut self.rng, &self.config), now, fabric);
         }

@@ -1,0 +1,336 @@
+//! Names whose members die again and again, as programs do that crash as soon as they have begun. Each of their joins and
+//! deaths is a view that all others have to follow, so joins of such a name wait, twice as long each time.
+//!
+//! Everybody computes this from the views that it sees, so a new leader knows most of it. It decides no safety: who forgets
+//! it admits somebody sooner.
+
+use crate::Config;
+use crate::mutants::Mutant;
+use crate::timing::Timing;
+use crate::view::{Change, Kind, Level, Newcomer, View};
+use obol_fabric::{Incarnation, Instant, Name, Nanos};
+
+/// Names that are remembered; of more, the one that failed longest ago is forgotten.
+pub const NAMES_MAX: usize = 64;
+/// A hold doubles at most so often, whatever its limit.
+const DOUBLINGS_MAX: u32 = 32;
+
+/// The failures of one name that came quickly one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Series {
+    name: Name,
+    failures: u32,
+    first: Instant,
+    last: Instant,
+    /// What the failures add up to: each adds a window's share, and time drains it.
+    level: Nanos,
+    /// Failures since there were more than the window allows; each doubles the hold.
+    excess: u32,
+    /// The last that failed.
+    who: Incarnation,
+}
+
+/// Why a join waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The last member of this name that failed.
+    pub who: Incarnation,
+    /// Until then.
+    pub until: Instant,
+    /// For so long in all.
+    pub hold: Nanos,
+    /// Members of this name that failed.
+    pub failures: u32,
+    /// Within so long.
+    pub within: Nanos,
+}
+
+/// What the flight recorder keeps of a [`Held`] in one word: `failures:12 | within in ms:20 | hold in us:32`.
+const FAILURES_SHIFT: u32 = 52;
+const WITHIN_SHIFT: u32 = 32;
+const WITHIN_MASK: u64 = (1 << (FAILURES_SHIFT - WITHIN_SHIFT)) - 1;
+const FAILURES_MAX: u64 = (1 << (64 - FAILURES_SHIFT)) - 1;
+
+impl Held {
+    /// As one word; what does not fit is told as the most that does.
+    #[must_use]
+    pub fn word(&self) -> u64 {
+        let hold = (self.hold.0 / 1_000).min(u64::from(u32::MAX));
+        let within = (self.within.0 / 1_000_000).min(WITHIN_MASK);
+        u64::from(self.failures).min(FAILURES_MAX) << FAILURES_SHIFT | within << WITHIN_SHIFT | hold
+    }
+
+    /// How often the name failed, within what time, and how long its joins wait, from such a word.
+    #[must_use]
+    pub const fn of_word(word: u64) -> (u64, Nanos, Nanos) {
+        let within = Nanos::from_millis(word >> WITHIN_SHIFT & WITHIN_MASK);
+        (word >> FAILURES_SHIFT, within, Nanos::from_micros(word & u32::MAX as u64))
+    }
+}
+
+/// Names that are held back, or may be soon.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct HoldBack(Vec<Series>);
+
+impl Series {
+    fn hold(&self, timing: &Timing) -> Nanos {
+        match self.excess.checked_sub(1) {
+            None => Nanos::ZERO,
+            Some(doublings) => {
+                timing.join_hold.saturating_mul(1 << doublings.min(DOUBLINGS_MAX)).min(timing.join_hold_max)
+            }
+        }
+    }
+
+    fn held(&self, timing: &Timing) -> Held {
+        let hold = self.hold(timing);
+        Held {
+            until: self.last + hold,
+            hold,
+            failures: self.failures,
+            within: self.last.since(self.first),
+            who: self.who,
+        }
+    }
+
+    fn share(timing: &Timing) -> Nanos {
+        Nanos(timing.join_window.0 / u64::from(timing.join_burst.max(1)))
+    }
+
+    fn spare_from(&self, timing: &Timing, now: Instant) -> Instant {
+        if self.excess > 0 {
+            return self.last + timing.join_window.saturating_add(self.hold(timing)) + Nanos(1);
+        }
+        let room = timing.join_window.saturating_sub(Self::share(timing));
+        now.max(self.last + self.level.saturating_sub(room))
+    }
+
+    fn failed(&mut self, timing: &Timing, now: Instant) {
+        let pause = now.since(self.last);
+        if pause > timing.join_window.saturating_add(self.hold(timing)) {
+            // It ran for long: whatever was wrong is over.
+            *self = Self { failures: 0, first: now, level: Nanos::ZERO, excess: 0, ..*self };
+        }
+        self.level = self.level.saturating_sub(pause).saturating_add(Self::share(timing));
+        self.failures = self.failures.saturating_add(1);
+        self.last = now;
+        if self.excess > 0 || self.level > timing.join_window {
+            self.excess = self.excess.saturating_add(1);
+        }
+    }
+}
+
+impl HoldBack {
+    /// Learns what changed from one view to the next; gives the names that are held back for it from now on.
+    pub fn follow(&mut self, before: &View, view: &View, config: &Config, now: Instant) -> Vec<Held> {
+        let timing = &config.timing;
+        let mut newly = Vec::new();
+        if timing.join_hold == Nanos::ZERO || config.plant.has(Mutant::HoldNoJoins) {
+            return newly;
+        }
+        for change in &view.changes {
+            // Who was suspected may live, and who went with its agent did nothing.
+            let &Change::Failed {
+                accused, level: Level::Deadbeat | Level::Replaced | Level::Progress, ..
+            } = change
+            else {
+                continue;
+            };
+            let dead = before.member(accused).filter(|m| m.kind != Kind::Coordinator);
+            if let Some(name) = dead.map(|m| m.name) {
+                self.failed(name, accused, timing, now);
+                newly.extend(self.held(name, timing, now));
+            }
+        }
+        newly
+    }
+
+    /// Learns that a member failed.
+    pub fn failed(&mut self, name: Name, who: Incarnation, timing: &Timing, now: Instant) {
+        let at = self.0.iter().position(|series| series.name == name).unwrap_or_else(|| {
+            if self.0.len() == NAMES_MAX
+                && let Some(oldest) = (0..self.0.len()).min_by_key(|at| self.0[*at].last)
+            {
+                self.0.swap_remove(oldest);
+            }
+            let new = Series { name, failures: 0, first: now, last: now, level: Nanos::ZERO, excess: 0, who };
+            self.0.push(new);
+            self.0.len() - 1
+        });
+        self.0[at].who = who;
+        self.0[at].failed(timing, now);
+    }
+
+    /// From when on a member of this name can fail without a hold: for whoever kills members on purpose.
+    #[must_use]
+    pub fn spare_from(&self, name: Name, timing: &Timing, now: Instant) -> Instant {
+        let known = self.0.iter().find(|series| series.name == name);
+        known.filter(|_| timing.join_hold > Nanos::ZERO).map_or(now, |series| series.spare_from(timing, now))
+    }
+
+    /// How long a newcomer has to wait yet at `now`; zero if it has not.
+    #[must_use]
+    pub fn left(&self, newcomer: &Newcomer, timing: &Timing, now: Instant) -> Nanos {
+        // Without its coordinators a cluster decides nothing.
+        let held = self.held(newcomer.name, timing, now).filter(|_| newcomer.kind != Kind::Coordinator);
+        held.map_or(Nanos::ZERO, |held| held.until.since(now))
+    }
+
+    /// Why joins of this name have to wait at `now`, if they have.
+    #[must_use]
+    pub fn held(&self, name: Name, timing: &Timing, now: Instant) -> Option<Held> {
+        let series = self.0.iter().find(|series| series.name == name)?;
+        Some(series.held(timing)).filter(|held| now < held.until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: u64 = 1_000_000;
+
+    fn timing() -> Timing {
+        Timing {
+            join_burst: 4,
+            join_window: Nanos(100 * MILLI),
+            join_hold: Nanos(10 * MILLI),
+            join_hold_max: Nanos(80 * MILLI),
+            ..Timing::default()
+        }
+    }
+
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
+    }
+
+    fn hold(of: &HoldBack, who: &str, now: u64) -> Option<u64> {
+        of.held(name(who), &timing(), Instant(now * MILLI)).map(|held| held.hold.0 / MILLI)
+    }
+
+    #[test]
+    fn the_first_failures_are_free_and_each_further_one_doubles_the_hold_up_to_its_limit() {
+        let mut names = HoldBack::default();
+        let mut holds = Vec::new();
+        for at in 0..9 {
+            names.failed(name("loop"), Incarnation(1), &timing(), Instant(at * MILLI));
+            holds.push(hold(&names, "loop", at));
+        }
+        assert_eq!(holds, [None, None, None, None, Some(10), Some(20), Some(40), Some(80), Some(80)]);
+        assert_eq!(hold(&names, "loop", 8 + 79), Some(80));
+        assert_eq!(hold(&names, "loop", 8 + 80), None, "then it may join");
+        assert_eq!(hold(&names, "other", 8), None);
+        let held = names.held(name("loop"), &timing(), Instant(8 * MILLI)).expect("held");
+        assert_eq!((held.failures, held.within), (9, Nanos(8 * MILLI)));
+        assert_eq!(Held::of_word(held.word()), (9, Nanos(8 * MILLI), Nanos(80 * MILLI)));
+    }
+
+    #[test]
+    fn a_name_that_fails_no_faster_than_the_window_allows_is_never_held() {
+        let mut names = HoldBack::default();
+        for at in 0..100 {
+            names.failed(name("drill"), Incarnation(1), &timing(), Instant(25 * at * MILLI));
+            assert_eq!(hold(&names, "drill", 25 * at), None);
+        }
+    }
+
+    #[test]
+    fn whoever_waits_until_it_may_fail_is_never_held() {
+        let (mut names, mut now) = (HoldBack::default(), Instant(0));
+        let mut times = Vec::new();
+        for _ in 0..100 {
+            now = names.spare_from(name("drill"), &timing(), now);
+            names.failed(name("drill"), Incarnation(1), &timing(), now);
+            assert_eq!(names.held(name("drill"), &timing(), now), None);
+            times.push(now.0 / MILLI);
+        }
+        assert_eq!(times[..6], [0, 0, 0, 0, 25, 50], "four at once, and then as many as drain");
+        assert_eq!(times[99], 25 * 96);
+        for _ in 0..3 {
+            names.failed(name("drill"), Incarnation(1), &timing(), now);
+        }
+        now = names.spare_from(name("drill"), &timing(), now);
+        names.failed(name("drill"), Incarnation(1), &timing(), now);
+        assert_eq!(
+            names.held(name("drill"), &timing(), now),
+            None,
+            "a hold is waited for, and a quiet window"
+        );
+    }
+
+    #[test]
+    fn a_hold_goes_on_doubling_after_holds_and_a_quiet_window_ends_it() {
+        let mut names = HoldBack::default();
+        let mut now = 0;
+        for _ in 0..5 {
+            names.failed(name("loop"), Incarnation(1), &timing(), Instant(now * MILLI));
+        }
+        assert_eq!(hold(&names, "loop", now), Some(10));
+        now += 11;
+        names.failed(name("loop"), Incarnation(1), &timing(), Instant(now * MILLI));
+        assert_eq!(hold(&names, "loop", now), Some(20));
+        now += 121;
+        names.failed(name("loop"), Incarnation(1), &timing(), Instant(now * MILLI));
+        assert_eq!(hold(&names, "loop", now), None);
+    }
+
+    /// Failures that come after pauses of so many microseconds, each as soon as it may join; gives their times.
+    fn crashes(pauses: &[u64], to: u64) -> Vec<u64> {
+        let (mut names, mut now, mut times) = (HoldBack::default(), 0, Vec::new());
+        for pause in pauses.iter().cycle() {
+            now += pause * 1_000;
+            if let Some(held) = names.held(name("loop"), &timing(), Instant(now)) {
+                now = held.until.0;
+            }
+            if now > to {
+                break;
+            }
+            names.failed(name("loop"), Incarnation(1), &timing(), Instant(now));
+            times.push(now);
+        }
+        times
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn however_quickly_a_name_fails_it_does_so_seldom_in_the_end(
+            pauses in proptest::collection::vec(1_u64..5_000, 1..20),
+        ) {
+            let times = crashes(&pauses, 10_000 * MILLI);
+            // 4 and one for free, holds of 10, 20 and 40, then one of 80 after the other.
+            let late = times.iter().filter(|at| **at > 1_000 * MILLI).count();
+            proptest::prop_assert!(late <= 9_000 / 80 + 1, "{late}");
+            // At 5 ms from one to the next nothing drains that matters.
+            let early = times.iter().filter(|at| **at <= 150 * MILLI).count();
+            proptest::prop_assert!(early <= 5 + 2 + 3, "{early}");
+        }
+
+        #[test]
+        fn a_hold_is_never_longer_than_its_limit_and_never_there_below_the_rate(
+            pauses in proptest::collection::vec(0_u64..300_000, 1..60),
+        ) {
+            let (mut names, mut now) = (HoldBack::default(), 0);
+            let slow = pauses.iter().all(|pause| *pause >= 25_000);
+            for pause in pauses {
+                now += pause * 1_000;
+                names.failed(name("loop"), Incarnation(1), &timing(), Instant(now));
+                let held = names.held(name("loop"), &timing(), Instant(now));
+                proptest::prop_assert!(!slow || held.is_none());
+                proptest::prop_assert!(held.is_none_or(|held| held.hold <= timing().join_hold_max));
+            }
+        }
+    }
+
+    #[test]
+    fn of_too_many_names_the_oldest_is_forgotten() {
+        let mut names = HoldBack::default();
+        for n in 0..=NAMES_MAX as u64 {
+            for _ in 0..5 {
+                names.failed(name(&format!("app-{n}")), Incarnation(1), &timing(), Instant(n * 1_000));
+            }
+        }
+        assert_eq!(names.0.len(), NAMES_MAX);
+        assert_eq!(hold(&names, "app-0", 0), None);
+        assert_eq!(hold(&names, &format!("app-{NAMES_MAX}"), 0), Some(10));
+    }
+}
