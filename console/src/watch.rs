@@ -88,7 +88,8 @@ fn tell(item: &Item, names: &mut Names, json: bool) -> Result<(), Failure> {
         }
         Item::Gap { first, last } => {
             return Ok(output::line(format_args!(
-                "gap         views {first} to {last} were decided, but the coordinators keep them no more"
+                "gap         views {first} to {last} were decided, but can not be read: coordinators keep the \
+                 newest few, and only those of this host are read"
             ))?);
         }
         Item::View(view) => view,
