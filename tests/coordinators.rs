@@ -1,10 +1,11 @@
 //! `obol coordinator`: who decides is changed while apps hold leases.
 
-use crate::support::{Ran, Root, Status, obol, signal, until};
+use crate::support::{Ran, Root, Status, Up, freeze, obol, signal, until};
 use obol_fabric::{Address, Nanos};
 use obol_membership::View;
 use obol_membership::view::coordinator_name;
-use serde_json::Value;
+use obol_profiles::Profile;
+use serde_json::{Value, json};
 use std::os::unix::fs::DirBuilderExt;
 use std::process::Stdio;
 
@@ -20,6 +21,24 @@ fn incarnations(status: &Status) -> Vec<(String, u64)> {
 fn suspected(status: &Status) -> u64 {
     let count = |p: &&Value| p["counters"]["heartbeat_suspicions"].as_u64().unwrap_or(0);
     status.processes().values().map(count).sum()
+}
+
+/// A cluster of two apps that replaces who has been missing for a second.
+fn hasty(root: &Root, pause: Nanos) -> Up {
+    let mut profile = Profile::builtin("laptop").expect("it is built in");
+    profile.timing.replace_after = Nanos::from_secs(1);
+    profile.timing.replace_pause = pause;
+    let path = root.path().with_extension("toml");
+    std::fs::write(&path, profile.to_toml()).expect("written");
+    let up = root.up(&["--apps", "2", "--profile", path.to_str().expect("text")]);
+    std::fs::remove_file(&path).expect("it was read");
+    up
+}
+
+/// Whether just these decide, and all of them are there.
+fn decide(status: &Status, names: &[&str]) -> bool {
+    let replacement = &status.json["replacement"];
+    replacement["deciders"] == json!(names) && replacement["missing"] == json!([])
 }
 
 #[test]
@@ -95,6 +114,61 @@ fn a_dead_coordinator_is_replaced_and_one_that_is_added_makes_it_four() {
     let done = root.run(&["coordinator", "remove", "1", "--json"]).ends(0).json();
     assert_eq!((acceptors(&done), &done["added"]), (vec![2, 3, 7], &Value::Null));
     root.healthy();
+}
+
+#[test]
+fn coordinators_that_fail_one_at_a_time_are_replaced_and_need_nobody() {
+    let root = Root::new();
+    let pause = Nanos::from_secs(3);
+    let up = hasty(&root, pause);
+    let before = root.healthy();
+    assert_eq!(before.json["replacement"]["on"], true);
+    // One that is frozen can be proved dead by nobody, and its memory answers.
+    let frozen = before.pid("coord-3");
+    freeze(frozen);
+    let after = root.until("coord-3 is replaced", |s| decide(s, &["coord-1", "coord-2", "coord-4"]));
+    assert!(after.reasons().contains("coord-3 is frozen"), "{after:?}");
+    assert!(after.is_active("app-1") && after.is_active("app-2"), "{after:?}");
+    assert_eq!(after.json["replacement"]["last"]["coordinator"], "coord-3");
+    assert!(after.json["replacement"]["replaced"].as_u64() >= Some(1), "{after:?}");
+    let told =
+        |e: &Value| e["event"] == "spare" && e["name"] == "coord-4" && e["missing"] == json!(["coord-3"]);
+    assert!(up.lines().iter().any(told), "{:?}", up.lines());
+    // The leader as well, and the memory of the frozen one: of the first three one is left.
+    root.run(&["kill", "coord-1"]).ends(0);
+    signal("KILL", &[frozen]);
+    root.until("the others go on", |s| {
+        s.view() > after.view() && s.is_active("app-1") && s.is_active("app-2")
+    });
+    // The lowest number without a process.
+    root.until("coord-1 is replaced", |s| decide(s, &["coord-2", "coord-3", "coord-4"]));
+    root.healthy();
+    let at = |event: &str| -> Vec<f64> {
+        let told = root.events().into_iter().filter(|e| e["event"] == event);
+        told.map(|e| e["us"].as_f64().expect("a number")).collect()
+    };
+    let (come, gone) = (at("replacing"), at("replaced"));
+    let paused = |at: f64| gone.iter().all(|gone| *gone > at || at - gone >= pause.as_micros_f64());
+    assert!(come.iter().all(|at| paused(*at)), "replaced without a pause: {come:?} come, {gone:?} go");
+}
+
+#[test]
+fn a_coordinator_that_was_replaced_comes_back_as_a_spare() {
+    let root = Root::new();
+    let _up = hasty(&root, Nanos::from_secs(60));
+    let frozen = root.healthy().pid("coord-2");
+    freeze(frozen);
+    root.until("coord-2 is replaced", |s| decide(s, &["coord-1", "coord-3", "coord-4"]));
+    signal("CONT", &[frozen]);
+    let after = root.healthy();
+    assert_eq!(after.pid("coord-2"), frozen);
+    assert_eq!(after.json["replacement"]["spares"], json!(["coord-2"]));
+    let said = root.run(&["status"]).ends(0).out;
+    assert!(said.contains("coordinators: spare coord-2; coord-2 replaced "), "{said}");
+    assert!(said.contains("the next not before "), "{said}");
+    let said = root.run(&["events"]).ends(0).out;
+    assert!(said.contains("coord-4 decides from view "), "{said}");
+    assert!(said.contains("coord-2 is missing and decides no more from view "), "{said}");
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub(crate) fn what(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> 
             let (failures, within, hold) = Held::of_word(b);
             format!("join of {} held back for {hold}: it failed {failures} times in {within}", who(a))
         }
+        Event::Replacing => format!("coord-{a} decides from view {b} on, as another is missing"),
+        Event::Replaced => format!("coord-{a} is missing and decides no more from view {b} on"),
         Event::ClockFast => format!("{} runs fast by {b} ppm or more", who(a)),
         Event::ClockSlow => format!("{} runs slow by {b} ppm or more", who(a)),
         Event::Propose

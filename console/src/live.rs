@@ -110,13 +110,15 @@ impl Live {
         self.observer.snapshot()
     }
 
-    /// Looks, and prints what is new. How the cluster is counts once it is `up`: before, some have just not begun.
-    pub(crate) fn look(&mut self, up: bool) -> io::Result<()> {
+    /// Looks, and prints what is new. How the cluster is counts once it is `up`: before, some have just not begun. Gives the
+    /// newest view.
+    pub(crate) fn look(&mut self, up: bool) -> io::Result<Option<Arc<View>>> {
         let events = self.observer.events();
         self.names.know_joined(&events);
         self.history.take(&events);
         let snapshot = self.observer.snapshot();
-        let Some(view) = snapshot.view.clone() else { return Ok(()) };
+        let Some(view) = snapshot.view.clone() else { return Ok(None) };
+        let newest = Some(Arc::clone(&view));
         self.names.know_all(&view);
         // Views may follow each other faster than they settle; whoever waits is told before it is passed over.
         if let Some((passed, _)) = self.waiting.take_if(|(waiting, _)| waiting.id != view.id) {
@@ -142,7 +144,7 @@ impl Live {
         } else if up && due && !self.json && !self.quiet && self.waiting.is_none() {
             self.tell_table(&snapshot)?;
         }
-        Ok(())
+        Ok(newest)
     }
 
     fn age(&self) -> String {

@@ -1,6 +1,7 @@
 //! `obol status`: one look at a cluster, for people and for scripts.
 
 use crate::output::{self, Failure};
+use crate::replacement::ReplacementJson;
 use crate::table;
 use obol_chaos::observe::{Health, Observer, Process, Snapshot};
 use obol_fabric::metrics::Counter;
@@ -102,6 +103,9 @@ pub(crate) struct StatusJson<'a> {
     profile: &'a str,
     /// Who tells first that a process died, whichever it is: `module`, `ebpf`, or `futex+pidfd`.
     deadbeat: Option<&'static str>,
+    /// How coordinators are replaced without an operator; where one looks at flight recorders, too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replacement: Option<ReplacementJson>,
     processes: Vec<ProcessJson<'a>>,
 }
 
@@ -153,6 +157,7 @@ pub(crate) fn json<'a>(cluster: &'a Name, profile: &'a str, snapshot: &'a Snapsh
         leader: snapshot.leader_name().map(|name| name.to_string()),
         profile,
         deadbeat: snapshot.detection().map(Detection::name),
+        replacement: None,
         processes: [(&snapshot.processes, false), (&snapshot.distant, true)]
             .into_iter()
             .flat_map(|(all, distant)| all.iter().map(move |p| process(p, distant, snapshot)))
@@ -166,10 +171,12 @@ pub(crate) fn run(root: &Path, cluster: Name, as_json: bool) -> Result<ExitCode,
         Err(error) => return unreachable(cluster, &error, as_json),
     };
     let snapshot = observer.snapshot();
+    let replacement = ReplacementJson::of(&mut observer, &snapshot);
     if as_json {
         let profile = observer.deployment().profile.name.to_string();
         let warnings = warnings(&observer, &snapshot);
-        output::json(&StatusJson { warnings, ..json(&cluster, &profile, &snapshot) })?;
+        let replacement = Some(replacement);
+        output::json(&StatusJson { warnings, replacement, ..json(&cluster, &profile, &snapshot) })?;
     } else {
         output::line(table::headline(cluster, &snapshot))?;
         for reason in &snapshot.reasons {
@@ -177,6 +184,9 @@ pub(crate) fn run(root: &Path, cluster: Name, as_json: bool) -> Result<ExitCode,
         }
         for warning in warnings(&observer, &snapshot) {
             output::line(format_args!("  ~ {warning}"))?;
+        }
+        if let Some(line) = replacement.line() {
+            output::line(format_args!("  {line}"))?;
         }
         for line in table::lines(&snapshot, None) {
             output::line(line)?;
@@ -237,6 +247,7 @@ fn unreachable(cluster: Name, error: &obol_profiles::SiteError, as_json: bool) -
         leader: None,
         profile: "",
         deadbeat: None,
+        replacement: None,
         processes: Vec::new(),
     })?;
     Ok(ExitCode::from(Health::Unreachable.exit_code()))

@@ -8,6 +8,7 @@ use crate::running;
 use crate::said::{Said, by_reason};
 use crate::saved;
 use crate::signals;
+use crate::spares::{self, Spares};
 use crate::tui::poll::Place;
 use crate::tui::{self, Background, Console};
 use obol_chaos::control::{self, Answer, Request};
@@ -15,7 +16,7 @@ use obol_chaos::observe::{Health, Observer, Snapshot};
 use obol_fabric::Name;
 use obol_fabric::notice::Detection;
 use obol_fabric::shm::peer::{peer, user};
-use obol_fabric::shm::sched;
+use obol_fabric::shm::{clock, sched};
 use obol_membership::view::coordinator_name;
 use obol_profiles::deployment::{app_node_names, cache_name};
 use obol_profiles::{Deployment, Network, Profile};
@@ -180,6 +181,11 @@ impl Supervisor {
         let listener = heard.unwrap_or_default();
         self.children.insert(name.to_owned(), Started { child, listener, ended: None });
         unheard.map_or(Ok(pid), Err)
+    }
+
+    /// Whether a process has been started and has not ended.
+    fn runs(&self, name: &str) -> bool {
+        self.children.get(name).is_some_and(|started| started.ended.is_none())
     }
 
     /// Takes away processes that have ended, so that no zombie is left.
@@ -377,6 +383,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     }
     let observer = Observer::open(root, cluster).map_err(Failure::failed)?;
     let live = Live::new(cluster, observer, options.json, console || options.headless && !options.json);
+    let spares = Spares::new(&deployment);
     let shown = if console {
         let place = Place { root: root.to_owned(), cluster };
         Some(Background::start(
@@ -388,7 +395,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     } else {
         None
     };
-    attend(&directory, live, supervisor, &requests, &stop, options, shown)
+    attend(&directory, (live, spares), supervisor, &requests, &stop, options, shown)
 }
 
 /// The folder of a cluster's saved views; none if there can be none that outlives a boot.
@@ -455,7 +462,7 @@ fn unstarted(snapshot: &Snapshot, failures: &BTreeMap<String, String>) -> String
 /// Shows the cluster and serves requests until the end.
 fn attend(
     directory: &Made,
-    mut live: Live,
+    (mut live, mut spares): (Live, Option<Spares>),
     mut supervisor: Supervisor,
     requests: &Receiver<Ask>,
     stop: &AtomicBool,
@@ -512,7 +519,18 @@ fn attend(
             break;
         }
         supervisor.reap();
-        live.look(start.up)?;
+        let view = live.look(start.up)?;
+        if let Some((view, spares)) = view.zip(spares.as_mut())
+            && let Some(number) =
+                spares.wanted(&view, clock::now(), |n| supervisor.runs(coordinator_name(n).as_str()))
+        {
+            // The console has the terminal to itself; there, views and events tell.
+            match supervisor.start(coordinator_name(number).as_str()) {
+                Ok(pid) if shown.is_none() => spares::tell(number, pid, &view, options.json)?,
+                Err(reason) if shown.is_none() => output::remark(format_args!("obol: {reason}"))?,
+                Ok(_) | Err(_) => {}
+            }
+        }
         if !start.up {
             let snapshot = live.snapshot();
             failed = start.judge(&snapshot, &supervisor).err();

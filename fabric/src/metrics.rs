@@ -115,6 +115,8 @@ named! {
         ConfirmsAsked = "confirms_asked",
         /// Times that joins of a name were held back by this leader, or for longer, because a member of that name failed again.
         JoinsHeldBack = "joins_held_back",
+        /// Missing coordinators that decide no more, by this process's decisions and without an operator.
+        Replacements = "replacements",
     }
 }
 

@@ -49,6 +49,10 @@ named! {
         /// Incarnation `a` failed as others of its name did, so that joins of that name are held back; `b` tells how often, within
         /// what time, and for how long.
         JoinHeldBack = "join_held_back",
+        /// The leader decided view `b`, from which coordinator `a` decides because another one is missing.
+        Replacing = "replacing",
+        /// The leader decided view `b`, from which coordinator `a` decides no more because it is missing.
+        Replaced = "replaced",
     }
 }
 

@@ -25,6 +25,7 @@ pub mod member;
 pub mod mutants;
 pub mod notices;
 pub mod poll;
+pub mod replace;
 pub mod rng;
 mod role;
 pub mod sealed;

@@ -224,6 +224,18 @@ mutants! {
         /// Joins of a name are not held back, however often its members fail.
         HoldNoJoins = "hold-no-joins",
     }
+    23 {
+        /// A missing coordinator is replaced at once.
+        ReplaceInHaste = "replace-in-haste",
+        /// One replacement follows the other without a pause.
+        ReplaceUnpaced = "replace-unpaced",
+        /// The missing coordinator's seat is taken away before a spare has one.
+        RemoveFirst = "remove-first",
+        /// Who is replaced does not depend on how many of the others live.
+        ReplaceBelowMajority = "replace-below-majority",
+        /// A spare comes to those who decide, and the missing coordinator stays.
+        KeepVacant = "keep-vacant",
+    }
 }
 
 /// Which bug is planted in a machine, if any.

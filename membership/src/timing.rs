@@ -71,4 +71,10 @@ pub struct Timing {
     pub announce_hold: Nanos,
     /// After so long without news from a majority, a process first fetches the newest view before it trusts a slot.
     pub resync_after: Nanos,
+    /// Whether the leader replaces coordinators that decide and are missing, where there are spares.
+    pub replace: bool,
+    /// A coordinator that decides is replaced when it has been no member for so long.
+    pub replace_after: Nanos,
+    /// And only so long after the last change of those who decide.
+    pub replace_pause: Nanos,
 }

@@ -8,7 +8,7 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::{Nanos, ViewId, memory};
 use obol_membership::wire::Message;
 use obol_membership::word::Word;
-use obol_membership::{Kind, Plant, View};
+use obol_membership::{Kind, Plant, Timing, View};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -271,6 +271,80 @@ fn a_late_copy_of_a_wish_does_nothing() {
     cluster.tell_coordinators(&Message::SetAcceptor { number: 3, decides: false, as_of }.encode());
     cluster.run(Nanos::from_millis(3));
     assert_eq!(numbers(&newest(&cluster)), [1, 2, 3, 4]);
+}
+
+const AFTER: Nanos = Nanos::from_millis(4);
+const PAUSE: Nanos = Nanos::from_millis(40);
+
+/// Three coordinators, an agent, and so many spares, where who is missing is replaced.
+fn replacing(spares: u16) -> Cluster {
+    let timing = Timing { replace: true, replace_after: AFTER, replace_pause: PAUSE, ..TIMING };
+    let mut cluster = Cluster::with_timing(3, 7, timing, Plant::NONE);
+    cluster.add_member(Kind::Agent, "node-1");
+    cluster.run(Nanos::from_millis(2));
+    for number in 4..4 + spares {
+        cluster.add_coordinator(number);
+        cluster.run(Nanos::from_millis(2));
+    }
+    cluster.run(PAUSE);
+    cluster
+}
+
+fn replacements(cluster: &Cluster) -> u64 {
+    let coordinates = |at: &usize| matches!(cluster.nodes[*at].role, Role::Coordinator(_));
+    (0..cluster.nodes.len()).filter(coordinates).map(|at| cluster.counted(at, Counter::Replacements)).sum()
+}
+
+#[test]
+fn coordinators_that_fail_one_after_the_other_are_replaced_while_there_are_spares() {
+    let mut cluster = replacing(2);
+    // The leader stands still: nobody can prove anything, and its memory answers.
+    cluster.nodes[0].frozen = true;
+    cluster.run(AFTER);
+    assert_eq!(numbers(&newest(&cluster)), [1, 2, 3], "it may just have been started anew");
+    cluster.run(Nanos::from_millis(3));
+    assert_eq!(numbers(&newest(&cluster)), [2, 3, 4]);
+    cluster.kill(1);
+    cluster.run(Nanos(PAUSE.0 - 4_000_000));
+    assert_eq!(numbers(&newest(&cluster)), [2, 3, 4], "one replacement does not follow the other at once");
+    cluster.run(Nanos::from_millis(8));
+    assert_eq!(numbers(&newest(&cluster)), [3, 4, 5]);
+    assert_eq!(replacements(&cluster), 2);
+    cluster.kill(2);
+    cluster.kill(0);
+    cluster.run(PAUSE.saturating_mul(2));
+    let view = newest(&cluster);
+    assert_eq!(numbers(&view), [3, 4, 5], "no spare is left");
+    assert!(cluster.is_active(AGENT, view.id), "of five, three are dead");
+}
+
+#[test]
+fn who_wakes_and_was_replaced_is_a_spare() {
+    let mut cluster = replacing(1);
+    cluster.nodes[2].frozen = true;
+    cluster.run(AFTER.saturating_mul(2));
+    assert_eq!(numbers(&newest(&cluster)), [1, 2, 4]);
+    cluster.nodes[2].frozen = false;
+    cluster.run(Nanos::from_millis(20));
+    let view = newest(&cluster);
+    assert!(view.of_kind(Kind::Coordinator).any(|m| m.proposer == 3), "{view:?}");
+    cluster.kill(0);
+    cluster.run(PAUSE.saturating_add(AFTER.saturating_mul(2)));
+    assert_eq!(numbers(&newest(&cluster)), [2, 3, 4]);
+}
+
+#[test]
+fn who_comes_back_in_time_is_not_replaced_and_an_operators_wish_comes_first() {
+    let mut cluster = replacing(1);
+    cluster.kill(1);
+    cluster.run(Nanos(AFTER.0 / 2));
+    cluster.restart_coordinator(1);
+    cluster.run(PAUSE);
+    assert_eq!((numbers(&newest(&cluster)), replacements(&cluster)), (vec![1, 2, 3], 0));
+    cluster.kill(1);
+    insist(&mut cluster, 4, true);
+    insist(&mut cluster, 2, false);
+    assert_eq!((numbers(&newest(&cluster)), replacements(&cluster)), (vec![1, 3, 4], 0));
 }
 
 /// Decides so many views that change nothing but the lease.

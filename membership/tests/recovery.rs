@@ -100,6 +100,9 @@ fn config() -> Config {
         backoff_max: Nanos(5_000),
         announce_hold: Nanos(LEASE / 8),
         resync_after: Nanos(4 * LEASE),
+        replace: false,
+        replace_after: Nanos::ZERO,
+        replace_pause: Nanos::ZERO,
     };
     let limits = Limits {
         seats: 2,

@@ -58,6 +58,8 @@ const US: Nanos = Nanos::from_micros(1);
 const SECOND: Nanos = Nanos::from_secs(1);
 /// Longer spans are slips of a unit: the service is for clusters that notice a death in microseconds.
 const MINUTE: Nanos = Nanos::from_secs(60);
+/// What takes people's time into account.
+const HOUR: Nanos = Nanos::from_secs(3600);
 
 const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
     Key { path, kind, doc }
@@ -204,6 +206,23 @@ pub(crate) static KEYS: &[Key] = &[
         span(Nanos::ZERO, SECOND, |p| Some(&mut p.timing.announce_hold)),
         "A leader holds a view's announcement back for so long at most, so that members are woken once: the news that no \
          older lease is left goes with it. 0: never, where waking costs nothing.",
+    ),
+    key(
+        "coordinator.replace",
+        Kind::Flag(|p| &mut p.timing.replace),
+        "Whether the leader replaces a coordinator that decides and is missing (dead, frozen, cut off) by a spare one, \
+         without an operator. A spare is a coordinator that runs and does not decide; `obol up` starts one at need.",
+    ),
+    key(
+        "coordinator.replace_after",
+        span(US, HOUR, |p| Some(&mut p.timing.replace_after)),
+        "A coordinator is replaced when it has been missing for so long: longer than a restart takes.",
+    ),
+    key(
+        "coordinator.replace_pause",
+        span(US, HOUR, |p| Some(&mut p.timing.replace_pause)),
+        "And only so long after the last change of those who decide, whoever made it, so that nothing that looks like the \
+         death of many makes one replacement follow the other.",
     ),
     key(
         "coordinator.join_every",
@@ -512,6 +531,9 @@ mod tests {
             backoff_max,
             announce_hold,
             resync_after,
+            replace,
+            replace_after,
+            replace_pause,
         } = other.timing;
         let spans = [
             lease,
@@ -537,10 +559,12 @@ mod tests {
             backoff_max,
             announce_hold,
             resync_after,
+            replace_after,
+            replace_pause,
         ];
-        assert_eq!(spans, [Nanos::MAX; 23]);
+        assert_eq!(spans, [Nanos::MAX; 25]);
         assert_eq!([drift_ppm, heartbeat_confirm, fan_out_from, join_burst], [u32::MAX; 4]);
-        assert!(fencing && link_watch);
+        assert!(fencing && link_watch && replace);
         let Rdma { device, port, gid_index, traffic_class, detection, pages, core } = other.rdma;
         assert_eq!(device.as_deref(), Some("all"));
         assert_eq!([port, gid_index, core], [Some(u32::MAX); 3]);

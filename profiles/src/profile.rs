@@ -121,6 +121,9 @@ impl Profile {
                 backoff_max: Nanos::ZERO,
                 announce_hold: Nanos::ZERO,
                 resync_after: Nanos::ZERO,
+                replace: false,
+                replace_after: Nanos::ZERO,
+                replace_pause: Nanos::ZERO,
             },
             limits: Limits {
                 seats: 0,

@@ -423,6 +423,7 @@ impl Driver {
         let as_of = self.oracle.newest().id;
         self.tell(format_args!("coordinator {node} is asked to decide: {decides}, as of view {as_of}"));
         let number = node as u16 + 1;
+        self.oracle.decisions.ask_acceptor(number, decides);
         let bytes = obol_membership::wire::Message::SetAcceptor { number, decides, as_of }.encode();
         let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
         let targets = 0..self.scenario.coordinators;

@@ -128,6 +128,12 @@ words! {
         AcceptorRemoved = "acceptor_removed",
         /// A cluster became well again with other acceptors than it began with.
         AcceptorsChanged = "acceptors_changed",
+        /// A spare coordinator came to those who decide, and no operator had asked for it.
+        SpareCame = "spare_came",
+        /// A missing coordinator decides no more, and no operator had asked for it.
+        Replaced = "replaced",
+        /// One coordinator after the other failed for good, and nobody had to do anything.
+        Succession = "succession",
         /// A partition that lasted left a clique, and somebody who lives outside of it.
         Clique = "clique",
         /// The same, with a link that was cut in one direction only.

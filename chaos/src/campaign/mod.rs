@@ -17,6 +17,7 @@ mod script;
 mod shrink;
 mod split;
 mod storms;
+mod succession;
 mod watcher;
 mod work;
 

@@ -10,6 +10,7 @@ use super::scenario::{Scenario, Trial};
 use super::script::{Recital, Script};
 use super::split;
 use super::storms::{Storms, lease};
+use super::succession::succession;
 use obol_fabric::Nanos;
 use obol_fabric::metrics::Counter;
 use obol_membership::{Coordinator, Plant};
@@ -90,16 +91,17 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
                 crashes::crash_again_and_again(&mut driver)?;
                 recovery = recovery.max(heal(&mut driver, &mut survivors)?);
             }
-            if !driver.scenario.split {
-                return Ok(());
+            if driver.scenario.split {
+                // What the storms have broken may still make somebody go: that is no part of what follows.
+                driver.forget()?;
+                recovery = recovery.max(heal(&mut driver, &mut survivors)?);
+                if split::split(&mut driver)? {
+                    recovery = recovery.max(heal(&mut driver, &mut survivors)?);
+                }
             }
-            // What the storms have broken may still make somebody go: that is no part of what follows.
-            driver.forget()?;
-            recovery = recovery.max(heal(&mut driver, &mut survivors)?);
-            if !split::split(&mut driver)? {
-                return Ok(());
+            if driver.scenario.config.timing.replace {
+                recovery = recovery.max(succession(&mut driver)?);
             }
-            recovery = recovery.max(heal(&mut driver, &mut survivors)?);
             Ok(())
         }),
         torn => torn,

@@ -224,6 +224,12 @@ impl Scenario {
         if loops.permille(300) {
             hold_joins(&mut timing, &mut loops, lease);
         }
+        let mut heirs = Rng::new(seed ^ 0x5ba6_e502_0000_0000);
+        timing.replace = spares > 0 && heirs.permille(700);
+        if timing.replace {
+            timing.replace_after = Nanos(lease + heirs.below(3 * lease));
+            timing.replace_pause = Nanos(2 * lease + heirs.below(20 * lease));
+        }
         let slots = if rng.permille(700) { 4 } else { 8 };
         let mut first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
         let mut past = Rng::new(seed ^ 0x0a3a_0300_0000_0000);
@@ -417,6 +423,9 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         // Half of the clusters; drawn by what is drawn already.
         announce_hold: Nanos(if lease.is_multiple_of(2) { lease / 4 } else { 0 }),
         resync_after: if rng.permille(300) { part(rng, 200, 600) } else { Nanos(1 << 36) },
+        replace: false,
+        replace_after: Nanos::ZERO,
+        replace_pause: Nanos::ZERO,
     }
 }
 
@@ -508,8 +517,9 @@ fn patience(timing: &Timing, calm: &Network) -> u64 {
         + timing.renew_timeout.0
         + calm.ask_every.min.0;
     let resync = if timing.resync_after.0 < 1 << 30 { timing.resync_after.0 } else { 0 };
+    let replaces = if timing.replace { 2 * (timing.replace_after.0 + timing.replace_pause.0) } else { 0 };
     let shrinks = if timing.lease_max > timing.lease { 2 * timing.lease_calm.0 } else { 0 };
     // Whoever failed often waits as long as it can be held back, and the view of others may come just before.
     let holds = 2 * timing.join_hold_max.0;
-    40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync + shrinks + holds
+    40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync + shrinks + holds + replaces
 }

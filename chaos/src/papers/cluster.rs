@@ -120,6 +120,9 @@ pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
         backoff_max: Nanos::from_micros(10),
         announce_hold: Nanos::ZERO,
         resync_after: Nanos::from_secs(60),
+        replace: false,
+        replace_after: Nanos::ZERO,
+        replace_pause: Nanos::ZERO,
     }
 }
 

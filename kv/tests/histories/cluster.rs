@@ -171,6 +171,9 @@ fn timing(fencing: bool) -> Timing {
         backoff_max: Nanos::from_micros(10),
         announce_hold: Nanos::ZERO,
         resync_after: Nanos::from_millis(20),
+        replace: false,
+        replace_after: Nanos::ZERO,
+        replace_pause: Nanos::ZERO,
     }
 }
 

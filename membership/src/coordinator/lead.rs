@@ -1,6 +1,6 @@
 //! The leader's part of a coordinator: take over, propose, decide, announce, clear.
 
-use super::{Accusation, Coordinator, Standing, Told};
+use super::{Accusation, Coordinator, Standing, Told, requests};
 use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
 use crate::mutants::Mutant;
@@ -44,6 +44,7 @@ impl Coordinator {
         }
         self.unfollowed |= self.leading != lead;
         self.leading = lead;
+        self.replace_due = Instant::NEVER;
         if !lead {
             self.announce_held(fabric);
             self.clearing = None;
@@ -53,8 +54,12 @@ impl Coordinator {
             let outcome = self.engine.prepare(fabric);
             self.outcome(outcome, now, fabric);
         }
-        if self.engine.phase() == Phase::Prepared(false) && self.has_work() {
+        if self.engine.phase() == Phase::Prepared(false) && self.has_work(now) {
             self.propose(now, fabric);
+        }
+        if self.replaces() {
+            let lives = |m: &Member| self.seems_to_live(m);
+            self.replace_due = self.vacancies.due(self.view(), &self.config, now, lives);
         }
         self.clear(now, fabric);
     }
@@ -93,10 +98,10 @@ impl Coordinator {
         debug_assert!(matches!(refused, None | Some(Err(Refusal::Full))), "{refused:?}");
     }
 
-    fn has_work(&self) -> bool {
+    fn has_work(&self, now: Instant) -> bool {
         // A join does not make a view of its own before `joins_from`, but goes into one that there is anyway.
         let joins = self.requests.has_joins() && self.joins_from.is_none();
-        joins || !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor().is_some()
+        joins || !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor(now).is_some()
     }
 
     /// When joins alone are to be decided that wait for others.
@@ -124,25 +129,39 @@ impl Coordinator {
         }
     }
 
-    fn wanted_acceptor(&self) -> Option<Change> {
-        let lives = |m: &Member| !self.suspects.contains_key(&m.incarnation);
-        self.requests.acceptor(self.view(), &self.config, lives)
+    fn seems_to_live(&self, member: &Member) -> bool {
+        !self.suspects.contains_key(&member.incarnation)
+    }
+
+    /// Whether this leader replaces coordinators by itself. Who is no member counts itself as missing; and what an operator
+    /// wants comes first.
+    fn replaces(&self) -> bool {
+        matches!(self.standing, Standing::Member(_)) && !self.requests.wishes_acceptor()
+    }
+
+    fn wanted_acceptor(&self, now: Instant) -> Option<Change> {
+        let lives = |m: &Member| self.seems_to_live(m);
+        if !self.replaces() {
+            return self.requests.acceptor(self.view(), &self.config, lives);
+        }
+        let change = self.vacancies.change(self.view(), &self.config, now, lives);
+        change.filter(|change| requests::has_room(self.view(), *change, &self.config))
     }
 
     /// The view that this leader wants next.
-    fn wanted(&self) -> View {
+    fn wanted(&self, now: Instant) -> View {
         let view = self.view();
         let remove = self
             .suspects
             .iter()
             .map(|(&accused, &Accusation { accuser, level })| Change::Failed { accused, accuser, level })
             .collect();
-        let edit = self.requests.edit(remove, self.wanted_acceptor(), view, &self.config);
+        let edit = self.requests.edit(remove, self.wanted_acceptor(now), view, &self.config);
         view.successor(&edit, self.cleared, self.config.plant)
     }
 
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let next = self.wanted();
+        let next = self.wanted(now);
         fabric.record(Record::new(Event_::Propose, next.id.0, 0));
         self.note_proposed(now);
         let next = Arc::new(next);
@@ -169,7 +188,7 @@ impl Coordinator {
                 fabric.count(Counter::Adoptions, 1);
                 self.note_proposed(now);
                 let own = if self.config.plant.has(Mutant::AnnounceOwnValue) {
-                    self.wanted().seal()
+                    self.wanted(now).seal()
                 } else {
                     Arc::from([])
                 };
@@ -206,6 +225,7 @@ impl Coordinator {
             };
             fabric.count(counter, 1);
         }
+        self.tell_replacement(&view, fabric);
         let incompatible = view.base == view.id;
         self.install(&view, sealed, now, fabric);
         // Whatever takes longest goes first: fences, unless members have to fetch the view after they have heard of it.
@@ -220,6 +240,22 @@ impl Coordinator {
         if incompatible {
             self.begin_clearing(now, fabric);
             self.clear(now, fabric);
+        }
+    }
+
+    /// Tells of a change of acceptors that nobody has asked for. Every coordinator knows what operators wish.
+    fn tell_replacement<F: Fabric>(&self, view: &View, fabric: &mut F) {
+        for change in &view.changes {
+            match *change {
+                Change::AcceptorAdded(new) if !self.requests.wishes(new.proposer, true) => {
+                    fabric.record(Record::new(Event_::Replacing, u64::from(new.proposer), view.id.0));
+                }
+                Change::AcceptorRemoved(old) if !self.requests.wishes(old.proposer, false) => {
+                    fabric.record(Record::new(Event_::Replaced, u64::from(old.proposer), view.id.0));
+                    fabric.count(Counter::Replacements, 1);
+                }
+                _ => {}
+            }
         }
     }
 

@@ -21,6 +21,7 @@ use crate::log::Log;
 use crate::mutants::Mutant;
 use crate::notices::Notices;
 use crate::poll::{Found, Poll};
+use crate::replace::Vacancies;
 use crate::rng::Rng;
 use crate::tokens::{self, Part};
 use crate::view::{Acceptor, JOIN_WINDOW, Kind, Level, Member, Newcomer, View, coordinator_name};
@@ -73,6 +74,9 @@ pub struct Coordinator {
     /// Before this no view is decided only because somebody joins: others may join in the same.
     joins_from: Option<Instant>,
     stretch: Stretch,
+    vacancies: Vacancies,
+    /// When the leader has to look again whether a coordinator is to be replaced.
+    replace_due: Instant,
     /// The latest base whose CLEAR was sent or heard.
     cleared: ViewId,
     clearing: Option<Clearing>,
@@ -131,6 +135,8 @@ impl Coordinator {
             hold_back: HoldBack::default(),
             joins_from: None,
             stretch: Stretch::default(),
+            vacancies: Vacancies::default(),
+            replace_due: Instant::NEVER,
             clearing: None,
             clearing_round: 0,
             held: None,
@@ -310,6 +316,7 @@ impl Coordinator {
         self.contact = now;
         self.learn_clear(view.cleared, fabric);
         self.follow_joins(view, now, fabric);
+        self.vacancies.follow(&self.log.newest().view, view, now);
         self.log.push(Arc::clone(view), now);
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.suspect_former_life(fabric.address());
@@ -552,6 +559,7 @@ impl Machine for Coordinator {
         // It may have been decided this very moment, and its predecessor's leases run on.
         let undated = self.config.plant.has(Mutant::StartLongAgo);
         self.log = Log::new(Arc::clone(&genesis), if undated { Instant::ZERO } else { now });
+        self.vacancies = Vacancies::begin(&genesis, now);
         if generation <= 1 {
             // In a later life the region tells of a later view. If a majority forgot theirs at once and the ring has
             // moved on, nobody could find out any more what was decided.
@@ -719,6 +727,7 @@ impl Machine for Coordinator {
             .min(cliques)
             .min(self.links.deadline())
             .min(stretch)
+            .min(self.replace_due)
             .min(clearing)
             .min(held)
             .min(drift)

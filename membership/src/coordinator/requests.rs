@@ -35,6 +35,11 @@ fn fits(view: &View, edit: &Edit, config: &Config) -> bool {
     bytes <= config.layout.limits().value_bytes as usize || config.plant.has(Mutant::IgnoreFull)
 }
 
+/// Whether a view with this change of acceptors fits into a slot.
+pub(super) fn has_room(view: &View, change: Change, config: &Config) -> bool {
+    fits(view, &Edit { acceptor: Some(change), ..Edit::default() }, config)
+}
+
 /// Undecided requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Requests {
@@ -125,6 +130,16 @@ impl Requests {
         if as_of <= newest.id && (as_of.0..=newest.id.0).all(same) {
             self.acceptor = Some(Wish { number, decides, until });
         }
+    }
+
+    /// Whether an operator wants another set of acceptors.
+    pub(super) const fn wishes_acceptor(&self) -> bool {
+        self.acceptor.is_some()
+    }
+
+    /// Whether an operator wants that this coordinator decides, or decides no more.
+    pub(super) fn wishes(&self, number: u16, decides: bool) -> bool {
+        self.acceptor.is_some_and(|wish| (wish.number, wish.decides) == (number, decides))
     }
 
     /// Forgets what nobody waits for any more.

@@ -42,6 +42,9 @@ pub const TIMING: Timing = Timing {
     backoff_max: Nanos(100_000),
     announce_hold: Nanos::ZERO,
     resync_after: Nanos(100_000_000),
+    replace: false,
+    replace_after: Nanos::ZERO,
+    replace_pause: Nanos::ZERO,
 };
 
 pub const LIMITS: Limits = Limits {

@@ -263,6 +263,9 @@ impl Leases {
             backoff_max: none,
             announce_hold: none,
             resync_after: none,
+            replace: false,
+            replace_after: none,
+            replace_pause: none,
         };
         let config = Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), plant };
         let name = Name::new("c").expect("a name");

@@ -1,6 +1,7 @@
 //! Rows 1, 2, 12 and 13, from the acceptors' words alone: a view is decided at the moment at which a majority of acceptors
 //! has accepted it under one number.
 
+use super::seats::Seats;
 use super::{Cue, Verdict, broken};
 use crate::campaign::marks::{Mark, Marks};
 use crate::campaign::role::Tapped;
@@ -60,6 +61,7 @@ pub(crate) struct Decisions {
     /// How long leases may be without anybody's wish, and the wishes.
     leases: (Nanos, Nanos),
     asked: Vec<Nanos>,
+    seats: Seats,
     /// Whether a lease became longer, and shorter.
     pub(crate) lease_changes: (bool, bool),
     buffer: Vec<u8>,
@@ -90,6 +92,7 @@ impl Decisions {
             failovers: 0,
             leases: (scenario.config.timing.lease, scenario.config.timing.lease_max),
             asked: Vec::new(),
+            seats: Seats::new(scenario),
             lease_changes: (false, false),
             buffer: vec![0; layout.limits().value_bytes as usize],
         }
@@ -123,6 +126,16 @@ impl Decisions {
         if !self.asked.contains(&lease) {
             self.asked.push(lease);
         }
+    }
+
+    /// An operator wants another set of acceptors, as of the newest view.
+    pub(crate) fn ask_acceptor(&mut self, number: u16, decides: bool) {
+        self.seats.ask(number, decides);
+    }
+
+    /// Nobody heeds any more which acceptors operators have asked for.
+    pub(crate) fn forget_asks(&mut self) {
+        self.seats.forget();
     }
 
     /// Row 7: how long somebody who was removed may go on is what operators asked for, or within the limits that they set
@@ -329,6 +342,7 @@ impl Decisions {
         let old = Arc::clone(&before.view);
         acceptors_follow(&old, &view, time)?;
         self.lease_follows(&old, &view, time)?;
+        self.seats.follow(&old, &view, time, marks)?;
         let compatible = old.is_compatible(&view);
         let cached = view.members.iter().any(|m| m.kind == Kind::LeaseCache);
         let reach = Nanos(view.lease.0 + if cached { view.cache_lease.0 } else { 0 });

@@ -6,6 +6,7 @@
 mod decisions;
 mod pages;
 mod processes;
+mod seats;
 mod stamps;
 
 pub(crate) use decisions::Decisions;

@@ -1,0 +1,120 @@
+//! Row 23 where coordinators fail for good, one at a time: each is replaced by a spare, for as long as there are spares,
+//! and nobody has to do anything. Without that the last of these failures would end every lease.
+
+use super::driver::Driver;
+use super::marks::Mark;
+use super::oracle::{Verdict, Violation, broken};
+use obol_fabric::sim::Rng;
+use obol_membership::Coordinator;
+
+/// Steps between two looks.
+const LOOK_EVERY: u32 = 64;
+
+/// Lets coordinators that decide fail until no spare is left and one more has failed. The cluster is well at the beginning;
+/// gives what the longest wait took, in thousandths of what is allowed.
+pub(super) fn succession(driver: &mut Driver) -> Result<u64, Violation> {
+    let mut rng = Rng::new(driver.scenario.seed ^ 0x50cc_e551_0400_0000);
+    call_back(driver)?;
+    assemble(driver)?;
+    // Who asked to leave in the last storm may have done so only now.
+    call_back(driver)?;
+    let mut gone: Vec<u32> = Vec::new();
+    let mut longest = 0;
+    // An operator may have left more of them than there were at first.
+    let spares = driver.scenario.coordinators as usize - driver.acceptors().len();
+    for left in (0..=spares).rev() {
+        let all = driver.acceptors();
+        let Some(&victim) = all.get(rng.below(all.len() as u64) as usize) else { break };
+        if rng.coin() {
+            driver.freeze(victim);
+        } else {
+            driver.kill(victim)?;
+        }
+        gone.push(victim);
+        longest = longest.max(settle(driver, &gone, (left > 0).then_some(victim))?);
+    }
+    // A frozen one's memory may have helped out.
+    for node in gone.clone() {
+        driver.kill(node)?;
+    }
+    longest = longest.max(settle(driver, &gone, None)?);
+    if spares > 0 {
+        driver.oracle.marks.hit(Mark::Succession);
+    }
+    Ok(longest)
+}
+
+/// Starts those that left when the faults had stopped already, as they had asked to.
+fn call_back(driver: &mut Driver) -> Verdict {
+    for node in 0..driver.scenario.coordinators {
+        if driver.world.machine(node).coordinator().is_some_and(Coordinator::has_left) {
+            driver.kill(node)?;
+            driver.restart(node)?;
+        }
+    }
+    settle(driver, &[], None).map(|_| ())
+}
+
+/// Until so many decide, an operator adds coordinators: fewer tolerate no failure. Then the last wish runs out.
+const LEAST: usize = 3;
+/// More than the times of `Timing::join_every` for which coordinators heed a wish.
+const WISH_JOINS: u64 = 5;
+
+fn assemble(driver: &mut Driver) -> Verdict {
+    let timing = driver.scenario.config.timing;
+    let (began, patience) = (driver.world.now(), driver.scenario.patience);
+    while driver.acceptors().len() < LEAST {
+        let present = driver.acceptors();
+        if let Some(absent) = (0..driver.scenario.coordinators).find(|n| !present.contains(n)) {
+            driver.set_acceptor(absent, true);
+        }
+        let next = driver.world.now() + timing.join_every.0;
+        while driver.world.now() < next && driver.step()? {}
+        if driver.world.now() > began + patience {
+            timed_out(driver, &[], None)?;
+        }
+    }
+    let end = driver.world.now() + WISH_JOINS * timing.join_every.0;
+    while driver.world.now() < end && driver.step()? {}
+    driver.oracle.decisions.forget_asks();
+    Ok(())
+}
+
+/// Waits until all that are not gone are active, and until one of those that are decides no more.
+fn settle(driver: &mut Driver, gone: &[u32], replaced: Option<u32>) -> Result<u64, Violation> {
+    let began = driver.world.now();
+    let patience = driver.scenario.patience;
+    let mut looks = 0;
+    loop {
+        if !driver.step()? || driver.world.now() > began + patience {
+            timed_out(driver, gone, replaced)?;
+        }
+        driver.confirm_all();
+        looks += 1;
+        let still = |victim: u32| driver.acceptors().contains(&victim);
+        if looks % LOOK_EVERY == 0 && !replaced.is_some_and(still) && trouble(driver, gone).is_none() {
+            break;
+        }
+    }
+    let acceptors = driver.acceptors();
+    driver.tell(format_args!(
+        "nodes {gone:?} are gone for good, nodes {acceptors:?} decide, and all are active"
+    ));
+    Ok((driver.world.now() - began) * 1000 / patience)
+}
+
+fn trouble(driver: &Driver, gone: &[u32]) -> Option<String> {
+    driver.trouble_of(|node| !gone.contains(&node))
+}
+
+fn timed_out(driver: &Driver, gone: &[u32], replaced: Option<u32>) -> Verdict {
+    let acceptors = driver.acceptors();
+    let trouble = trouble(driver, gone)
+        .or_else(|| replaced.map(|node| format!("node {node} has not been replaced")))
+        .unwrap_or_default();
+    broken(
+        23,
+        driver.world.now(),
+        format_args!("nodes {gone:?} failed for good, one at a time, nodes {acceptors:?} decide: {trouble}"),
+    )
+}

@@ -1,0 +1,98 @@
+//! What `obol status` says of coordinators that are replaced without an operator: who is missing, who could take its seat,
+//! what was done, and when the next replacement may follow.
+
+use obol_chaos::observe::{Observer, Seen, Snapshot};
+use obol_fabric::Nanos;
+use obol_fabric::metrics::Counter;
+use obol_fabric::recorder::Kind as Event;
+use obol_membership::replace::{spares, vacant};
+use obol_membership::view::coordinator_name;
+use serde::Serialize;
+
+/// The last coordinator that was replaced, in JSON.
+#[derive(Serialize)]
+struct LastJson {
+    coordinator: String,
+    view: u64,
+    seconds_ago: f64,
+}
+
+/// Replacing coordinators, in JSON.
+#[derive(Serialize)]
+pub(crate) struct ReplacementJson {
+    /// Whether the profile asks for it.
+    on: bool,
+    after_s: f64,
+    pause_s: f64,
+    /// Those who decide.
+    deciders: Vec<String>,
+    /// Those of them who are no members.
+    missing: Vec<String>,
+    /// Those who are members and do not decide.
+    spares: Vec<String>,
+    /// How many were replaced, as far as the coordinators that run have counted.
+    replaced: u64,
+    last: Option<LastJson>,
+    /// How long the pause still lasts; zero if it does not.
+    pause_left_s: f64,
+}
+
+fn seconds(span: Nanos) -> f64 {
+    span.0 as f64 / 1e9
+}
+
+impl ReplacementJson {
+    pub(crate) fn of(observer: &mut Observer, snapshot: &Snapshot) -> Self {
+        let events = observer.events();
+        let timing = observer.deployment().profile.timing;
+        let view = snapshot.view.as_deref();
+        let is = |seen: &&Seen, kinds: &[Event]| kinds.contains(&seen.event.record.kind);
+        let last = |kinds: &[Event]| events.iter().rev().find(|seen| is(seen, kinds));
+        let changed = last(&[Event::Replacing, Event::Replaced]).map(|seen| seen.event.at);
+        let left = changed.map_or(Nanos::ZERO, |at| (at + timing.replace_pause).since(snapshot.at));
+        Self {
+            on: timing.replace,
+            after_s: seconds(timing.replace_after),
+            pause_s: seconds(timing.replace_pause),
+            deciders: view
+                .into_iter()
+                .flat_map(|view| &view.acceptors)
+                .map(|a| coordinator_name(a.proposer).to_string())
+                .collect(),
+            missing: view.into_iter().flat_map(vacant).map(|n| coordinator_name(n).to_string()).collect(),
+            spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),
+            replaced: snapshot.everybody().map(|p| p.counter(Counter::Replacements)).sum(),
+            last: last(&[Event::Replaced]).map(|seen| LastJson {
+                coordinator: format!("coord-{}", seen.event.record.a),
+                view: seen.event.record.b,
+                seconds_ago: seconds(snapshot.at.since(seen.event.at)),
+            }),
+            pause_left_s: seconds(left),
+        }
+    }
+
+    /// The same in a line, if there is anything to say.
+    pub(crate) fn line(&self) -> Option<String> {
+        let mut parts = Vec::new();
+        if !self.missing.is_empty() {
+            let missing = self.missing.join(", ");
+            parts.push(match self.on {
+                true => format!("{missing} missing, to be replaced after {} s", self.after_s),
+                false => format!("{missing} missing; the profile leaves it to `obol coordinator replace`"),
+            });
+        }
+        if !self.spares.is_empty() {
+            parts.push(format!("spare {}", self.spares.join(", ")));
+        } else if self.on && !self.missing.is_empty() {
+            parts.push("no spare runs".to_owned());
+        }
+        if let Some(last) = &self.last {
+            let LastJson { coordinator, seconds_ago, .. } = last;
+            parts.push(format!("{coordinator} replaced {seconds_ago:.0} s ago ({} in all)", self.replaced));
+        }
+        if self.on && self.pause_left_s > 0.0 {
+            parts.push(format!("the next not before {:.0} s", self.pause_left_s));
+        }
+        (!parts.is_empty()).then(|| format!("coordinators: {}", parts.join("; ")))
+    }
+}
