@@ -297,12 +297,15 @@ fn machines_read_any_memory() {
     });
 }
 
-/// The inputs of the corpus that once broke something are whole, so that they go on testing what they tested.
+/// The inputs of the corpus that once broke something are whole, so that they go on testing what they tested. One lies right at a
+/// bound, and is no view too many.
 #[test]
 fn inputs_that_once_panicked_are_refused_now() {
     for file in std::fs::read_dir(corpus("views")).expect("the corpus") {
-        let bytes = std::fs::read(file.expect("a file").path()).expect("its bytes");
+        let file = file.expect("a file");
+        let bytes = std::fs::read(file.path()).expect("its bytes");
         let refused = catch_unwind(AssertUnwindSafe(|| decode_view(&bytes).is_err()));
-        assert!(refused.expect("no panic"));
+        let at_bound = file.file_name() == "incarnations-at-the-bound";
+        assert_eq!(refused.expect("no panic"), !at_bound, "{:?}", file.file_name());
     }
 }
