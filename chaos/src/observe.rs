@@ -55,6 +55,8 @@ struct Watched {
     /// The owner's histograms as far as they were read, in the order of [`Histogram::ALL`], as pairs of bucket and number;
     /// none before the first look.
     counted: Option<Vec<Pairs>>,
+    /// Whether the flight recorder of the owner, which is dead, ends with its leave; none before it was looked at.
+    left: Option<bool>,
 }
 
 impl Watched {
@@ -205,7 +207,7 @@ impl Observer {
                 if self.glance.is_some() {
                     region.release();
                 }
-                let watched = Watched { name, generation, region, source, cursors, counted };
+                let watched = Watched { name, generation, region, source, cursors, counted, left: None };
                 self.watched.insert(info.number, watched);
             }
         }
@@ -249,12 +251,21 @@ impl Observer {
         !beats && is_stopped(process.pid)
     }
 
-    /// Whether the owner of a region, which is dead, ended as it was asked to.
-    fn has_left(&mut self, reader: Reader<'_>, name: Name) -> bool {
-        self.load.read(self.cluster.layout().recorder_bytes());
-        let mut told = reader.events(0, 0).into_iter().map(|event| event.record.kind);
-        let standing = |kind: &Event| matches!(kind, Event::Joined | Event::Left | Event::Excluded);
-        told.rfind(standing) == Some(Event::Left) || ended::is_noted(self.cluster.dir(), name.as_str())
+    /// Whether the owner of a region, which is dead, ended as it was asked to. Its flight recorder stays as it is, so it is
+    /// read once.
+    fn has_left(&mut self, reader: Reader<'_>, owner: Owner) -> bool {
+        let watched = self.watched.get_mut(&owner.region).filter(|_| owner.time.is_here());
+        let told = watched.as_ref().and_then(|watched| watched.left).unwrap_or_else(|| {
+            self.load.read(self.cluster.layout().recorder_bytes());
+            let Some(events) = reader.events(0, 0) else { return false };
+            let standing = |kind: &Event| matches!(kind, Event::Joined | Event::Left | Event::Excluded);
+            let left = events.into_iter().map(|event| event.record.kind).rfind(standing) == Some(Event::Left);
+            if let Some(watched) = watched {
+                watched.left = Some(left);
+            }
+            left
+        });
+        told || ended::is_noted(self.cluster.dir(), owner.name.as_str())
     }
 
     /// The owner of a region, and the programs in its seats.
@@ -288,7 +299,7 @@ impl Observer {
             seat: 0,
             alive: owner.alive,
             frozen: owner.alive && is_here && self.is_frozen((owner.region, 0), owner.process, beat),
-            left: !owner.alive && owner.kind != Kind::Coordinator && self.has_left(reader, owner.name),
+            left: !owner.alive && owner.kind != Kind::Coordinator && self.has_left(reader, owner),
             incarnation: owner.incarnation,
             view: view.clone(),
             lease,
@@ -368,13 +379,17 @@ impl Observer {
                 continue;
             };
             let decides = kind == Kind::Coordinator;
-            let wanted = Wanted { page: !decides, histograms: news.spans.is_some(), slots: decides };
-            let glance = self.glance.take();
-            let glanced = glance.map(|mut glance| (self.glance_at(&mut glance, info.number, wanted), glance));
-            let reader = match &glanced {
-                Some((true, glance)) => glance.reader(),
-                _ => region.reader(),
+            let untold = self.watched.get(&info.number).is_some_and(|watched| watched.left.is_none());
+            let wanted = Wanted {
+                page: !decides,
+                histograms: news.spans.is_some(),
+                slots: decides,
+                recorder: !info.alive && untold,
             };
+            let mut glance = self.glance.take();
+            let glanced = glance.as_mut().and_then(|glance| self.glance_at(glance, info.number, wanted));
+            let read = glanced.is_some();
+            let reader = glanced.unwrap_or_else(|| region.reader());
             self.occupants(reader, Owner { incarnation: reader.incarnation(), ..owner }, &mut processes);
             if let Some(watched) = self.watched.get_mut(&info.number) {
                 watched.events(reader, seats, kind, &mut news.events);
@@ -382,12 +397,10 @@ impl Observer {
                     spans.extend(watched.spans(reader, &mut self.load));
                 }
             }
-            if let Some((read, glance)) = glanced {
-                self.glance = Some(glance);
-                if !read {
-                    region.release();
-                }
+            if glance.is_some() && !read {
+                region.release();
             }
+            self.glance = glance;
         }
         // Who is not there any more need not be held.
         let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
@@ -409,13 +422,11 @@ impl Observer {
         snapshot
     }
 
-    /// Reads a region through its file. `false` if that can not be done.
-    fn glance_at(&mut self, glance: &mut Glance, region: u32, wanted: Wanted) -> bool {
-        let Some(source) = self.watched.get_mut(&region).and_then(|watched| watched.source.as_mut()) else {
-            return false;
-        };
+    /// Reads a region through its file. `None` if that can not be done.
+    fn glance_at<'g>(&mut self, glance: &'g mut Glance, region: u32, wanted: Wanted) -> Option<Reader<'g>> {
+        let source = self.watched.get_mut(&region).and_then(|watched| watched.source.as_mut())?;
         let decoded = &self.decoded;
-        glance.take(source, wanted, |id| decoded.contains_key(&id), &mut self.load.torn).is_ok()
+        glance.take(source, wanted, |id| decoded.contains_key(&id), &mut self.load.torn).ok()
     }
 
     /// The owners of regions on other hosts, by the newest view that is known here, or by what the cluster was made with.
@@ -640,7 +651,7 @@ fn unread(
         if cursor.0 != generation {
             *cursor = (generation, 0);
         }
-        for event in reader.events(seat, cursor.1) {
+        for event in reader.events(seat, cursor.1).unwrap_or_default() {
             cursor.1 = event.number + 1;
             give(Seen { process, kind, event, doubt: Nanos::ZERO });
         }

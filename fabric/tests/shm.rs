@@ -545,7 +545,7 @@ fn who_sees_a_new_program_in_a_seat_sees_no_event_of_the_one_before() {
             let region = Region::open(&cluster, number).expect("mapped");
             while !done.load(Ordering::Relaxed) {
                 let Some(seat) = region.reader().seat(1) else { continue };
-                let events = region.reader().events(1, 0);
+                let events = region.reader().events(1, 0).expect("there is a seat");
                 let older = events.iter().find(|event| event.record.a < u64::from(seat.generation));
                 assert_eq!(older, None, "generation {}", seat.generation);
             }

@@ -10,7 +10,7 @@ use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
 use crate::page::{self, TORN_READS_MAX};
 use crate::shm::cluster::Cluster;
 use crate::shm::error::ShmError;
-use crate::shm::reader::{EVERY_BUCKET, Reader};
+use crate::shm::reader::{EVERY_BUCKET, Held, Reader};
 use crate::types::ViewId;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +61,8 @@ pub struct Wanted {
     pub histograms: bool,
     /// Its slot ring; only a coordinator's says anything.
     pub slots: bool,
+    /// The owner's flight recorder from its oldest event on; else it is read when it noted something since the last time.
+    pub recorder: bool,
 }
 
 /// Memory for a copy of one region after the other.
@@ -68,8 +70,8 @@ pub struct Glance {
     words: Box<[AtomicU64]>,
     layout: Layout,
     raw: Vec<u8>,
-    /// The buckets of each histogram that were copied.
-    buckets: [(usize, usize); Histogram::ALL.len()],
+    /// What of the last region was copied.
+    held: Held,
 }
 
 impl Glance {
@@ -78,13 +80,7 @@ impl Glance {
     pub fn new(layout: &Layout) -> Self {
         // What follows the slots, observers do not read.
         let words = memory::zeroed(layout.slots().end as usize);
-        Self { words, layout: *layout, raw: Vec::new(), buckets: EVERY_BUCKET }
-    }
-
-    /// What was copied last. Of what was not wanted it holds something else.
-    #[must_use]
-    pub fn reader(&self) -> Reader<'_> {
-        Reader::new(&self.words, &self.layout).within(self.buckets)
+        Self { words, layout: *layout, raw: Vec::new(), held: Held::default() }
     }
 
     fn word(&self, offset: usize) -> &AtomicU64 {
@@ -160,14 +156,16 @@ impl Glance {
         Ok(())
     }
 
-    /// Copies a region. `knows` says of a view that it need not be copied again. Adds what it has repeated to `torn`.
+    /// Copies a region, and reads what was copied: there is no other way to read a glance, so nothing of the region before
+    /// is taken for this one's. `knows` says of a view that it need not be copied again. Adds what it has repeated to `torn`.
     pub fn take(
         &mut self,
         source: &mut Source,
         wanted: Wanted,
         knows: impl Fn(ViewId) -> bool,
         torn: &mut u64,
-    ) -> io::Result<()> {
+    ) -> io::Result<Reader<'_>> {
+        self.held = Held { page: wanted.page, ..Held::default() };
         // Not of all regions at the same time.
         let all = source.glances == 0 || (source.glances + source.region).is_multiple_of(ALL_EVERY);
         self.copy_head(&source.file, wanted.page, torn)?;
@@ -183,9 +181,10 @@ impl Glance {
             self.word(view as usize + offset_of!(ViewHead, id_plus_one))
                 .store(known.0 + 1, Ordering::Relaxed);
         }
-        let id = self.reader().view_id();
+        let id = Reader::of(&self.words, &self.layout, &self.held).view_id();
         if id.is_none_or(|id| !knows(id)) {
             self.copy_view(&source.file, torn)?;
+            self.held.view = true;
         }
         if all || id != source.view {
             self.find_seats(source)?;
@@ -196,17 +195,16 @@ impl Glance {
             }
         }
         (source.glances, source.view) = (source.glances % ALL_EVERY + 1, id);
-        for seat in 1..self.layout.limits().seats as u16 {
-            if source.seats.iter().all(|(taken, ..)| *taken != seat) {
-                let at = self.layout.seat(seat) as usize + offset_of!(Seat, pid);
-                self.word(at).store(0, Ordering::Relaxed);
-            }
-        }
-        self.copy_recorders(source)?;
+        self.held.seats.extend(source.seats.iter().map(|(seat, ..)| seat));
+        self.copy_recorders(source, wanted.recorder)?;
         if wanted.slots {
             self.copy_slots(&source.file, torn)?;
+            self.held.slots = true;
         }
-        if wanted.histograms { self.copy_histograms(source) } else { Ok(()) }
+        if wanted.histograms {
+            self.copy_histograms(source)?;
+        }
+        Ok(Reader::of(&self.words, &self.layout, &self.held))
     }
 
     /// Copies the buckets in which samples usually fall, and now and then all of them: they only grow, so one that falls
@@ -219,7 +217,6 @@ impl Glance {
             let at = self.layout.histogram(*which);
             if all {
                 self.copy(&source.file, at, HISTOGRAM_WORDS * 8)?;
-                // All buckets are here now; the window that `self.buckets` holds is that of the region read before.
                 let whole = Reader::new(&self.words, &self.layout);
                 let used = || whole.buckets(*which).map(|(bucket, _)| usize::from(bucket));
                 let [first, last] = [used().next(), used().last()].map(|bucket| bucket.unwrap_or(0));
@@ -230,7 +227,7 @@ impl Glance {
             let (first, end) = *usual;
             self.copy(&source.file, at + 8 * first as u32, 8 * (end - first))?;
         }
-        self.buckets = if all { EVERY_BUCKET } else { source.buckets };
+        self.held.buckets = if all { EVERY_BUCKET } else { source.buckets };
         Ok(())
     }
 
@@ -255,15 +252,16 @@ impl Glance {
         self.word(self.layout.seat(seat) as usize + offset_of!(Seat, generation)).load(Ordering::Relaxed)
     }
 
-    /// Copies the flight recorders in which something was noted since the last glance.
-    fn copy_recorders(&mut self, source: &mut Source) -> io::Result<()> {
+    /// Copies the flight recorders in which something was noted since the last glance, and the owner's if it is wanted.
+    fn copy_recorders(&mut self, source: &mut Source, owners: bool) -> io::Result<()> {
         for n in 0..source.seats.len() {
             let (seat, who, noted) = source.seats[n];
             let at = self.layout.recorder(seat);
             let now = (self.who(seat), self.word(at as usize).load(Ordering::Relaxed));
-            if now != (who, noted) {
+            if now != (who, noted) || owners && seat == 0 {
                 self.copy(&source.file, at, self.layout.recorder_bytes())?;
                 source.seats[n] = (seat, now.0, self.word(at as usize).load(Ordering::Relaxed));
+                self.held.recorders.push(seat);
             }
         }
         Ok(())
@@ -282,8 +280,8 @@ mod tests {
     use crate::types::Instant;
 
     /// What a glance shows is what a mapping shows.
-    fn same(glance: &Glance, observed: &Observed) {
-        let (a, b) = (glance.reader(), observed.reader());
+    fn same(a: Reader<'_>, observed: &Observed) {
+        let b = observed.reader();
         assert_eq!((a.page(), a.fence(), a.view()), (b.page(), b.fence(), b.view()));
         assert!(a.slots().eq(b.slots()));
         for seat in 0..LIMITS.seats as u16 {
@@ -309,7 +307,7 @@ mod tests {
         let layout = *region.layout();
         let mut source = Source::open(&cluster, 8).expect("opened");
         let mut glance = Glance::new(&layout);
-        let wanted = Wanted { page: true, histograms: true, slots: true };
+        let wanted = Wanted { page: true, histograms: true, slots: true, recorder: true };
         let recorder = region.part(layout.recorder(0), layout.recorder_bytes());
         for n in 1..10u64 {
             page::publish(region.page(), &Page { view: ViewId(n), end: Instant(n), ..Page::default() });
@@ -322,10 +320,10 @@ mod tests {
                 region.occupy(2, 1, name("b"), crate::shm::Process { pid: 1, started: 2 });
             }
             let mut torn = 0;
-            glance.take(&mut source, wanted, |_| false, &mut torn).expect("read");
-            if glance.reader().seat(2).is_some() == observed.reader().seat(2).is_some() {
+            let taken = glance.take(&mut source, wanted, |_| false, &mut torn).expect("read");
+            if taken.seat(2).is_some() == observed.reader().seat(2).is_some() {
                 // A seat that is taken shows with the next view, or a little later.
-                same(&glance, &observed);
+                same(taken, &observed);
             }
             assert_eq!(torn, 0);
         }
@@ -359,16 +357,16 @@ mod tests {
             });
             let layout = *regions[0].0.layout();
             let mut glance = Glance::new(&layout);
-            let wanted = Wanted { page: true, histograms: true, slots: false };
+            let wanted = Wanted { page: true, histograms: true, slots: false, recorder: false };
             let mut regions = regions;
             for n in 1..30u64 {
                 for (region, source, bucket) in &mut regions {
                     for which in Histogram::ALL {
                         metrics::add(region.word(layout.histogram(*which) as usize + *bucket * 8), 1);
                     }
-                    glance.take(source, wanted, |_| false, &mut 0).expect("read");
+                    let taken = glance.take(source, wanted, |_| false, &mut 0).expect("read");
                     for which in Histogram::ALL {
-                        let shown: Vec<_> = glance.reader().buckets(*which).collect();
+                        let shown: Vec<_> = taken.buckets(*which).collect();
                         assert_eq!(shown, [(*bucket as u16, n)], "look {n}");
                     }
                 }
@@ -388,8 +386,8 @@ mod tests {
         let mut source = Source::open(&cluster, 8).expect("opened");
         let mut glance = Glance::new(region.layout());
         let mut torn = 0;
-        let wanted = Wanted { page: true, histograms: false, slots: false };
-        glance.take(&mut source, wanted, |_| true, &mut torn).expect("read");
-        assert_eq!((glance.reader().page(), torn), (None, u64::from(TORN_READS_MAX)));
+        let wanted = Wanted { page: true, histograms: false, slots: false, recorder: false };
+        let taken = glance.take(&mut source, wanted, |_| true, &mut torn).expect("read");
+        assert_eq!((taken.page(), torn), (None, u64::from(TORN_READS_MAX)));
     }
 }

@@ -18,8 +18,26 @@ use zerocopy::FromBytes;
 pub struct Reader<'a> {
     words: &'a [AtomicU64],
     layout: &'a Layout,
-    /// The buckets of each histogram that are there, from the first to before the last.
-    buckets: [(usize, usize); Histogram::ALL.len()],
+    /// What of the region is there; everything without it.
+    held: Option<&'a Held>,
+}
+
+/// What a copy of a region holds beside its header, its fence, and the id of its view. What it does not hold may be another
+/// region's, so a [`Reader`] says that it is not there.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// The lease page.
+    pub(crate) page: bool,
+    /// The view itself.
+    pub(crate) view: bool,
+    /// The slot ring.
+    pub(crate) slots: bool,
+    /// Of each histogram the buckets from the first to before the last.
+    pub(crate) buckets: [(usize, usize); Histogram::ALL.len()],
+    /// The seats that are taken, each with its counters and how many events its flight recorder noted.
+    pub(crate) seats: Vec<u16>,
+    /// Those of them whose flight recorders are here.
+    pub(crate) recorders: Vec<u16>,
 }
 
 /// Of each histogram.
@@ -58,12 +76,21 @@ pub struct SeatInfo {
 
 impl<'a> Reader<'a> {
     pub(crate) fn new(words: &'a [AtomicU64], layout: &'a Layout) -> Self {
-        Self { words, layout, buckets: EVERY_BUCKET }
+        Self { words, layout, held: None }
     }
 
-    /// One that has these buckets of the histograms alone.
-    pub(crate) fn within(self, buckets: [(usize, usize); Histogram::ALL.len()]) -> Self {
-        Self { buckets, ..self }
+    /// Of a copy that holds no more than this.
+    pub(crate) fn of(words: &'a [AtomicU64], layout: &'a Layout, held: &'a Held) -> Self {
+        Self { words, layout, held: Some(held) }
+    }
+
+    fn holds(&self, part: impl Fn(&Held) -> bool) -> bool {
+        self.held.is_none_or(part)
+    }
+
+    /// Whether there is such a seat, and it is here.
+    fn holds_seat(&self, seat: u16) -> bool {
+        u32::from(seat) < self.layout.limits().seats && self.holds(|held| held.seats.contains(&seat))
     }
 
     fn part(&self, offset: u32, bytes: usize) -> &'a [AtomicU64] {
@@ -89,7 +116,7 @@ impl<'a> Reader<'a> {
     /// A seat's fixed part; `None` if there is no such seat or nobody ever sat there.
     #[must_use]
     pub fn seat(&self, seat: u16) -> Option<SeatInfo> {
-        if u32::from(seat) >= self.layout.limits().seats {
+        if !self.holds_seat(seat) {
             return None;
         }
         let part = self.part(self.layout.seat(seat), size_of::<Seat>());
@@ -118,7 +145,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The lease page, whole, or `None` if its holder stopped in the middle of a publication.
+    /// The lease page, whole; `None` if it was not read, or its holder stopped in the middle of a publication.
     #[must_use]
     pub fn page(&self) -> Option<Page> {
         self.page_counted(&mut 0)
@@ -127,7 +154,8 @@ impl<'a> Reader<'a> {
     /// As [`Reader::page`]; adds to `torn` how many times it had to read again.
     #[must_use]
     pub fn page_counted(&self, torn: &mut u64) -> Option<Page> {
-        page::load_counted(self.page_words()?, torn)
+        let page = self.page_words().filter(|_| self.holds(|held| held.page));
+        page::load_counted(page?, torn)
     }
 
     /// The fence.
@@ -140,8 +168,8 @@ impl<'a> Reader<'a> {
         self.part(self.layout.page(), page::WORDS * 8).first_chunk()
     }
 
-    /// The newest decided view, whole; `None` if there is none yet, or its owner stopped in the middle of a
-    /// publication.
+    /// The newest decided view, whole; `None` if there is none yet, it was not read, or its owner stopped in the middle of
+    /// a publication.
     #[must_use]
     pub fn view(&self) -> Option<(ViewId, Vec<u8>)> {
         let mut bytes = Vec::new();
@@ -167,6 +195,9 @@ impl<'a> Reader<'a> {
 
     /// As [`Reader::view_into`]; adds to `torn` how many times it had to read again.
     pub fn view_counted(&self, bytes: &mut Vec<u8>, torn: &mut u64) -> Option<ViewId> {
+        if !self.holds(|held| held.view) {
+            return None;
+        }
         let area = self.part(self.layout.view(), self.layout.view_bytes() as usize);
         let (head, body) = area.split_at_checked(size_of::<ViewHead>() / 8)?;
         for _ in 0..TORN_READS_MAX {
@@ -190,40 +221,51 @@ impl<'a> Reader<'a> {
     /// The words of the slot ring, each of one moment; empty if they were not read.
     pub fn slots(&self) -> impl Iterator<Item = u64> + use<'a> {
         let ring = self.layout.slots();
-        self.part(ring.start, (ring.end - ring.start) as usize).iter().map(memory::relaxed)
+        let words = self.part(ring.start, (ring.end - ring.start) as usize);
+        let words = if self.holds(|held| held.slots) { words } else { &[] };
+        words.iter().map(memory::relaxed)
     }
 
-    /// A seat's counters, in the order of [`Counter::ALL`]; empty if there is no such seat.
+    /// A seat's counters, in the order of [`Counter::ALL`]; empty if there is no such seat, or it was not read.
     #[must_use]
     pub fn counters(&self, seat: u16) -> Vec<u64> {
-        if u32::from(seat) >= self.layout.limits().seats {
+        if !self.holds_seat(seat) {
             return Vec::new();
         }
         let words = self.part(self.layout.counters(seat), COUNTER_WORDS * 8);
         metrics::snapshot(words.get(..Counter::ALL.len()).unwrap_or_default())
     }
 
-    /// The buckets of one of the owner's histograms that hold any sample: which, and how many.
+    /// The buckets of one of the owner's histograms that were read and hold any sample: which, and how many.
     pub fn buckets(&self, which: Histogram) -> impl Iterator<Item = (u16, u64)> + use<'a> {
         let words = self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8);
-        let (first, end) = self.buckets[which as usize];
+        let (first, end) = self.held.map_or((0, HISTOGRAM_WORDS), |held| held.buckets[which as usize]);
         let words = words.get(first..end).unwrap_or_default();
         let each = (first as u16..).zip(words).map(|(bucket, word)| (bucket, memory::relaxed(word)));
         each.filter(|(_, n)| *n > 0)
     }
 
-    /// A seat's events from number `from` on, oldest first.
+    /// A seat's events from number `from` on, oldest first; `None` if there is no such seat, or events that were asked for
+    /// were not read.
     #[must_use]
-    pub fn events(&self, seat: u16, from: u64) -> Vec<Stamped> {
-        if u32::from(seat) >= self.layout.limits().seats {
-            return Vec::new();
+    pub fn events(&self, seat: u16, from: u64) -> Option<Vec<Stamped>> {
+        if !self.holds_seat(seat) {
+            return None;
         }
-        recorder::read(self.part(self.layout.recorder(seat), self.layout.recorder_bytes()), from)
+        let recorder = self.part(self.layout.recorder(seat), self.layout.recorder_bytes());
+        if self.holds(|held| held.recorders.contains(&seat)) {
+            return Some(recorder::read(recorder, from));
+        }
+        // A recorder is not read where it noted nothing since the last time.
+        recorder.first().filter(|noted| memory::relaxed(noted) <= from).map(|_| Vec::new())
     }
 
-    /// A copy of any part, which may be torn; `None` if it is misaligned or lies outside.
+    /// A copy of any part, which may be torn; `None` if it is misaligned or lies outside, or not all of the region was read.
     #[must_use]
     pub fn bytes(&self, offset: u32, len: usize) -> Option<Vec<u8>> {
+        if self.held.is_some() {
+            return None;
+        }
         let mut out = vec![0; len];
         memory::copy_out(memory::span(self.words, offset, len)?, &mut out);
         fence(Ordering::Acquire);

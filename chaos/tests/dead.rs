@@ -1,0 +1,60 @@
+//! How dead processes ended, as a thrifty observer tells it again and again, against one that maps every region.
+
+use obol_chaos::observe::Observer;
+use obol_fabric::recorder::{Kind as Event, Record};
+use obol_fabric::shm::{Endpoint, Owner, Wait};
+use obol_fabric::{Fabric as _, Name};
+use obol_membership::Kind;
+use obol_profiles::{Deployment, Profile, Site};
+use std::path::PathBuf;
+
+struct Root(PathBuf);
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+#[test]
+fn who_left_and_who_died_stays_told_apart() {
+    let root = Root(PathBuf::from(format!("/dev/shm/obol-dead-{}", std::process::id())));
+    let profile = Profile::builtin("laptop").expect("built in");
+    let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
+    let site = Site::create(&root.0, name("dead"), deployment).expect("made");
+    let ends = [
+        &[Event::Joined][..],
+        &[Event::Joined, Event::Left],
+        &[Event::Joined, Event::Excluded],
+        &[Event::Joined, Event::Left, Event::Joined],
+        &[Event::Joined, Event::Left],
+    ];
+    // All at once, or the second took the region of the first. A thread owns one region at most.
+    let all_there = std::sync::Barrier::new(ends.len());
+    std::thread::scope(|scope| {
+        for (at, events) in ends.iter().enumerate() {
+            let (cluster, all_there) = (&site.cluster, &all_there);
+            scope.spawn(move || {
+                let called = name(&format!("kx-{at}"));
+                let owner = Owner { kind: Kind::App as u32, name: called, region: None, groups: 0 };
+                let mut endpoint = Endpoint::open(cluster, owner, Wait::Block).expect("opened");
+                events.iter().for_each(|event| endpoint.record(Record::new(*event, 1, 0)));
+                all_there.wait();
+            });
+        }
+    });
+    let open = || Observer::open(&root.0, name("dead")).expect("opened");
+    let told = |snapshot: obol_chaos::observe::Snapshot| -> Vec<(bool, bool)> {
+        snapshot.processes.iter().map(|p| (p.alive, p.left)).collect()
+    };
+    let wanted = [false, true, false, false, true].map(|left| (false, left));
+    let (mut mapped, mut thrifty) = (open(), open().thrifty());
+    for look in 0..20 {
+        assert_eq!(told(mapped.snapshot()), wanted, "mapped, look {look}");
+        assert_eq!(told(thrifty.look(look % 2 == 0).0), wanted, "thrifty, look {look}");
+    }
+}
