@@ -290,3 +290,29 @@ fn a_process_that_ended_as_it_was_asked_is_not_missed() {
     root.run(&["kill", "app-1"]).ends(0);
     root.until("this time it is missed", |s| s.code == Some(1) && s.reasons().contains("app-1 down"));
 }
+
+#[test]
+fn a_program_without_an_agent_lives() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "3"]);
+    let told =
+        |s: &Status, name: &str| ["alive", "left", "agent_alive"].map(|key| s.process(name)[key].clone());
+    let pid = root.healthy().pid("app-3");
+    root.run(&["stop", "node-3"]).ends(0);
+    let stopped = |s: &Status| s.code == Some(0) && told(s, "app-3") == [true, true, false].map(Value::from);
+    root.until("nobody misses what left with its agent", stopped);
+    let text = root.run(&["status"]).ends(0).out;
+    let row = text.lines().find(|line| line.starts_with("app-3 ")).expect("a row");
+    assert!(row.contains(" no agent "), "{text}");
+    assert_eq!(root.status().pid("app-3"), pid);
+    root.run(&["kill", "node-2"]).ends(0);
+    let killed = |s: &Status| {
+        s.reasons().contains("app-2 has no agent")
+            && told(s, "app-2") == [true, false, false].map(Value::from)
+    };
+    let seen = root.until("its process lives", killed);
+    assert_eq!(seen.code, Some(1), "{seen:?}");
+    // Its process dies: then it is down.
+    root.run(&["kill", "app-2"]).ends(0);
+    root.until("it is down", |s| s.reasons().contains("app-2 down") && told(s, "app-2")[0] == false);
+}

@@ -291,6 +291,7 @@ impl Observer {
             head = Head::of(&ring, near, self.cluster.layout().limits().proposers);
         }
         self.load.read(COUNTER_WORDS * 8);
+        let left = !owner.alive && owner.kind != Kind::Coordinator && self.has_left(reader, owner);
         out.push(Process {
             name: owner.name,
             kind: owner.kind,
@@ -299,7 +300,7 @@ impl Observer {
             seat: 0,
             alive: owner.alive,
             frozen: owner.alive && is_here && self.is_frozen((owner.region, 0), owner.process, beat),
-            left: !owner.alive && owner.kind != Kind::Coordinator && self.has_left(reader, owner),
+            left,
             incarnation: owner.incarnation,
             view: view.clone(),
             lease,
@@ -311,7 +312,10 @@ impl Observer {
             counters: reader.counters(0),
         });
         for seat in occupied(&reader, seats) {
-            let alive = !seat.dead && (!is_here || !self.lives.is_dead(seat.process));
+            // Who gives its seat up while its agent runs is no program of the cluster any more. That of a dead agent is worth
+            // nothing: its program gives it up and lives on, until it attaches again.
+            let seated = !seat.dead || is_here && !owner.alive;
+            let alive = seated && (!is_here || !self.lives.is_dead(seat.process));
             let at = (owner.region, seat.seat);
             self.load.read(COUNTER_WORDS * 8);
             out.push(Process {
@@ -322,7 +326,8 @@ impl Observer {
                 seat: seat.seat,
                 alive,
                 frozen: alive && is_here && self.is_frozen(at, seat.process, seat.heartbeat),
-                left: seat.left,
+                // An agent that leaves takes its programs out of the view.
+                left: seat.left || alive && left,
                 incarnation: seat.incarnation,
                 view: view.clone(),
                 lease,
@@ -667,15 +672,23 @@ fn occupied<'a>(
 }
 
 /// A restarted program takes any free seat, and its agent a new region; what the dead one held stays listed until it is
-/// taken. Of one name the live process counts, or the one that died last.
+/// taken, as does the seat of a live program at an agent that died. Of one name the processes in place count, or else the
+/// last that was. What one process held several times (`obol run` is one through all lives of its program) is told apart by
+/// nothing, and stays.
 fn forget_predecessors(processes: &mut Vec<Process>) {
-    let rank = |p: &Process| (p.alive, p.process.started, p.process.pid);
+    let agents: HashSet<u32> =
+        processes.iter().filter(|p| p.seat == 0 && p.alive).map(|p| p.region).collect();
+    let in_place = |p: &Process| p.alive && (p.seat == 0 || agents.contains(&p.region));
+    let rank = |p: &Process| {
+        let life = p.alive.then_some((p.incarnation, p.region, p.seat));
+        (in_place(p), p.process.started, p.process.pid, life)
+    };
     let mut newest = BTreeMap::new();
     for process in processes.iter() {
         let best = newest.entry((process.kind, process.name)).or_insert_with(|| rank(process));
         *best = rank(process).max(*best);
     }
-    processes.retain(|p| p.alive || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
+    processes.retain(|p| in_place(p) || newest.get(&(p.kind, p.name)) == Some(&rank(p)));
 }
 
 /// Whether the kernel has stopped a process (SIGSTOP, or a tracer).

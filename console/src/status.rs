@@ -125,7 +125,7 @@ fn process<'a>(p: &'a Process, distant: bool, snapshot: &'a Snapshot) -> Process
         deadbeat: p.detection.name(),
         version: (p.version != Version::default()).then(|| p.version.to_string()),
         incarnation: snapshot.is_member(p).then_some(p.incarnation.0),
-        agent_alive: host.is_some().then(|| !p.lost_agent(snapshot)),
+        agent_alive: p.agent_lives(snapshot),
         host,
         held_back_us: Some(p.held_back(snapshot.at)).filter(|n| *n > Nanos::ZERO).map(Nanos::as_micros_f64),
         view: p.view.as_ref().map(|view| view.id.0),

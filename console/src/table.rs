@@ -38,10 +38,10 @@ fn lease(process: &Process, snapshot: &Snapshot) -> &'static str {
 
 fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
     match (process.alive, process.frozen, snapshot.is_member(process)) {
+        (true, true, _) => "frozen",
+        (true, false, false) if process.lost_agent(snapshot) => "no agent",
         (_, false, false) if process.left => "left",
         (false, ..) => "down",
-        (true, true, _) => "frozen",
-        _ if process.lost_agent(snapshot) => "no agent",
         (true, false, false) if process.held_back(snapshot.at) > Nanos::ZERO => "held back",
         (true, false, false) => "joining",
         (true, false, true) => "ok",
@@ -86,6 +86,13 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
     ]
 }
 
+/// Whether a later life of a dead process is listed. A program that is restarted again and again leaves many seats behind.
+fn has_later(dead: &Process, snapshot: &Snapshot) -> bool {
+    let life = |p: &Process| (p.alive, p.incarnation, p.region, p.seat);
+    let same = |p: &&Process| (p.kind, p.name) == (dead.kind, dead.name);
+    snapshot.everybody().filter(same).any(|p| life(p) > life(dead))
+}
+
 /// The table's lines. Renewals are rates per second since `previous`, or totals without one.
 pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<String> {
     let mut rows = vec![HEADS.map(|(head, _)| head.to_owned())];
@@ -94,7 +101,8 @@ pub(crate) fn lines(snapshot: &Snapshot, previous: Option<&Snapshot>) -> Vec<Str
             head.push_str("/s");
         }
     }
-    rows.extend(snapshot.everybody().map(|p| row(p, snapshot, previous)));
+    let shown = snapshot.everybody().filter(|p| p.alive || !has_later(p, snapshot));
+    rows.extend(shown.map(|p| row(p, snapshot, previous)));
     let widths: [usize; 11] =
         core::array::from_fn(|at| rows.iter().map(|row| row[at].len()).max().unwrap_or(0));
     rows.iter()
@@ -127,4 +135,52 @@ pub(crate) fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> Strin
         snapshot.leader_name().map_or(NONE.to_owned(), |name| name.to_string()),
         snapshot.detection().map_or(NONE, Detection::name),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_chaos::observe::Health;
+    use obol_fabric::version::Version;
+    use obol_fabric::{Incarnation, Instant, Name};
+    use obol_membership::word::Head;
+
+    fn life(seat: u16, alive: bool) -> Process {
+        Process {
+            name: Name::new("crash-1").expect("a name"),
+            kind: Kind::App,
+            process: obol_fabric::shm::Process { pid: 7, started: 8 },
+            region: 3,
+            seat,
+            alive,
+            frozen: false,
+            held_until: None,
+            left: false,
+            incarnation: Incarnation(u64::from(seat)),
+            view: None,
+            lease: None,
+            detection: Detection::default(),
+            version: Version::default(),
+            heartbeat: 0,
+            head: Head::default(),
+            counters: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn of_a_program_that_was_restarted_its_last_life_has_a_row() {
+        let of = |processes| {
+            let (health, at) = (Health::Degraded, Instant(1));
+            let snapshot =
+                Snapshot { at, view: None, processes, distant: Vec::new(), health, reasons: Vec::new() };
+            lines(&snapshot, None)
+        };
+        let dead: Vec<Process> = (1..6).map(|seat| life(seat, false)).collect();
+        let rows = of(dead.clone());
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        assert!(rows[1].contains(" down "), "{rows:?}");
+        let rows = of([life(1, true)].into_iter().chain(dead).collect());
+        assert_eq!(rows.len(), 2, "{rows:?}");
+        assert!(!rows[1].contains(" down "), "{rows:?}");
+    }
 }

@@ -224,7 +224,7 @@ fn pick(
         TargetKind::LeaseCache => Kind::LeaseCache,
     };
     let taken = |p: &&Process| chosen.iter().any(|c| c.process.name == p.name);
-    let fits = |p: &&Process| p.kind == kind && p.alive && !p.frozen;
+    let fits = |p: &&Process| p.kind == kind && p.alive && !p.frozen && !p.lost_agent(snapshot);
     let mut all: Vec<&Process> = snapshot.processes.iter().filter(fits).filter(|p| !taken(p)).collect();
     if !matches!(target.select, Select::Named(_) | Select::Leader) {
         let (spared, others): (Vec<&Process>, Vec<&Process>) = all.into_iter().partition(|p| is_spared(p));

@@ -66,6 +66,8 @@ pub(super) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<Str
             reasons.push(format!("{name} is frozen (stopped){how}"));
         } else if !is_member && process.left {
             // It may go on without the cluster.
+        } else if !is_member && process.lost_agent(snapshot) {
+            reasons.push(format!("{name} has no agent"));
         } else if !is_member {
             reasons.push(format!("{name} is not a member"));
         } else if at != newest {

@@ -59,11 +59,17 @@ impl Process {
         self.alive && member && self.view.as_ref().is_some_and(|view| active(view.id))
     }
 
+    /// Whether the agent runs at which it sits; none if it sits at none.
+    #[must_use]
+    pub fn agent_lives(&self, snapshot: &Snapshot) -> Option<bool> {
+        let is_agent = |other: &Self| (other.region, other.seat) == (self.region, 0) && other.alive;
+        (self.seat != 0).then(|| snapshot.everybody().any(is_agent))
+    }
+
     /// Whether it sits at an agent that is dead: it is no member any more, and can not become one before it attaches again.
     #[must_use]
     pub fn lost_agent(&self, snapshot: &Snapshot) -> bool {
-        let is_agent = |other: &Self| (other.region, other.seat) == (self.region, 0) && other.alive;
-        self.seat != 0 && self.alive && !snapshot.everybody().any(is_agent)
+        self.alive && self.agent_lives(snapshot) == Some(false)
     }
 
     /// How long its join is held back yet; zero if it is not, or may be tried again now.
