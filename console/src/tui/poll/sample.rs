@@ -439,6 +439,12 @@ impl Sample {
         }
     }
 
+    /// Whether the agent runs at which a program sits.
+    pub(crate) fn has_agent(&self, row: &ProcessRow) -> bool {
+        let runs = |p: &ProcessRow| matches!(p.life, Life::Runs | Life::Frozen);
+        self.processes.iter().any(|p| (p.region, p.seat) == (row.region, 0) && runs(p))
+    }
+
     /// Makes what others have written into it text of one line each. Every sample passes here, read or recorded.
     pub(crate) fn neutralise(&mut self) {
         let Self { reasons, marks, .. } = self;

@@ -56,8 +56,8 @@ pub(crate) struct Track {
     moved: Instant,
     /// When its memory was last read whole.
     read: Instant,
-    /// Since when it is as it is.
-    since: Instant,
+    /// Since when it is as it is; none if it was so before it was looked at.
+    since: Option<Instant>,
     /// Renewals per second, one cell for each [`CELL`], newest last; a gap is no number.
     cells: VecDeque<f32>,
     cell: (u64, Point),
@@ -77,7 +77,10 @@ const WATCHED: [Counter; 4] =
     [Counter::RenewalsLate, Counter::RenewalsFailed, Counter::FalseSuspicions, Counter::DriftAlarms];
 
 impl Track {
-    fn new(row: &ProcessRow, at: Instant) -> Self {
+    /// One that is listed from now on; `is_first` says that nobody looked before. Who is found dead died at a time that nobody
+    /// saw.
+    fn new(row: &ProcessRow, at: Instant, is_first: bool) -> Self {
+        let seen = !is_first && !matches!(row.life, Life::Down | Life::Left);
         let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
         Self {
             process: row.process(),
@@ -88,7 +91,7 @@ impl Track {
             points: VecDeque::from([point]),
             moved: at,
             read: at,
-            since: at,
+            since: seen.then_some(at),
             cells: VecDeque::with_capacity(CELLS),
             cell: (at.0 / CELL.0, point),
             extremes: VecDeque::new(),
@@ -112,7 +115,7 @@ impl Track {
             self.moved = at;
         }
         if (row.life, row.incarnation) != (self.life, self.incarnation) {
-            self.since = at;
+            self.since = Some(at);
         }
         self.points.push_back(point);
         while self.points.len() > 2 && at.since(self.points[1].at) >= RATE_OVER {
@@ -188,7 +191,7 @@ impl Track {
         self.life
     }
 
-    /// The least that was left of its lease at a renewal of the last minute.
+    /// The least that was left of its lease in the last minute, at a renewal, or where it ran out.
     pub(crate) fn least(&self) -> Option<Nanos> {
         self.extremes.iter().map(|(_, least, _)| *least).filter(|least| *least != UNKNOWN).min()
     }
@@ -208,9 +211,22 @@ impl Track {
         now.since(self.read)
     }
 
-    /// For how long it has been as it is.
-    pub(crate) fn since(&self, now: Instant) -> Nanos {
-        now.since(self.since)
+    /// For how long it has been as it is; none if nobody saw when that began.
+    pub(crate) fn since(&self, now: Instant) -> Option<Nanos> {
+        self.since.map(|since| now.since(since))
+    }
+
+    /// Takes that its lease ran out at `then`: at that moment nothing was left of it. Its renewals do not tell that.
+    fn lapse(&mut self, then: Instant, now: Instant) {
+        if now.since(then) > WINDOW {
+            return;
+        }
+        let cell = |at: Instant| at.0 / CELL.0;
+        let at = self.extremes.partition_point(|(of, ..)| cell(*of) < cell(then));
+        match self.extremes.get_mut(at).filter(|(of, ..)| cell(*of) == cell(then)) {
+            Some((_, least, _)) => *least = Nanos::ZERO,
+            None => self.extremes.insert(at, (then, Nanos::ZERO, UNKNOWN)),
+        }
     }
 
     /// Renewals per second over the last minute, oldest first.
@@ -293,7 +309,7 @@ impl Data {
             let is_known = track.as_ref().is_some_and(|track| track.incarnation == row.incarnation);
             match track {
                 Some(track) => track.take(row, sample.at),
-                None => drop(self.tracks.insert(row.name, Box::new(Track::new(row, sample.at)))),
+                None => drop(self.tracks.insert(row.name, Box::new(Track::new(row, sample.at, is_first)))),
             }
             if (!is_known || self.names.len() >= NAMES_MAX) && row.incarnation != Incarnation::NONE {
                 self.names.insert(row.incarnation, row.name);
@@ -321,6 +337,11 @@ impl Data {
         for event in &sample.events {
             if event.event == Event::Joined {
                 self.names.insert(Incarnation(event.a), event.process);
+            }
+            if event.event == Event::LeaseLost
+                && let Some(track) = self.tracks.get_mut(&event.process)
+            {
+                track.lapse(event.at, sample.at);
             }
         }
         let seen: Vec<_> = sample.events.iter().map(EventRow::seen).collect();
@@ -377,6 +398,7 @@ impl Data {
             Life::Down => Status::Down,
             Life::Left => Status::Left,
             Life::Frozen => Status::Frozen,
+            Life::Runs if row.seat != 0 && !sample.has_agent(row) => Status::NoAgent,
             Life::Runs if holds && row.lease.is_none() => Status::Stale,
             Life::Runs if row.incarnation == Incarnation::NONE => Status::Joining,
             Life::Runs if row.view != newest => Status::Behind,
@@ -430,6 +452,8 @@ pub(crate) enum Status {
     Stale,
     /// It runs and acts under no lease.
     NoLease,
+    /// It runs at an agent that does not.
+    NoAgent,
     /// It knows an older view than others.
     Behind,
     /// It is no member yet.
@@ -448,6 +472,7 @@ impl Status {
             Self::Frozen => ("=", "frozen"),
             Self::Stale => ("?", "stale"),
             Self::NoLease => ("!", "no lease"),
+            Self::NoAgent => ("!", "no agent"),
             Self::Behind => ("<", "behind"),
             Self::Joining => ("~", "joining"),
             Self::Ok => (" ", "ok"),

@@ -252,3 +252,41 @@ fn a_console_that_was_opened_later_names_those_who_went() {
     news(&mut model, sample);
     assert_eq!(model.live.who(who), "app-9 (3)");
 }
+
+#[test]
+fn for_how_long_a_process_is_down_is_told_from_a_death_that_was_seen() {
+    let (first, later) = (Instant(1_000_000_000), Instant(3_000_000_000));
+    let mut found = Data::default();
+    for at in [first, later] {
+        found.take(Arc::new(samples::degraded(at)));
+    }
+    assert_eq!(found.tracks[&samples::name("app-2")].since(later), None, "it was dead before");
+    let mut seen = Data::default();
+    seen.take(Arc::new(samples::healthy(first)));
+    seen.take(Arc::new(samples::degraded(later)));
+    let now = Instant(later.0 + 7);
+    assert_eq!(seen.tracks[&samples::name("app-2")].since(now), Some(Nanos(7)));
+    let mut model = console(120, 30);
+    news(&mut model, samples::degraded(first));
+    news(&mut model, samples::degraded(later));
+    assert!(text(&model).contains("down --"), "{}", text(&model));
+}
+
+#[test]
+fn nothing_is_left_of_a_lease_that_was_lost() {
+    let at = Instant(100_000_000_000);
+    let lost = |ago: Nanos| {
+        let mut sample = samples::healthy(at);
+        let mut event = samples::degraded(at).events[0];
+        (event.process, event.event, event.at) =
+            (samples::name("node-2"), obol_fabric::recorder::Kind::LeaseLost, at - ago);
+        sample.events.push(event);
+        let mut data = Data::default();
+        data.take(Arc::new(sample));
+        ["node-1", "node-2"].map(|name| data.tracks[&samples::name(name)].least())
+    };
+    let [other, least] = lost(Nanos::from_secs(1));
+    assert_eq!(least, Some(Nanos::ZERO));
+    assert_ne!(other, Some(Nanos::ZERO));
+    assert_ne!(lost(Nanos::from_secs(90))[1], Some(Nanos::ZERO), "that is longer ago than a minute");
+}

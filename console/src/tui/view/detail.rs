@@ -16,7 +16,7 @@ use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, NONE, age, rate};
 use crate::tui::view::{events, help, members};
 use obol_fabric::metrics::Counter;
-use obol_fabric::{Incarnation, Instant, Nanos};
+use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
 use obol_membership::view::coordinator_name;
 use ratatui::layout::Rect;
@@ -53,10 +53,15 @@ fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, Strin
         format!("{}, pid {}, region {}, seat {}{host}", row.kind.name(), row.pid, row.region, row.seat),
     )];
     let member = (row.incarnation != Incarnation::NONE).then_some(row.incarnation);
-    let since = track.map_or(Nanos::ZERO, |track| track.since(at));
+    let since = track.and_then(|track| track.since(at)).map(age);
     all.push((
         "member",
-        format!("incarnation {}, knows view {}, so for {}", or_none(member), or_none(row.view), age(since)),
+        format!(
+            "incarnation {}, knows view {}, so for {}",
+            or_none(member),
+            or_none(row.view),
+            or_none(since)
+        ),
     ));
     if row.kind != Kind::Coordinator {
         all.push(("lease", lease(row, data, at)));

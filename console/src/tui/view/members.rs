@@ -100,7 +100,7 @@ fn suspicions(row: &ProcessRow) -> u64 {
 pub(crate) const fn role(status: Status) -> Role {
     match status {
         Status::Down => Role::Bad,
-        Status::NoLease | Status::Frozen | Status::Behind | Status::Joining => Role::Warn,
+        Status::NoLease | Status::NoAgent | Status::Frozen | Status::Behind | Status::Joining => Role::Warn,
         Status::Stale => Role::Stale,
         Status::Ok => Role::Good,
         Status::Left => Role::Dim,
@@ -168,9 +168,10 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
         (Status::Ok, _) => word.to_owned(),
         (Status::Stale, Some(track)) => format!("{sign} {word} {}", age(track.age(at))),
         // For how long is known of the process itself, not of its view or lease.
-        (Status::Down | Status::Frozen | Status::Joining, Some(track)) if track.since(at) > Nanos::ZERO => {
-            format!("{sign} {word} {}", age(track.since(at)))
-        }
+        (Status::Down | Status::Frozen | Status::Joining, Some(track)) => match track.since(at) {
+            Some(Nanos::ZERO) => format!("{sign} {word}"),
+            since => format!("{sign} {word} {}", since.map_or(NONE.to_owned(), age)),
+        },
         _ => format!("{sign} {word}"),
     };
     let (lease, lease_role) = lease(row, at);
