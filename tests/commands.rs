@@ -289,3 +289,9 @@ fn no_text_command_passes_control_sequences_on() {
     }
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+#[test]
+fn a_campaign_without_seeds_is_refused() {
+    let root = Root::new();
+    root.run(&["sim", "campaign", "--seeds", "0"]).refused(&["--seeds", "0 is not in 1.."]);
+}

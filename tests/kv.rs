@@ -17,6 +17,16 @@ fn no_answer_is_wrong_while_primaries_are_killed_and_the_cache_is_redundant_agai
 }
 
 #[test]
+fn a_check_without_the_kills_that_were_asked_for_is_void() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let check = ["kv", "check", "--for", "1s", "--kill-every", "10s", "--clients", "1", "--json"];
+    let ran = root.run(&check).ends(6);
+    assert_eq!(ran.json()["kills"], 0, "{ran:?}");
+    assert!(ran.err.contains("void: no server was hit by --kill-every 10s"), "{ran:?}");
+}
+
+#[test]
 fn no_answer_of_a_cache_of_two_shards_is_wrong_while_servers_are_killed() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);

@@ -199,7 +199,10 @@ pub(crate) enum Command {
     )]
     Tune(Tune),
     /// Measure this host's floor and the product in one run, and print their ratios
-    #[command(args_conflicts_with_subcommands = true)]
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Exit codes: 0 every figure is as it must be, 1 one is missed, 2 refused."
+    )]
     Bench(Bench),
     /// Run whole clusters in virtual time under faults and check them against the invariants
     #[command(subcommand)]

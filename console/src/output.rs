@@ -1,6 +1,7 @@
 //! What goes to the terminal: text and JSON on standard output, complaints on standard error, exit codes. No command
 //! writes there in another way, so control sequences that came in with a name or a file end here.
 
+use obol_chaos::drills::Verdict;
 use obol_chaos::plain;
 use serde::Serialize;
 use std::fmt;
@@ -14,6 +15,8 @@ pub(crate) enum Failure {
     Refused(String),
     /// Tried and did not succeed: exit code 1.
     Failed(String),
+    /// Nothing was found out, because what was to be tried did not happen: the exit code of a drill that is void.
+    Void(String),
     /// The output could not be written.
     Output(io::Error),
 }
@@ -31,6 +34,7 @@ impl Failure {
         match self {
             Self::Refused(_) => ExitCode::from(2),
             Self::Failed(_) | Self::Output(_) => ExitCode::FAILURE,
+            Self::Void(_) => ExitCode::from(Verdict::Void.code()),
         }
     }
 }
@@ -38,7 +42,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(text) | Self::Failed(text) => f.write_str(text),
+            Self::Refused(text) | Self::Failed(text) | Self::Void(text) => f.write_str(text),
             Self::Output(error) => write!(f, "could not write the output: {error}"),
         }
     }

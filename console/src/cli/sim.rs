@@ -8,7 +8,7 @@ pub(crate) enum Sim {
     /// Run many seeds; exit code 1 if an invariant is violated
     Campaign {
         /// How many seeds
-        #[arg(long, value_name = "N", default_value_t = 1000)]
+        #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
         seeds: u64,
         /// The first seed
         #[arg(long, value_name = "S", default_value_t = 1)]

@@ -599,7 +599,21 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     tell(&tallies, &summary, options.json)?;
     // What clients saw counts, whatever became of the servers.
     verdict(&summary)?;
-    went.map(|()| ExitCode::SUCCESS)
+    went?;
+    happened(options, &summary).map(|()| ExitCode::SUCCESS)
+}
+
+/// Whether the faults that were asked for came; an outcome without them says nothing about them.
+fn happened(options: &Options, summary: &Summary) -> Result<(), Failure> {
+    let wanted =
+        [("kill", options.kill_every, summary.kills), ("freeze", options.freeze_every, summary.freezes)];
+    let missing =
+        wanted.into_iter().find_map(|(what, every, n)| every.filter(|_| n == 0).map(|every| (what, every)));
+    let Some((what, every)) = missing else { return Ok(()) };
+    Err(Failure::Void(format!(
+        "void: no server was hit by --{what}-every {every:?} within --for {:?}; check for longer, or more often",
+        options.time
+    )))
 }
 
 /// Whether the cache kept its word. No answer may be wrong, and one fault at a time, or a stall and a crash at once, must

@@ -100,7 +100,7 @@ pub(crate) enum Kv {
         \nWith --freeze-every a server may be frozen while another one dies: with three servers nothing is lost then either.\n\
         \nNeeds a cluster: obol up --apps 1 &  obol kv check --for 10s --kill-every 1s\n\
         \nExit codes: 0 all answers are right, 1 some are wrong, or none came, or the cache stopped for want of a whole copy, \
-        2 no such cluster."
+        2 no such cluster, 6 void: of the kills or freezes that were asked for none happened."
     )]
     Check(check::Options),
     /// Measure a replicated cache beside memcached and Redis, where they are installed

@@ -1183,7 +1183,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__kv__subcmd__bench)
-            opts="-h --turn --rounds --shards --json --cluster --root --help"
+            opts="-h --turn --rounds --backups --shards --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1194,6 +1194,10 @@ _obol() {
                     return 0
                     ;;
                 --rounds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --backups)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -211,6 +211,7 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l turn -d 'How long each server is asked in each round' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l rounds -d 'Rounds; figures are the medians of all' -r
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l backups -d 'Backups of the cache\'s primary' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F

@@ -294,6 +294,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--turn=[How long each server is asked in each round]:TIME:_default' \
 '--rounds=[Rounds; figures are the medians of all]:N:_default' \
+'--backups=[Backups of the cache'\''s primary]:N:_default' \
 '--shards=[Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number]:N:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
