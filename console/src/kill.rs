@@ -61,7 +61,8 @@ pub(crate) fn stop(root: &Path, cluster: Name, target: &str) -> Result<ExitCode,
     let left = view.is_some_and(|view| view.departed.iter().any(|d| d.incarnation == who && d.left));
     let how = if left { "it left the cluster" } else { "it ended without leaving" };
     output::line(format_args!("stopped {name} (pid {}, incarnation {who}): {how}", process.process.pid))?;
-    Ok(ExitCode::SUCCESS)
+    // The others take what they did not agree to for a failure, and pay for a failover.
+    Ok(if left { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Kills a process, and waits until it has ended.
