@@ -1,6 +1,6 @@
 //! The cache with real processes: kills of the primary that no client's answer shows.
 
-use crate::support::{Ran, Root, freeze, signal, until};
+use crate::support::{Ran, Root, freeze, has_ended, signal, until};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::process::Stdio;
@@ -239,4 +239,39 @@ fn the_demos_cache_serves_its_load() {
     for own in [&["kv", "check"][..], &["kv", "bench"], &["drill", "app", "--observe", "client"]] {
         root.run(own).refused(&["a cache runs already", "kv-1", "`obol stop kv-"]);
     }
+}
+
+#[test]
+fn a_cache_dies_with_up() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1", "--kv"]);
+    signal("KILL", &[up.pid()]);
+    until("nothing of it runs", || root.processes().is_empty());
+    drop(up);
+    root.run(&["down"]).ends(0);
+}
+
+#[test]
+fn nobody_misses_the_state_of_a_check_that_was_killed() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let mut check = root
+        .command(&["kv", "check", "--servers", "1", "--for", "600s", "--json"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("it starts");
+    let says = |words: &[&str]| root.run(&[&["kv"], words].concat());
+    until("its server has a state", || says(&["put", "1", "hello"]).code == Some(0));
+    let server = root.status().pid("kv-1");
+    check.kill().expect("it runs");
+    check.wait().expect("a child");
+    until("its server dies with it", || has_ended(server));
+    root.until("its server is removed", |status| !status.is_active("kv-1"));
+    let mut command = root.command(&["kv", "server", "--name", "kv-1"]);
+    let server = std::thread::spawn(move || Ran::of(&mut command));
+    until("a server begins with nothing", || says(&["get", "1"]).err.contains("does not have this key"));
+    root.run(&["stop", "kv-1"]).ends(0);
+    server.join().expect("it ends").ends(0);
 }

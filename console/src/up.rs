@@ -120,11 +120,11 @@ impl Supervisor {
         if kv {
             for n in 1..=KV_SERVERS {
                 let name = format!("{}{n}", obol_kv::SERVER_PREFIX);
-                let look = ["--poll-every".into(), KV_EVERY.into()];
+                let look = ["--poll-every".into(), KV_EVERY.into(), "--tied".into()];
                 let server = ["kv".into(), "server".into(), "--name".into(), name.clone()];
                 add(name, server.into_iter().chain(look).collect());
             }
-            let load = ["kv", "load", "--name", KV_LOAD, "--every", KV_EVERY];
+            let load = ["kv", "load", "--name", KV_LOAD, "--every", KV_EVERY, "--tied"];
             add(KV_LOAD.into(), load.map(String::from).into());
         }
         let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);

@@ -2,9 +2,10 @@
 //! not be older than what was known of the key before the GET was begun, nor newer than what its writer has begun.
 //! For registers with one writer that is linearizability, and it takes no memory however long it runs.
 
+use super::Sharding;
 use super::freeze::{Freezer, Running};
+use super::marks::Whose;
 use super::session::{Session, Work};
-use super::{Sharding, marks};
 use crate::cli::duration;
 use crate::output::{self, Failure};
 use clap::Args;
@@ -247,6 +248,7 @@ impl Server {
             "server",
             "--json",
             "--tied",
+            "--temporary",
         ]);
         command.args(["--name", name]).args(options);
         command.args(["--shards", &shards.to_string()]);
@@ -349,7 +351,7 @@ impl Drop for Servers<'_> {
         self.running.clear();
         // The keys were nobody's but this command's.
         if let Ok(site) = Site::open(self.root, self.cluster) {
-            marks::clear_all(&site);
+            Whose::Command.clear_all(&site);
         }
     }
 }

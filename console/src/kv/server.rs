@@ -1,6 +1,7 @@
 //! `obol kv server`: the threads of a server, one for each shard, each a member of its own.
 
-use super::{Patience, Sharding, area, join, marks};
+use super::marks::Whose;
+use super::{Patience, Sharding, area, join};
 use crate::cli::duration;
 use crate::output::{self, Failure};
 use crate::signals;
@@ -39,6 +40,15 @@ pub(crate) struct Options {
     /// End with the process that started it
     #[arg(long, hide = true)]
     tied: bool,
+    /// Its keys are nobody's but those of the command that started it
+    #[arg(long, hide = true)]
+    temporary: bool,
+}
+
+impl Options {
+    const fn whose(&self) -> Whose {
+        if self.temporary { Whose::Command } else { Whose::Users }
+    }
 }
 
 fn server_name(text: &str) -> Result<Name, String> {
@@ -94,15 +104,16 @@ struct Tell<'a> {
     json: bool,
     site: &'a Site,
     name: Name,
+    whose: Whose,
     /// It looks without a pause: whoever else wants its core must not wait until the kernel takes it away.
     yields: bool,
 }
 
 /// Notes what others need to know of where a server stands.
-fn note(site: &Site, name: Name, standing: Standing) {
+fn note(site: &Site, name: Name, whose: Whose, standing: Standing) {
     match standing {
         Standing::Primary { .. } | Standing::Backup { synced: true } => {
-            if let Err(error) = marks::set(site, name) {
+            if let Err(error) = whose.set(site, name) {
                 // It serves all the same; a later server may then begin with nothing.
                 let _ = output::remark(format_args!("obol: {}: {error:?}", name));
             }
@@ -145,7 +156,7 @@ impl Act for Tell<'_> {
             };
             if is_news {
                 told = Some(standing);
-                note(self.site, self.name, standing);
+                note(self.site, self.name, self.whose, standing);
                 if self.json {
                     // A server goes on whether or not anybody reads this.
                     let _ = output::json(&StandingJson::of(self.shard, standing, server.answered()));
@@ -204,16 +215,17 @@ fn serve(
         let server = if std::mem::take(&mut begins) { server.beginning() } else { server };
         let (mut endpoint, node) = join(site, name, Service::Server(Box::new(server)))?;
         let mut node = node.once();
-        let tell = Tell { shard, node: &mut node, stop, json: options.json, yields, site, name };
+        let (json, whose) = (options.json, options.whose());
+        let tell = Tell { shard, node: &mut node, stop, json, yields, site, name, whose };
         let last = endpoint.each(tell);
         let is_stopped = stop.load(Ordering::Relaxed);
         if last != Standing::Out || is_stopped {
             let is_last = obol_kv::servers(node.member().view(), shard).count() <= 1;
             endpoint.serve(&mut node, &AtomicBool::new(true));
             if is_stopped {
-                marks::clear(site, name);
+                whose.clear(site, name);
                 if is_last {
-                    marks::clear_shard(site, shard);
+                    whose.clear_shard(site, shard);
                 }
             }
             if last != Standing::Yields || is_stopped {
@@ -246,7 +258,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
     let stop = &*stop;
     // Before any of its own shards has a state.
-    let begins = options.begin_anew || marks::left(site)?.is_empty();
+    let begins = options.begin_anew || options.whose().left(site)?.is_empty();
     std::thread::scope(|scope| {
         let mut threads = Vec::new();
         for shard in Shard::split(shards) {

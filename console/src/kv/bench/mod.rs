@@ -215,7 +215,6 @@ fn others(dir: &Path, options: &Options) -> Result<(Vec<Timed>, Option<f64>), Fa
         None => None,
     };
     drop(servers);
-    peers::tidy(dir);
     Ok((timed, throughput))
 }
 
@@ -294,7 +293,7 @@ pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCod
     let (others, memcached) = others(site.cluster.dir(), options)?;
     let own = own(root, site, options)?;
     // The servers are gone, as this command wanted it.
-    super::marks::clear_all(site);
+    super::marks::Whose::Command.clear_all(site);
     let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
     tell_latencies(&own.timed, &all, options.json)?;
     tell_throughput(&own, memcached, options.json)?;

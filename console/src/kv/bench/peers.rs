@@ -124,11 +124,10 @@ impl Memcaslap {
     }
 }
 
-/// Removes what was put into the cluster's directory.
-pub(super) fn tidy(dir: &Path) {
-    for name in ["memcached", "redis", "memcaslap"] {
-        // Whoever made it may have removed it, or it never was.
-        let _ = std::fs::remove_file(dir.join(name));
+impl Drop for Memcaslap {
+    fn drop(&mut self) {
+        // Somebody may have removed it.
+        let _ = std::fs::remove_file(&self.config);
     }
 }
 
@@ -153,9 +152,11 @@ fn tcp(port: u16) -> impl Fn() -> io::Result<TcpStream> {
     }
 }
 
+/// Nobody else is to connect there: the socket goes at once, and stays nowhere if this process is killed.
 fn unix(path: PathBuf) -> impl Fn() -> io::Result<UnixStream> {
     move || {
         let stream = UnixStream::connect(&path)?;
+        std::fs::remove_file(&path)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         Ok(stream)
     }
