@@ -21,6 +21,8 @@ mod life;
 mod partition;
 mod planted;
 mod run;
+mod run_frozen;
+mod run_leftovers;
 mod ssh;
 mod starting;
 mod support;

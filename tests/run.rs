@@ -1,51 +1,51 @@
 //! Programs as they are: `obol run` makes them members, ends their membership with them, and leaves nothing behind.
 
-use crate::support::{Ran, Root, freeze, has_ended, signal, until, until_or};
+use crate::support::{Ran, Root, has_ended, signal, until, until_or};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// A `run` at `node-1` in the background; the script is told the root, so that a test that fails leaves nothing behind.
-fn wrapped(root: &Root, options: &[&str], script: &str) -> Command {
+pub(crate) fn wrapped(root: &Root, options: &[&str], script: &str) -> Command {
     let mut command = root.command(&["run", "--json", "--name", "guest", "--node", "node-1"]);
     command.args(options).args(["--", "sh", "-c", script, "sh"]).arg(root.path());
     command
 }
 
 /// What a `run` has told on standard error, by the name of the event.
-fn told(ran: &Ran, event: &str) -> Vec<serde_json::Value> {
+pub(crate) fn told(ran: &Ran, event: &str) -> Vec<serde_json::Value> {
     let lines = ran.err.lines().map(|line| serde_json::from_str(line).expect("a line of JSON"));
     lines.filter(|line: &serde_json::Value| line["event"] == event).collect()
 }
 
 /// Runs in the background; gives the pid of `run` when the guest is active, and the rest when it has ended.
-struct Background {
-    pid: i64,
+pub(crate) struct Background {
+    pub(crate) pid: i64,
     ran: std::thread::JoinHandle<Ran>,
 }
 
 impl Background {
-    fn start(root: &Root, mut command: Command) -> Self {
+    pub(crate) fn start(root: &Root, mut command: Command) -> Self {
         let ran = std::thread::spawn(move || Ran::of(&mut command));
         until("the guest is a member", || root.status().is_active("guest"));
         Self { pid: root.status().pid("guest"), ran }
     }
 
-    fn end(self) -> Ran {
+    pub(crate) fn end(self) -> Ran {
         self.ran.join().expect("it ends")
     }
 }
 
 /// Where a script writes its process id, or a hook what it was told.
-fn note(root: &Root, name: &str) -> PathBuf {
+pub(crate) fn note(root: &Root, name: &str) -> PathBuf {
     root.path().with_extension(name)
 }
 
-fn read(path: &PathBuf) -> String {
+pub(crate) fn read(path: &PathBuf) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
 /// The process id that a script writes to a note.
-fn pid_in(path: &PathBuf) -> i64 {
+pub(crate) fn pid_in(path: &PathBuf) -> i64 {
     until_or("the script runs", || read(path).trim().parse().ok(), String::new)
 }
 
@@ -88,8 +88,9 @@ fn a_hook_that_stays_is_told_by_lines_is_started_again_and_ends_with_run() {
     until("the hook is told of a view", || read(&lines).lines().any(|line| line.ends_with("app-1 guest")));
     assert!(read(&lines).starts_with("guest: view "), "{}", read(&lines));
     let first = pid_in(&hook);
+    let guard = parent(first);
     signal("KILL", &[first]);
-    until("the hook is dead", || has_ended(first));
+    until("the hook is dead, and that is known", || has_ended(first) && has_ended(guard));
     signal("KILL", &[pid_in(&pid)]);
     let ran = run.end().ends(128 + 9);
     let member = &told(&ran, "member")[0]["incarnation"];
@@ -182,7 +183,7 @@ fn a_second_signal_kills_at_once() {
 }
 
 /// The parent of a process.
-fn parent(pid: i64) -> i64 {
+pub(crate) fn parent(pid: i64) -> i64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
     let fields = stat.rsplit(") ").next().expect("fields");
     fields.split_whitespace().nth(1).expect("a parent").parse().expect("a pid")
@@ -302,7 +303,7 @@ fn a_program_dies_with_run_and_its_membership_with_both() {
 }
 
 #[test]
-fn an_excluded_program_goes_on_if_its_hook_is_told_and_joins_again() {
+fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
     let lost = note(&root, "lost");
@@ -310,10 +311,9 @@ fn an_excluded_program_goes_on_if_its_hook_is_told_and_joins_again() {
     let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
     let run = Background::start(&root, wrapped(&root, &["--shell", "--on-lost", &on_lost], script));
     let before = root.healthy().incarnation("guest");
-    freeze(run.pid);
-    root.until("the guest is removed", |s| !s.is_active("guest"));
-    signal("CONT", &[run.pid]);
-    until("the hook is told", || read(&lost).starts_with("it was excluded\n"));
+    root.run(&["kill", "node-1"]).ends(0);
+    until("the hook is told", || read(&lost) == "its agent died\n");
+    root.run(&["start", "node-1"]).ends(0);
     root.until("it is somebody new", |s| s.incarnation("guest") > before && s.is_active("guest"));
     signal("TERM", &[run.pid]);
     let ran = run.end().ends(0);
@@ -351,6 +351,10 @@ fn what_can_not_be_run_is_refused() {
     run(&["--node", "node-9"], &["true"]).refused(&["no agent node-9", "--node node-1|node-2"]);
     let mut twin = root.command(&["run", "--name", "app-2", "--node", "node-1"]);
     Ran::of(twin.args(["--", "true"])).refused(&["app-2 runs already", "another --name"]);
+    for role in ["leader", "app", "cache"] {
+        let mut named = root.command(&["run", "--name", role, "--node", "node-1"]);
+        Ran::of(named.args(["--", "true"])).refused(&[role, "a role", "another --name"]);
+    }
     run(&["--cluster", "other"], &["true"]).refused(&["no cluster other in"]);
     let missing = run(&["--node", "node-1"], &["no-such-program"]).ends(127).err;
     assert!(missing.contains("no-such-program: No such file"), "{missing}");

@@ -182,6 +182,19 @@ pub(crate) enum Command {
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<std::ffi::OsString>,
     },
+    /// Runs a command of `run`'s, and ends all that it started with `run`
+    #[command(hide = true)]
+    RunGuarded {
+        /// The process that nothing of it must outlive
+        #[arg(long)]
+        parent: u32,
+        /// The standard input is the command's, not for telling how it ended
+        #[arg(long)]
+        feeds: bool,
+        /// The program and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<std::ffi::OsString>,
+    },
     /// Break a cluster on purpose, and judge how it bears that
     #[command(after_help = "Needs a cluster that was started by `obol up`, which starts the replacements.\n\
         A drill is void, not failed, where its measurement can not be trusted.\n\

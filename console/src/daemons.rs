@@ -140,18 +140,23 @@ pub(crate) fn load(threads: u32, mebibytes: u32, nanoseconds: u64) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Takes a seat, as soon as the agent is there. This thread stands for the program, so it is scheduled as the agent is that
-/// watches it: beside busy neighbours it would beat too late otherwise, and be taken for frozen.
+/// This thread stands for a program, so it is scheduled as the agent is that watches it: beside busy neighbours it would
+/// beat too late otherwise, and be taken for frozen.
+pub(crate) fn stands_for_program(site: &Site) {
+    if let Some(priority) = site.deployment.profile.scheduling.priority() {
+        // Without the right to it the program works all the same; `obol status` shows who has none.
+        let _ = sched::run_fifo_alone(priority);
+    }
+}
+
+/// Takes a seat, as soon as the agent is there.
 pub(crate) fn attach(
     site: &Site,
     node: Name,
     name: Name,
     stop: &AtomicBool,
 ) -> Result<(Attached, Presence), AttachError> {
-    if let Some(priority) = site.deployment.profile.scheduling.priority() {
-        // Without the right to it the program works all the same; `obol status` shows who has none.
-        let _ = sched::run_fifo_alone(priority);
-    }
+    stands_for_program(site);
     let end = clock::now() + START_TIMEOUT;
     loop {
         match Attached::open_present(site, node, name) {

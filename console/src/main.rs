@@ -73,6 +73,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Run(options) => run::run(&root, cluster, options),
         Command::Kv(command) => kv::run(&root, cluster, command),
         Command::RunTied { parent, words } => run::become_program(*parent, words),
+        Command::RunGuarded { parent, feeds, words } => run::guard(*parent, *feeds, words),
         Command::Drill(drill) => drill::run(&root, cluster, drill),
         Command::Tune(tune) => tune::run(&root, tune),
         Command::Bench(bench) => bench::run(&root, bench),

@@ -1,8 +1,9 @@
 //! The hook that stays: started once, and told by a line on its standard input what the other hooks are started for. What
 //! it needs to act it can have at hand, and to start a program takes longer than all the rest of a failover.
 
+use super::guard::{Input, guarded};
 use super::hooks::{Call, names};
-use super::program::{Environment, Kept, Stayed, tied};
+use super::program::{Environment, Kept, Stayed};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
@@ -50,7 +51,7 @@ impl Feed {
             None => {
                 let (own, its) = UnixStream::pair()?;
                 own.set_write_timeout(Some(self.timeout))?;
-                let mut command = tied(&self.words, environment)?;
+                let mut command = guarded(&self.words, environment, Input::Command)?;
                 command.stdin(Stdio::from(OwnedFd::from(its)));
                 (self.kept.stay(&mut command)?, own)
             }

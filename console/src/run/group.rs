@@ -17,19 +17,22 @@ pub(super) struct Group(PathBuf);
 impl Group {
     /// Makes one below the own group; `None` where that is not delegated, or too old to kill.
     pub(super) fn make() -> Option<Self> {
-        let own = own_group(
-            &fs::read_to_string("/proc/self/cgroup").ok()?,
-            &fs::read_to_string("/proc/self/mountinfo").ok()?,
-        )?;
+        let own = own()?;
         // At the root of what a container sees there is no manager.
         if !own.is_root && !is_delegated(&own.path) {
             return None;
         }
-        let path = own.path.join(format!("obol-run-{}", std::process::id()));
+        let path = path_of(&own, std::process::id());
         fs::create_dir(&path).ok()?;
         let group = Self(path);
         // Dropped, it is removed.
         (group.0.join("cgroup.kill").exists() && group.entry().is_ok()).then_some(group)
+    }
+
+    /// What a process in this process's group made, which is gone and has not removed it.
+    pub(super) fn left_by(pid: u32) -> Option<Self> {
+        let path = path_of(&own()?, pid);
+        path.exists().then_some(Self(path))
     }
 
     /// Where a process that is to be in it writes its number.
@@ -73,6 +76,18 @@ fn remove(path: &Path) -> io::Result<()> {
 struct Own {
     path: PathBuf,
     is_root: bool,
+}
+
+fn own() -> Option<Own> {
+    own_group(
+        &fs::read_to_string("/proc/self/cgroup").ok()?,
+        &fs::read_to_string("/proc/self/mountinfo").ok()?,
+    )
+}
+
+/// The group that this process makes.
+fn path_of(own: &Own, pid: u32) -> PathBuf {
+    own.path.join(format!("obol-run-{pid}"))
 }
 
 /// Finds it by `/proc/self/cgroup` and `/proc/self/mountinfo`.

@@ -1,7 +1,7 @@
 //! The health command: what the program's process can not tell by being alive.
 
 use super::membership::Life;
-use super::program::{Environment, Kept, execute, tied};
+use super::program::{Environment, Kept, execute};
 use super::{Happening, Run};
 use obol_fabric::Nanos;
 use std::ffi::OsString;
@@ -69,10 +69,7 @@ impl Health {
 
     /// A command that can not be executed, or takes too long, does not succeed.
     fn is_healthy(&self, kept: &Kept) -> bool {
-        let status = tied(&self.words, &self.environment).and_then(|mut command| {
-            command.stdin(Stdio::null()).stdout(Stdio::null());
-            execute(&mut command, kept, self.timeout)
-        });
+        let status = execute(&self.words, &self.environment, kept, self.timeout, Stdio::null());
         matches!(status, Ok(Some(status)) if status.success())
     }
 }

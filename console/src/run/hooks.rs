@@ -3,7 +3,7 @@
 
 use super::feed::Feed;
 use super::journal::{Journal, Told};
-use super::program::{Environment, Kept, code, execute, tied, words};
+use super::program::{Environment, Kept, code, execute, words};
 use obol_fabric::{Incarnation, ViewId};
 use obol_membership::{Kind, View};
 use std::collections::VecDeque;
@@ -150,9 +150,13 @@ impl Shared {
     }
 
     fn execute(&self, hook: &OsStr, environment: &Environment) -> io::Result<Option<ExitStatus>> {
-        let mut command = tied(&words(hook, self.setup.by_shell), environment)?;
-        command.stdin(Stdio::null());
-        execute(&mut command, &self.kept, self.setup.timeout)
+        execute(
+            &words(hook, self.setup.by_shell),
+            environment,
+            &self.kept,
+            self.setup.timeout,
+            Stdio::inherit(),
+        )
     }
 }
 

@@ -5,12 +5,13 @@
 //! `run` and the keeper talk over a socket, a line of JSON for each message.
 
 use super::group::Group;
-use super::program::Environment;
+use super::program::{Environment, kill_descendants};
 use obol_fabric::shm::supervise::{self, Reaped};
 use obol_fabric::shm::{Process, sched};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU};
 use signal_hook::iterator::Signals;
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, ErrorKind, IsTerminal, Write};
 use std::os::unix::net::UnixStream;
@@ -25,6 +26,9 @@ const KILL_EVERY_LATER: Duration = Duration::from_millis(100);
 /// Processes that have not ended so long after SIGKILL are worth a remark.
 const KILL_IS_SLOW: Duration = Duration::from_secs(5);
 
+/// How often the keeper looks whether `run` stands still. Nobody tells it: only a parent hears that a process was stopped.
+const LOOK_AT_RUN: Duration = Duration::from_millis(20);
+
 /// What the keeper is asked for.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -32,6 +36,8 @@ pub(super) enum Request {
     Start(Vec<(String, String)>),
     /// Kill the program and all that it started.
     Kill,
+    /// Say whether the program lives, and is not about to be killed.
+    Confirm,
 }
 
 /// What the keeper says.
@@ -43,6 +49,10 @@ pub(super) enum Said {
     NotStarted { text: String, is_missing: bool },
     /// It was stopped by a signal.
     Stopped,
+    /// It lives, and nobody kills it.
+    Lives,
+    /// It is being killed, with all that it started: SIGKILL was sent.
+    Killed(Cause),
     /// It has ended, with this status of `wait`; what it started may still run.
     Ended(i32),
     /// Nothing runs any more of all that it started.
@@ -51,6 +61,15 @@ pub(super) enum Said {
     Slow(Vec<u32>),
     /// Something else does not work.
     Trouble(String),
+}
+
+/// Why the keeper kills a program that has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Cause {
+    /// `run` has asked for it.
+    Asked,
+    /// `run` was stopped by a signal: it tells the program nothing any more, and its membership ends.
+    RunStopped,
 }
 
 /// What happens to the keeper.
@@ -65,6 +84,7 @@ enum Event {
 pub(super) struct Keeper {
     pub(super) pid: u32,
     stream: UnixStream,
+    was_stopped: Cell<bool>,
 }
 
 /// Which of the two processes this is after [`split`].
@@ -77,12 +97,13 @@ pub(super) enum Split {
 /// Splits this process in two. The keeper returns from here at its end.
 pub(super) fn split(words: &[OsString], uses_group: bool) -> io::Result<Split> {
     let (own, its) = UnixStream::pair()?;
+    let run = std::process::id();
     match supervise::fork()? {
-        Some(pid) => Ok(Split::Run(Keeper { pid, stream: own })),
+        Some(pid) => Ok(Split::Run(Keeper { pid, stream: own, was_stopped: Cell::new(false) })),
         None => {
             drop(own);
             let code =
-                if keep(words, uses_group, its).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+                if keep(run, words, uses_group, its).is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
             Ok(Split::Kept(code))
         }
     }
@@ -111,11 +132,31 @@ impl Keeper {
         std::thread::Builder::new().name("obol-keeper".to_owned()).spawn(listen).map(drop)
     }
 
+    /// Kills it if it was stopped by a signal: it can end nothing any more. `run` then adopts what it kept.
+    pub(super) fn end_if_stopped(&self) {
+        if is_stopped(self.pid) {
+            self.was_stopped.set(true);
+            // One that has ended meanwhile is told of by the end of its stream.
+            let _ = Process::of(self.pid).and_then(Process::hold).and_then(|held| held.kill());
+        }
+    }
+
+    /// Whether it was found stopped, and killed for that.
+    pub(super) fn was_stopped(&self) -> bool {
+        self.was_stopped.get()
+    }
+
     /// Lets it end.
     pub(super) fn close(&self) {
         // It may be gone.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
+}
+
+/// Whether a signal has stopped this process. Not whether a debugger has, which may do so at every call of the system.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
@@ -133,17 +174,21 @@ struct Life {
 }
 
 struct Kept<'a> {
+    /// `run`'s process id, as long as the stream is open.
+    run: u32,
     words: &'a [OsString],
     group: Option<Group>,
     stream: UnixStream,
     life: Option<Life>,
     /// Since when everything is being killed.
     killing: Option<Instant>,
+    /// Why, as long as that is to be told.
+    cause: Option<Cause>,
     told_slow: bool,
 }
 
 /// The keeper's life. Its error is that `run` is gone, which it needs to tell nobody.
-fn keep(words: &[OsString], uses_group: bool, stream: UnixStream) -> io::Result<()> {
+fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> io::Result<()> {
     // What `ps` shows; nothing depends on it.
     let _ = std::fs::write("/proc/self/comm", "obol-keeper");
     supervise::leave_group()?;
@@ -152,7 +197,8 @@ fn keep(words: &[OsString], uses_group: bool, stream: UnixStream) -> io::Result<
     hear_signals(tx.clone())?;
     hear_requests(stream.try_clone()?, tx)?;
     let group = if uses_group { Group::make() } else { None };
-    let mut kept = Kept { words, group, stream, life: None, killing: None, told_slow: false };
+    let mut kept =
+        Kept { run, words, group, stream, life: None, killing: None, cause: None, told_slow: false };
     let ended = kept.serve(&rx);
     // Whatever went wrong: it leaves nothing behind. Nobody needs to hear of it.
     kept.killing.get_or_insert_with(Instant::now);
@@ -194,19 +240,28 @@ fn hear_requests(stream: UnixStream, tx: Sender<Event>) -> io::Result<()> {
 impl Kept<'_> {
     fn serve(&mut self, rx: &Receiver<Event>) -> io::Result<()> {
         loop {
-            let event = match self.killing {
-                Some(_) => rx.recv_timeout(self.pause()),
-                None => rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            let event = match (self.killing, &self.life) {
+                (Some(_), _) => rx.recv_timeout(self.pause()),
+                (None, Some(_)) => rx.recv_timeout(LOOK_AT_RUN),
+                (None, None) => rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
+            let mut is_to_confirm = false;
             match event {
                 Ok(Event::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Event::Request(Request::Start(environment))) => self.start(&environment)?,
-                Ok(Event::Request(Request::Kill)) => {
-                    self.killing.get_or_insert_with(Instant::now);
-                }
+                Ok(Event::Request(Request::Kill)) => self.kill_for(Cause::Asked),
+                Ok(Event::Request(Request::Confirm)) => is_to_confirm = true,
                 Ok(Event::Child) | Err(RecvTimeoutError::Timeout) => {}
             }
+            // One that has ended says so by itself.
+            if self.killing.is_none() && self.life.is_some() && is_stopped(self.run) {
+                self.kill_for(Cause::RunStopped);
+            }
             self.look()?;
+            let lives = self.life.as_ref().is_some_and(|life| !life.is_over && !life.was_stopped);
+            if is_to_confirm && lives && self.killing.is_none() {
+                self.say(&Said::Lives)?;
+            }
         }
     }
 
@@ -245,6 +300,13 @@ impl Kept<'_> {
         self.say(&Said::Started { pid: process.pid, started: process.started })
     }
 
+    /// Has the program killed, unless that is under way.
+    fn kill_for(&mut self, cause: Cause) {
+        if self.killing.is_none() {
+            (self.killing, self.cause) = (Some(Instant::now()), Some(cause));
+        }
+    }
+
     /// Takes note of what has ended, and ends what is to end.
     fn look(&mut self) -> io::Result<()> {
         let is_none = loop {
@@ -255,11 +317,11 @@ impl Kept<'_> {
             }
         };
         let Some(life) = &mut self.life else {
-            self.killing = None;
+            (self.killing, self.cause) = (None, None);
             return Ok(());
         };
         if is_none && self.group.as_ref().is_none_or(Group::is_empty) {
-            (self.life, self.killing, self.told_slow) = (None, None, false);
+            (self.life, self.killing, self.cause, self.told_slow) = (None, None, None, false);
             return self.say(&Said::Gone);
         }
         if life.process.is_stopped() {
@@ -271,6 +333,9 @@ impl Kept<'_> {
         }
         if self.killing.is_some() {
             self.kill();
+            if let Some(cause) = self.cause.take() {
+                self.say(&Said::Killed(cause))?;
+            }
             if !self.told_slow && self.killing.is_some_and(|since| since.elapsed() > KILL_IS_SLOW) {
                 self.told_slow = true;
                 self.say(&Said::Slow(supervise::descendants(std::process::id())))?;
@@ -293,12 +358,7 @@ impl Kept<'_> {
         if let Some(group) = &self.group {
             group.kill();
         }
-        for pid in supervise::descendants(std::process::id()) {
-            // One that has ended meanwhile is to be reaped only; one of another user is seen not to end.
-            if let Ok(held) = Process::of(pid).and_then(Process::hold) {
-                let _ = held.kill();
-            }
-        }
+        kill_descendants();
     }
 
     fn pause(&self) -> Duration {

@@ -1,12 +1,13 @@
 //! The program's membership, which `run` holds for it: one thread stands for the program and ends its seat with it, another
 //! tells of the views that are active.
 
-use crate::daemons::{START_TIMEOUT, attach, leave};
+use crate::daemons::{START_TIMEOUT, leave, stands_for_program};
 use obol_agent::{AttachError, Attached, OwnView};
-use obol_fabric::shm::{Held, Presence, Process};
+use obol_fabric::shm::{Held, Presence, Process, clock};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
 use obol_profiles::Site;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
@@ -14,8 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 const LOOK_EVERY: Nanos = Nanos::from_millis(50);
 /// How often a view that is decided is asked whether it is active: nobody rings when a lease begins.
 const ACTIVE_EVERY: Nanos = Nanos::from_micros(200);
-/// The pause before a membership that could not be had is tried for again.
-const AGAIN_AFTER: Nanos = Nanos::from_millis(200);
+/// The pause before a membership that could not be had is tried for again, and after how long that is worth a remark.
+const AGAIN_AFTER: Nanos = Nanos::from_millis(20);
+const TROUBLE_AFTER: Nanos = Nanos::from_secs(1);
 
 /// What becomes of the membership.
 pub(super) enum Standing {
@@ -27,8 +29,8 @@ pub(super) enum Standing {
     Lost(&'static str, Incarnation),
     /// It left, after its program had ended.
     Left,
-    /// It can not become a member now; it is tried again.
-    Trouble(AttachError),
+    /// It can not become a member now, and could not for a while; it is tried again.
+    Trouble(String),
 }
 
 /// How the membership of a program ends of which nothing runs any more.
@@ -40,24 +42,35 @@ pub(super) enum End {
     Leaves,
 }
 
+/// Where the cluster is. It is opened for each seat: one that went down and came up again has another memory.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) root: PathBuf,
+    pub(super) cluster: Name,
+}
+
 /// One life of the program.
 pub(super) struct Life {
-    site: Arc<Site>,
+    place: Place,
     node: Name,
     name: Name,
     /// The program itself; `None` if it had ended before it could be held.
     program: Option<Held>,
     /// Set once it is not to join any more. A membership that there is goes on.
     joins_no_more: AtomicBool,
+    /// Set once a membership was lost, until it is known that the program is not about to be killed.
+    is_in_doubt: AtomicBool,
     /// Set when nothing of the program runs any more.
     end: Mutex<Option<End>>,
     ended: Condvar,
 }
 
 impl Life {
-    pub(super) fn new(site: Arc<Site>, node: Name, name: Name, program: Process) -> Self {
-        let (joins_no_more, end, ended) = (AtomicBool::new(false), Mutex::default(), Condvar::new());
-        Self { site, node, name, program: program.hold().ok(), joins_no_more, end, ended }
+    pub(super) fn new(place: Place, node: Name, name: Name, program: Process) -> Self {
+        let (joins_no_more, is_in_doubt) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (end, ended) = (Mutex::default(), Condvar::new());
+        let program = program.hold().ok();
+        Self { place, node, name, program, joins_no_more, is_in_doubt, end, ended }
     }
 
     /// Passes a signal on. A program that has ended needs none.
@@ -70,6 +83,11 @@ impl Life {
     /// Has it join no more.
     pub(super) fn stop_joining(&self) {
         self.joins_no_more.store(true, Ordering::Relaxed);
+    }
+
+    /// The program lives after its membership was lost: it may join again.
+    pub(super) fn lives(&self) {
+        self.is_in_doubt.store(false, Ordering::Relaxed);
     }
 
     /// Nothing of the program runs any more, and its membership is to end.
@@ -86,32 +104,53 @@ impl Life {
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
+    /// Whether the program is to be a member: it lives, and nobody has said otherwise.
     fn is_wanted(&self) -> bool {
-        !self.joins_no_more.load(Ordering::Relaxed)
+        let lives = self.program.as_ref().is_some_and(|program| !program.has_ended());
+        lives && !self.joins_no_more.load(Ordering::Relaxed)
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt.load(Ordering::Relaxed)
     }
 
     /// Stands for the program, on this thread, until its membership has ended or it is to have none.
     pub(super) fn stand(&self, tell: &(impl Fn(Standing) + Sync)) {
+        let (mut told, mut since) = (String::new(), None);
         while self.is_wanted() {
-            if let Err(error) = self.sit(tell) {
-                tell(Standing::Trouble(error));
-                // Whether it has ended is asked for again at once.
-                let _ = self.end_within(AGAIN_AFTER);
+            if !self.is_in_doubt() {
+                match self.sit(tell) {
+                    Ok(()) => (told, since) = (String::new(), None),
+                    // An agent that died is soon started again.
+                    Err(text) => {
+                        let since = *since.get_or_insert_with(clock::now);
+                        if clock::now().since(since) >= TROUBLE_AFTER && told != text {
+                            tell(Standing::Trouble(text.clone()));
+                            told = text;
+                        }
+                    }
+                }
             }
+            // Whether it has ended is asked for again at once.
+            let _ = self.end_within(AGAIN_AFTER);
         }
     }
 
     /// Takes a seat and keeps it, at this agent.
-    fn sit(&self, tell: &(impl Fn(Standing) + Sync)) -> Result<(), AttachError> {
-        let (app, mut presence) = attach(&self.site, self.node, self.name, &self.joins_no_more)?;
+    fn sit(&self, tell: &(impl Fn(Standing) + Sync)) -> Result<(), String> {
+        let site = Site::open(&self.place.root, self.place.cluster).map_err(|error| error.to_string())?;
+        let beat_every = site.deployment.profile.timing.heartbeat_every;
+        stands_for_program(&site);
+        let (app, mut presence) =
+            Attached::open_present(&site, self.node, self.name).map_err(|error| error.to_string())?;
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| self.follow(&app, &done, tell));
-            let kept = self.keep(&app, &mut presence, tell);
+            let kept = self.keep(&app, &mut presence, beat_every, tell);
             // Tells everybody that this seat is dead, before anything else is waited for.
             drop(presence);
             done.store(true, Ordering::Relaxed);
-            kept
+            kept.map_err(|error| error.to_string())
         })
     }
 
@@ -120,10 +159,17 @@ impl Life {
         &self,
         app: &Attached,
         presence: &mut Presence,
+        beat_every: Nanos,
         tell: &impl Fn(Standing),
     ) -> Result<(), AttachError> {
-        let beat_every = self.site.deployment.profile.timing.heartbeat_every;
         while self.is_wanted() {
+            if self.is_in_doubt() {
+                presence.beat();
+                if self.end_within(beat_every).is_some() || !app.agent_lives() {
+                    return Ok(());
+                }
+                continue;
+            }
             let own = app.join_present(presence, START_TIMEOUT, || self.is_wanted())?;
             if let Some(own) = own {
                 tell(Standing::Member(own));
@@ -147,6 +193,7 @@ impl Life {
                 }
             };
             if let Some(own) = own {
+                self.is_in_doubt.store(true, Ordering::Relaxed);
                 tell(Standing::Lost(why, own));
             }
             if !app.agent_lives() {

@@ -6,6 +6,7 @@
 
 mod feed;
 mod group;
+mod guard;
 mod health;
 mod hooks;
 mod journal;
@@ -14,15 +15,17 @@ mod membership;
 mod program;
 mod restart;
 
+pub(crate) use guard::guard;
 pub(crate) use program::become_program;
 
-use crate::cli::duration;
+use crate::cli::{DrillKind, duration};
 use crate::output::{self, Failure};
-use clap::Args;
+use clap::{Args, ValueEnum};
+use group::Group;
 use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Told};
-use keeper::{Keeper, Request, Said, Split};
-use membership::{End, Life, Standing};
+use keeper::{Cause, Keeper, Request, Said, Split};
+use membership::{End, Life, Place, Standing};
 use obol_chaos::observe::Observer;
 use obol_fabric::shm::{Cluster, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
@@ -48,6 +51,10 @@ const PASSED: [i32; 5] = [SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH];
 const ENDING: [i32; 2] = [SIGTERM, SIGINT];
 /// What only time brings about is looked for so often.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Between two attempts to kill what a keeper left behind.
+const KILL_EVERY: Duration = Duration::from_millis(2);
+/// Why a program is killed whose `run` was stopped by a signal.
+const RUN_STOPPED: &str = "obol run was frozen";
 /// How long the keeper has to end after the program has.
 const KEEPER_TIMEOUT: Nanos = Nanos::from_secs(5);
 
@@ -129,14 +136,15 @@ struct Course {
     own: Incarnation,
     /// When it is killed, once it was asked to end.
     kill_at: Option<Instant>,
-    is_killed: bool,
+    /// Why it is killed, once the keeper was asked to.
+    killed: Option<String>,
     status: Option<ExitStatus>,
 }
 
 struct Supervisor<'a> {
     options: &'a Run,
     keeper: &'a Keeper,
-    site: Arc<Site>,
+    place: Place,
     node: Name,
     environment: Vec<(&'static str, String)>,
     kept: Arc<Kept>,
@@ -158,6 +166,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode,
     kept.keep(keeper.pid);
     let ended = supervise(root, cluster, options, &keeper, &kept);
     keeper.close();
+    keeper.end_if_stopped();
     // It has nothing left to end, or ends what a failure here left behind.
     let held = Process::of(keeper.pid).and_then(Process::hold);
     if held.is_ok_and(|held| !held.wait_ended(KEEPER_TIMEOUT)) {
@@ -177,8 +186,10 @@ fn supervise(
     keeper: &Keeper,
     kept: &Arc<Kept>,
 ) -> Result<ExitCode, Failure> {
-    let site = Arc::new(Site::open(root, cluster).map_err(Failure::refused)?);
+    unreserved(options.name)?;
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let node = agent(&site.cluster, options.node)?;
+    drop(site);
     unused(root, cluster, options.name)?;
     obol_fabric::shm::sched::adopt_orphans().map_err(Failure::failed)?;
     let (tell, told) = mpsc::channel();
@@ -205,14 +216,13 @@ fn supervise(
         environment: environment.clone(),
     };
     let hooks = Hooks::start(setup, Arc::clone(kept), Arc::clone(&journal)).map_err(Failure::failed)?;
-    let kept = Arc::clone(kept);
     let mut supervisor = Supervisor {
         options,
         keeper,
-        site,
+        place: Place { root: root.to_owned(), cluster },
         node,
         environment,
-        kept,
+        kept: Arc::clone(kept),
         journal,
         hooks,
         tell,
@@ -221,6 +231,8 @@ fn supervise(
     };
     let ended = supervisor.lives();
     supervisor.hooks.finish();
+    // What hooks left behind.
+    kept.end_orphans().map_err(Failure::failed)?;
     ended.map(ExitCode::from).map_err(Failure::failed)
 }
 
@@ -244,6 +256,17 @@ fn agent(cluster: &Cluster, wanted: Option<Name>) -> Result<Name, Failure> {
             Err(Failure::Refused(format!("{why}; choose one: --node {}", names.join("|"))))
         }
     }
+}
+
+/// Refuses a name that stands for a role: `obol kill leader` would mean two.
+fn unreserved(name: Name) -> Result<(), Failure> {
+    let roles = DrillKind::value_variants().iter().filter_map(DrillKind::to_possible_value);
+    if roles.into_iter().any(|role| role.matches(name.as_str(), true)) {
+        return Err(Failure::Refused(format!(
+            "{name} is no name but a role, as in `obol kill leader` and `obol drill app`; choose another --name"
+        )));
+    }
+    Ok(())
 }
 
 /// Refuses a name that somebody has: `obol kill` and hooks could not tell the two apart.
@@ -332,11 +355,9 @@ impl Supervisor<'_> {
             }
         };
         self.journal.tell(&Told::Started { pid: process.pid });
-        let (site, node, name) = (Arc::clone(&self.site), self.node, self.options.name);
-        let life = Arc::new(Life::new(site, node, name, process));
+        let life = Arc::new(Life::new(self.place.clone(), self.node, self.options.name, process));
         let own = Incarnation::NONE;
-        let mut course =
-            Course { life, threads: Vec::new(), own, kill_at: None, is_killed: false, status: None };
+        let mut course = Course { life, threads: Vec::new(), own, kill_at: None, killed: None, status: None };
         if self.stopping {
             self.kill(&mut course, "it was asked to end while it was started")?;
         } else if let Some(health) = health::Health::of(self.options, &self.environment) {
@@ -351,8 +372,10 @@ impl Supervisor<'_> {
         Ok(Ok(course))
     }
 
-    /// The next happening, if there is one within [`LOOK_EVERY`] and before that time.
+    /// The next happening, if there is one within [`LOOK_EVERY`] and before that time. A keeper that stands still is killed
+    /// first; that it stands still wakes this thread as any end of a child does.
     fn next(&self, until: Option<Instant>) -> io::Result<Option<Happening>> {
+        self.keeper.end_if_stopped();
         let left = until.map_or(LOOK_EVERY, |until| until.saturating_duration_since(Instant::now()));
         match self.told.recv_timeout(left.min(LOOK_EVERY)) {
             Ok(happening) => Ok(Some(happening)),
@@ -397,6 +420,16 @@ impl Supervisor<'_> {
                 self.lost("it was frozen", course);
                 self.kill(course, "it was frozen")?;
             }
+            Some(Said::Killed(cause)) => {
+                if cause == Cause::RunStopped {
+                    self.lost(RUN_STOPPED, course);
+                    (course.killed, course.kill_at) = (Some(RUN_STOPPED.to_owned()), None);
+                    course.life.stop_joining();
+                }
+                let why = course.killed.clone().unwrap_or_default();
+                self.journal.tell(&Told::Killed { why });
+            }
+            Some(Said::Lives) if course.killed.is_none() => course.life.lives(),
             Some(Said::Ended(status)) => course.status = Some(ExitStatus::from_raw(status)),
             Some(Said::Slow(pids)) => {
                 let text = format!(
@@ -405,10 +438,11 @@ impl Supervisor<'_> {
                 self.journal.tell(&Told::Trouble { text });
             }
             Some(Said::Trouble(text)) => self.journal.tell(&Told::Trouble { text }),
-            Some(Said::Started { .. } | Said::NotStarted { .. } | Said::Gone) => {}
+            Some(Said::Started { .. } | Said::NotStarted { .. } | Said::Lives | Said::Gone) => {}
             None => {
                 let error = self.keeper_died();
                 course.life.over(End::Dead);
+                self.lost("the process that kept it died", course);
                 return Err(error);
             }
         }
@@ -418,10 +452,18 @@ impl Supervisor<'_> {
     /// The keeper is gone, and `run` has adopted what it kept: ends that, however long it takes.
     fn keeper_died(&self) -> io::Error {
         self.kept.drop_keeper(self.keeper.pid);
-        while let Err(error) = self.kept.end_orphans() {
-            self.journal.tell(&Told::Trouble { text: error.to_string() });
+        let group = Group::left_by(self.keeper.pid);
+        let kill_group = || group.as_ref().inspect(|group| group.kill()).is_none_or(Group::is_empty);
+        loop {
+            let is_empty = kill_group();
+            match self.kept.end_orphans() {
+                Ok(()) if is_empty => break,
+                Ok(()) => std::thread::sleep(KILL_EVERY),
+                Err(error) => self.journal.tell(&Told::Trouble { text: error.to_string() }),
+            }
         }
-        io::Error::other("the process that kept the program was killed, and so was the program")
+        let what = if self.keeper.was_stopped() { "stood still and was killed" } else { "was killed" };
+        io::Error::other(format!("the process that kept the program {what}, and so was the program"))
     }
 
     /// Asks the program to end. Whoever asks twice is in a hurry.
@@ -438,14 +480,19 @@ impl Supervisor<'_> {
     }
 
     /// Kills the program and all that it started.
+    /// The keeper says when it has.
     fn kill(&self, course: &mut Course, why: &str) -> io::Result<()> {
         course.kill_at = None;
         course.life.stop_joining();
-        if std::mem::replace(&mut course.is_killed, true) {
+        if course.killed.is_some() {
             return Ok(());
         }
-        self.journal.tell(&Told::Killed { why: why.to_owned() });
-        match self.keeper.ask(&Request::Kill) {
+        course.killed = Some(why.to_owned());
+        self.ask(&Request::Kill)
+    }
+
+    fn ask(&self, request: &Request) -> io::Result<()> {
+        match self.keeper.ask(request) {
             // The next that is heard of it is that it is gone.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,
@@ -475,10 +522,14 @@ impl Supervisor<'_> {
             Standing::Active(..) if self.stopping => {}
             Standing::Active(view, own) => self.hooks.call(Call::View { view, own }),
             Standing::Lost(why, incarnation) => {
-                course.own = incarnation;
-                self.lost(why, course);
-                // Nobody can tell the program, so it must not go on.
-                if !self.hooks.tell_losses() {
+                // What was given up already, because `run` was frozen for example, is lost once.
+                if course.own == incarnation {
+                    self.lost(why, course);
+                }
+                // Nobody can tell the program, so it must not go on. Otherwise it joins again, unless it is being killed.
+                if self.hooks.tell_losses() {
+                    self.ask(&Request::Confirm)?;
+                } else {
                     self.kill(course, why)?;
                 }
             }
@@ -486,7 +537,7 @@ impl Supervisor<'_> {
                 course.own = Incarnation::NONE;
                 self.journal.tell(&Told::Left);
             }
-            Standing::Trouble(error) => self.journal.tell(&Told::Trouble { text: error.to_string() }),
+            Standing::Trouble(text) => self.journal.tell(&Told::Trouble { text }),
         }
         Ok(())
     }

@@ -1,13 +1,16 @@
 //! Commands that `run` starts for itself, hooks for example: none of them outlives it. How programs end, in words and codes.
 
+use super::guard::{Input, Word, guarded};
 use crate::output::{self, Failure};
 use obol_fabric::Nanos;
-use obol_fabric::shm::{Process, children, reap, sched};
+use obol_fabric::shm::{Held, Process, children, reap, sched, supervise};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
-use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,20 +25,25 @@ const SHELL: &str = "/bin/sh";
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long what it left behind has to end after SIGKILL.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a guard has to end after it was told to kill all; then it is killed itself, and the rest with the other orphans.
+const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
+/// The kernel takes a timeout of zero for none.
+const TIMEOUT_MIN: Duration = Duration::from_millis(1);
 
 /// What everything that `run` starts finds in its environment.
 pub(super) type Environment = [(&'static str, String)];
 
-/// A command that runs these words as a program which dies with this thread. By way of this very program, because what is
-/// to happen between `fork` and `exec` needs no code of its own then.
-pub(super) fn tied(words: &[OsString], environment: &Environment) -> io::Result<Command> {
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["run-tied", "--parent", &std::process::id().to_string(), "--"]).args(words);
-    command.envs(environment.iter().map(|(key, value)| (key, value)));
-    Ok(command)
+/// Kills every descendant of this process. One that begins meanwhile may be missed.
+pub(super) fn kill_descendants() {
+    for pid in supervise::descendants(std::process::id()) {
+        // One that has ended meanwhile is to be reaped only; one of another user is seen not to end.
+        if let Ok(held) = Process::of(pid).and_then(Process::hold) {
+            let _ = held.kill();
+        }
+    }
 }
 
-/// The other end of [`tied`]: becomes the program.
+/// The other end of [`crate::running::tied`]: becomes the program.
 pub(crate) fn become_program(parent: u32, words: &[OsString]) -> Result<ExitCode, Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
     if parent_id() != parent {
@@ -69,28 +77,38 @@ pub(super) fn words(command: &OsStr, by_shell: bool) -> Vec<OsString> {
     if by_shell { vec![SHELL.into(), "-c".into(), command.into()] } else { vec![command.into()] }
 }
 
-/// Runs a command to its end; `None` if it took too long and was killed.
+/// Runs a command to its end; `None` if it took too long and was killed with all that it had started. What it has left
+/// behind may run on, as an orphan.
 pub(super) fn execute(
-    command: &mut Command,
+    words: &[OsString],
+    environment: &Environment,
     kept: &Kept,
     timeout: Duration,
+    out: Stdio,
 ) -> io::Result<Option<ExitStatus>> {
-    let mut child = kept.spawn(command)?;
-    // It is not reaped yet, so the number is its own.
-    let in_time = match Process::of(child.id()).and_then(Process::hold) {
-        Ok(held) => held.wait_ended(Nanos::from_std(timeout)),
-        // It has ended already.
-        Err(_) => true,
-    };
-    if !in_time {
-        child.kill()?;
+    let (mut own, its) = UnixStream::pair()?;
+    own.set_read_timeout(Some(timeout.max(TIMEOUT_MIN)))?;
+    let mut command = guarded(words, environment, Input::Guard)?;
+    let guard = kept.spawn(command.stdin(Stdio::from(OwnedFd::from(its))).stdout(out))?;
+    // With it this process's copy of the guard's end is closed, so that its end is seen.
+    drop(command);
+    let mut word = Word::default();
+    match own.read_exact(&mut word) {
+        Ok(()) => {
+            kept.forget(&guard);
+            kept.reap_orphans()?;
+            Ok(Some(ExitStatus::from_raw(i32::from_le_bytes(word))))
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            Stayed(guard).kill(kept);
+            Ok(None)
+        }
+        // The guard has ended, and says why.
+        Err(_) => Ok(Some(Stayed(guard).reap(kept)?)),
     }
-    let status = child.wait()?;
-    kept.forget(&child);
-    Ok(in_time.then_some(status))
 }
 
-/// A child that stays until it is ended.
+/// The guard of a command, which stays until it is ended.
 pub(super) struct Stayed(Child);
 
 impl Stayed {
@@ -100,16 +118,40 @@ impl Stayed {
     }
 
     /// Waits for its end, and kills it if that takes longer than this.
-    pub(super) fn end(mut self, kept: &Kept, timeout: Duration) {
-        if !self.has_ended()
-            && let Ok(held) = Process::of(self.0.id()).and_then(Process::hold)
-            && !held.wait_ended(Nanos::from_std(timeout))
-        {
-            // One that has ended meanwhile is reaped all the same.
+    pub(super) fn end(self, kept: &Kept, timeout: Duration) {
+        if self.ends_within(timeout) {
+            // It was a child, so there is something to reap.
+            let _ = self.reap(kept);
+        } else {
+            self.kill(kept);
+        }
+    }
+
+    /// Kills it with all that it has started.
+    fn kill(mut self, kept: &Kept) {
+        // Its guard knows what is to be killed. One that has ended meanwhile is reaped all the same.
+        if let Ok(held) = self.hold() {
+            let _ = held.terminate();
+        }
+        if !self.ends_within(GUARD_TIMEOUT) {
             let _ = self.0.kill();
         }
-        let _ = self.0.wait();
+        let _ = self.reap(kept);
+    }
+
+    /// Its number is its own until it is reaped.
+    fn hold(&self) -> io::Result<Held> {
+        Process::of(self.0.id()).and_then(Process::hold)
+    }
+
+    fn ends_within(&self, timeout: Duration) -> bool {
+        self.hold().map_or(true, |held| held.wait_ended(Nanos::from_std(timeout)))
+    }
+
+    fn reap(mut self, kept: &Kept) -> io::Result<ExitStatus> {
+        let status = self.0.wait();
         kept.forget(&self.0);
+        status
     }
 }
 

@@ -1,0 +1,73 @@
+//! `obol run`, its keeper and the cluster stand still or go: the program does not go on without a member that stands for it.
+
+use crate::run::{Background, note, parent, pid_in, read, told, wrapped};
+use crate::support::{Root, freeze, has_ended, signal, until};
+
+#[test]
+fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let (pid, lost) = (note(&root, "pid"), note(&root, "lost"));
+    let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
+    let on_lost = format!("echo lost >>{}", lost.display());
+    // With the hook a member that was excluded joins again; without, its program is killed for that.
+    for options in [&["--shell", "--on-lost", &on_lost][..], &[]] {
+        let run = Background::start(&root, wrapped(&root, options, &script));
+        let program = pid_in(&pid);
+        freeze(run.pid);
+        until("the program is dead", || has_ended(program));
+        root.until("the guest is removed", |s| !s.is_active("guest"));
+        signal("CONT", &[run.pid]);
+        let ran = run.end().ends(128 + 9);
+        assert_eq!(told(&ran, "killed")[0]["why"], "obol run was frozen", "{ran:?}");
+        assert_eq!((told(&ran, "member").len(), told(&ran, "lost").len()), (1, 1), "{ran:?}");
+        std::fs::remove_file(&pid).expect("removed");
+    }
+    assert_eq!(read(&lost), "lost\n");
+    std::fs::remove_file(lost).expect("removed");
+}
+
+#[test]
+fn a_program_dies_when_its_keeper_stands_still() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let (pid, lost) = (note(&root, "pid"), note(&root, "lost"));
+    // A child that has left the program's session.
+    let script = format!(
+        "setsid sh -c 'while :; do sleep 0.01; done' sh \"$1\" & echo $! >{}; while :; do sleep 0.01; done",
+        pid.display()
+    );
+    let on_lost = format!("echo $OBOL_LOST >>{}", lost.display());
+    for options in [&["--shell", "--on-lost", &on_lost][..], &["--no-group"]] {
+        let run = Background::start(&root, wrapped(&root, options, &script));
+        let child = pid_in(&pid);
+        let program = parent(child);
+        signal("STOP", &[parent(program)]);
+        let ran = run.end().ends(1);
+        assert!(ran.err.contains("stood still and was killed, and so was the program"), "{ran:?}");
+        assert!(has_ended(program) && has_ended(child));
+        let tells = |event| ran.err.matches(&format!("\"event\":\"{event}\"")).count();
+        assert_eq!((tells("lost"), tells("killed")), (1, 0), "{ran:?}");
+        root.until("the guest is removed", |s| !s.is_active("guest"));
+        std::fs::remove_file(&pid).expect("removed");
+    }
+    assert_eq!(read(&lost), "the process that kept it died\n");
+    std::fs::remove_file(lost).expect("removed");
+}
+
+#[test]
+fn a_program_joins_the_cluster_that_comes_up_after_its_own_went_down() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
+    let options = ["--restart", "always", "--restart-pause", "10ms"];
+    let run = Background::start(&root, wrapped(&root, &options, script));
+    root.run(&["down"]).ends(0);
+    up.end().well();
+    let _up = root.up(&["--apps", "1"]);
+    let again = root.until("the guest is a member again", |s| s.is_active("guest"));
+    assert_eq!(again.pid("guest"), run.pid);
+    signal("TERM", &[run.pid]);
+    let ran = run.end().ends(0);
+    assert_eq!(told(&ran, "member").len(), 2, "{ran:?}");
+}
