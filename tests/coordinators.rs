@@ -238,6 +238,44 @@ fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
 }
 
 #[test]
+fn a_coordinator_whose_memory_is_gone_does_not_start_with_an_empty_one() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let lose = |number: u16| {
+        root.run(&["kill", &format!("coord-{number}")]).ends(0);
+        std::fs::remove_file(root.cluster().join(format!("region-{number}"))).expect("it was there");
+        std::fs::remove_file(root.cluster().join(format!("coord-{number}.view"))).expect("it was there");
+    };
+    let kept = |number: u16| root.cluster().join(format!("coord-{number}.view"));
+    until("all keep the view", || (1..=3).all(|number| kept(number).exists()));
+    let refuses = |number: u16| {
+        let said = root.run(&["start", &format!("coord-{number}")]).ends(1).err;
+        let next = format!("`obol coordinator replace {number}`");
+        assert!(said.contains("could vote twice, so it does not start") && said.contains(&next), "{said}");
+    };
+    lose(2);
+    refuses(2);
+    root.until("it is missed", |s| s.reasons().contains("coord-2 down"));
+    let done = root.run(&["coordinator", "replace", "2", "--json"]).ends(0).json();
+    assert_eq!(acceptors(&done), [1, 3, 4], "what the refusal says works");
+    root.run(&["coordinator", "add", "2"]).refused(&["coordinator 2 has lost its memory"]);
+    // Of a majority: two that have forgotten everything must not become one.
+    root.run(&["kill", "coord-4"]).ends(0);
+    until("the new one keeps it, too", || kept(1).exists() && kept(3).exists());
+    lose(1);
+    lose(3);
+    refuses(1);
+    refuses(3);
+    let before = root.status().view();
+    root.run(&["start", "coord-4"]).ends(0);
+    refuses(1);
+    assert_eq!(root.status().view(), before, "nobody decides");
+    let done = root.run(&["coordinator", "recover", "--from", "agents", "--json"]).ends(0).json();
+    assert!(acceptors(&done).iter().all(|number| *number > 4), "{done}");
+    assert!(root.healthy().is_active("app-1"));
+}
+
+#[test]
 fn a_recovery_that_fails_ends_what_it_began_and_can_be_repeated() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);

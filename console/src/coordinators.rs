@@ -152,6 +152,7 @@ impl Change {
     fn choose(&self, view: &View, number: Option<u16>) -> Result<u16, Failure> {
         let limit = self.site.deployment.profile.limits.proposers as u16;
         let refused = |why: String| Err(Failure::Refused(why));
+        let is_lost = |number: u16| self.site.cluster.has_lost_memory(u32::from(number));
         match number {
             Some(number) if number == 0 || number > limit => refused(format!(
                 "there is no coordinator {number}: the profile's limits.proposers is {limit}, so numbers go from 1 to {limit}"
@@ -162,12 +163,17 @@ impl Change {
             Some(number) if view.retired.contains(number) => refused(format!(
                 "coordinator {number} was given up in a recovery, and never decides again; take another number"
             )),
+            Some(number) if is_lost(number) => refused(format!(
+                "coordinator {number} has lost its memory, and its number is not used again; take another number"
+            )),
             Some(number) => Ok(number),
-            None => match (1..=limit).find(|n| view.acceptor(*n).is_none() && !view.retired.contains(*n)) {
+            None => match (1..=limit).find(|n| {
+                view.acceptor(*n).is_none() && !view.retired.contains(*n) && !is_lost(*n)
+            }) {
                 Some(number) => Ok(number),
                 None => refused(format!(
-                    "all {limit} coordinators that the profile's limits.proposers allows decide already, or were given up in \
-                     a recovery; remove one first"
+                    "all {limit} coordinators that the profile's limits.proposers allows decide already, were given up in \
+                     a recovery, or have lost their memory; remove one first"
                 )),
             },
         }

@@ -11,7 +11,8 @@ use crate::shm::impair::Impairment;
 use crate::shm::occupancy::Phase;
 use crate::shm::peer::user;
 use crate::shm::process::{Lives, Process};
-use crate::shm::table::{Entry, HOST_MAX, Origin, REGIONS, Role, Table};
+use crate::shm::region::Region;
+use crate::shm::table::{Entry, FIRST_FREE, HOST_MAX, Origin, REGIONS, Role, Table};
 use crate::types::{Incarnation, Name};
 use core::mem::offset_of;
 use std::fs::{self, DirBuilder};
@@ -273,6 +274,12 @@ impl Cluster {
             .and_then(|file| file.read_exact_at(&mut raw, offset_of!(Header, incarnation) as u64));
         let incarnation = Incarnation(read.map_or(0, |()| u64::from_le_bytes(raw)));
         Some(RegionInfo::of(number, &entry, alive, incarnation))
+    }
+
+    /// Whether a coordinator has had memory under this number, and it is gone: the number is not used again.
+    #[must_use]
+    pub fn has_lost_memory(&self, number: u32) -> bool {
+        number < FIRST_FREE && self.table.is_used(number) && matches!(Region::kept(self, number), Ok(None))
     }
 
     /// The file of a region.

@@ -53,6 +53,13 @@ pub enum ShmError {
         /// What is wrong with it.
         fault: &'static str,
     },
+    /// A coordinator's file was there and is gone.
+    MemoryLost {
+        /// The file.
+        path: PathBuf,
+        /// Which coordinator.
+        number: u32,
+    },
     /// The limits make no layout.
     Limits(LimitError),
     /// There is no room for a file.
@@ -183,6 +190,13 @@ impl fmt::Display for ShmError {
             Self::Corrupt { path, fault } => {
                 write!(f, "{} {fault}; stop the cluster and remove it", path.display())
             }
+            Self::MemoryLost { path, number } => write!(
+                f,
+                "coordinator {number} has had its memory in {}, and that is gone or empty. With an empty memory it could vote \
+                 twice, so it does not start. While a majority of the coordinators lives, `obol coordinator replace {number}` \
+                 has another one decide in its place; where none does, see `obol coordinator recover --help`",
+                path.display()
+            ),
             Self::Limits(error) => error.fmt(f),
             Self::NoSpace { path, bytes } => write!(
                 f,

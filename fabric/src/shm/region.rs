@@ -133,16 +133,21 @@ impl Region {
         let number = claim.region;
         let region = match Self::kept(cluster, number)? {
             Some(region) => region,
+            // Empty memory would look as if nothing had ever been promised there.
+            None if number < FIRST_FREE && claim.is_used() => {
+                return Err(ShmError::MemoryLost { path: cluster.region_path(number), number });
+            }
             None => Self::fresh(cluster, number, claim.generation)?,
         };
         region.prefault(number < FIRST_FREE);
         region.renew(claim.generation, role, me);
+        claim.note_used();
         region.word(0).store(layout::MAGIC, Ordering::Release);
         Ok(region)
     }
 
     /// The file of a coordinator's predecessor, if it was finished.
-    fn kept(cluster: &Cluster, number: u32) -> Result<Option<Self>, ShmError> {
+    pub(crate) fn kept(cluster: &Cluster, number: u32) -> Result<Option<Self>, ShmError> {
         if number >= FIRST_FREE {
             return Ok(None);
         }
@@ -432,12 +437,35 @@ mod tests {
     fn a_coordinators_file_that_was_never_finished_is_made_anew() {
         let root = Root::new();
         let cluster = left(&root);
+        let unfinished = vec![0; cluster.layout().bytes()];
+        for (number, raw) in [(2, unfinished), (3, Vec::new())] {
+            std::fs::write(cluster.region_path(number), raw).expect("written");
+            assert!(matches!(Region::open(&cluster, number), Err(ShmError::Corrupt { .. })));
+            Endpoint::open(&cluster, owner(number), Wait::Block).expect("made anew");
+            Region::open(&cluster, number).expect("whole");
+        }
+    }
+
+    #[test]
+    fn a_coordinator_whose_file_was_there_and_is_gone_does_not_begin_with_an_empty_one() {
+        let root = Root::new();
+        let cluster = left(&root);
+        assert!(!cluster.has_lost_memory(1) && !cluster.has_lost_memory(2), "neither used nor lost");
+        let reopen = |number| Endpoint::open(&cluster, owner(number), Wait::Block).map(drop);
         for change in [|raw: &mut Vec<u8>| raw[..8].fill(0), Vec::clear] {
             damage(&cluster, 1, change);
-            assert!(matches!(Region::open(&cluster, 1), Err(ShmError::Corrupt { .. })));
-            Endpoint::open(&cluster, owner(1), Wait::Block).expect("made anew");
-            Region::open(&cluster, 1).expect("whole");
+            let refused = reopen(1).expect_err("its memory is lost");
+            assert!(matches!(refused, ShmError::MemoryLost { number: 1, .. }), "{refused}");
         }
+        std::fs::remove_file(cluster.region_path(1)).expect("removed");
+        for _ in 0..2 {
+            let refused = reopen(1).expect_err("its memory is lost, however often it is tried");
+            assert!(refused.to_string().contains("`obol coordinator replace 1`"), "{refused}");
+            assert!(cluster.has_lost_memory(1) && !cluster.region_path(1).exists());
+        }
+        std::fs::remove_file(cluster.region_path(8)).expect("removed");
+        reopen(8).expect("no other region holds what must not be forgotten");
+        reopen(2).expect("a number that was never used");
     }
 
     #[test]

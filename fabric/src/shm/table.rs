@@ -51,6 +51,8 @@ const STATE: usize = 0;
 const GENERATION: usize = 1;
 const ROLE: usize = 2;
 const NAME: usize = 3;
+/// In the word of the generation: the region's memory has been used.
+const USED: u64 = 1 << 32;
 const IMPAIRMENT: usize = 6;
 const DELAY: usize = 7;
 
@@ -180,6 +182,11 @@ impl Table {
         self.entry(region).map_or(0, |e| e[GENERATION].load(Ordering::Acquire) as u32)
     }
 
+    /// Whether a finished region file of this number was there: see [`Claim::note_used`].
+    pub(crate) fn is_used(&self, region: u32) -> bool {
+        self.entry(region).is_some_and(|e| e[GENERATION].load(Ordering::Acquire) & USED != 0)
+    }
+
     /// Whether anybody's links are impaired. Nearly never: this is all that each operation pays.
     #[inline]
     pub(crate) fn has_impaired(&self) -> bool {
@@ -275,13 +282,14 @@ impl Table {
         entry[STATE]
             .compare_exchange(found, claimed, Ordering::AcqRel, Ordering::Acquire)
             .map_err(|word| Occupancy::of(word).process.pid)?;
-        let next = match entry[GENERATION].load(Ordering::Relaxed) as u32 {
+        let word = entry[GENERATION].load(Ordering::Relaxed);
+        let next = match word as u32 {
             // The first view names coordinators by their first life. One that has lost its memory has no later one.
             0 if region < FIRST_FREE => 1,
             0 => self.map[HEADER_FIRST].load(Ordering::Relaxed) as u32,
             last => last.checked_add(1).unwrap_or(1),
         };
-        entry[GENERATION].store(u64::from(next), Ordering::Release);
+        entry[GENERATION].store(word & USED | u64::from(next), Ordering::Release);
         self.changed();
         Ok(Claim { table: self, region, generation: next, me })
     }
@@ -323,6 +331,19 @@ impl Claim<'_> {
         if let Some(entry) = self.table.entry(self.region) {
             entry[ROLE].store(u64::from(role.kind) | u64::from(role.groups) << 32, Ordering::Relaxed);
             store_name(&entry[NAME..], role.name);
+        }
+    }
+
+    /// Whether an earlier owner's file was finished, so that peers may have used it.
+    pub(crate) fn is_used(&self) -> bool {
+        self.table.is_used(self.region)
+    }
+
+    /// Notes, before the region's file is finished, that it was there. The note outlives the file: a coordinator whose file
+    /// is gone must not begin with an empty one.
+    pub(crate) fn note_used(&self) {
+        if let Some(entry) = self.table.entry(self.region) {
+            entry[GENERATION].fetch_or(USED, Ordering::AcqRel);
         }
     }
 
