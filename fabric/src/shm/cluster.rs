@@ -13,6 +13,7 @@ use crate::shm::peer::user;
 use crate::shm::process::{Lives, Process};
 use crate::shm::region::Region;
 use crate::shm::table::{Entry, FIRST_FREE, HOST_MAX, Origin, REGIONS, Role, Table};
+use crate::shm::trust::{check_private, check_way};
 use crate::types::{Incarnation, Name};
 use core::mem::offset_of;
 use std::fs::{self, DirBuilder};
@@ -85,7 +86,7 @@ impl Cluster {
 
     /// Makes the directory of a cluster, and the root: of this user alone, or none.
     pub fn make_directory(root: &Path, name: Name) -> Result<(), ShmError> {
-        check_parent(root)?;
+        check_way(root)?;
         make_private(root)?;
         make_private(&root.join(name.as_str()))
     }
@@ -122,7 +123,7 @@ impl Cluster {
     /// Opens a cluster that exists.
     pub fn open(root: &Path, name: Name) -> Result<Self, ShmError> {
         let dir = root.join(name.as_str());
-        check_parent(root)?;
+        check_way(root)?;
         for path in [root, &dir] {
             match fs::symlink_metadata(path) {
                 Ok(_) => check_private(path)?,
@@ -147,7 +148,7 @@ impl Cluster {
     pub fn list(root: &Path) -> Result<Vec<Name>, ShmError> {
         match fs::symlink_metadata(root) {
             // Its clusters are not this user's.
-            Ok(_) => check_private(root)?,
+            Ok(_) => check_way(root).and_then(|()| check_private(root))?,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(ShmError::io("look at", root)(error)),
         }
@@ -172,7 +173,7 @@ impl Cluster {
         match fs::symlink_metadata(&dir) {
             // Nothing is removed in a directory that another user can exchange meanwhile.
             Ok(_) => {
-                check_parent(root).and_then(|()| check_private(root)).and_then(|()| check_private(&dir))?;
+                check_way(root).and_then(|()| check_private(root)).and_then(|()| check_private(&dir))?;
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
             Err(error) => return Err(ShmError::io("look at", dir)(error)),
@@ -337,45 +338,6 @@ fn check_empty(dir: &Path) -> Result<(), ShmError> {
     }
 }
 
-/// Refuses a root that others can exchange for one of their own, because they may write where it lies. A sticky directory, as
-/// `/dev/shm` is, keeps them from that.
-fn check_parent(root: &Path) -> Result<(), ShmError> {
-    let parent = match root.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => return Ok(()),
-    };
-    match fs::metadata(parent) {
-        Ok(meta) if meta.mode() & 0o1002 == 0o0002 => Err(ShmError::Unsafe {
-            path: root.into(),
-            fault: format!(
-                "lies in {}, where every user can exchange it (mode {:o})",
-                parent.display(),
-                meta.mode() & 0o7777
-            ),
-        }),
-        // One that is not there is found out by whoever needs it.
-        _ => Ok(()),
-    }
-}
-
-/// Refuses a directory that another user may have put there, or can reach into.
-fn check_private(dir: &Path) -> Result<(), ShmError> {
-    let meta = fs::symlink_metadata(dir).map_err(ShmError::io("look at", dir))?;
-    let fault = if meta.is_symlink() {
-        "is a symbolic link".to_owned()
-    } else if !meta.is_dir() {
-        "is not a directory".to_owned()
-    } else if meta.uid() != user() {
-        format!("belongs to user {}, not to {}", meta.uid(), user())
-    } else if meta.mode() & 0o077 != 0 {
-        format!("is open to other users (mode {:o}, not 700)", meta.mode() & 0o777)
-    } else {
-        return Ok(());
-    };
-    Err(ShmError::Unsafe { path: dir.into(), fault })
-}
-
 /// A number that nobody can guess; `None` from a kernel without random numbers.
 pub(crate) fn random() -> Option<u64> {
     let mut raw = [0u8; 8];
@@ -470,6 +432,7 @@ mod tests {
         Cluster::create(&within, name("alpha"), LIMITS).expect("made");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("opened up");
         assert!(matches!(Cluster::open(&within, name("alpha")), Err(ShmError::Unsafe { .. })));
+        assert!(matches!(Cluster::list(&within), Err(ShmError::Unsafe { .. })));
         assert!(matches!(Cluster::remove(&within, name("alpha")), Err(ShmError::Unsafe { .. })));
         assert!(within.join("alpha/table").exists(), "nothing was removed");
     }

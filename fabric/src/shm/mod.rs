@@ -27,6 +27,7 @@ pub mod supervise;
 pub(crate) mod table;
 #[cfg(test)]
 pub(crate) mod test;
+mod trust;
 pub(crate) mod watch;
 pub(crate) mod witness;
 
