@@ -133,6 +133,11 @@ fn a_word_that_is_not_known_is_answered_with_those_that_are() {
         said(&[("\"app\", \"coord\", \"cache\"] }\n\n[[exp", "\"app\", \"coordd\"] }\n\n[[exp")]),
         "fault:60: step.fault.target is \"coordd\", but must be one of app, cache, coord; did you mean coord?"
     );
+    // A target with a fault of its own is there all the same.
+    assert_eq!(
+        said(&[("kind = \"app\", select = \"one\"", "kind = \"app\", select = \"on\"")]).lines().count(),
+        1
+    );
     assert_eq!(
         said(&[("overlap_ns > 0", "overlap > 0")]),
         "abort:19: guards.abort.when is \"overlap\", but must be one of overlap_ns, unavailable_us, false_suspicions, \
@@ -176,6 +181,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         said(&[("schema = 1", "schema = 2"), ("[guards]", "[x]")])
             .starts_with("schema:10: schema is 2, but this obol")
     );
+    assert!(said(&[("schema = 1", "schema = 2")]).contains("take the obol that the file was written for"));
     let network = ("kind = \"kill\", signal = \"KILL\"", "kind = \"partition\", for = \"1s\"");
     assert!(said(&[network]).contains("missing key step.fault.layer"));
     let hog = "{ kind = \"cpu-hog\", threads = 1, for = \"1s\" }, ".repeat(65);

@@ -55,7 +55,7 @@ pub type Text = Cow<'static, str>;
 pub enum Fault {
     /// Not TOML, in the words of its parser.
     Syntax(String),
-    /// The profile follows a schema that this program does not know.
+    /// The file follows a schema that this program does not know.
     Schema {
         /// The schema that it names.
         found: String,
@@ -156,7 +156,7 @@ impl fmt::Display for Fault {
             Self::Syntax(text) => write!(f, "syntax: {text}"),
             Self::Schema { found, known } => write!(
                 f,
-                "schema is {found}, but this obol reads schema {known} only; take the obol that the profile was \
+                "schema is {found}, but this obol reads schema {known} only; take the obol that the file was \
                  written for, or rewrite it for schema {known}"
             ),
             Self::UnknownKey { key, nearest } => {

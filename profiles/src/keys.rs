@@ -394,7 +394,8 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "limits.seats",
-        limit("seats", |l| &mut l.seats),
+        // The layout allows one: an agent to which nothing can attach, which no cluster that is started from a profile is for.
+        Kind::Number { unit: "seats", low: 2, high: Limits::BOUNDS[0].2, at: |p| Some(&mut p.limits.seats) },
         "Seats of a region: its owner and the attached programs.",
     ),
     key(

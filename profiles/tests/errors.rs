@@ -98,7 +98,7 @@ fn what_is_missing_is_told_at_the_head_of_its_table() {
 fn a_profile_from_the_future_is_refused_without_guesses() {
     assert_eq!(
         said(&[("schema = 1", "schema = 2"), ("[lease]", "[contract]")]),
-        "mine.toml:schema:10: schema is 2, but this obol reads schema 1 only; take the obol that the profile was written \
+        "mine.toml:schema:10: schema is 2, but this obol reads schema 1 only; take the obol that the file was written \
          for, or rewrite it for schema 1"
     );
     assert_eq!(
@@ -171,6 +171,10 @@ fn limits_are_held_by_the_layout_and_all_are_told() {
         "mine.toml:proposers:13: limits.proposers is 8, but must lie in 1..=7\n\
          mine.toml:value_bytes:15: limits.value_bytes is 8100, but must lie in 512..=1048576 and be a multiple of 64\n\
          mine.toml:lanes:9: limits.lanes is -1, but must lie in 4..=4096"
+    );
+    assert_eq!(
+        said(&[("seats = 9", "seats = 1")]),
+        "mine.toml:seats:9: limits.seats is 1, but must lie in 2..=256"
     );
     assert_eq!(
         said(&[("slots = 8", "slots = 1024"), ("= 4096", "= 1048576")]),

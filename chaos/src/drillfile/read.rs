@@ -80,6 +80,8 @@ fn schema_of(document: &DeTable<'_>) -> Result<(), (usize, Fault)> {
 /// What later tables refer to.
 struct Context {
     targets: Vec<Target>,
+    /// The names of all, also of those that have faults of their own.
+    names: Vec<String>,
     /// The bytes of the targets.
     places: Vec<usize>,
     count: u32,
@@ -97,11 +99,12 @@ fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
         Some(section) => section.read(faults, guards),
         None => Guards::default(),
     };
-    let (targets, places) = match top.section("targets", faults) {
+    let (targets, names, places) = match top.section("targets", faults) {
         Some(section) => targets(&section, faults),
         None => Default::default(),
     };
-    let context = Context { targets, places, count: head.as_ref().map_or(1, |head| head.repeat.count) };
+    let context =
+        Context { targets, names, places, count: head.as_ref().map_or(1, |head| head.repeat.count) };
     let steady = top
         .sections("steady", faults)
         .into_iter()
@@ -278,8 +281,9 @@ fn condition(path: &str, text: &str) -> Result<(AbortMetric, f64), Fault> {
 /// A name of another target: its byte, its key, itself.
 type Reference = (usize, String, String);
 
-fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<usize>) {
+fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<String>, Vec<usize>) {
     let (mut targets, mut places) = (Vec::new(), Vec::new());
+    let names: Vec<String> = section.entries().map(|(name, _)| name.to_owned()).collect();
     let mut references = Vec::new();
     for (name, value) in section.entries() {
         let path = section.key(name);
@@ -292,19 +296,22 @@ fn targets(section: &Section<'_, '_>, faults: &mut Faults) -> (Vec<Target>, Vec<
         }
     }
     for (of, (at, path, value)) in references {
-        match known_target(&path, &value, &targets) {
+        match known_target(&path, &value, &names) {
             Ok(()) => targets[of].serving = Some(value),
             Err(fault) => faults.add(at, fault),
         }
     }
-    (targets, places)
+    (targets, names, places)
 }
 
 /// Refuses the name of a target that is not there.
-fn known_target(path: &str, name: &str, targets: &[Target]) -> Result<(), Fault> {
-    let known = || targets.iter().map(|target| target.name.as_str());
+fn known_target(path: &str, name: &str, names: &[String]) -> Result<(), Fault> {
+    let known = || names.iter().map(String::as_str);
     if known().any(|other| other == name) {
         return Ok(());
+    }
+    if names.is_empty() {
+        return Err(Fault::Other(format!("{path} is {:?}, but [targets] has none", shortened(name))));
     }
     Err(Fault::Choice {
         key: path.to_owned().into(),
@@ -428,7 +435,7 @@ fn target_names(
     let path = section.key("target");
     let names = section.some_texts("target", faults)?;
     for At { at, value } in &names {
-        if let Err(fault) = known_target(&path, value, &context.targets) {
+        if let Err(fault) = known_target(&path, value, &context.names) {
             faults.add(*at, fault);
         }
     }
