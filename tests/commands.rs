@@ -123,6 +123,28 @@ fn times_and_names_that_make_no_sense_are_refused_with_a_reason() {
 }
 
 #[test]
+fn a_file_without_an_end_or_a_beginning_is_refused() {
+    let fifo = std::env::temp_dir().join(format!("obol-fifo-{}", std::process::id()));
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs").success());
+    let path = fifo.to_str().expect("text");
+    for file in ["/dev/zero", path] {
+        for arguments in [
+            &["sim", "replay", file][..],
+            &["profile", "check", file],
+            &["host", "check", file],
+            &["replay", file],
+            &["drill", "show", file],
+        ] {
+            ran(arguments).refused(&[file, "not a regular file"]);
+        }
+    }
+    fs::remove_file(&fifo).expect("removed");
+    // What a shell makes of a pipeline and of <(command) has no name, and is read to its end.
+    let piped = "$0 profile show laptop | $0 profile check /dev/stdin";
+    Ran::of(Command::new("sh").args(["-c", piped]).arg(env!("CARGO_BIN_EXE_obol"))).ends(0);
+}
+
+#[test]
 fn a_bad_profile_is_refused_with_line_and_column_and_leaves_nothing() {
     let root = Root::new();
     let good = ran(&["profile", "show", "laptop"]).ends(0).out;

@@ -319,7 +319,9 @@ fn a_note_divides_before_from_after_in_the_console_and_in_the_report() {
 fn without_a_terminal_the_console_says_what_to_use() {
     let root = Root::new();
     root.run(&["console"]).refused(&["needs a terminal", "obol status"]);
-    root.run(&["replay", "/dev/null"]).refused(&["not a recording"]);
+    root.run(&["replay", "/dev/null"]).refused(&["is a device, not a regular file"]);
+    let program = std::env::current_exe().expect("this program");
+    root.run(&["replay", program.to_str().expect("text")]).refused(&["not a recording"]);
     root.run(&["up", "--record", "/dev/null"]).refused(&["there is no terminal", "obol record"]);
     let file = root.path().with_extension("obolrec");
     let none = ["record", file.to_str().expect("text"), "--for", "100ms"];

@@ -176,6 +176,7 @@ fn what_can_not_be_done_is_refused_before_anything_is_done() {
     let root = Root::new();
     let _up = root.up(&["--coordinators", "2", "--apps", "1"]);
     let coordinator = |arguments: &[&str]| root.run(&[&["coordinator"], arguments].concat());
+    coordinator(&["recover", "--from", "/dev/zero"]).refused(&["/dev/zero: is a device, not a regular file"]);
     coordinator(&["remove", "5"]).refused(&["coordinator 5 decides nothing now", "coord-1, coord-2"]);
     coordinator(&["add", "1"]).refused(&["coordinator 1 decides already"]);
     coordinator(&["add", "8"]).refused(&["there is no coordinator 8", "limits.proposers is 7"]);

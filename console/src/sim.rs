@@ -6,6 +6,7 @@ use crate::output::{self, Failure};
 use crate::{cli, output::json};
 use obol_chaos::campaign::{self, Options, Report, Script, Swept, Trial};
 use obol_membership::Plant;
+use obol_profiles::file;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -106,6 +107,9 @@ fn sweep(report: &Report) -> String {
     report.clock_sweep.iter().map(step).collect::<Vec<_>>().join("  ")
 }
 
+/// Bytes of a run that was written down; those that are drawn have a few hundred lines.
+const SCRIPT_BYTES_MAX: u64 = 4 << 20;
+
 /// What to run again.
 enum Named {
     Seed(u64),
@@ -116,7 +120,7 @@ fn named(what: &str) -> Result<Named, Failure> {
     if let Ok(seed) = what.parse() {
         return Ok(Named::Seed(seed));
     }
-    let text = std::fs::read_to_string(what).map_err(|e| {
+    let text = file::text(Path::new(what), SCRIPT_BYTES_MAX, "run").map_err(|e| {
         Failure::refused(format_args!("`{what}` is no seed, and no file that can be read: {e}"))
     })?;
     let script = Script::parse(&text).map_err(|e| Failure::refused(format_args!("{what}: {e}")))?;

@@ -3,10 +3,9 @@
 
 use crate::duration;
 use crate::error::{Fault, FileError, Problem};
+use crate::file;
 use obol_fabric::Nanos;
 use std::borrow::Cow;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::Path;
 use toml::de::DeValue;
 
@@ -69,14 +68,7 @@ impl BuiltIn {
 
 /// The text of a file that should be a `kind`, or why there is none.
 pub fn text(path: impl AsRef<Path>, kind: &str) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
-        .map_err(|error| error.to_string())?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(format!("is longer than {FILE_BYTES_MAX} bytes, so it is no {kind}"));
-    }
-    String::from_utf8(bytes).map_err(|error| format!("is not text: {error}"))
+    file::text(path.as_ref(), FILE_BYTES_MAX, kind).map_err(|error| error.to_string())
 }
 
 /// Faults of one text, each with the byte where it is.

@@ -1,18 +1,21 @@
 //! A running cluster as a process of it finds it: its memory, what it is made of, and what follows from that.
 
 use crate::endpoint::EndpointError;
+use crate::file::{self, Pipes};
 use crate::{Deployment, DeploymentError};
 use obol_fabric::Name;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::shm::{Cluster, Observed, Origin, ShmError};
 use obol_membership::{Config, Start, View};
+use std::fmt;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
-use std::{fmt, fs};
 
 /// The view from which an operator went on after a disaster, in the cluster's directory.
 pub const RECOVERED_FILE: &str = "recovered-view";
+/// Bytes of a view in a file: as many as the largest value area has, in which it was decided.
+pub const VIEW_BYTES_MAX: u64 = 1 << 20;
 
 /// A cluster on this host.
 pub struct Site {
@@ -110,7 +113,7 @@ impl Site {
 
     fn recovered(&self) -> Result<Option<View>, EndpointError> {
         let at = self.cluster.dir().join(RECOVERED_FILE);
-        match fs::read(&at) {
+        match file::read(&at, Pipes::Refused, VIEW_BYTES_MAX, "view") {
             Ok(bytes) => match View::unseal(&bytes) {
                 None => Err(EndpointError::Recovered { at, why: "is damaged".to_owned() }),
                 view => Ok(view),

@@ -16,7 +16,8 @@ use obol_fabric::{Name, ViewId};
 use obol_membership::timing::LEASE_MAX;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Kind, View};
-use obol_profiles::{Deployment, RECOVERED_FILE, Site};
+use obol_profiles::file::{self, Pipes};
+use obol_profiles::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs;
@@ -56,7 +57,8 @@ fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure>
             )
         });
     }
-    let bytes = fs::read(from).map_err(|error| Failure::Refused(format!("{from}: {error}")))?;
+    let bytes = file::read(Path::new(from), Pipes::Refused, VIEW_BYTES_MAX, "view")
+        .map_err(|error| Failure::Refused(format!("{from}: {error}")))?;
     let view = View::unseal_for(&site.config.layout, &bytes).ok_or_else(|| {
         Failure::Refused(format!(
             "{from} holds no view of this cluster; `obol watch --save` writes such files"

@@ -17,8 +17,8 @@ fn file() -> Option<PathBuf> {
 
 /// Sorts the lists as they were.
 pub(super) fn read(model: &mut Model) {
-    let small = |path: &PathBuf| fs::metadata(path).is_ok_and(|meta| meta.len() <= BYTES_MAX);
-    if let Some(text) = file().filter(small).and_then(|path| fs::read_to_string(path).ok()) {
+    let text = |path: PathBuf| obol_profiles::file::text(&path, BYTES_MAX, "state of the console").ok();
+    if let Some(text) = file().and_then(text) {
         take(model, &text);
     }
 }

@@ -7,6 +7,7 @@
 use crate::tui::poll::sample::Sample;
 use obol_fabric::Name;
 use obol_fabric::metrics::Counter;
+use obol_profiles::file::{self, Pipes};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -152,7 +153,8 @@ impl Recording {
     /// Reads a whole file.
     pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
         let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
-        let file = File::open(path).map_err(failed)?;
+        // Its length has no bound: it is as long as somebody recorded. Each frame has one.
+        let file = file::open(path, Pipes::Refused).map_err(failed)?;
         Self::read(BufReader::new(file), path)
     }
 
