@@ -113,6 +113,8 @@ static const char *run(const char *command, char **arguments) {
         return word(obol_check(app, view));
     if (!strcmp(command, "excluded"))
         return truth(obol_is_excluded(app));
+    if (!strcmp(command, "incarnation"))
+        return truth(obol_incarnation(app) != 0);
     if (!strcmp(command, "agent lives"))
         return truth(obol_agent_lives(app));
     if (!strcmp(command, "views"))

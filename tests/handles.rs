@@ -38,7 +38,8 @@ enum Step {
 use Step::{Active, KillAgent, KillParent, Removed, Say, Shown, StartAgent, Until};
 
 /// Everything that a handle answers in the child of a fork.
-const FORKED: [Step; 10] = [
+const FORKED: [Step; 11] = [
+    Say("incarnation", "no"),
     Say("active", "no"),
     Say("guard", "no"),
     Say("check", "forked"),
@@ -51,11 +52,23 @@ const FORKED: [Step; 10] = [
     Say("close", "ok"),
 ];
 
-const ATTACH: [Step; 5] =
-    [Say("attach", "ok"), Say("join", "ok"), Say("open streams", "ok"), Say("act", "yes"), Active("guest")];
+const ATTACH: [Step; 6] = [
+    Say("attach", "ok"),
+    Say("join", "ok"),
+    Say("open streams", "ok"),
+    Say("act", "yes"),
+    Say("incarnation", "yes"),
+    Active("guest"),
+];
 
-const EMBED: [Step; 5] =
-    [Say("embed", "ok"), Say("join", "ok"), Say("open streams", "ok"), Say("act", "yes"), Active("guest")];
+const EMBED: [Step; 6] = [
+    Say("embed", "ok"),
+    Say("join", "ok"),
+    Say("open streams", "ok"),
+    Say("act", "yes"),
+    Say("incarnation", "yes"),
+    Active("guest"),
+];
 
 /// Both programs.
 const LANGUAGES: [&str; 2] = ["Rust", "C"];
@@ -367,6 +380,7 @@ impl Program {
             "excluded" => {
                 so(self.attached.as_ref().map_or(self.sight().lost().is_some(), Attached::is_excluded))
             }
+            "incarnation" => so(self.sight().incarnation() != obol_fabric::Incarnation::NONE),
             "agent lives" => so(self.sight().lost().is_none()),
             "views" => {
                 let views = self.views.as_mut().expect("they are open");

@@ -114,7 +114,8 @@ struct Place {
 }
 
 impl Attached {
-    /// Takes a seat at the agent of this name. The program is no member yet.
+    /// Takes a seat at the agent of this name. The program is no member yet. Several live programs may have one name: they are
+    /// told apart by their incarnations, and `obol kill` refuses such a name.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
         let place = Place::of(site, name);
         Ok(Self::seated(Attachment::open_named(&site.cluster, agent, name, place.beat)?, agent, place))

@@ -120,12 +120,14 @@ impl Sight {
         }
     }
 
-    /// The own incarnation; [`Incarnation::NONE`] while this program is no member.
+    /// The own incarnation; [`Incarnation::NONE`] while this program is no member, and in the child of a fork.
     #[inline]
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
         match &self.identity {
             Identity::Owner => self.region.incarnation(),
+            // As the memory of a region: it is not the child's.
+            Identity::Seated(_) if !self.region.is_here() => Incarnation::NONE,
             Identity::Seated(own) => Incarnation(own.load(Ordering::Acquire)),
         }
     }

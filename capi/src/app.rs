@@ -72,7 +72,8 @@ unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refu
 }
 
 /// Takes a seat at the agent `agent` of this node, under the name `name_of_app`; the handle comes in `*app`. The program is
-/// no member before `obol_join`.
+/// no member before `obol_join`. Several live programs may have one name, and are told apart by their incarnations; `obol kill`
+/// and `obol stop` refuse such a name.
 ///
 /// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for the defaults.
 ///
@@ -99,7 +100,7 @@ pub unsafe extern "C" fn obol_attach(
 }
 
 /// Starts a core of the program's own on a thread, under the name `name_of_app`; the handle comes in `*app`. It joins by
-/// itself, now and whenever it was removed; `obol_join` waits for that.
+/// itself, now and whenever it was removed; `obol_join` waits for that. Names are as with `obol_attach`.
 ///
 /// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for the defaults.
 ///
@@ -174,7 +175,7 @@ pub unsafe extern "C" fn obol_close(app: *mut App) {
     }
 }
 
-/// The own incarnation; 0 while this program is no member, and for a null pointer.
+/// The own incarnation; 0 while this program is no member, in the child of a fork, and for a null pointer.
 ///
 /// # Safety
 /// `app` is null or a live handle.
