@@ -110,3 +110,21 @@ fn probes_tell_whether_the_steady_state_holds() {
     );
     root.run(&["drill", "plan", "ap"]).refused(&["no drill \"ap\" is built in"]);
 }
+
+#[test]
+fn a_run_whose_report_would_have_no_place_is_refused_before_anything_is_touched() {
+    let root = Root::new();
+    let _up = root.up(&[]);
+    let before = root.healthy().pids();
+    let (link, dir) = (root.path().join("link"), root.path().join("report"));
+    std::os::unix::fs::symlink("nowhere", &link).expect("linked");
+    let run = |name: &str, out: &std::path::Path| {
+        root.run(&["drill", "run", name, "--count", "1", "--out", out.to_str().expect("text")])
+    };
+    run("app", &link).refused(&["link exists; nothing is overwritten"]);
+    run("app", &link.join("deeper")).refused(&["deeper: "]);
+    assert_eq!(root.healthy().pids(), before);
+    // One that is refused by itself leaves no empty report.
+    run("app+cache", &dir).refused(&["target cache wants a lease-cache"]);
+    assert!(!dir.exists());
+}

@@ -16,11 +16,14 @@ use obol_fabric::Name;
 use obol_fabric::shm::clock;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use std::io::IsTerminal;
+use std::fmt::Display;
+use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 
+/// Reports of one drill that a directory holds by numbers.
+const REPORTS_MAX: u32 = 9999;
 /// Refused by a guard.
 const REFUSED: u8 = 2;
 /// Repetitions that are told one by one.
@@ -203,23 +206,27 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
             drill.id, options.file.drill
         )));
     }
-    // Before anything is broken: what was found would have no place.
-    if let Some(out) = options.out.as_deref().filter(|out| out.exists()) {
-        return Err(Failure::Refused(format!("{} exists; nothing is overwritten", out.display())));
-    }
     let ssh = options.ssh.clone().map(|ssh| Ssh {
         config: options.ssh_config.clone(),
         program: options.ssh_program.clone(),
         ..ssh
     });
     let how = How { count: options.count, undo_early: false, ssh, progress: options.progress };
-    let journal = go(root, cluster, &drill, how)?;
+    // Before anything is broken: what was found would have no place.
+    let out = place(&drill, options.out.as_deref())?;
+    let journal = go(root, cluster, &drill, how).inspect_err(|_| {
+        // It is empty. If it can not be removed, it stays so.
+        let _ = out.as_deref().map(std::fs::remove_dir);
+    })?;
     if options.file.json {
         output::json(&journal)?;
     } else {
         print(&journal)?;
     }
-    if let Some(dir) = write(&drill, &journal, options.out.as_deref())? {
+    if let Some(dir) = out {
+        let files =
+            if drill.report.is_empty() { drillfile::ReportFiles::all() } else { drill.report.clone() };
+        write(&files, &drill, &journal, &dir)?;
         output::remark(format_args!("the report is in {}", dir.display()))?;
     }
     Ok(ExitCode::from(journal.verdict.code()))
@@ -264,20 +271,31 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     found
 }
 
-/// Writes the files that the drill names, or all where only a directory is named.
-fn write(drill: &Drill, journal: &Journal, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
-    let files = if drill.report.is_empty() { drillfile::ReportFiles::all() } else { drill.report.clone() };
-    let dir = match out {
-        Some(dir) => dir.to_owned(),
-        None if drill.report.is_empty() => return Ok(None),
-        // What an earlier run found is evidence, too.
-        None => (1..)
-            .map(|n| PathBuf::from(format!("drill-{}-{n}", drill.id)))
-            .find(|dir| !dir.exists())
-            .unwrap_or_default(),
-    };
-    write_into(&files, drill, journal, &dir)?;
-    Ok(Some(dir))
+/// Makes the directory for the files that the drill names, or for all where only a directory is named.
+fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
+    let refused = |dir: &Path, why: &dyn Display| Failure::Refused(format!("{}: {why}", dir.display()));
+    if let Some(dir) = out {
+        return match std::fs::create_dir(dir) {
+            Ok(()) => Ok(Some(dir.to_owned())),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                Err(Failure::Refused(format!("{} exists; nothing is overwritten", dir.display())))
+            }
+            Err(error) => Err(refused(dir, &error)),
+        };
+    }
+    if drill.report.is_empty() {
+        return Ok(None);
+    }
+    for n in 1..=REPORTS_MAX {
+        let dir = PathBuf::from(format!("drill-{}-{n}", drill.id));
+        match std::fs::create_dir(&dir) {
+            Ok(()) => return Ok(Some(dir)),
+            // What an earlier run found is evidence, too.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(refused(&dir, &error)),
+        }
+    }
+    Err(Failure::Refused(format!("drill-{}-1 to {REPORTS_MAX} exist; choose a place by --out", drill.id)))
 }
 
 /// Writes files into a new directory.
@@ -287,9 +305,19 @@ pub(crate) fn write_into(
     journal: &Journal,
     dir: &Path,
 ) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::Failed(format!("{}: {error}", dir.display()));
-    std::fs::create_dir(dir).map_err(failed)?;
-    drills::report::write(files, journal, drill, dir).map_err(failed)
+    std::fs::create_dir(dir).map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))?;
+    write(files, drill, journal, dir)
+}
+
+/// Writes files into a directory that is there.
+fn write(
+    files: &drillfile::ReportFiles,
+    drill: &Drill,
+    journal: &Journal,
+    dir: &Path,
+) -> Result<(), Failure> {
+    drills::report::write(files, journal, drill, dir)
+        .map_err(|error| Failure::Failed(format!("{}: {error}", dir.display())))
 }
 
 /// The heads of a table of distributions.
