@@ -245,10 +245,10 @@ fn a_coordinator_whose_memory_is_gone_does_not_start_with_an_empty_one() {
     let lose = |number: u16| {
         root.run(&["kill", &format!("coord-{number}")]).ends(0);
         std::fs::remove_file(root.cluster().join(format!("region-{number}"))).expect("it was there");
-        std::fs::remove_file(root.cluster().join(format!("coord-{number}.view"))).expect("it was there");
+        std::fs::remove_file(root.saved(number)).expect("it was there");
     };
-    let kept = |number: u16| root.cluster().join(format!("coord-{number}.view"));
-    until("all keep the view", || (1..=3).all(|number| kept(number).exists()));
+    let kept = |number: u16| root.saved(number).exists();
+    until("all keep the view", || (1..=3).all(kept));
     let refuses = |number: u16| {
         let said = root.run(&["start", &format!("coord-{number}")]).ends(1).err;
         let next = format!("`obol coordinator replace {number}`");
@@ -262,7 +262,7 @@ fn a_coordinator_whose_memory_is_gone_does_not_start_with_an_empty_one() {
     root.run(&["coordinator", "add", "2"]).refused(&["coordinator 2 has lost its memory"]);
     // Of a majority: two that have forgotten everything must not become one.
     root.run(&["kill", "coord-4"]).ends(0);
-    until("the new one keeps it, too", || kept(1).exists() && kept(3).exists());
+    until("the new one keeps it, too", || kept(1) && kept(3));
     lose(1);
     lose(3);
     refuses(1);

@@ -18,6 +18,7 @@ mod kv;
 mod leases;
 mod leftovers;
 mod life;
+mod names;
 mod partition;
 mod planted;
 mod run;

@@ -149,6 +149,11 @@ pub(crate) enum Command {
     /// Start a process of the cluster that is down
     Start(Target),
     /// End a cluster, and clean up what a crashed `up` left behind
+    #[command(
+        after_help = "What owns memory in the cluster is killed with it: also a program with a core of its own, and a server of \
+            the cache, that a user has started. A program that is attached to an agent goes on, and is told that its agent died; \
+            only where no `obol up` answers it is killed, too."
+    )]
     Down,
     /// Run any program as a member, without a change to it
     #[command(

@@ -167,9 +167,9 @@ impl Change {
                 "coordinator {number} has lost its memory, and its number is not used again; take another number"
             )),
             Some(number) => Ok(number),
-            None => match (1..=limit).find(|n| {
-                view.acceptor(*n).is_none() && !view.retired.contains(*n) && !is_lost(*n)
-            }) {
+            None => match (1..=limit)
+                .find(|n| view.acceptor(*n).is_none() && !view.retired.contains(*n) && !is_lost(*n))
+            {
                 Some(number) => Ok(number),
                 None => refused(format!(
                     "all {limit} coordinators that the profile's limits.proposers allows decide already, were given up in \

@@ -18,6 +18,8 @@ const DOWN_TIMEOUT: Duration = Duration::from_secs(10);
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long `start` waits for a process to take its place or to end.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
+/// A process whose name is wanted again while it is still dying is waited for this long.
+pub(crate) const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// After so long `down` says what it waits for.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// Between two looks at what ends.
@@ -25,7 +27,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The process that a name or a role stands for.
 fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure> {
-    let found = if target == "leader" { snapshot.leader() } else { snapshot.process(target) };
+    let named = || snapshot.processes.iter().filter(|p| p.alive && p.name.as_str() == target);
+    let found = if target == "leader" { snapshot.leader() } else { named().next() };
+    if let Some(first) = found
+        && named().any(|other| other.process != first.process)
+        && target != "leader"
+    {
+        let all: Vec<String> =
+            named().map(|p| format!("pid {} ({})", p.process.pid, p.kind.name())).collect();
+        return Err(Failure::Refused(format!(
+            "several live processes are called {target}: {}; choose one, and end it by its pid",
+            all.join(", ")
+        )));
+    }
     found.ok_or_else(|| {
         let live: Vec<&str> =
             snapshot.processes.iter().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
@@ -118,6 +132,38 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
         }
         std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Refuses a name that a live process of the cluster has: commands, drills and hooks could not tell the two apart.
+pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failure> {
+    let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let end = Instant::now() + DYING_TIMEOUT;
+    loop {
+        let seen = observer.snapshot();
+        let mut namesakes = seen.everybody().filter(|other| other.alive && other.name.as_str() == name);
+        let Some(Process { process, .. }) = namesakes.next() else { return Ok(()) };
+        // Right after a kill the kernel may not have taken it away yet.
+        let is_dying = seen.processes.iter().any(|here| here.process == *process) && is_dying(process.pid);
+        if !is_dying || Instant::now() >= end {
+            return Err(Failure::Refused(format!("{name} runs already (pid {})", process.pid)));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether a process has a fatal signal pending or is a zombie.
+pub(crate) fn is_dying(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
+    };
+    let pending = |name: &str| {
+        field(name)
+            .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
+            .is_some_and(|mask| mask >> 8 & 1 == 1)
+    };
+    let gone = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
+    gone || pending("SigPnd:") || pending("ShdPnd:")
 }
 
 /// Why a process that was started has ended, as its supervisor knows it.

@@ -2,6 +2,7 @@
 
 use crate::cli::{DEFAULT, Up};
 use crate::directory::Made;
+use crate::kill::{DYING_TIMEOUT, is_dying, unused};
 use crate::live::Live;
 use crate::output::{self, Failure};
 use crate::running;
@@ -43,8 +44,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(20);
 const FAILING_TIMEOUT: Duration = Duration::from_millis(300);
 /// A caller that does not read its answer is given up after this long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// A process that is to be started again while its predecessor is still dying is waited for this long.
-const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Servers of the demo's cache: one dies, one takes over, one becomes its backup.
 const KV_SERVERS: u32 = 3;
@@ -71,6 +70,8 @@ struct Started {
 
 /// The processes of a cluster.
 struct Supervisor {
+    root: PathBuf,
+    cluster: Name,
     program: PathBuf,
     common: Vec<String>,
     /// The cluster's.
@@ -129,6 +130,8 @@ impl Supervisor {
         }
         let coordinators_max = u16::try_from(deployment.profile.limits.proposers).unwrap_or(u16::MAX);
         Ok(Self {
+            root: root.to_owned(),
+            cluster,
             program,
             common,
             directory,
@@ -140,17 +143,26 @@ impl Supervisor {
         })
     }
 
-    /// Starts a process that does not run.
-    fn start(&mut self, name: &str) -> Result<u32, String> {
+    /// With what arguments a process is started.
+    fn arguments(&self, name: &str) -> Result<Vec<String>, String> {
         let added = (1..=self.coordinators_max).find(|n| coordinator_name(*n).as_str() == name);
         let added = added.map(|n| coordinator(n, &self.saves));
-        let Some(arguments) = self.specs.get(name).or(added.as_ref()) else {
+        self.specs.get(name).cloned().or(added).ok_or_else(|| {
             let names: Vec<&str> = self.specs.keys().map(String::as_str).collect();
-            return Err(format!(
-                "no process {name} belongs to this cluster; there are: {}",
-                names.join(", ")
-            ));
-        };
+            format!("no process {name} belongs to this cluster; there are: {}", names.join(", "))
+        })
+    }
+
+    /// Starts a process that was asked for: one that does not run, and whose name nobody has taken meanwhile.
+    fn start_again(&mut self, name: &str) -> Result<u32, String> {
+        self.arguments(name)?;
+        self.wait_for_end(name)?;
+        unused(&self.root, self.cluster, name).map_err(|failure| failure.to_string())?;
+        self.start(name)
+    }
+
+    /// Refuses a child that runs.
+    fn wait_for_end(&mut self, name: &str) -> Result<(), String> {
         if let Some(child) = self.children.get_mut(name) {
             let end = Instant::now() + DYING_TIMEOUT;
             loop {
@@ -165,6 +177,13 @@ impl Supervisor {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Starts a process that does not run.
+    fn start(&mut self, name: &str) -> Result<u32, String> {
+        let arguments = self.arguments(name)?;
+        self.wait_for_end(name)?;
         let mut child = sched::tell_parent(&mut Command::new(&self.program))
             .args(&self.common)
             .args(arguments)
@@ -253,21 +272,6 @@ impl Drop for Supervisor {
             let _ = started.listener.take().map(JoinHandle::join);
         }
     }
-}
-
-/// Whether a process has a fatal signal pending or is a zombie.
-fn is_dying(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let field = |name: &str| {
-        status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().to_owned())
-    };
-    let pending = |name: &str| {
-        field(name)
-            .and_then(|mask| u64::from_str_radix(&mask, 16).ok())
-            .is_some_and(|mask| mask >> 8 & 1 == 1)
-    };
-    let gone = field("State:").is_none_or(|state| state.starts_with(['Z', 'X']));
-    gone || pending("SigPnd:") || pending("ShdPnd:")
 }
 
 /// A request and its caller.
@@ -492,7 +496,7 @@ fn attend(
         match requests.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(ask) => match &ask.request {
                 Request::Start { name } => {
-                    ask.answer(&match supervisor.start(name) {
+                    ask.answer(&match supervisor.start_again(name) {
                         Ok(pid) => Answer::Done { pid: Some(pid) },
                         Err(reason) => Answer::Refused { reason },
                     });

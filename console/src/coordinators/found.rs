@@ -7,11 +7,11 @@ use obol_fabric::shm::Observed;
 use obol_fabric::{Layout, Name, ViewId};
 use obol_membership::View;
 use obol_membership::view::{Numbers, coordinator_name};
+use obol_profiles::file;
 use obol_profiles::network::print_id;
 use obol_profiles::{Network, Site};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
-use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
@@ -173,11 +173,8 @@ impl Asked {
 
 fn read(path: &Path, site: &Site, network: &Network) -> Result<(Found, Option<View>), Failure> {
     let refused = |why: String| Failure::Refused(format!("{}: {why}", path.display()));
-    let length = fs::metadata(path).map_err(|error| refused(error.to_string()))?.len();
-    if length > FOUND_BYTES_MAX {
-        return Err(refused(format!("{length} bytes; `obol coordinator found --json` prints no such file")));
-    }
-    let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    let text = file::text(path, FOUND_BYTES_MAX, "what `obol coordinator found --json` prints")
+        .map_err(|error| refused(error.to_string()))?;
     judge(&text, site.cluster.name(), network, &site.config.layout).map_err(refused)
 }
 

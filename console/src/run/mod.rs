@@ -19,6 +19,7 @@ pub(crate) use guard::guard;
 pub(crate) use program::become_program;
 
 use crate::cli::{DrillKind, duration};
+use crate::kill::unused;
 use crate::output::{self, Failure};
 use clap::{Args, ValueEnum};
 use group::Group;
@@ -26,7 +27,6 @@ use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Told};
 use keeper::{Cause, Keeper, Request, Said, Split};
 use membership::{End, Life, Place, Standing};
-use obol_chaos::observe::Observer;
 use obol_fabric::shm::{Cluster, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::Kind;
@@ -190,7 +190,8 @@ fn supervise(
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let node = agent(&site.cluster, options.node)?;
     drop(site);
-    unused(root, cluster, options.name)?;
+    unused(root, cluster, options.name.as_str())
+        .map_err(|failure| Failure::Refused(format!("{failure}; choose another --name")))?;
     obol_fabric::shm::sched::adopt_orphans().map_err(Failure::failed)?;
     let (tell, told) = mpsc::channel();
     pass_signals(tell.clone()).map_err(Failure::failed)?;
@@ -267,13 +268,6 @@ fn unreserved(name: Name) -> Result<(), Failure> {
         )));
     }
     Ok(())
-}
-
-/// Refuses a name that somebody has: `obol kill` and hooks could not tell the two apart.
-fn unused(root: &Path, cluster: Name, name: Name) -> Result<(), Failure> {
-    let seen = Observer::open(root, cluster).map_err(Failure::refused)?.snapshot();
-    let Some(other) = seen.everybody().find(|other| other.alive && other.name == name) else { return Ok(()) };
-    Err(Failure::Refused(format!("{name} runs already (pid {}); choose another --name", other.process.pid)))
 }
 
 /// Has every signal that matters told to the channel.

@@ -1,0 +1,65 @@
+//! A name of the cluster belongs to one live process at a time, and commands never choose between two.
+
+use crate::support::{Ran, Root, until};
+use std::process::{Child, Command, Stdio};
+
+/// A process that the test ends.
+struct Ending(Child);
+
+impl Ending {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts"))
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.kill().expect("it is a child");
+        self.0.wait().expect("it is a child");
+    }
+}
+
+#[test]
+fn a_name_that_a_live_process_has_is_refused_whoever_asks_for_it() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let command = |name: &str, words: &[&str]| {
+        let mut command = root.command(&["run", "--name", name, "--node", "node-1"]);
+        command.arg("--").args(words);
+        command
+    };
+    let run = |name: &str| Ending::start(&mut command(name, &["sleep", "1000"]));
+    let lives = |name: &'static str| root.until("it is a member", |s| s.is_active(name));
+    let _coordinator = run("coord-4");
+    lives("coord-4");
+    root.run(&["coordinator", "add", "4"]).refused(&["coord-4 runs already (pid "]);
+    root.run(&["start", "coord-4"]).refused(&["coord-4 runs already (pid "]);
+    root.run(&["kill", "app-2"]).ends(0);
+    root.until("it is gone", |s| !s.is_active("app-2"));
+    let app = run("app-2");
+    lives("app-2");
+    root.run(&["start", "app-2"]).refused(&["app-2 runs already (pid "]);
+    Ran::of(&mut command("app-2", &["true"])).refused(&["app-2 runs already (pid ", "choose another --name"]);
+    root.run(&["kill", "app-2"]).ends(0);
+    drop(app);
+    root.run(&["start", "app-2"]).ends(0);
+    lives("app-2");
+}
+
+#[test]
+fn a_name_that_two_live_processes_have_is_told_with_both_and_none_is_chosen() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let twin = || Ending::start(&mut root.command(&["app", "--name", "twin", "--node", "node-1"]));
+    let twins = [twin(), twin()];
+    let named = || root.run(&["status"]).out.lines().filter(|line| line.contains("twin")).count();
+    until("both are there", || named() >= 2);
+    let pids = twins.each_ref().map(|twin| format!("pid {}", twin.0.id()));
+    for command in ["kill", "stop"] {
+        root.run(&[command, "twin"]).refused(&["several live processes are called twin", &pids[0], &pids[1]]);
+    }
+    let [first, second] = twins;
+    drop(first);
+    root.run(&["kill", "twin"]).ends(0);
+    drop(second);
+}
