@@ -17,7 +17,7 @@ use obol_chaos::observe::{Health, Observer, Snapshot};
 use obol_fabric::Name;
 use obol_fabric::notice::Detection;
 use obol_fabric::shm::peer::{peer, user};
-use obol_fabric::shm::{clock, sched};
+use obol_fabric::shm::{Cluster, clock, sched};
 use obol_membership::view::coordinator_name;
 use obol_profiles::deployment::{app_node_names, cache_name};
 use obol_profiles::{Deployment, Network, Profile};
@@ -205,6 +205,13 @@ impl Supervisor {
     /// Whether a process has been started and has not ended.
     fn runs(&self, name: &str) -> bool {
         self.children.get(name).is_some_and(|started| started.ended.is_none())
+    }
+
+    /// Whether a coordinator could not be started as a spare: it runs, or its number was lost with its memory.
+    fn is_used(&self, number: u16) -> bool {
+        let cluster = Cluster::open(&self.root, self.cluster);
+        self.runs(coordinator_name(number).as_str())
+            || cluster.is_ok_and(|cluster| cluster.has_lost_memory(u32::from(number)))
     }
 
     /// Takes away processes that have ended, so that no zombie is left.
@@ -525,11 +532,10 @@ fn attend(
         supervisor.reap();
         let view = live.look(start.up)?;
         if let Some((view, spares)) = view.zip(spares.as_mut())
-            && let Some(number) =
-                spares.wanted(&view, clock::now(), |n| supervisor.runs(coordinator_name(n).as_str()))
+            && let Some(number) = spares.wanted(&view, clock::now(), |n| supervisor.is_used(n))
         {
             // The console has the terminal to itself; there, views and events tell.
-            match supervisor.start(coordinator_name(number).as_str()) {
+            match supervisor.start_again(coordinator_name(number).as_str()) {
                 Ok(pid) if shown.is_none() => spares::tell(number, pid, &view, options.json)?,
                 Err(reason) if shown.is_none() => output::remark(format_args!("obol: {reason}"))?,
                 Ok(_) | Err(_) => {}
