@@ -1,6 +1,7 @@
 //! Distributions of durations as reports give them: microseconds with fractions, and a percentile only where there are
 //! enough samples to claim it.
 
+use crate::drillfile::Percentile;
 use hdrhistogram::Histogram;
 use obol_fabric::Nanos;
 use serde::Serialize;
@@ -29,11 +30,11 @@ pub struct Summary {
     pub n: u64,
     /// The smallest.
     pub min: f64,
-    /// The median.
-    pub p50: f64,
+    /// The median; none below [`Percentile::samples_min`] samples, as for the others.
+    pub p50: Option<f64>,
     /// The 90th percentile.
-    pub p90: f64,
-    /// The 99th percentile; absent below [`P99_SAMPLES_MIN`] samples.
+    pub p90: Option<f64>,
+    /// The 99th percentile.
     pub p99: Option<f64>,
     /// The largest.
     pub max: f64,
@@ -56,7 +57,7 @@ impl Distribution {
 
     /// Adds a sample; what is longer than the longest counts as that.
     pub fn add(&mut self, span: Nanos) {
-        self.0.saturating_record(span.0.max(1));
+        self.0.saturating_record(span.0);
     }
 
     /// Samples so far.
@@ -95,13 +96,16 @@ impl Distribution {
     #[must_use]
     pub fn summary(&self) -> Summary {
         let us = |n: u64| if self.0.is_empty() { 0.0 } else { n as f64 / 1000.0 };
-        let at = |q: f64| us(self.0.value_at_quantile(q));
+        let claimed = |percentile: Percentile| {
+            let value = || us(self.0.value_at_quantile(percentile.quantile()));
+            (self.0.len() >= u64::from(percentile.samples_min())).then(value)
+        };
         Summary {
             n: self.0.len(),
             min: us(self.0.min()),
-            p50: at(0.5),
-            p90: at(0.9),
-            p99: (self.0.len() >= P99_SAMPLES_MIN).then(|| at(0.99)),
+            p50: claimed(Percentile::P50),
+            p90: claimed(Percentile::P90),
+            p99: claimed(Percentile::P99),
             max: us(self.0.max()),
         }
     }
@@ -120,7 +124,7 @@ mod tests {
         assert_eq!(times.summary().p99, None);
         times.add(Nanos(299_000));
         let summary = times.summary();
-        assert!((summary.p50 - 150.0).abs() < 0.5, "{summary:?}");
+        assert!(summary.p50.is_some_and(|p50| (p50 - 150.0).abs() < 0.5), "{summary:?}");
         assert!(summary.p99.is_some_and(|p99| (p99 - 297.0).abs() < 0.5), "{summary:?}");
     }
 
@@ -140,8 +144,27 @@ mod tests {
     }
 
     #[test]
-    fn no_samples_give_zeros_and_no_p99() {
-        let summary = Distribution::new().summary();
-        assert_eq!((summary.n, summary.p50, summary.max, summary.p99), (0, 0.0, 0.0, None));
+    fn no_samples_give_zeros_and_no_percentiles() {
+        let Summary { n, min, p50, p90, p99, max } = Distribution::new().summary();
+        assert_eq!((n, min, max, [p50, p90, p99]), (0, 0.0, 0.0, [None; 3]));
+    }
+
+    #[test]
+    fn percentiles_are_claimed_one_after_the_other() {
+        let mut times = Distribution::new();
+        for n in 1..=P99_SAMPLES_MIN {
+            times.add(Nanos(1000));
+            let Summary { p50, p90, p99, .. } = times.summary();
+            assert_eq!([p50, p90, p99].map(|found| found.is_some()), [n >= 5, n >= 29, n >= 299], "{n}");
+        }
+    }
+
+    #[test]
+    fn nothing_takes_no_time() {
+        let mut times = Distribution::new();
+        (0..5).for_each(|_| times.add(Nanos::ZERO));
+        let Summary { min, p50, max, .. } = times.summary();
+        assert_eq!((min, p50, max), (0.0, Some(0.0), 0.0));
+        assert_eq!(shown(max), Nanos::ZERO.to_string());
     }
 }

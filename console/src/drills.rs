@@ -3,7 +3,7 @@
 use crate::cli::{DrillCommand, DrillFile, DrillRun};
 use crate::output::{self, Failure};
 use crate::signals;
-use obol_chaos::drillfile::{self, Drill, Percentile};
+use obol_chaos::drillfile::{self, Drill};
 use obol_chaos::drills::helper::Way;
 use obol_chaos::drills::journal::{Judged, counted};
 use obol_chaos::drills::ssh::Ssh;
@@ -328,11 +328,7 @@ pub(crate) fn head(of: &str) -> std::io::Result<()> {
 
 /// A row of it.
 pub(crate) fn row(name: &str, s: &Summary) -> std::io::Result<()> {
-    let claimed = |value: f64, percentile: Percentile| {
-        if s.n < u64::from(percentile.samples_min()) { "--".to_owned() } else { us(value) }
-    };
-    let [p50, p90] = [claimed(s.p50, Percentile::P50), claimed(s.p90, Percentile::P90)];
-    let p99 = s.p99.map_or("--".to_owned(), us);
+    let [p50, p90, p99] = [s.p50, s.p90, s.p99].map(|claimed| claimed.map_or("--".to_owned(), us));
     let [min, max] = [s.min, s.max].map(us);
     output::line(format_args!("{name:<24} {:>6} {min:>8} {p50:>8} {p90:>8} {p99:>8} {max:>8}", s.n))
 }

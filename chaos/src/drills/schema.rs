@@ -91,7 +91,8 @@ pub fn journal_schema() -> Value {
     let summary = object(
         "A distribution in microseconds.",
         &json!({
-            "n": count("samples"), "min": number("least"), "p50": number("median"), "p90": number("90th percentile"),
+            "n": count("samples"), "min": number("least"), "p50": maybe(&number("median, from 5 samples on")),
+            "p90": maybe(&number("90th percentile, from 29 samples on")),
             "p99": maybe(&number("99th percentile, from 299 samples on")), "max": number("most")
         }),
     );

@@ -157,14 +157,14 @@ impl Table {
         let mut text = format!(
             "# uKharon, Table 2, on this host\n\nFrom the first blow to the last survivor's `active`, {} repetitions a cell. \
              A: an app, C: the leading coordinator, L: the lease cache that serves it. Profile {}, {} cores, Linux {}.\n\n\
-             This host's floor (nine processes that do the least a failover needs): p50 {:.1} us of {} runs, in turns \
+             This host's floor (nine processes that do the least a failover needs): p50 {} us of {} runs, in turns \
              with the cells. By heartbeat, processes are stopped, and a standstill is suspected after {:.0} us here \
              (uKharon: some 30 us); that column compares profiles, not code.\n\n",
             self.repetitions,
             self.profile,
             self.host.cores,
             self.host.kernel,
-            self.floor_us.p50,
+            claimed(self.floor_us.p50),
             self.floor_us.n,
             self.heartbeat_us,
         );
@@ -188,17 +188,23 @@ impl Table {
         for cell in &self.cells {
             let mut row =
                 vec![cell.failed.to_owned(), cell.detector.name().to_owned(), us(cell.published_us)];
-            row.extend(quantiles(cell.fenced.as_ref(), |s| vec![us(s.p50), us(s.p90), p99(s), us(s.max)], 4));
-            let ratio = cell.fenced.as_ref().filter(|found| found.failover_us.n > 0 && self.floor_us.n > 0);
+            row.extend(quantiles(
+                cell.fenced.as_ref(),
+                |s| vec![claimed(s.p50), claimed(s.p90), claimed(s.p99), us(s.max)],
+                4,
+            ));
+            let ratio = cell.fenced.as_ref().and_then(|found| found.failover_us.p50.zip(self.floor_us.p50));
             row.push(match (ratio, cell.detector) {
-                (Some(found), Detector::Deadbeat) => {
-                    format!("{:.2}", found.failover_us.p50 / self.floor_us.p50)
-                }
+                (Some((found, floor)), Detector::Deadbeat) => format!("{:.2}", found / floor),
                 _ => "-".to_owned(),
             });
             row.push(cell.fenced.as_ref().map_or("-".to_owned(), |found| found.void.to_string()));
             if waited {
-                row.extend(quantiles(cell.waited.as_ref(), |s| vec![us(s.p50), us(s.p90), p99(s)], 3));
+                row.extend(quantiles(
+                    cell.waited.as_ref(),
+                    |s| vec![claimed(s.p50), claimed(s.p90), claimed(s.p99)],
+                    3,
+                ));
                 row.push(cell.waited.as_ref().map_or("-".to_owned(), |found| us(found.lease_wait_us)));
             }
             line(&row);
@@ -234,8 +240,9 @@ fn us(value: f64) -> String {
     format!("{value:.1}")
 }
 
-fn p99(summary: &Summary) -> String {
-    summary.p99.map_or("-".to_owned(), us)
+/// A percentile, or a dash where there are too few samples to claim it.
+fn claimed(value: Option<f64>) -> String {
+    value.map_or("-".to_owned(), us)
 }
 
 /// Columns of a distribution; dashes where there is none.

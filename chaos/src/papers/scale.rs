@@ -187,8 +187,8 @@ fn point(
         active_percent: mean(|s| s.active_percent),
         coordinator_operations: mean(|s| s.coordinator),
         cache_datagrams: mean(|s| s.cache),
-        first_us: first.summary().p50,
-        last_us: last.summary().p50,
+        first_us: first.quantile(0.5).as_micros_f64(),
+        last_us: last.quantile(0.5).as_micros_f64(),
         failover_operations: operations / f64::from(repetitions.max(1)),
     })
 }

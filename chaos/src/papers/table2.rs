@@ -197,10 +197,10 @@ fn figure(
     }
     let (summary, (low, high)) = (app.summary(), app.median_interval());
     Ok(Figure {
-        p50: summary.p50,
+        p50: app.quantile(0.5).as_micros_f64(),
         p50_interval: [low, high].map(Nanos::as_micros_f64),
         p99: summary.p99,
-        all_p50: all.summary().p50,
+        all_p50: all.quantile(0.5).as_micros_f64(),
         phases,
     })
 }

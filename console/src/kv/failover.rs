@@ -101,7 +101,7 @@ struct Report {
     /// From a client's last success to its first at the new primary.
     client_us: Summary,
     /// How many times as long, by percentile.
-    ratio_p50: f64,
+    ratio_p50: Option<f64>,
     ratio_p99: Option<f64>,
 }
 
@@ -176,7 +176,7 @@ fn strike(
     Ok(Report {
         drill: "app",
         count: client.len(),
-        ratio_p50: ratio(client_us.p50, failover_us.p50),
+        ratio_p50: client_us.p50.zip(failover_us.p50).map(|(of, to)| ratio(of, to)),
         ratio_p99: client_us.p99.zip(failover_us.p99).map(|(of, to)| ratio(of, to)),
         failover_us,
         client_us,
@@ -228,10 +228,12 @@ pub(crate) fn run(
         drills::row("failover", &report.failover_us)?;
         drills::row("client", &report.client_us)?;
         let p99 = report.ratio_p99.map_or(String::new(), |ratio| format!(", p99 {ratio:.2}"));
-        output::line(format_args!(
-            "a client waits {:.2} times as long (p50{p99}) as the membership takes for the same kills",
-            report.ratio_p50
-        ))?;
+        output::line(match report.ratio_p50 {
+            Some(p50) => format!(
+                "a client waits {p50:.2} times as long (p50{p99}) as the membership takes for the same kills"
+            ),
+            None => "no ratio: a p50 needs more samples".to_owned(),
+        })?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -22,11 +22,11 @@ pub(super) fn text(journal: &Journal) -> String {
                 "obol_drill_seconds{{drill=\"{drill}\",figure=\"{figure}\",quantile=\"{quantile}\"}} {seconds}"
             );
         };
-        line("0.5", summary.p50);
-        line("0.9", summary.p90);
-        if let Some(p99) = summary.p99 {
-            line("0.99", p99);
-        }
+        let percentiles = [("0.5", summary.p50), ("0.9", summary.p90), ("0.99", summary.p99)];
+        percentiles
+            .into_iter()
+            .filter_map(|(q, value)| Some((q, value?)))
+            .for_each(|(q, value)| line(q, value));
         line("1", summary.max);
         let _ =
             writeln!(text, "obol_drill_seconds_count{{drill=\"{drill}\",figure=\"{figure}\"}} {}", summary.n);

@@ -6,7 +6,9 @@ use super::figures;
 use crate::calendar;
 use crate::drillfile::{Drill, Metric, Percentile};
 use crate::drills::follow::UNSEEN;
-use crate::drills::journal::{Journal, Judged, Outcome, Trial, Verdict, counted, measured, samples};
+use crate::drills::journal::{
+    Journal, Judged, Outcome, Trial, Verdict, counted, distribution, measured, samples,
+};
 use crate::stats::shown as us;
 use crate::timeline::Phases;
 use obol_fabric::Nanos;
@@ -143,7 +145,7 @@ fn capital(word: &str) -> String {
 fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     doc.say(match journal.figures_us.get(Metric::CueToActive.name()) {
         Some(s) => {
-            let spans = match claimed(s.p50, s.n, Percentile::P50) {
+            let spans = match s.p50 {
                 Some(median) => format!("the median was {}, and the worst of {} was {}", us(median), s.n, us(s.max)),
                 None if s.n == 1 => format!("it took {}", us(s.max)),
                 None => format!("it took {} to {} in {} repetitions", us(s.min), us(s.max), s.n),
@@ -194,11 +196,6 @@ fn trigger(drill: &Drill, doc: &mut Document) {
     doc.add(Part::List(lines));
 }
 
-/// A percentile, if there are enough samples to claim it.
-fn claimed(value: f64, samples: u64, percentile: Percentile) -> Option<f64> {
-    (samples >= u64::from(percentile.samples_min())).then_some(value)
-}
-
 /// Figures, what they are, and what mostly makes them long.
 const MEANINGS: [(Metric, &str, &str); 8] = [
     (Metric::CueToActive, "first blow to the last survivor's lease in the new view", ""),
@@ -245,7 +242,7 @@ fn detection(journal: &Journal, doc: &mut Document) {
     let mut rows = Vec::new();
     for (metric, meaning, _) in MEANINGS {
         let Some(s) = journal.figures_us.get(metric.name()) else { continue };
-        let percentiles = [claimed(s.p50, s.n, Percentile::P50), claimed(s.p90, s.n, Percentile::P90), s.p99];
+        let percentiles = [s.p50, s.p90, s.p99];
         let mut row = vec![words(metric.name()), words(meaning)];
         row.extend(percentiles.map(|value| number(value.map_or("not claimed".to_owned(), us))));
         row.push(number(us(s.max)));
@@ -481,12 +478,13 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
 
 /// The phase whose median is the longest.
 fn longest(journal: &Journal) -> Option<(Metric, &'static str, &'static str)> {
-    let median = |metric: Metric| journal.figures_us.get(metric.name()).map(|s| s.p50);
+    let median = |metric: Metric| {
+        let times = distribution(&journal.trials, metric);
+        (!times.is_empty()).then(|| times.quantile(0.5))
+    };
     let phases =
         MEANINGS.into_iter().filter(|(metric, ..)| !matches!(metric, Metric::CueToActive | Metric::Skew));
-    phases
-        .filter(|(metric, ..)| median(*metric).is_some())
-        .max_by(|a, b| median(a.0).unwrap_or(0.0).total_cmp(&median(b.0).unwrap_or(0.0)))
+    phases.filter(|(metric, ..)| median(*metric).is_some()).max_by_key(|(metric, ..)| median(*metric))
 }
 
 /// Seconds since 1970 as people write them, in UTC.

@@ -48,7 +48,7 @@ pub(crate) struct Journal {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(crate) struct Figure {
     pub(crate) n: u64,
-    pub(crate) p50: f64,
+    pub(crate) p50: Option<f64>,
     pub(crate) p99: Option<f64>,
     pub(crate) max: f64,
 }

@@ -176,8 +176,8 @@ fn figures(journal: &Journal) -> String {
     let Some(figure) = journal.figures_us.get(Metric::CueToActive.name()) else {
         return String::new();
     };
-    let p99 = figure.p99.map_or("--".to_owned(), us);
-    format!("  failover p50 {}  p99 {p99}  max {}  n {}", us(figure.p50), us(figure.max), figure.n)
+    let [p50, p99] = [figure.p50, figure.p99].map(|claimed| claimed.map_or("--".to_owned(), us));
+    format!("  failover p50 {p50}  p99 {p99}  max {}  n {}", us(figure.max), figure.n)
 }
 
 /// What has become of a repetition, in as many lines as it takes.
