@@ -269,3 +269,16 @@ fn the_papers_table_is_measured_with_real_processes() {
     root.run(&["drill", "run", "app", "--no-fence"]).refused(&["table2", "lease.fencing"]);
     root.run(&["drill", "plan", "table2"]).refused(&["eight drills"]);
 }
+
+#[test]
+fn a_drill_that_waits_says_at_once_what_for() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    root.healthy();
+    root.run(&["kill", "app-1"]).ends(0);
+    root.until("it is down", |s| s.reasons().contains("app-1 down"));
+    let said = root.run(&["drill", "app", "--count", "1"]).ends(2).err;
+    let waits = said.find("drill app: waits until the cluster is healthy: app-1 down");
+    let refuses = said.find("the cluster is not healthy");
+    assert!(waits.is_some() && waits < refuses, "{said}");
+}

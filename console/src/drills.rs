@@ -251,7 +251,16 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
         // As below.
         let _ = output::remark(format_args!("drill {}, {progress}", drill.id));
     };
-    let options = Options { count, undo_early, ssh, program, tell: progress.then_some(tell) };
+    let waits: fn(&Drill, &[String]) = |drill, reasons| {
+        // As below.
+        let _ = output::remark(format_args!(
+            "drill {}: waits until the cluster is healthy: {}",
+            drill.id,
+            reasons.join("; ")
+        ));
+    };
+    let tell = progress.then_some(tell);
+    let options = Options { count, undo_early, ssh, tell, waits: Some(waits), ..Options::new(program) };
     let count = count.unwrap_or(drill.repeat.count);
     let chatty = std::io::stderr().is_terminal();
     // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's own report still does.

@@ -19,7 +19,7 @@ use crate::control::{self, ControlError, Request};
 use crate::drillfile::{
     Abort, AbortMetric, Drill, FaultKind, Keep, Metric, NetworkFault, Rollback, Step, Strategy,
 };
-use crate::observe::{Observer, Process, Snapshot};
+use crate::observe::{Health, Observer, Process, Snapshot};
 use obol_fabric::shm::{Endpoint, Owner, ShmError, Wait, clock};
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
 use obol_membership::holdback::HoldBack;
@@ -55,13 +55,15 @@ pub struct Options {
     pub ssh: Option<Ssh>,
     /// Who is told how far each repetition is, while it runs: the drill, and what it does.
     pub tell: Option<fn(&Drill, Progress<'_>)>,
+    /// Tells why a run waits that could begin at once if the cluster were healthy.
+    pub waits: Option<fn(&Drill, &[String])>,
 }
 
 impl Options {
     /// The file's repetitions, with helpers of this program.
     #[must_use]
     pub const fn new(program: PathBuf) -> Self {
-        Self { count: None, program, undo_early: false, ssh: None, tell: None }
+        Self { count: None, program, undo_early: false, ssh: None, tell: None, waits: None }
     }
 }
 
@@ -214,6 +216,11 @@ pub fn run(
     let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
     if !refusing.is_empty() {
         return Err(RunError::Guard(refusing));
+    }
+    if let Some(waits) =
+        options.waits.filter(|_| !matches!(snapshot.health, Health::Healthy | Health::Unreachable))
+    {
+        waits(drill, &snapshot.reasons);
     }
     let snapshot = healthy(&mut observer)?;
     for step in &drill.steps {
