@@ -312,7 +312,7 @@ fn a_program_without_an_agent_goes_on_if_its_hook_is_told_and_joins_again() {
     let run = Background::start(&root, wrapped(&root, &["--shell", "--on-lost", &on_lost], script));
     let before = root.healthy().incarnation("guest");
     root.run(&["kill", "node-1"]).ends(0);
-    until("the hook is told", || read(&lost) == "its agent died\n");
+    until("the hook is told", || read(&lost).ends_with("its agent died\n"));
     root.run(&["start", "node-1"]).ends(0);
     root.until("it is somebody new", |s| s.incarnation("guest") > before && s.is_active("guest"));
     signal("TERM", &[run.pid]);

@@ -57,7 +57,7 @@ fn a_hook_that_takes_too_long_is_killed_with_all_it_has_started() {
     let _up = root.up(&["--apps", "1"]);
     let left = note(&root, "left");
     let waits = format!("{} sleep 1000", leaves(&root, &left));
-    let options = ["--shell", "--hook-timeout", "1s", "--on-view", &waits];
+    let options = ["--shell", "--hook-timeout", "5s", "--on-view", &waits];
     let run = Background::start(&root, wrapped(&root, &options, "exec sleep 1000"));
     let process = pid_in(&left);
     until("what the hook has started is gone", || has_ended(process));
