@@ -155,7 +155,8 @@ impl Keeper {
 
 /// Whether a signal has stopped this process. Not whether a debugger has, which may do so at every call of the system.
 fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The first thread's: all are stopped together, and for the process's the kernel would add up all of them.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
@@ -245,7 +246,7 @@ impl Kept<'_> {
                 (None, Some(_)) => rx.recv_timeout(LOOK_AT_RUN),
                 (None, None) => rx.recv().map_err(|_| RecvTimeoutError::Disconnected),
             };
-            let mut is_to_confirm = false;
+            let (mut is_to_confirm, is_idle) = (false, matches!(event, Err(RecvTimeoutError::Timeout)));
             match event {
                 Ok(Event::Closed) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Event::Request(Request::Start(environment))) => self.start(&environment)?,
@@ -253,9 +254,11 @@ impl Kept<'_> {
                 Ok(Event::Request(Request::Confirm)) => is_to_confirm = true,
                 Ok(Event::Child) | Err(RecvTimeoutError::Timeout) => {}
             }
-            // One that has ended says so by itself.
             if self.killing.is_none() && self.life.is_some() && is_stopped(self.run) {
                 self.kill_for(Cause::RunStopped);
+            } else if is_idle && self.killing.is_none() {
+                // What the program does wakes this process.
+                continue;
             }
             self.look()?;
             let lives = self.life.as_ref().is_some_and(|life| !life.is_over && !life.was_stopped);
