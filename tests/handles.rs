@@ -4,7 +4,7 @@
 use crate::capi;
 use crate::support::{Root, until};
 use obol_agent::{AttachError, Attached, Embedded, Failures, Inactive, Lost, OwnView, Sight, Views};
-use obol_fabric::shm::{ShmError, fork, reap};
+use obol_fabric::host::{HostError, fork, reap};
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
 use std::io::{BufRead, BufReader, Write};
@@ -294,7 +294,7 @@ fn word(done: Result<(), AttachError>) -> &'static str {
     let Err(error) = done else { return "ok" };
     match error {
         AttachError::Lost(why) => lost(why),
-        AttachError::Fabric(ShmError::NoSuchAgent { .. }) => "agent died",
+        AttachError::Fabric(HostError::NoSuchAgent { .. }) => "agent died",
         AttachError::Fabric(_) => "cluster",
         AttachError::NotAdmitted { .. } => "timeout",
     }

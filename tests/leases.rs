@@ -3,7 +3,7 @@
 
 use crate::support::{Root, Up, freeze, signal, until};
 use obol_agent::{Attached, Embedded, NotConfirmed};
-use obol_fabric::shm::{Cluster, Impairment};
+use obol_fabric::host::{Cluster, Impairment};
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
 use std::path::PathBuf;

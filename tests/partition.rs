@@ -2,7 +2,7 @@
 
 use crate::support::{Root, Up, until};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, Impairment, RegionInfo};
+use obol_fabric::host::{Cluster, Impairment, RegionInfo};
 use std::path::PathBuf;
 
 /// The laptop's profile, with links watched at the pace of a test.

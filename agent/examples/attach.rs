@@ -11,7 +11,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(agent), Some(name)) = (arguments.next(), arguments.next()) else {
         return Err("usage: attach AGENT NAME, for example: attach node-1 cache-1".into());
     };
-    let site = Site::open(&obol_fabric::shm::default_root(), Name::new("default")?)?;
+    let site = Site::open(&obol_fabric::host::default_root(), Name::new("default")?)?;
     let app = Attached::open(&site, Name::new(&agent)?, Name::new(&name)?)?;
     println!("{name} is member {}", app.join(Nanos::from_secs(5))?);
 

@@ -2,8 +2,8 @@
 
 use crate::lost::Lost;
 use crate::sight::{LOOK_EVERY, Sight};
+use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Attachment, Beat, Cluster, Presence, ShmError, clock};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
 use obol_membership::rng::Rng;
 use obol_profiles::Site;
@@ -34,7 +34,7 @@ pub enum Obstacle {
 #[derive(Debug)]
 pub enum AttachError {
     /// It found no seat.
-    Fabric(ShmError),
+    Fabric(HostError),
     /// Nobody admitted it in time.
     NotAdmitted {
         /// The agent that it asked.
@@ -89,8 +89,8 @@ impl From<Lost> for AttachError {
     }
 }
 
-impl From<ShmError> for AttachError {
-    fn from(error: ShmError) -> Self {
+impl From<HostError> for AttachError {
+    fn from(error: HostError) -> Self {
         Self::Fabric(error)
     }
 }
@@ -152,9 +152,9 @@ impl Attached {
                     return Ok(());
                 }
                 Err(
-                    error @ (ShmError::NoSuchAgent { .. }
-                    | ShmError::NotFound { .. }
-                    | ShmError::NoSeat { .. }),
+                    error @ (HostError::NoSuchAgent { .. }
+                    | HostError::NotFound { .. }
+                    | HostError::NoSeat { .. }),
                 ) => error,
                 Err(error) => return Err(error.into()),
             };
@@ -281,7 +281,7 @@ impl Place {
     }
 
     /// A seat at the agent of this name, also of a cluster that was made anew.
-    fn attach(&mut self, agent: Name) -> Result<Attachment, ShmError> {
+    fn attach(&mut self, agent: Name) -> Result<Attachment, HostError> {
         if let Some(root) = self.cluster.dir().parent() {
             self.cluster = Cluster::open(root, self.cluster.name())?;
         }

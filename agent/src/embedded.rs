@@ -2,7 +2,7 @@
 
 use crate::lost::Lost;
 use crate::sight::Sight;
-use obol_fabric::shm::{Region, ShmError, Waker, clock, sched};
+use obol_fabric::host::{HostError, Region, Waker, clock, sched};
 use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
 use obol_profiles::Site;
@@ -97,7 +97,7 @@ impl Embedded {
             }
         };
         let spawned = std::thread::Builder::new().name("obol-core".to_owned()).spawn(run);
-        let kernel = |error| ShmError::Kernel { doing: "start a thread", error };
+        let kernel = |error| HostError::Kernel { doing: "start a thread", error };
         let core = spawned.map_err(kernel)?;
         let ended = || kernel(std::io::Error::other("it ended at once"));
         let (region, waker) = told.recv().map_err(|_| ended())??;

@@ -12,7 +12,7 @@
 //! # use obol_agent::Attached;
 //! # use obol_fabric::{Name, Nanos};
 //! # use obol_profiles::Site;
-//! let site = Site::open(&obol_fabric::shm::default_root(), Name::new("default")?)?;
+//! let site = Site::open(&obol_fabric::host::default_root(), Name::new("default")?)?;
 //! let app = Attached::open(&site, Name::new("node-1")?, Name::new("cache-1")?)?;
 //! app.join(Nanos::from_secs(5))?;
 //! let view = app.view().ok_or("the agent knows no view yet")?;

@@ -1,8 +1,8 @@
 //! A cluster's views as a stream, for a program that is not a member of it.
 
 use crate::lost::Lost;
+use obol_fabric::host::{Cluster, Observed, clock};
 use obol_fabric::layout::PROPOSERS_MAX;
-use obol_fabric::shm::{Cluster, Observed, clock};
 use obol_fabric::{Address, Nanos, Remote, ViewId};
 use obol_membership::stream::{Item, Regions, Stream};
 use obol_membership::{Kind, View};
@@ -25,7 +25,7 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 /// # use obol_agent::{Item, Observer};
 /// # use obol_fabric::{Name, Nanos};
 /// # use obol_profiles::Site;
-/// let site = Site::open(&obol_fabric::shm::default_root(), Name::new("default")?)?;
+/// let site = Site::open(&obol_fabric::host::default_root(), Name::new("default")?)?;
 /// let mut observer = Observer::open(&site, None);
 /// while let Some(item) = observer.next(Nanos::from_secs(60))? {
 ///     match item {

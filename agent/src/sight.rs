@@ -5,7 +5,7 @@
 
 use crate::lost::{Inactive, Lost};
 use crate::streams::{Failures, Views};
-use obol_fabric::shm::{Region, clock};
+use obol_fabric::host::{Region, clock};
 use obol_fabric::{Incarnation, Instant, Nanos, Page, ViewId, page};
 use obol_membership::View;
 use std::fmt;

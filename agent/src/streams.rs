@@ -2,7 +2,7 @@
 
 use crate::lost::Lost;
 use crate::sight::{OwnView, Sight};
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Nanos, ViewId};
 use obol_membership::view::Member;
 use obol_membership::{Change, Level, View};

@@ -3,7 +3,7 @@
 use crate::status::{Refusal, Status, given, lent, name, place, text, told};
 use crate::view::View;
 use obol_agent::{Attached, Embedded, Sight};
-use obol_fabric::shm::{clock, default_root};
+use obol_fabric::host::{clock, default_root};
 use obol_fabric::{Incarnation, Nanos};
 use obol_profiles::Site;
 use std::ffi::{c_char, c_void};

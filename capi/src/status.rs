@@ -1,7 +1,7 @@
 //! How a call ended, and the text that says why it failed.
 
 use obol_agent::{AttachError, Inactive, Lost, NotConfirmed};
-use obol_fabric::shm::ShmError;
+use obol_fabric::host::HostError;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::SiteError;
 use obol_profiles::endpoint::EndpointError;
@@ -86,8 +86,8 @@ impl From<AttachError> for Refusal {
     fn from(error: AttachError) -> Self {
         let status = match &error {
             AttachError::Lost(lost) => return Self::from(*lost),
-            AttachError::Fabric(ShmError::NoSuchAgent { .. }) => Status::AgentDied,
-            AttachError::Fabric(ShmError::Forked { .. }) => Status::Forked,
+            AttachError::Fabric(HostError::NoSuchAgent { .. }) => Status::AgentDied,
+            AttachError::Fabric(HostError::Forked { .. }) => Status::Forked,
             AttachError::Fabric(_) => Status::Cluster,
             AttachError::NotAdmitted { .. } => Status::Timeout,
         };

@@ -2,7 +2,7 @@
 //! cluster's directory.
 
 use crate::observe::is_stopped;
-use obol_fabric::shm::peer::peer;
+use obol_fabric::host::peer::peer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};

@@ -1,6 +1,6 @@
 //! Regions of other hosts, READ over RDMA by a thread of their own: a host that is silent would hold up whoever looks.
 
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use obol_fabric::verbs::{self, Copy};
 use obol_fabric::{Address, Instant, LinkError};
 use std::collections::BTreeMap;

@@ -10,13 +10,13 @@ pub use snapshot::{Health, Process, Snapshot};
 use crate::distant::{Distant, Sight};
 use crate::spans::{Counts, Spans};
 use crate::timeline;
+use obol_fabric::host::{
+    Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo, SnapshotParts, clock,
+};
 use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
 use obol_fabric::notice::Detection;
 use obol_fabric::recorder::{Kind as Event, Stamped};
-use obol_fabric::shm::{
-    Cluster, Glance, Lives, Observed, Reader, RegionInfo, SeatInfo, Source, Wanted, clock,
-};
 use obol_fabric::verbs::ClockRelation;
 use obol_fabric::version::Version;
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
@@ -50,7 +50,7 @@ struct Watched {
     generation: u32,
     region: Observed,
     /// Its file, for a thrifty observer.
-    source: Option<Source>,
+    source: Option<RegionFile>,
     cursors: Cursors,
     /// The owner's histograms as far as they were read, in the order of [`Histogram::ALL`], as pairs of bucket and number;
     /// none before the first look.
@@ -126,10 +126,10 @@ pub struct Observer {
     /// Whether histograms were looked at.
     looked: bool,
     /// How a thrifty observer reads regions.
-    glance: Option<Glance>,
+    buffer: Option<RegionSnapshot>,
     lives: Lives,
     /// How far each process's heartbeat was at the last look.
-    beats: BTreeMap<(u32, u16), (obol_fabric::shm::Process, u64)>,
+    beats: BTreeMap<(u32, u16), (obol_fabric::host::Process, u64)>,
     /// `None` where the cluster has no network, or before anybody of another host was seen.
     elsewhere: Option<Elsewhere>,
     /// Why other hosts can not be looked at.
@@ -155,7 +155,7 @@ impl Observer {
             decoded: BTreeMap::new(),
             load: Load::default(),
             looked: false,
-            glance: None,
+            buffer: None,
             lives: Lives::default(),
             beats: BTreeMap::new(),
             elsewhere: None,
@@ -167,8 +167,8 @@ impl Observer {
     /// Takes as little memory as the cluster allows: [`Observer::look`] reads regions through their files.
     #[must_use]
     pub fn thrifty(self) -> Self {
-        let glance = Glance::new(self.cluster.layout());
-        Self { glance: Some(glance), ..self }
+        let buffer = RegionSnapshot::new(self.cluster.layout());
+        Self { buffer: Some(buffer), ..self }
     }
 
     /// The cluster.
@@ -202,9 +202,9 @@ impl Observer {
                 let cursors = BTreeMap::new();
                 let (name, generation) = (info.name, info.generation);
                 // Descriptors are few: what has none is mapped and released.
-                let thrifty = self.glance.is_some() && self.watched.len() < SOURCES_MAX;
-                let source = thrifty.then(|| Source::open(&self.cluster, info.number).ok()).flatten();
-                if self.glance.is_some() {
+                let thrifty = self.buffer.is_some() && self.watched.len() < SOURCES_MAX;
+                let source = thrifty.then(|| RegionFile::open(&self.cluster, info.number).ok()).flatten();
+                if self.buffer.is_some() {
                     region.release();
                 }
                 let watched = Watched { name, generation, region, source, cursors, counted, left: None };
@@ -245,7 +245,7 @@ impl Observer {
 
     /// Whether a process of this host is stopped. One whose heartbeat has moved since the last look is not, and the kernel
     /// need not be asked.
-    fn is_frozen(&mut self, seat: (u32, u16), process: obol_fabric::shm::Process, beat: u64) -> bool {
+    fn is_frozen(&mut self, seat: (u32, u16), process: obol_fabric::host::Process, beat: u64) -> bool {
         let before = self.beats.insert(seat, (process, beat));
         let beats = before.is_some_and(|(known, last)| known == process && last != beat);
         !beats && is_stopped(process.pid)
@@ -385,16 +385,16 @@ impl Observer {
             };
             let decides = kind == Kind::Coordinator;
             let untold = self.watched.get(&info.number).is_some_and(|watched| watched.left.is_none());
-            let wanted = Wanted {
+            let wanted = SnapshotParts {
                 page: !decides,
                 histograms: news.spans.is_some(),
                 slots: decides,
                 recorder: !info.alive && untold,
             };
-            let mut glance = self.glance.take();
-            let glanced = glance.as_mut().and_then(|glance| self.glance_at(glance, info.number, wanted));
-            let read = glanced.is_some();
-            let reader = glanced.unwrap_or_else(|| region.reader());
+            let mut buffer = self.buffer.take();
+            let copied = buffer.as_mut().and_then(|buffer| self.copy_region(buffer, info.number, wanted));
+            let read = copied.is_some();
+            let reader = copied.unwrap_or_else(|| region.reader());
             self.occupants(reader, Owner { incarnation: reader.incarnation(), ..owner }, &mut processes);
             if let Some(watched) = self.watched.get_mut(&info.number) {
                 watched.events(reader, seats, kind, &mut news.events);
@@ -402,10 +402,10 @@ impl Observer {
                     spans.extend(watched.spans(reader, &mut self.load));
                 }
             }
-            if glance.is_some() && !read {
+            if buffer.is_some() && !read {
                 region.release();
             }
-            self.glance = glance;
+            self.buffer = buffer;
         }
         // Who is not there any more need not be held.
         let known: HashSet<_> = processes.iter().map(|process| process.process).collect();
@@ -428,10 +428,15 @@ impl Observer {
     }
 
     /// Reads a region through its file. `None` if that can not be done.
-    fn glance_at<'g>(&mut self, glance: &'g mut Glance, region: u32, wanted: Wanted) -> Option<Reader<'g>> {
+    fn copy_region<'g>(
+        &mut self,
+        buffer: &'g mut RegionSnapshot,
+        region: u32,
+        wanted: SnapshotParts,
+    ) -> Option<Reader<'g>> {
         let source = self.watched.get_mut(&region).and_then(|watched| watched.source.as_mut())?;
         let decoded = &self.decoded;
-        glance.take(source, wanted, |id| decoded.contains_key(&id), &mut self.load.torn).ok()
+        buffer.take(source, wanted, |id| decoded.contains_key(&id), &mut self.load.torn).ok()
     }
 
     /// The owners of regions on other hosts, by the newest view that is known here, or by what the cluster was made with.
@@ -604,7 +609,7 @@ impl Observer {
 struct Owner {
     name: Name,
     kind: Kind,
-    process: obol_fabric::shm::Process,
+    process: obol_fabric::host::Process,
     region: u32,
     alive: bool,
     incarnation: Incarnation,
@@ -664,7 +669,7 @@ fn unread(
 }
 
 fn occupied<'a>(
-    reader: &obol_fabric::shm::Reader<'a>,
+    reader: &obol_fabric::host::Reader<'a>,
     seats: u32,
 ) -> impl Iterator<Item = SeatInfo> + use<'a> {
     let reader = *reader;

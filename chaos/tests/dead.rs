@@ -2,8 +2,9 @@
 
 use obol_chaos::observe::Observer;
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Endpoint, Owner, Wait};
+use obol_fabric::shm::Endpoint;
 use obol_fabric::{Fabric as _, Name};
+use obol_fabric::{Owner, Wait};
 use obol_membership::Kind;
 use obol_profiles::{Deployment, Profile, Site};
 use std::path::PathBuf;

@@ -4,9 +4,9 @@ use crate::output::{self, Failure};
 use crate::signals;
 use obol_agent::{AttachError, Attached, OwnView};
 use obol_coordinator::Saver;
+use obol_fabric::host::{HostError, Presence, clock, program, sched};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
-use obol_fabric::shm::{Presence, ShmError, clock, program, sched};
 use obol_fabric::{Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_profiles::endpoint::{Endpoint, LEAVE_TIMEOUT};
@@ -160,7 +160,7 @@ pub(crate) fn attach(
     let end = clock::now() + START_TIMEOUT;
     loop {
         match Attached::open_present(site, node, name) {
-            Err(AttachError::Fabric(ShmError::NoSuchAgent { .. }))
+            Err(AttachError::Fabric(HostError::NoSuchAgent { .. }))
                 if clock::now() < end && !stop.load(Ordering::Relaxed) =>
             {
                 std::thread::sleep(std::time::Duration::from_millis(5));

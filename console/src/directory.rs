@@ -5,7 +5,7 @@ use crate::output::{self, Failure};
 use crate::saved;
 use obol_chaos::control::{self, Request};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, ShmError, is_made};
+use obol_fabric::host::{Cluster, HostError, is_made};
 use obol_profiles::{Deployment, Site, SiteError};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, ErrorKind};
@@ -43,7 +43,7 @@ impl Directory {
     fn make(root: &Path, cluster: Name) -> io::Result<Self> {
         // Before anything is made or locked in it: another user may have made it first.
         Cluster::make_directory(root, cluster).map_err(|error| match error {
-            ShmError::Io { error, .. } => error,
+            HostError::Io { error, .. } => error,
             refused => io::Error::other(refused),
         })?;
         Self::open(root, cluster)
@@ -84,7 +84,7 @@ impl Directory {
     }
 
     /// Removes it, unless it is gone or another one has its name.
-    pub(crate) fn remove(&self) -> Result<(), ShmError> {
+    pub(crate) fn remove(&self) -> Result<(), HostError> {
         if !self.is_there() {
             return Ok(());
         }
@@ -135,18 +135,18 @@ impl Made {
             let ours = !path.join("table").exists();
             match Site::create(root, cluster, deployment.clone()) {
                 Ok(_) => return Ok(Self(directory)),
-                Err(SiteError::Fabric(ShmError::Stale { .. })) => {
+                Err(SiteError::Fabric(HostError::Stale { .. })) => {
                     output::remark(format_args!(
                         "obol: {} is what a crashed cluster left behind; none of its processes lives, removing it",
                         path.display()
                     ))?;
                     directory.remove().map_err(Failure::refused)?;
                 }
-                Err(SiteError::Fabric(ShmError::AlreadyExists { .. })) if Instant::now() < end => {
+                Err(SiteError::Fabric(HostError::AlreadyExists { .. })) if Instant::now() < end => {
                     tries = 0;
                     std::thread::sleep(LOOK_EVERY);
                 }
-                Err(SiteError::Fabric(ShmError::AlreadyExists { .. })) => return Err(runs(&path, cluster)),
+                Err(SiteError::Fabric(HostError::AlreadyExists { .. })) => return Err(runs(&path, cluster)),
                 Err(error) if ours => {
                     // Half a cluster is of no use to anybody.
                     let _ = directory.remove();

@@ -13,7 +13,7 @@ use obol_chaos::marks::Mark;
 use obol_chaos::observe::{Observer, Snapshot};
 use obol_chaos::stats::{Summary, shown as us};
 use obol_fabric::Name;
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;

@@ -4,7 +4,7 @@
 use crate::cli::HostCommand;
 use crate::output::{self, Failure};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, ShmError};
+use obol_fabric::host::{Cluster, HostError};
 use obol_profiles::endpoint::EndpointError;
 use obol_profiles::hosts::Host;
 use obol_profiles::network::print_id;
@@ -142,7 +142,7 @@ fn prepare(root: &Path, file: &Path, address: Option<IpAddr>, state: &Path) -> R
     }
     match Site::create(root, cluster, deployment) {
         Ok(_) => {}
-        Err(error @ SiteError::Fabric(ShmError::Stale { .. } | ShmError::AlreadyExists { .. })) => {
+        Err(error @ SiteError::Fabric(HostError::Stale { .. } | HostError::AlreadyExists { .. })) => {
             return Err(Failure::Refused(format!(
                 "{error}.\nIf that cluster is not needed, `obol down --cluster {cluster}` removes it"
             )));
@@ -164,7 +164,7 @@ fn clean(root: &Path, name: Name) -> Result<(), Failure> {
             cluster.alive()
         ))),
         Ok(_) => Cluster::remove(root, name).map_err(Failure::refused),
-        Err(ShmError::NotFound { .. }) => Ok(()),
+        Err(HostError::NotFound { .. }) => Ok(()),
         Err(error) => Err(Failure::refused(error)),
     }
 }

@@ -6,7 +6,7 @@ use crate::saved;
 use obol_chaos::control::{self, ControlError, Request};
 use obol_chaos::observe::{Observer, Process, Snapshot};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, Held, ShmError};
+use obol_fabric::host::{Cluster, Held, HostError};
 use obol_membership::Kind;
 use std::path::Path;
 use std::process::ExitCode;
@@ -187,12 +187,12 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     let opened = match Cluster::open(root, cluster) {
         Ok(opened) => Some(opened),
         // Whatever is wrong with the table, its supervisor can still be asked and its files removed.
-        Err(error @ (ShmError::Version { .. } | ShmError::Corrupt { .. })) => {
+        Err(error @ (HostError::Version { .. } | HostError::Corrupt { .. })) => {
             output::remark(format_args!("obol: {error}; removing its files"))?;
             None
         }
         // A directory without a table is what is left of an `up` or `down` that was killed.
-        Err(ShmError::NotFound { .. }) if root.join(cluster.as_str()).exists() => None,
+        Err(HostError::NotFound { .. }) if root.join(cluster.as_str()).exists() => None,
         Err(error) => return Err(Failure::refused(error)),
     };
     // If it is gone by now, somebody else has ended the cluster.
@@ -202,7 +202,7 @@ pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
             kill_all(opened)?;
         }
         directory.remove().map_err(|error| match error {
-            ShmError::Unsafe { .. } => Failure::refused(error),
+            HostError::Unsafe { .. } => Failure::refused(error),
             error => Failure::failed(error),
         })?;
         if directory.is_there() {
@@ -294,7 +294,7 @@ fn kill_all(cluster: &Cluster) -> Result<(), Failure> {
         // A drill that runs beside the cluster is not of it.
         for info in cluster.regions().into_iter().filter(|info| Kind::from_number(info.kind).is_some()) {
             let mut processes = vec![(info.name, info.process)];
-            if let Ok(region) = obol_fabric::shm::Observed::open(cluster, info.number) {
+            if let Ok(region) = obol_fabric::host::Observed::open(cluster, info.number) {
                 let seats = 1..cluster.layout().limits().seats as u16;
                 let seats = seats.filter_map(|seat| region.reader().seat(seat));
                 processes.extend(seats.map(|seat| (seat.name, seat.process)));

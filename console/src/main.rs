@@ -54,7 +54,7 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<ExitCode, Failure> {
-    let root = cli.place.root.clone().unwrap_or_else(obol_fabric::shm::default_root);
+    let root = cli.place.root.clone().unwrap_or_else(obol_fabric::host::default_root);
     let cluster = cli.place.cluster;
     match &cli.command {
         Command::Up(up) => up::run(&root, cluster, up),

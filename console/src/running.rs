@@ -7,7 +7,7 @@
 use crate::output::{self, Failure};
 use obol_chaos::observe::{Health, Observer};
 use obol_fabric::Name;
-use obol_fabric::shm::{Cluster, ShmError};
+use obol_fabric::host::{Cluster, HostError};
 use obol_profiles::{Profile, Site};
 use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -90,7 +90,7 @@ impl Keeper {
 fn remove(root: &Path, cluster: Name) {
     match Cluster::remove(root, cluster) {
         // Mostly its maker has removed it.
-        Ok(()) | Err(ShmError::NotFound { .. }) => {}
+        Ok(()) | Err(HostError::NotFound { .. }) => {}
         Err(error) => {
             // Nobody is left to tell if this fails, too.
             let _ = output::remark(format_args!("obol: {error}"));

@@ -149,7 +149,7 @@ mod tests {
         Process {
             name: Name::new("crash-1").expect("a name"),
             kind: Kind::App,
-            process: obol_fabric::shm::Process { pid: 7, started: 8 },
+            process: obol_fabric::host::Process { pid: 7, started: 8 },
             region: 3,
             seat,
             alive,

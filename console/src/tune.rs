@@ -7,7 +7,7 @@ use crate::signals;
 use obol_chaos::drills::Host;
 use obol_chaos::drills::tune::{self, Counted, Measured, PAUSES, Recommended, Tuned};
 use obol_fabric::Nanos;
-use obol_fabric::shm::sched;
+use obol_fabric::host::sched;
 use obol_profiles::Profile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::cell::Cell;

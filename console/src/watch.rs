@@ -4,7 +4,7 @@ use crate::cli::Watch;
 use crate::names::Names;
 use crate::output::{self, Failure};
 use obol_agent::{Item, Observer};
-use obol_fabric::shm::Cluster;
+use obol_fabric::host::Cluster;
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};

@@ -4,7 +4,7 @@
 //! time and writes down what is new. The thread that decides does nothing for it, and waits for no disk.
 
 use obol_fabric::ViewId;
-use obol_fabric::shm::{Cluster, Observed};
+use obol_fabric::host::{Cluster, Observed};
 use obol_membership::View;
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -194,7 +194,7 @@ pub trait Fabric {
     /// WRITE bytes (a multiple of 8) into a peer's region. Peers may see it half done.
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token);
     /// As [`Fabric::write`], but its success may go untold: for what is told otherwise, or written again if need be.
-    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
+    fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
         self.write(to, bytes, token);
     }
     /// The words of the own region that `[offset, offset + len)` touches, with what peers have written there until now; `None`

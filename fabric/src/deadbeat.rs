@@ -1,4 +1,4 @@
-//! The kernel as the witness of a death: `/dev/deadbeat`, which the module in `kernel/` makes.
+//! The kernel as the kernel_notifier of a death: `/dev/deadbeat`, which the module in `kernel/` makes.
 //!
 //! A program hands over, in advance, what is to be told when a process starts to die and when it is dead, and where to.
 //! The kernel sends it at that moment from within the dying process, before its memory is torn down; no program need
@@ -11,7 +11,7 @@
 mod raw;
 
 use crate::ebpf::EbpfError;
-use crate::shm::process;
+use crate::host::process;
 use crate::types::mapped;
 use core::fmt;
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
@@ -84,7 +84,7 @@ pub struct Destinations {
     pub verbs: Option<VerbsGroup>,
 }
 
-/// Why the kernel is no witness.
+/// Why the kernel is no kernel_notifier.
 #[derive(Debug)]
 pub enum DeadbeatError {
     /// The module is not loaded.

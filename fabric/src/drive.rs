@@ -2,8 +2,8 @@
 
 use crate::contract::{Fabric, Machine};
 use crate::deadbeat::DeadbeatError;
+use crate::host::{Cluster, Region, Waker};
 use crate::notice::Detection;
-use crate::shm::{Cluster, Region, Waker};
 use crate::types::Nanos;
 use core::sync::atomic::AtomicBool;
 

@@ -20,6 +20,8 @@ mod drive;
 pub mod ebpf;
 #[cfg(not(loom))]
 mod endpoint;
+#[cfg(not(loom))]
+pub mod host;
 pub mod layout;
 pub mod memory;
 pub mod metrics;
@@ -40,6 +42,8 @@ pub use contract::{
 };
 #[cfg(not(loom))]
 pub use drive::Drive;
+#[cfg(not(loom))]
+pub use endpoint::{Owner, Wait};
 pub use layout::{Layout, Limits};
 pub use page::Page;
 pub use types::{Address, Incarnation, Instant, Name, Nanos, ViewId};

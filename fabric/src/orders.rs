@@ -4,7 +4,7 @@
 //! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs these and nothing else that touches atomics.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::lanes::{self, Sender, Taken};
+use crate::lanes::{self, Taken};
 use crate::layout::{Layout, Limits};
 use crate::memory::{self, Stores};
 use crate::page::{self, Page};
@@ -216,12 +216,12 @@ fn an_event_is_read_whole_and_in_order_while_the_ring_runs_over() {
 }
 
 /// All senders begin with lane 0, so that they meet.
-const fn sender(n: u32) -> Sender {
-    Sender { region: n * LIMITS.lanes, generation: 1 }
+const fn sender(n: u32) -> RegionOwner {
+    RegionOwner { region: n * LIMITS.lanes, generation: 1 }
 }
 
-const A: Sender = sender(1);
-const B: Sender = sender(2);
+const A: RegionOwner = sender(1);
+const B: RegionOwner = sender(2);
 
 #[test]
 fn datagrams_are_taken_whole_and_in_order_while_others_are_sent() {

@@ -319,6 +319,24 @@ impl core::str::FromStr for Name {
     }
 }
 
+/// The owner of a region: the region's number and the owner's generation, so that a successor is not taken for its
+/// predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegionOwner {
+    pub(crate) region: u32,
+    pub(crate) generation: u32,
+}
+
+impl RegionOwner {
+    pub(crate) const fn word(self) -> u64 {
+        (self.region as u64) << 32 | self.generation as u64
+    }
+
+    pub(crate) const fn of(word: u64) -> Self {
+        Self { region: (word >> 32) as u32, generation: word as u32 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

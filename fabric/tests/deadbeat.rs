@@ -4,7 +4,7 @@
 
 use obol_fabric::checks::skipped;
 use obol_fabric::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
-use obol_fabric::shm::Process;
+use obol_fabric::host::Process;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;

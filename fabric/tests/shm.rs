@@ -3,10 +3,12 @@
 
 mod support;
 
+use obol_fabric::Wait;
+use obol_fabric::host::{Attachment, Cluster, HostError, Impairment, Region, clock};
 use obol_fabric::layout::DEATH_WORDS;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as EventKind, Record};
-use obol_fabric::shm::{Attachment, Cluster, Endpoint, Impairment, Region, ShmError, Wait, clock};
+use obol_fabric::shm::Endpoint;
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
     Nanos, Page, Remote, SeatRequest, SeatStatus, Token, ViewId, page,
@@ -335,7 +337,7 @@ fn a_coordinators_memory_outlives_its_process() {
         let open = || Endpoint::open(&cluster, coordinator("third", 1), Wait::Block).map(drop);
         s.spawn(open).join().expect("no panic")
     });
-    assert!(matches!(refused, Err(ShmError::RegionTaken { region: 1, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(HostError::RegionTaken { region: 1, .. })), "{refused:?}");
 }
 
 #[test]
@@ -502,7 +504,7 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     assert_eq!((next.address().seat, next.address().generation), (1, address.generation + 1));
     let _third = Attachment::open(&cluster, address.region, name("third"), beat).expect("seated");
     let full = Attachment::open(&cluster, address.region, name("more"), beat);
-    assert!(matches!(full, Err(ShmError::NoSeat { seats: 2, .. })));
+    assert!(matches!(full, Err(HostError::NoSeat { seats: 2, .. })));
     let nobody = Attachment::open_named(&cluster, name("x"), name("app"), beat).map(drop).expect_err("no x");
     assert!(nobody.to_string().ends_with("there are: agent"), "{nobody}");
     next.join(3);

@@ -162,7 +162,7 @@ impl Follow {
         let (primary, ring, applied, whole) = (self.primary, self.ring, self.at, state.whole);
         let report = Report { who: own, to: primary, ring, applied, whole, yields: false };
         report.encode(&mut self.record);
-        fabric.write_untold(Remote { at: to, offset: slot }, &self.record, token(Part::Send, 0));
+        fabric.write_unsignaled(Remote { at: to, offset: slot }, &self.record, token(Part::Send, 0));
     }
 
     /// A view may have another place for its reports.

@@ -405,7 +405,7 @@ impl Lead {
         let given = self.ready.len() as u64;
         for held in self.ready.drain(..) {
             // One that is lost is asked for again.
-            fabric.write_untold(held.to, &held.bytes, token(Part::Send, 0));
+            fabric.write_unsignaled(held.to, &held.bytes, token(Part::Send, 0));
             self.spare.push(held.bytes);
             let rings = |client: &&Conversation| client.rings && client.at == held.to.at;
             if self.clients.iter().any(|client| rings(&client)) {

@@ -217,7 +217,7 @@ impl Talk {
         let client = self.manner.id;
         Entry { number, kind, key, client, request: number, value }.encode(&mut self.bytes);
         let to = Remote { at, offset: self.area.request(block, number) };
-        fabric.write_untold(to, &self.bytes, token(Part::Send, 0));
+        fabric.write_unsignaled(to, &self.bytes, token(Part::Send, 0));
     }
 
     /// Tells the primary where the conversation begins. After the requests, on the same link: so it comes after them.
@@ -228,6 +228,6 @@ impl Talk {
         let first = self.asked.front().map_or(self.next, |asked| asked.number);
         words::seal([self.manner.id, first, self.again, u64::from(self.manner.rings)], &mut self.bytes);
         let to = Remote { at, offset: self.area.head(block) };
-        fabric.write_untold(to, &self.bytes, token(Part::Send, 0));
+        fabric.write_unsignaled(to, &self.bytes, token(Part::Send, 0));
     }
 }

@@ -4,10 +4,12 @@ use crate::network::Network;
 use crate::voted::Voted;
 use crate::{Deployment, Rdma, Site};
 use core::fmt;
+use obol_fabric::Owner;
 use obol_fabric::deadbeat::DeadbeatError;
+use obol_fabric::host::sched::pin_to_core;
+use obol_fabric::host::{Cluster, HostError, clock};
 use obol_fabric::notice::Detection;
-use obol_fabric::shm::sched::pin_to_core;
-use obol_fabric::shm::{self, Cluster, Owner, ShmError, clock};
+use obol_fabric::shm;
 use obol_fabric::verbs::device::Wish;
 use obol_fabric::verbs::{self, OpenError};
 use obol_fabric::{Drive, Group, Instant, Name, Nanos, ViewId};
@@ -116,8 +118,8 @@ impl From<OpenError> for EndpointError {
     }
 }
 
-impl From<ShmError> for EndpointError {
-    fn from(error: ShmError) -> Self {
+impl From<HostError> for EndpointError {
+    fn from(error: HostError) -> Self {
         Self::Open(error.into())
     }
 }

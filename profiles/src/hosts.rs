@@ -31,9 +31,9 @@ use toml::de::{DeTable, DeValue};
 /// Version of the file.
 const HOSTS_SCHEMA: i64 = 1;
 /// Hosts that a cluster can have.
-const HOSTS_MAX: usize = obol_fabric::shm::HOST_MAX as usize;
+const HOSTS_MAX: usize = obol_fabric::host::HOST_MAX as usize;
 /// Agents and caches that a host can have.
-const PER_HOST_MAX: usize = obol_fabric::shm::PER_HOST as usize;
+const PER_HOST_MAX: usize = obol_fabric::host::PER_HOST as usize;
 
 /// A cluster of several hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]

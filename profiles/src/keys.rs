@@ -3,7 +3,7 @@
 
 use crate::kind::{Choice, Kind};
 use crate::{Profile, Scheduling};
-use obol_fabric::shm::Wait;
+use obol_fabric::Wait;
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Nanos};
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};

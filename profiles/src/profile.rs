@@ -1,6 +1,6 @@
 //! What a profile is once it is read: plain values with their units, ready for the machines and the fabric.
 
-use obol_fabric::shm::Wait;
+use obol_fabric::Wait;
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Name, Nanos};
 use obol_membership::Timing;

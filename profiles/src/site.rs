@@ -4,8 +4,8 @@ use crate::endpoint::EndpointError;
 use crate::file::{self, Pipes};
 use crate::{Deployment, DeploymentError};
 use obol_fabric::Name;
+use obol_fabric::host::{Cluster, HostError, Observed, Origin};
 use obol_fabric::layout::PROPOSERS_MAX;
-use obol_fabric::shm::{Cluster, Observed, Origin, ShmError};
 use obol_membership::{Config, Start, View};
 use std::fmt;
 use std::io::ErrorKind;
@@ -33,7 +33,7 @@ pub struct Site {
 #[derive(Debug)]
 pub enum SiteError {
     /// Its memory can not be had.
-    Fabric(ShmError),
+    Fabric(HostError),
     /// Its directory does not say what it is made of.
     Deployment(DeploymentError),
 }
@@ -49,8 +49,8 @@ impl fmt::Display for SiteError {
 
 impl std::error::Error for SiteError {}
 
-impl From<ShmError> for SiteError {
-    fn from(error: ShmError) -> Self {
+impl From<HostError> for SiteError {
+    fn from(error: HostError) -> Self {
         Self::Fabric(error)
     }
 }
@@ -124,7 +124,7 @@ impl Site {
     }
 
     fn new(cluster: Cluster, deployment: Deployment) -> Result<Self, SiteError> {
-        let config = deployment.config().map_err(ShmError::from)?;
+        let config = deployment.config().map_err(HostError::from)?;
         let genesis = Arc::new(deployment.genesis());
         Ok(Self { cluster, deployment, config, genesis })
     }

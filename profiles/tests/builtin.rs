@@ -1,6 +1,6 @@
 //! The built-in profiles are what they promise, and the written form of a profile is the profile.
 
-use obol_fabric::shm::Wait;
+use obol_fabric::Wait;
 use obol_fabric::{Layout, Nanos};
 use obol_profiles::{BUILTIN, FileError, Profile, Scheduling};
 

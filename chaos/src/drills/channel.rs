@@ -150,7 +150,7 @@ impl Blow {
     }
 }
 
-/// What the links of a process suffer, see [`obol_fabric::shm::Impairment`].
+/// What the links of a process suffer, see [`obol_fabric::host::Impairment`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Links {

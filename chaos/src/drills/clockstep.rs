@@ -1,7 +1,7 @@
 //! A jump of `CLOCK_REALTIME`, which belongs to the whole host, and how it is taken back: once, however often that is asked
 //! for, and without what others have set the clock by meanwhile.
 
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;

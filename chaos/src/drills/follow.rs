@@ -8,7 +8,7 @@ use super::select::{Chosen, Supervisor};
 use crate::drillfile::{FaultKind, Step};
 use crate::observe::{Health, Observer, Process, Snapshot};
 use crate::timeline::{History, Phases};
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::lease::lengthened;

@@ -16,9 +16,11 @@ use super::undo::{Mended, Record};
 use crate::control::write_line;
 use crate::drillfile::{Guards, Keep};
 use crate::observe::{Observer, Snapshot};
-use obol_fabric::shm::peer::{peer, user};
-use obol_fabric::shm::{Cluster, Endpoint, Held, Impairment, Owner, Process, ShmError, Wait, clock, sched};
+use obol_fabric::host::peer::{peer, user};
+use obol_fabric::host::{Cluster, Held, HostError, Impairment, Process, clock, sched};
+use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos};
+use obol_fabric::{Owner, Wait};
 use obol_profiles::SiteError;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -53,7 +55,7 @@ pub enum HelperError {
     /// The cluster can not be observed.
     Observe(SiteError),
     /// No region, or no multicast.
-    Fabric(ShmError),
+    Fabric(HostError),
     /// The channel failed.
     Channel(PathBuf, io::Error),
     /// The parent did not connect.

@@ -1,7 +1,7 @@
 //! The load that a drill puts on a host: threads that compute, or memory that is written again and again.
 
 use obol_fabric::Nanos;
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use std::hint::black_box;
 use std::thread;
 

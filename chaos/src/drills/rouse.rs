@@ -4,7 +4,7 @@
 //! what the next signal takes: the blows of one cue would lie that far apart. What is woken here is a thread of our own on each
 //! of those cores; it spins until the blows are struck, and sleeps again. Nothing but the cue waits for it.
 
-use obol_fabric::shm::{clock, sched};
+use obol_fabric::host::{clock, sched};
 use obol_fabric::{Instant, Nanos};
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -20,8 +20,10 @@ use crate::drillfile::{
     Abort, AbortMetric, Drill, FaultKind, Keep, Metric, NetworkFault, Rollback, Step, Strategy,
 };
 use crate::observe::{Health, Observer, Process, Snapshot};
-use obol_fabric::shm::{Endpoint, Owner, ShmError, Wait, clock};
+use obol_fabric::host::{HostError, clock};
+use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
+use obol_fabric::{Owner, Wait};
 use obol_membership::holdback::HoldBack;
 use obol_membership::{Kind, Timing};
 use obol_profiles::SiteError;
@@ -79,7 +81,7 @@ pub enum RunError {
     /// The supervisor did not start a replacement.
     Control(ControlError),
     /// The runner has no access to the fabric.
-    Fabric(ShmError),
+    Fabric(HostError),
     /// Another drill runs.
     Locked(PathBuf),
     /// A file of the cluster's directory can not be used.
@@ -710,6 +712,6 @@ fn victim(chosen: &Chosen) -> Victim {
 
 fn whom(process: &Process) -> Result<Whom, RunError> {
     let program = program(process).ok_or(RunError::Ended(process.name))?;
-    let obol_fabric::shm::Process { pid, started } = process.process;
+    let obol_fabric::host::Process { pid, started } = process.process;
     Ok(Whom { name: process.name.to_string(), pid, started, program })
 }

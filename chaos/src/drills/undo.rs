@@ -3,7 +3,7 @@
 use super::clockstep::ClockStep;
 use crate::control::{self, Request};
 use crate::observe::Observer;
-use obol_fabric::shm::{Cluster, Impairment, Process};
+use obol_fabric::host::{Cluster, Impairment, Process};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;

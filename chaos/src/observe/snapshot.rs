@@ -18,7 +18,7 @@ pub struct Process {
     /// What it is.
     pub kind: Kind,
     /// Its pid and start time.
-    pub process: obol_fabric::shm::Process,
+    pub process: obol_fabric::host::Process,
     /// Its region.
     pub region: u32,
     /// Its seat in that region.

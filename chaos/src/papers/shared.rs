@@ -100,8 +100,8 @@ impl<F: Fabric> Fabric for Quiet<'_, F> {
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
         self.inner.write(to, bytes, token);
     }
-    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
-        self.inner.write_untold(to, bytes, token);
+    fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.inner.write_unsignaled(to, bytes, token);
     }
     fn own(&self, offset: u32, len: usize) -> Option<&[AtomicU64]> {
         self.inner.own(offset, len)

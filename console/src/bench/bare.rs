@@ -9,7 +9,7 @@ use obol_chaos::control::{self, Request};
 use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
 use obol_chaos::stats::Distribution;
 use obol_chaos::timeline::{History, Phases};
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
 use std::thread;
 use std::time::{Duration, Instant};

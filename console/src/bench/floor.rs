@@ -4,8 +4,10 @@
 use crate::output::Failure;
 use crate::running::Kept;
 use obol_chaos::stats::Distribution;
-use obol_fabric::shm::{Cluster, Endpoint, Owner, Region, Wait, clock, futex, sched};
+use obol_fabric::host::{Cluster, Region, clock, futex, sched};
+use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive, Instant, Limits, Name, Nanos};
+use obol_fabric::{Owner, Wait};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -5,7 +5,7 @@ use super::Figure;
 use crate::output::Failure;
 use crate::running::Kept;
 use obol_chaos::stats::Distribution;
-use obol_fabric::shm::{Cluster, Region, clock};
+use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Machine};
 use obol_fabric::{Instant, Layout, Name, Nanos, ViewId};
 use obol_membership::engine::{Engine, Outcome};

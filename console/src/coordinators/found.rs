@@ -3,7 +3,7 @@
 //! the network; and the operator carries the answer, so it is theirs to trust.
 
 use crate::output::{self, Failure};
-use obol_fabric::shm::Observed;
+use obol_fabric::host::Observed;
 use obol_fabric::{Layout, Name, ViewId};
 use obol_membership::View;
 use obol_membership::view::{Numbers, coordinator_name};

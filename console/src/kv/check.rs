@@ -11,7 +11,7 @@ use crate::output::{self, Failure};
 use clap::Args;
 use hdrhistogram::Histogram;
 use obol_chaos::observe::{Observer, Process};
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use obol_fabric::sim::Rng;
 use obol_fabric::{Drive, Incarnation, Instant, Name, Nanos};
 use obol_kv::{Client, Done, Operation, Status, VALUE_BYTES_MAX};

@@ -1,7 +1,7 @@
 //! Freezes servers of a check now and then, one at a time and whatever else goes on: so a stall may overlap a crash.
 
 use crate::output::Failure;
-use obol_fabric::shm::{Held, Process};
+use obol_fabric::host::{Held, Process};
 use obol_fabric::sim::Rng;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};

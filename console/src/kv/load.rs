@@ -6,7 +6,7 @@ use crate::cli::duration;
 use crate::output::{self, Failure};
 use crate::signals;
 use clap::Args;
-use obol_fabric::shm::{clock, sched};
+use obol_fabric::host::{clock, sched};
 use obol_fabric::{Drive, Instant, Name, Nanos};
 use obol_kv::{Client, Operation, Service, Status};
 use obol_profiles::Site;

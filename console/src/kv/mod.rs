@@ -167,7 +167,7 @@ impl Work for Once {
             && let Some(operation) = self.operation.take()
         {
             // An empty window takes one; the value was checked.
-            let _ = client.begin(obol_fabric::shm::clock::now(), operation, endpoint);
+            let _ = client.begin(obol_fabric::host::clock::now(), operation, endpoint);
         }
         self.ended = client.take();
         self.ended.is_some() || std::time::Instant::now() >= self.until

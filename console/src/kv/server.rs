@@ -6,7 +6,7 @@ use crate::cli::duration;
 use crate::output::{self, Failure};
 use crate::signals;
 use clap::Args;
-use obol_fabric::shm::sched;
+use obol_fabric::host::sched;
 use obol_fabric::{Drive, Name, Nanos};
 use obol_kv::{Node, SERVER_PREFIX, Server, Service, Shard, Standing};
 use obol_profiles::Site;

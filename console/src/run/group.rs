@@ -1,7 +1,7 @@
 //! A control group for a program, where the system lets this process make one: the kernel then kills all of it at once
 //! (`cgroup.kill`), whoever the processes belong to.
 
-use obol_fabric::shm::supervise::is_delegated;
+use obol_fabric::host::supervise::is_delegated;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};

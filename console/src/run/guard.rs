@@ -4,8 +4,8 @@
 use super::program::{Environment, NOT_EXECUTABLE, NOT_FOUND, code, kill_descendants};
 use crate::output::{self, Failure};
 use obol_fabric::Nanos;
-use obol_fabric::shm::supervise::{self, Reaped};
-use obol_fabric::shm::{Held, Process, sched};
+use obol_fabric::host::supervise::{self, Reaped};
+use obol_fabric::host::{Held, Process, sched};
 use signal_hook::consts::{SIGCHLD, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::ffi::OsString;

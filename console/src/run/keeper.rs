@@ -6,8 +6,8 @@
 
 use super::group::Group;
 use super::program::{Environment, kill_descendants};
-use obol_fabric::shm::supervise::{self, Reaped};
-use obol_fabric::shm::{Process, sched};
+use obol_fabric::host::supervise::{self, Reaped};
+use obol_fabric::host::{Process, sched};
 use serde::{Deserialize, Serialize};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTTIN, SIGTTOU};
 use signal_hook::iterator::Signals;

@@ -3,7 +3,7 @@
 
 use crate::daemons::{START_TIMEOUT, leave, stands_for_program};
 use obol_agent::{AttachError, Attached, OwnView};
-use obol_fabric::shm::{Held, Presence, Process, clock};
+use obol_fabric::host::{Held, Presence, Process, clock};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::View;
 use obol_profiles::Site;

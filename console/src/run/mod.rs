@@ -27,7 +27,7 @@ use hooks::{Call, Hooks, Setup};
 use journal::{Journal, Told};
 use keeper::{Cause, Keeper, Request, Said, Split};
 use membership::{End, Life, Place, Standing};
-use obol_fabric::shm::{Cluster, Process};
+use obol_fabric::host::{Cluster, Process};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_membership::Kind;
 use obol_profiles::Site;
@@ -192,7 +192,7 @@ fn supervise(
     drop(site);
     unused(root, cluster, options.name.as_str())
         .map_err(|failure| Failure::Refused(format!("{failure}; choose another --name")))?;
-    obol_fabric::shm::sched::adopt_orphans().map_err(Failure::failed)?;
+    obol_fabric::host::sched::adopt_orphans().map_err(Failure::failed)?;
     let (tell, told) = mpsc::channel();
     pass_signals(tell.clone()).map_err(Failure::failed)?;
     let said = tell.clone();

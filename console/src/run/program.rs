@@ -3,7 +3,7 @@
 use super::guard::{Input, Word, guarded};
 use crate::output::{self, Failure};
 use obol_fabric::Nanos;
-use obol_fabric::shm::{Held, Process, children, reap, sched, supervise};
+use obol_fabric::host::{Held, Process, children, reap, sched, supervise};
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind, Read};

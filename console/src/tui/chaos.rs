@@ -9,7 +9,7 @@ use obol_chaos::drillfile;
 use obol_chaos::drills::{self, Plan, Supervisor};
 use obol_chaos::observe::Observer;
 use obol_fabric::Name;
-use obol_fabric::shm::Process;
+use obol_fabric::host::Process;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};

@@ -33,7 +33,7 @@ pub(crate) use config::state_home;
 use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
 use input::Press;
 use obol_chaos::marks::Mark;
-use obol_fabric::shm::{clock, program};
+use obol_fabric::host::{clock, program};
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
 pub(crate) use past::HOUR;

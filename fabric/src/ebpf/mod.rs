@@ -1,4 +1,4 @@
-//! eBPF programs as the witness of a death, for hosts where the module of [`crate::deadbeat`] is not welcome.
+//! eBPF programs as the kernel_notifier of a death, for hosts where the module of [`crate::deadbeat`] is not welcome.
 //!
 //! Root loads them once ([`load`]); whoever is in the group that was named then registers itself. They tell of a process
 //! in its slot of an array, which everybody maps for reading and nobody can write: first a *dying* token, then a *dead*
@@ -78,7 +78,7 @@ impl Pin {
     }
 }
 
-/// Why eBPF programs are no witness.
+/// Why eBPF programs are no kernel_notifier.
 #[derive(Debug)]
 pub enum EbpfError {
     /// They are not loaded.

@@ -1,9 +1,9 @@
 //! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. What carries operations and datagrams
-//! to peers is its [`Wire`]: shared memory ([`crate::shm`]) or an RDMA device ([`crate::verbs`]).
+//! to peers is its [`Transport`]: shared memory ([`crate::shm`]) or an RDMA device ([`crate::verbs`]).
 #![allow(unsafe_code)]
 
 mod run;
-pub(crate) mod wire;
+pub(crate) mod transport;
 
 pub use run::Wait;
 
@@ -11,28 +11,27 @@ use crate::atomic::AtomicU64;
 use crate::contract::{DATAGRAM_BYTES_MAX, Fabric, Group, Remote, SeatStatus, Token};
 use crate::deadbeat::DeadbeatError;
 use crate::drive::Drive;
+use crate::host::cluster::Cluster;
+use crate::host::death::{self, Registration};
+use crate::host::error::HostError;
+use crate::host::kernel_notifier::{self, KernelNotifier};
+use crate::host::process::Process;
+use crate::host::region::{Region, Waker};
+use crate::host::seats::Seats;
+use crate::host::table::{Claim, Role};
+use crate::host::watch::Watches;
+use crate::host::{clock, futex, reader};
 use crate::layout::Layout;
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
 use crate::notice::Detection;
 use crate::page::{self, Page};
 use crate::recorder::{self, Record};
-use crate::shm::cluster::Cluster;
-use crate::shm::death::{self, Registration};
-use crate::shm::error::ShmError;
-use crate::shm::lanes::Sender;
-use crate::shm::process::Process;
-use crate::shm::region::Region;
-use crate::shm::seats::Seats;
-use crate::shm::table::{Claim, Role};
-use crate::shm::watch::Watches;
-use crate::shm::witness::{self, Witness};
-use crate::shm::{clock, futex, reader};
-use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
+use crate::types::{Address, Incarnation, Instant, Name, Nanos, RegionOwner, ViewId};
 use core::mem::{ManuallyDrop, offset_of};
 use core::sync::atomic::{Ordering, fence};
 use run::Pace;
-use wire::Wire;
+use transport::Transport;
 
 /// Who opens an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +47,13 @@ pub struct Owner {
 }
 
 /// A process's access to a cluster. Belongs to the thread that opened it, whose end is its death.
-pub struct Endpoint<W: Wire> {
+pub struct Endpoint<W: Transport> {
     address: Address,
     me: Process,
     cluster: Cluster,
     layout: Layout,
     pub(crate) region: Region,
-    pub(crate) wire: ManuallyDrop<W>,
+    pub(crate) transport: ManuallyDrop<W>,
     pub(crate) watches: Watches,
     seats: Seats,
     /// The datagram that is being handled.
@@ -64,27 +63,16 @@ pub struct Endpoint<W: Wire> {
     /// The wish for a confirmation that the machine was handed last.
     confirm_since: Instant,
     /// Has the kernel tell of this process.
-    pub(crate) witness: Witness,
+    pub(crate) kernel_notifier: KernelNotifier,
     // Dropped last but for nothing: it marks the death words, after which peers take this process for dead.
     registration: Option<Registration>,
-}
-
-/// Ends an endpoint's wait from another thread.
-#[derive(Clone, Debug)]
-pub struct Waker(Region);
-
-impl Waker {
-    /// Makes the loop turn once, now.
-    pub fn wake(&self) {
-        self.0.ring();
-    }
 }
 
 /// A region that the calling thread has taken and prepared, before anybody may use it.
 pub(crate) struct Taken<'a> {
     claim: Claim<'a>,
     pub(crate) region: Region,
-    pub(crate) sender: Sender,
+    pub(crate) sender: RegionOwner,
     registration: Registration,
     me: Process,
     /// Of its notices of death, for peers that can not read them when it is dead.
@@ -93,11 +81,11 @@ pub(crate) struct Taken<'a> {
 
 impl<'a> Taken<'a> {
     /// Takes a region of the cluster for the calling thread.
-    pub(crate) fn take(cluster: &'a Cluster, owner: &Owner) -> Result<Self, ShmError> {
+    pub(crate) fn take(cluster: &'a Cluster, owner: &Owner) -> Result<Self, HostError> {
         cluster.require_here()?;
-        futex::probe().map_err(|error| ShmError::Kernel { doing: "wait on several futexes", error })?;
+        futex::probe().map_err(|error| HostError::Kernel { doing: "wait on several futexes", error })?;
         let me = Process::current()
-            .map_err(|error| ShmError::Kernel { doing: "learn this process's start time", error })?;
+            .map_err(|error| HostError::Kernel { doing: "learn this process's start time", error })?;
         let claim = cluster.table.claim(owner.region, me)?;
         let role = Role { kind: owner.kind, groups: owner.groups, name: owner.name };
         claim.describe(&role);
@@ -105,8 +93,8 @@ impl<'a> Taken<'a> {
             .and_then(|region| death::register(&region, 0).map(|registration| (region, registration)));
         match prepared {
             Ok((region, registration)) => {
-                let sender = Sender { region: claim.region, generation: claim.generation };
-                Ok(Self { claim, region, sender, registration, me, tokens: witness::draw() })
+                let sender = RegionOwner { region: claim.region, generation: claim.generation };
+                Ok(Self { claim, region, sender, registration, me, tokens: kernel_notifier::draw() })
             }
             Err(error) => {
                 claim.give_back();
@@ -122,16 +110,16 @@ impl<'a> Taken<'a> {
     }
 
     /// Peers may use the region as soon as this returns.
-    pub(crate) fn go_live<W: Wire>(
+    pub(crate) fn go_live<W: Transport>(
         self,
         cluster: &Cluster,
         address: Address,
-        wire: W,
+        transport: W,
         wait: Wait,
     ) -> Endpoint<W> {
         let mut watches = Watches::new(self.sender);
         let ear = (watches.inbox(), Waker(self.region.clone()));
-        let witness = Witness::new(
+        let kernel_notifier = KernelNotifier::new(
             &self.region,
             address,
             cluster.nonce(),
@@ -140,16 +128,16 @@ impl<'a> Taken<'a> {
             Some(ear),
             clock::now(),
         );
-        watches.look_at(witness.deaths());
+        watches.look_at(kernel_notifier.deaths());
         self.claim.go_live();
         Endpoint {
             address,
             me: self.me,
             cluster: cluster.clone(),
             layout: *cluster.layout(),
-            wire: ManuallyDrop::new(wire),
+            transport: ManuallyDrop::new(transport),
             watches,
-            witness,
+            kernel_notifier,
             seats: Seats::new(self.region.clone(), address),
             datagram: Vec::with_capacity(DATAGRAM_BYTES_MAX),
             pace: Pace::new(wait),
@@ -161,7 +149,7 @@ impl<'a> Taken<'a> {
     }
 }
 
-impl<W: Wire> Drive for Endpoint<W> {
+impl<W: Transport> Drive for Endpoint<W> {
     fn region(&self) -> &Region {
         &self.region
     }
@@ -171,11 +159,11 @@ impl<W: Wire> Drive for Endpoint<W> {
     }
 
     fn detection(&self) -> Detection {
-        self.witness.detection()
+        self.kernel_notifier.detection()
     }
 
     fn kernel_refusal(&self) -> Option<&DeadbeatError> {
-        self.witness.refusal().filter(|refusal| !matches!(refusal, DeadbeatError::Absent { .. }))
+        self.kernel_notifier.refusal().filter(|refusal| !matches!(refusal, DeadbeatError::Absent { .. }))
     }
 
     fn waker(&self) -> Waker {
@@ -188,8 +176,8 @@ impl<W: Wire> Drive for Endpoint<W> {
 
     #[inline]
     fn flush(&mut self) {
-        self.wire.flush();
-        let lost = self.wire.lost();
+        self.transport.flush();
+        let lost = self.transport.lost();
         if lost != 0 {
             self.count(Counter::DatagramsLost, lost);
         }
@@ -209,32 +197,32 @@ impl<W: Wire> Drive for Endpoint<W> {
     }
 }
 
-impl<W: Wire> Endpoint<W> {
+impl<W: Transport> Endpoint<W> {
     fn watch_as(&mut self, whom: Address, lazy: bool) {
-        if self.wire.is_local(whom) {
-            self.watches.watch(whom, lazy, self.wire.links(), clock::now());
+        if self.transport.is_local(whom) {
+            self.watches.watch(whom, lazy, self.transport.regions(), clock::now());
         } else {
-            self.wire.watch(whom);
+            self.transport.watch(whom);
         }
     }
 }
 
-impl<W: Wire> Fabric for Endpoint<W> {
+impl<W: Transport> Fabric for Endpoint<W> {
     fn address(&self) -> Address {
         self.address
     }
 
     fn read(&mut self, from: Remote, len: u32, token: Token) {
-        self.wire.read(from, len, token);
+        self.transport.read(from, len, token);
     }
 
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
-        self.wire.write(to, bytes, token);
+        self.transport.write(to, bytes, token);
     }
 
     #[inline]
-    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
-        self.wire.write_untold(to, bytes, token);
+    fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
+        self.transport.write_unsignaled(to, bytes, token);
     }
 
     #[inline]
@@ -243,19 +231,19 @@ impl<W: Wire> Fabric for Endpoint<W> {
     }
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
-        self.wire.cas(at, expected, desired, token);
+        self.transport.cas(at, expected, desired, token);
     }
 
     fn send(&mut self, to: Address, bytes: &[u8]) {
         // A program in a seat hears nothing: its owner is meant.
         let to = if to.seat == 0 { to } else { to.owner() };
-        if !self.wire.send(to, bytes) {
+        if !self.transport.send(to, bytes) {
             self.count(Counter::DatagramsLost, 1);
         }
     }
 
     fn multicast(&mut self, group: Group, bytes: &[u8]) {
-        let lost = self.wire.multicast(group.bit(), bytes);
+        let lost = self.transport.multicast(group.bit(), bytes);
         if lost != 0 {
             self.count(Counter::DatagramsLost, lost);
         }
@@ -271,7 +259,7 @@ impl<W: Wire> Fabric for Endpoint<W> {
 
     fn unwatch(&mut self, whom: Address) {
         self.watches.unwatch(whom);
-        self.wire.unwatch(whom);
+        self.transport.unwatch(whom);
     }
 
     fn publish_page(&mut self, page: &Page) {
@@ -331,7 +319,7 @@ impl<W: Wire> Fabric for Endpoint<W> {
     }
 }
 
-impl<W: Wire> Drop for Endpoint<W> {
+impl<W: Transport> Drop for Endpoint<W> {
     fn drop(&mut self) {
         if !self.region.is_here() {
             // A copy in a child. What it carries operations with is its parent's, threads and connections included.
@@ -342,11 +330,11 @@ impl<W: Wire> Drop for Endpoint<W> {
         self.publish_page(&Page::default());
         self.flush();
         // The words and tokens may be a successor's as soon as this one is closed.
-        self.witness.let_go();
+        self.kernel_notifier.let_go();
         // Dead before closed: a successor registers its own words.
         self.registration = None;
         self.cluster.table.close(self.address.region, self.me);
         // SAFETY: nothing uses it after this, and it is dropped nowhere else.
-        unsafe { ManuallyDrop::drop(&mut self.wire) };
+        unsafe { ManuallyDrop::drop(&mut self.transport) };
     }
 }

@@ -8,12 +8,12 @@
 use crate::contract::{Event, Fabric, Machine};
 use crate::drive::Drive;
 use crate::endpoint::Endpoint;
-use crate::endpoint::wire::{Heard, Wire};
+use crate::endpoint::transport::{Received, Transport};
+use crate::host::clock;
+use crate::host::futex::{self, WAITV_MAX, Waiter};
 use crate::layout::Seat;
 use crate::metrics::{self, Counter};
 use crate::page;
-use crate::shm::clock;
-use crate::shm::futex::{self, WAITV_MAX, Waiter};
 use crate::types::{Instant, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,7 @@ impl Pace {
     }
 }
 
-impl<W: Wire> Endpoint<W> {
+impl<W: Transport> Endpoint<W> {
     /// As [`Drive::run`].
     pub(super) fn turn_until<M: Machine>(
         &mut self,
@@ -79,8 +79,8 @@ impl<W: Wire> Endpoint<W> {
             let busy = self.turn(machine);
             turn(machine, self);
             self.flush();
-            if !busy && self.wire.waiting() == 0 {
-                self.rest(machine.deadline().min(self.wire.due()));
+            if !busy && self.transport.waiting() == 0 {
+                self.rest(machine.deadline().min(self.transport.due()));
             }
         }
     }
@@ -94,10 +94,10 @@ impl<W: Wire> Endpoint<W> {
         }
         metrics::add(self.region.seat_word(0, offset_of!(Seat, heartbeat)), 1);
         self.count(Counter::Loops, 1);
-        self.wire.ripen(now);
+        self.transport.release_due(now);
         let mut busy = self.complete(machine);
-        self.watches.check(self.wire.links(), now);
-        let counts = [self.watches.take_counts(), self.wire.take_notice_counts()];
+        self.watches.check(self.transport.regions(), now);
+        let counts = [self.watches.take_counts(), self.transport.take_notice_counts()];
         let (told, refused) = counts.iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
         if told | refused != 0 {
             self.count(Counter::KernelNotices, told);
@@ -110,17 +110,17 @@ impl<W: Wire> Endpoint<W> {
             self.pace.bell = bell;
             event |= self.hear(machine);
             event |= self.ask_seats(machine);
-        } else if self.wire.has_datagrams() {
+        } else if self.transport.has_datagrams() {
             event |= self.hear(machine);
         }
         if tidy {
             self.pace.tidied = now;
-            self.wire.tidy(now);
-            while let Some(whom) = self.wire.came_home() {
-                self.watches.watch(whom, false, self.wire.links(), now);
+            self.transport.tidy(now);
+            while let Some(whom) = self.transport.take_relocated() {
+                self.watches.watch(whom, false, self.transport.regions(), now);
             }
-            self.witness.tend(now, |notice| self.wire.route_abroad(notice));
-            self.watches.look_at(self.witness.deaths());
+            self.kernel_notifier.tend(now, |notice| self.transport.route_to_other_hosts(notice));
+            self.watches.look_at(self.kernel_notifier.deaths());
             self.seats.free();
         }
         if event {
@@ -142,23 +142,23 @@ impl<W: Wire> Endpoint<W> {
     fn complete<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
         let (mut now, mut sharing) = (Instant::ZERO, 0);
-        while let Some((token, done)) = self.wire.complete() {
+        while let Some((token, done)) = self.transport.complete() {
             if sharing == 0 {
-                sharing = 1 + self.wire.waiting();
+                sharing = 1 + self.transport.waiting();
                 now = clock::now();
             }
             sharing -= 1;
             any = true;
             machine.handle(now, Event::Completion { token, result: done.result() }, self);
-            self.wire.recycle(done);
+            self.transport.recycle(done);
         }
-        self.wire.settle();
+        self.transport.settle();
         any
     }
 
     fn report_deaths<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
-        while let Some((who, evidence)) = self.watches.next().or_else(|| self.wire.death()) {
+        while let Some((who, evidence)) = self.watches.next().or_else(|| self.transport.death()) {
             any = true;
             machine.handle(clock::now(), Event::Death { who, evidence }, self);
             self.complete(machine);
@@ -174,18 +174,18 @@ impl<W: Wire> Endpoint<W> {
         let mut any = false;
         loop {
             let mut bytes = core::mem::take(&mut self.datagram);
-            let heard = self.wire.hear(&mut bytes);
+            let heard = self.transport.hear(&mut bytes);
             match heard {
-                Heard::Datagram(from) => {
+                Received::Datagram(from) => {
                     any = true;
                     self.count(Counter::DatagramsReceived, 1);
                     machine.handle(clock::now(), Event::Datagram { from, bytes: &bytes }, self);
                 }
-                Heard::Refused => self.count(Counter::DatagramsRefused, 1),
-                Heard::Nothing => {}
+                Received::Refused => self.count(Counter::DatagramsRefused, 1),
+                Received::Nothing => {}
             }
             self.datagram = bytes;
-            if heard == Heard::Nothing {
+            if heard == Received::Nothing {
                 return any;
             }
             self.complete(machine);
@@ -223,7 +223,7 @@ impl<W: Wire> Endpoint<W> {
             }
             Wait::Hybrid { .. } | Wait::Block => {}
         }
-        if !self.watches.is_quiet() || self.wire.has_datagrams() || !self.wire.arm() {
+        if !self.watches.is_quiet() || self.transport.has_datagrams() || !self.transport.arm() {
             return;
         }
         let bell = self.pace.bell;

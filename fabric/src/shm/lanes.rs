@@ -6,26 +6,8 @@
 use crate::atomic::{AtomicU64, Ordering};
 use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout};
 use crate::memory;
+use crate::types::RegionOwner;
 use core::mem::offset_of;
-
-/// Who sends: its region and its generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Sender {
-    /// Its region's number.
-    pub(crate) region: u32,
-    /// Its generation, so that a successor does not continue a predecessor's lane.
-    pub(crate) generation: u32,
-}
-
-impl Sender {
-    const fn word(self) -> u64 {
-        (self.region as u64) << 32 | self.generation as u64
-    }
-
-    const fn of(word: u64) -> Self {
-        Self { region: (word >> 32) as u32, generation: word as u32 }
-    }
-}
 
 /// What [`take`] found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +15,7 @@ pub(crate) enum Taken {
     /// No datagram waits.
     Empty,
     /// A datagram of so many bytes, now in the buffer.
-    Datagram(Sender, usize),
+    Datagram(RegionOwner, usize),
     /// The lane or the datagram made no sense and was skipped.
     Refused,
 }
@@ -59,7 +41,7 @@ fn slot<'a>(
 /// The lane of this sender in a receiver's region, claimed now if need be; `None` if all are taken. Each sender begins to
 /// look somewhere else, so that few pages are touched until one is found.
 #[must_use]
-pub(crate) fn claim(words: &[AtomicU64], layout: &Layout, sender: Sender) -> Option<u32> {
+pub(crate) fn claim(words: &[AtomicU64], layout: &Layout, sender: RegionOwner) -> Option<u32> {
     let lanes = layout.limits().lanes;
     let first = sender.region % lanes;
     (first..lanes).chain(0..first).find(|&lane| {
@@ -74,7 +56,7 @@ pub(crate) fn claim(words: &[AtomicU64], layout: &Layout, sender: Sender) -> Opt
 
 /// Whether a lane belongs to this sender.
 #[must_use]
-pub(crate) fn is_held(words: &[AtomicU64], layout: &Layout, lane: u32, sender: Sender) -> bool {
+pub(crate) fn is_held(words: &[AtomicU64], layout: &Layout, lane: u32, sender: RegionOwner) -> bool {
     word(words, layout, lane, offset_of!(Lane, owner))
         .is_some_and(|w| w.load(Ordering::Relaxed) == sender.word())
 }
@@ -128,7 +110,7 @@ pub(crate) fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Ve
         }
         _ => {}
     }
-    let sender = Sender::of(sender);
+    let sender = RegionOwner::of(sender);
     let taken = slot(words, layout, lane, number).and_then(|(len, body)| {
         let len = usize::try_from(len.load(Ordering::Relaxed)).ok().filter(|&n| n <= body.len() * 8)?;
         out.resize(len, 0);
@@ -140,7 +122,7 @@ pub(crate) fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Ve
 }
 
 /// Frees the lanes that are drained and whose senders are gone. Only the receiver may call this.
-pub(crate) fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut(Sender) -> bool) {
+pub(crate) fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut(RegionOwner) -> bool) {
     for lane in 0..layout.limits().lanes {
         let at = |offset| word(words, layout, lane, offset);
         let (Some(owner), Some(head), Some(tail)) =
@@ -151,7 +133,7 @@ pub(crate) fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut
         let found = owner.load(Ordering::Relaxed);
         // The order matters: a sender that is gone publishes nothing more, so the lane stays drained.
         if found != 0
-            && is_gone(Sender::of(found))
+            && is_gone(RegionOwner::of(found))
             && head.load(Ordering::Acquire) == tail.load(Ordering::Relaxed)
         {
             let _ = owner.compare_exchange(found, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -162,10 +144,10 @@ pub(crate) fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::shm::test::LIMITS;
+    use crate::host::test::LIMITS;
 
-    const A: Sender = Sender { region: 9, generation: 1 };
-    const B: Sender = Sender { region: 10, generation: 4 };
+    const A: RegionOwner = RegionOwner { region: 9, generation: 1 };
+    const B: RegionOwner = RegionOwner { region: 10, generation: 4 };
 
     fn lane() -> (Layout, Box<[AtomicU64]>, Vec<u8>) {
         let layout = Layout::new(LIMITS).expect("in bounds");
@@ -208,7 +190,7 @@ mod tests {
     fn a_sender_that_dies_in_the_middle_has_sent_nothing_and_its_lane_is_reused_once_drained() {
         let (layout, words, mut out) = lane();
         for i in 0..LIMITS.lanes {
-            let n = claim(&words, &layout, Sender { region: 20 + i, generation: 1 }).expect("free");
+            let n = claim(&words, &layout, RegionOwner { region: 20 + i, generation: 1 }).expect("free");
             assert!(push(&words, &layout, n, b"sent"));
             let (len, _) = slot(&words, &layout, n, 1).expect("a slot");
             len.store(u64::MAX, Ordering::Relaxed);
@@ -216,7 +198,7 @@ mod tests {
         assert_eq!(claim(&words, &layout, A), None, "all taken");
         free(&words, &layout, |s| s.region == 21);
         assert_eq!(claim(&words, &layout, A), None, "not drained");
-        let gone = Sender { region: 21, generation: 1 };
+        let gone = RegionOwner { region: 21, generation: 1 };
         assert_eq!(take(&words, &layout, 1, &mut out), Taken::Datagram(gone, 4));
         assert_eq!(take(&words, &layout, 1, &mut out), Taken::Empty);
         free(&words, &layout, |s| s.region == 21);

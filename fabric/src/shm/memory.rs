@@ -1,16 +1,17 @@
-//! Shared memory as a [`Wire`]: one-sided operations are executed by the call that posts them; only their completions
+//! Shared memory as a [`Transport`]: one-sided operations are executed by the call that posts them; only their completions
 //! wait for the loop, but where a drill has made a link slow. Datagrams go through lanes in the receiver's region.
 
 use crate::contract::{Evidence, LinkError, Remote, Token};
-use crate::endpoint::wire::{Done, Heard, Wire};
+use crate::endpoint::transport::{Done, Received, Transport};
 use crate::endpoint::{Endpoint, Owner, Taken, Wait};
-use crate::shm::cluster::Cluster;
-use crate::shm::error::ShmError;
-use crate::shm::lanes::{self, Sender};
-use crate::shm::late::Late;
+use crate::host::cluster::Cluster;
+use crate::host::error::HostError;
+use crate::host::mapped::MappedRegions;
+use crate::host::region::Region;
+use crate::shm::delay_queue::DelayedOperation;
+use crate::shm::lanes;
 use crate::shm::link::Links;
-use crate::shm::region::Region;
-use crate::types::{Address, Instant};
+use crate::types::{Address, Instant, RegionOwner};
 use std::collections::VecDeque;
 
 /// READ buffers that are kept for reuse.
@@ -34,13 +35,13 @@ pub struct Memory {
 
 impl Endpoint<Memory> {
     /// Takes a region of the cluster for the calling thread. Peers may use it as soon as this returns.
-    pub fn open(cluster: &Cluster, owner: Owner, wait: Wait) -> Result<Self, ShmError> {
+    pub fn open(cluster: &Cluster, owner: Owner, wait: Wait) -> Result<Self, HostError> {
         let taken = Taken::take(cluster, &owner)?;
         let sender = taken.sender;
         let address = Address { generation: sender.generation, ..Address::region(sender.region) };
         let memory = Memory {
             region: taken.region.clone(),
-            links: Links::new(cluster.clone(), sender, taken.region.clone()),
+            links: Links::new(MappedRegions::new(cluster.clone(), sender, taken.region.clone()), sender),
             done: VecDeque::with_capacity(64),
             spare: Vec::new(),
             broken: Vec::new(),
@@ -70,18 +71,18 @@ impl Memory {
     /// Whatever was posted before this is known fails as well.
     fn break_link(&mut self, region: u32) {
         self.broken.push(region);
-        let failed = self.links.way.fail(region);
+        let failed = self.links.delayed.fail(region);
         self.done.extend(failed.into_iter().map(|token| (token, Done::Failed(LinkError::PeerDead))));
     }
 
     /// Holds an operation back if its link is slow.
     #[cold]
-    fn hold_back(&mut self, operation: Late) {
+    fn hold_back(&mut self, operation: DelayedOperation) {
         let region = operation.region();
         match self.links.due(region) {
             // A broken link fails it at once.
             Some(due) if !self.broken.contains(&region) => {
-                if let Err(late) = self.links.way.put(due, operation) {
+                if let Err(late) = self.links.delayed.put(due, operation) {
                     let failed = Done::Failed(LinkError::PeerDead);
                     self.done.extend(late.token().map(|token| (token, failed)));
                     self.break_link(region);
@@ -91,13 +92,15 @@ impl Memory {
         }
     }
 
-    fn carry_out(&mut self, late: Late) {
+    fn carry_out(&mut self, late: DelayedOperation) {
         match late {
-            Late::Read { from, len, token } => self.read_now(from, len, token),
-            Late::Write { to, bytes, token } => self.write_now(to, &bytes, token),
-            Late::Cas { at, expected, desired, token } => self.cas_now(at, expected, desired, token),
+            DelayedOperation::Read { from, len, token } => self.read_now(from, len, token),
+            DelayedOperation::Write { to, bytes, token } => self.write_now(to, &bytes, token),
+            DelayedOperation::Cas { at, expected, desired, token } => {
+                self.cas_now(at, expected, desired, token)
+            }
             // A datagram that does not arrive tells nobody.
-            Late::Datagram { to, bytes } => drop(self.links.deliver(to, &bytes)),
+            DelayedOperation::Datagram { to, bytes } => drop(self.links.deliver(to, &bytes)),
         }
     }
 
@@ -138,24 +141,24 @@ impl Memory {
     }
 }
 
-impl Wire for Memory {
+impl Transport for Memory {
     fn read(&mut self, from: Remote, len: u32, token: Token) {
         if self.links.may_be_late() {
-            return self.hold_back(Late::Read { from, len, token });
+            return self.hold_back(DelayedOperation::Read { from, len, token });
         }
         self.read_now(from, len, token);
     }
 
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token) {
         if self.links.may_be_late() {
-            return self.hold_back(Late::Write { to, bytes: bytes.to_vec(), token });
+            return self.hold_back(DelayedOperation::Write { to, bytes: bytes.to_vec(), token });
         }
         self.write_now(to, bytes, token);
     }
 
     /// Only what fails is queued.
     #[inline]
-    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
+    fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
         let at_once = !self.links.may_be_late() && self.broken.is_empty();
         if !at_once || self.links.write(to, bytes).is_err() {
             self.write(to, bytes, token);
@@ -164,7 +167,7 @@ impl Wire for Memory {
 
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token) {
         if self.links.may_be_late() {
-            return self.hold_back(Late::Cas { at, expected, desired, token });
+            return self.hold_back(DelayedOperation::Cas { at, expected, desired, token });
         }
         self.cas_now(at, expected, desired, token);
     }
@@ -183,14 +186,14 @@ impl Wire for Memory {
         self.links.ring();
     }
 
-    fn ripen(&mut self, now: Instant) {
-        while let Some(late) = self.links.way.take(now) {
+    fn release_due(&mut self, now: Instant) {
+        while let Some(late) = self.links.delayed.take(now) {
             self.carry_out(late);
         }
     }
 
     fn due(&self) -> Instant {
-        self.links.way.next()
+        self.links.delayed.next()
     }
 
     /// A completion is told when its operation is visible to everybody: what is read after it was read after it.
@@ -220,7 +223,7 @@ impl Wire for Memory {
     }
 
     /// Of each lane, in one round, at most as many as it holds.
-    fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard {
+    fn hear(&mut self, bytes: &mut Vec<u8>) -> Received {
         let limits = *self.region.layout().limits();
         if self.lane == 0 && self.taken == 0 {
             self.more = false;
@@ -231,10 +234,10 @@ impl Wire for Memory {
             } else {
                 self.taken += 1;
                 match lanes::take(&self.region, self.region.layout(), self.lane, bytes) {
-                    lanes::Taken::Datagram(Sender { region, generation }, _) => {
-                        return Heard::Datagram(Address { generation, ..Address::region(region) });
+                    lanes::Taken::Datagram(RegionOwner { region, generation }, _) => {
+                        return Received::Datagram(Address { generation, ..Address::region(region) });
                     }
-                    lanes::Taken::Refused => return Heard::Refused,
+                    lanes::Taken::Refused => return Received::Refused,
                     lanes::Taken::Empty => {}
                 }
             }
@@ -242,15 +245,15 @@ impl Wire for Memory {
             self.taken = 0;
         }
         self.lane = 0;
-        Heard::Nothing
+        Received::Nothing
     }
 
     fn has_datagrams(&mut self) -> bool {
         self.more
     }
 
-    fn links(&mut self) -> &mut Links {
-        &mut self.links
+    fn regions(&mut self) -> &mut MappedRegions {
+        &mut self.links.regions
     }
 
     fn is_local(&self, _: Address) -> bool {
@@ -267,8 +270,8 @@ impl Wire for Memory {
 
     /// Frees the lanes of senders that are gone.
     fn tidy(&mut self, _: Instant) {
-        let links = &mut self.links;
-        lanes::free(&self.region, self.region.layout(), |sender| links.is_gone(sender));
+        let regions = &mut self.links.regions;
+        lanes::free(&self.region, self.region.layout(), |sender| regions.is_gone(sender));
     }
 
     fn arm(&mut self) -> bool {

@@ -18,7 +18,7 @@ use super::pair::{AddressHandle, Kind, QueuePair, Size};
 use super::queue::{CompletionQueue, Status, WorkCompletion};
 use super::sys::IBV_GRH_BYTES;
 use crate::contract::DATAGRAM_BYTES_MAX;
-use crate::endpoint::wire::Heard;
+use crate::endpoint::transport::Received;
 use crate::types::Address;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -236,11 +236,11 @@ impl Datagrams {
     }
 
     /// Hands out the next datagram.
-    pub(crate) fn hear(&mut self, out: &mut Vec<u8>) -> Heard {
+    pub(crate) fn hear(&mut self, out: &mut Vec<u8>) -> Received {
         loop {
             if self.round == ROUND || !self.look() {
                 self.round = 0;
-                return Heard::Nothing;
+                return Received::Nothing;
             }
             let Some((index, bytes)) = self.waiting.pop_front() else { continue };
             self.round += 1;
@@ -250,8 +250,8 @@ impl Datagrams {
             let _ = self.post(index);
             match heard {
                 Some(from) if from == self.own => {}
-                Some(from) => return Heard::Datagram(from),
-                None => return Heard::Refused,
+                Some(from) => return Received::Datagram(from),
+                None => return Received::Refused,
             }
         }
     }

@@ -23,11 +23,11 @@ use super::wake::Wake;
 use super::watch::Watches;
 use super::wire::{BATCH, Groups, LinkStatus, Rdma, host_of, ip_of};
 use crate::endpoint::{Endpoint, Owner, Taken, Wait};
+use crate::host::mapped::MappedRegions;
+use crate::host::region::Region;
+use crate::host::table::REGIONS;
+use crate::host::{Cluster, HostError};
 use crate::layout::PROPOSERS_MAX;
-use crate::shm::link::Links;
-use crate::shm::region::Region;
-use crate::shm::table::REGIONS;
-use crate::shm::{Cluster, ShmError};
 use crate::types::{Address, Instant};
 use core::fmt;
 use core::sync::atomic::AtomicU64;
@@ -52,7 +52,7 @@ unsafe impl Memory for Region {
 #[derive(Debug)]
 pub enum OpenError {
     /// The cluster or region of this host can not be had.
-    Shm(ShmError),
+    Shm(HostError),
     /// The device can not be had, or can not do what is wanted of it.
     Verbs(VerbsError),
     /// The configuration makes no sense.
@@ -84,8 +84,8 @@ impl std::error::Error for OpenError {
     }
 }
 
-impl From<ShmError> for OpenError {
-    fn from(error: ShmError) -> Self {
+impl From<HostError> for OpenError {
+    fn from(error: HostError) -> Self {
         Self::Shm(error)
     }
 }
@@ -175,31 +175,31 @@ impl Endpoint<Rdma> {
     /// Switches what the owner of a region may do with the own region, from now on, whatever its role: Mu's permission
     /// switch (OSDI 2020, section 5.2). A connection that its device can not switch is closed and made anew.
     pub fn permit(&self, region: u32, rights: Rights) -> Result<(), VerbsError> {
-        self.wire.permit(region, rights)
+        self.transport.permit(region, rights)
     }
 
     /// A datagram of this process as it travels: given to the kernel to be sent when this process dies, it arrives as if
     /// the process had sent it to the group itself.
     #[must_use]
     pub fn notice(&self, payload: &[u8]) -> Vec<u8> {
-        self.wire.datagrams.framed(payload)
+        self.transport.datagrams.framed(payload)
     }
 
     /// Whether the port has joined both groups. Before it has, what is sent to a group is lost.
     #[must_use]
     pub fn is_in_groups(&self) -> bool {
-        self.wire.has_groups()
+        self.transport.has_groups()
     }
 
     /// Why the port is not in a group, if it is not, by the group's index.
     pub fn group_troubles(&self) -> impl Iterator<Item = (usize, &str)> {
-        self.wire.group_troubles()
+        self.transport.group_troubles()
     }
 
     /// The links that were ever used.
     #[must_use]
     pub fn link_status(&self) -> Vec<LinkStatus> {
-        self.wire.status()
+        self.transport.status()
     }
 }
 
@@ -228,7 +228,7 @@ impl Rdma {
         let (commands, obeyed) = mpsc::channel();
         let (tell, news) = mpsc::channel();
         let told = Arc::new(AtomicBool::new(false));
-        let kernel = |error| ShmError::Kernel { doing: "start a thread", error };
+        let kernel = |error| HostError::Kernel { doing: "start a thread", error };
         let wake = Arc::new(Wake::new().map_err(kernel)?);
         let mut connector = Connector::new(Start {
             nic,
@@ -290,7 +290,7 @@ impl Rdma {
             own,
             host: cluster.host(),
             layout,
-            local: Links::new(cluster.clone(), sender, taken.region.clone()),
+            local: MappedRegions::new(cluster.clone(), sender, taken.region.clone()),
             links: (0..REGIONS).map(|_| None).collect(),
             ops,
             completions,

@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn clusters_of_other_limits_differ() {
-        let limits = crate::shm::test::LIMITS;
+        let limits = crate::host::test::LIMITS;
         let of = |limits| Identity::new(1, &Layout::new(limits).expect("in bounds"));
         assert_ne!(of(limits), of(crate::Limits { slots: limits.slots * 2, ..limits }));
         assert_eq!(of(limits), of(limits));

@@ -1,4 +1,4 @@
-//! READs regions of a cluster's processes from any host that has a way to them, as [`crate::shm::Observed`] does on
+//! READs regions of a cluster's processes from any host that has a way to them, as [`crate::host::Observed`] does on
 //! their own: no process is asked, and one that freezes goes on answering. Only a connection has to be made first, and
 //! that a frozen process does not.
 
@@ -18,10 +18,10 @@ use super::relation::ClockRelation;
 use super::threads::Threads;
 use super::wake::Wake;
 use crate::contract::LinkError;
+use crate::host::{HostError, Reader, clock};
 use crate::layout::Layout;
 use crate::memory;
 use crate::page;
-use crate::shm::{Reader, ShmError, clock};
 use crate::types::{Address, Instant, Nanos};
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::collections::BTreeMap;
@@ -122,7 +122,7 @@ impl Observer {
         let (copy, page) = (buffers.take().ok_or_else(room)?, buffers.take().ok_or_else(room)?);
         let (commands, obeyed) = mpsc::channel();
         let (tell, news) = mpsc::channel();
-        let kernel = |error| ShmError::Kernel { doing: "start a thread", error };
+        let kernel = |error| HostError::Kernel { doing: "start a thread", error };
         let wake = Arc::new(Wake::new().map_err(kernel)?);
         let connector = Connector::new(Start {
             nic: &nic,

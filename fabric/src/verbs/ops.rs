@@ -6,7 +6,7 @@ use super::context::ProtectionDomain;
 use super::error::VerbsError;
 use super::registration::Local;
 use crate::contract::{LinkError, Token};
-use crate::endpoint::wire::Done;
+use crate::endpoint::transport::Done;
 use std::collections::VecDeque;
 use std::sync::Arc;
 

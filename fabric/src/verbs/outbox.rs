@@ -9,7 +9,7 @@ const WAITING_MAX: usize = 64;
 
 /// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Whither {
+pub(crate) enum Destination {
     /// To the owner of a region.
     Region(u32),
     /// To a group, by its index.
@@ -19,7 +19,7 @@ pub(crate) enum Whither {
 /// Datagrams in the order in which they were sent.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    waiting: VecDeque<(Whither, Vec<u8>)>,
+    waiting: VecDeque<(Destination, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
 }
 
@@ -36,13 +36,13 @@ impl Outbox {
         self.waiting.len() >= WAITING_MAX
     }
 
-    pub(crate) fn put(&mut self, whither: Whither, payload: &[u8]) {
+    pub(crate) fn put(&mut self, destination: Destination, payload: &[u8]) {
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.extend_from_slice(payload);
-        self.waiting.push_back((whither, bytes));
+        self.waiting.push_back((destination, bytes));
     }
 
-    pub(crate) fn take(&mut self) -> Option<(Whither, Vec<u8>)> {
+    pub(crate) fn take(&mut self) -> Option<(Destination, Vec<u8>)> {
         self.waiting.pop_front()
     }
 
@@ -63,19 +63,19 @@ mod tests {
     fn datagrams_leave_in_order_and_their_memory_is_used_again() {
         let mut outbox = Outbox::new(16);
         for round in 0..3 {
-            outbox.put(Whither::Region(7), &[round; 16]);
-            outbox.put(Whither::Group(1), &[round]);
+            outbox.put(Destination::Region(7), &[round; 16]);
+            outbox.put(Destination::Group(1), &[round]);
             assert!(!outbox.is_full());
-            let (whither, first) = outbox.take().expect("two wait");
-            assert_eq!((whither, &first[..]), (Whither::Region(7), &[round; 16][..]));
+            let (destination, first) = outbox.take().expect("two wait");
+            assert_eq!((destination, &first[..]), (Destination::Region(7), &[round; 16][..]));
             outbox.recycle(first);
-            let (whither, second) = outbox.take().expect("one waits");
-            assert_eq!((whither, &second[..]), (Whither::Group(1), &[round][..]));
+            let (destination, second) = outbox.take().expect("one waits");
+            assert_eq!((destination, &second[..]), (Destination::Group(1), &[round][..]));
             outbox.recycle(second);
             assert_eq!(outbox.take(), None);
             assert_eq!(outbox.spare.len(), WAITING_MAX);
         }
-        (0..WAITING_MAX).for_each(|_| outbox.put(Whither::Group(0), b"x"));
+        (0..WAITING_MAX).for_each(|_| outbox.put(Destination::Group(0), b"x"));
         assert!(outbox.is_full());
     }
 }

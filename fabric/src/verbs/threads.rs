@@ -3,7 +3,7 @@
 use super::connector::Connector;
 use super::queue::CompletionChannel;
 use super::wake::Wake;
-use crate::shm::region::Region;
+use crate::host::region::Region;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! RDMA as a [`Wire`]: operations go through the queue pair of their link, datagrams through one queue pair for all.
+//! RDMA as a [`Transport`]: operations go through the queue pair of their link, datagrams through one queue pair for all.
 //!
 //! Posts to a peer that is not connected wait, bounded, until the connector thread has made the connection or found that
 //! it can not. A failed completion breaks the link: all that is under way or waits on it fails, and so does what is posted
@@ -14,7 +14,7 @@ use super::error::VerbsError;
 use super::handshake::Refusal;
 use super::link::{Handed, Link, error_of, error_of_cause};
 use super::ops::{Ops, Slot, What};
-use super::outbox::{Outbox, Whither};
+use super::outbox::{Destination, Outbox};
 use super::pair::{AddressHandle, QueuePair};
 use super::queue::{CompletionQueue, Status, WorkCompletion};
 use super::registration::Rights;
@@ -22,12 +22,12 @@ use super::threads::Threads;
 use super::watch::Watches;
 use crate::contract::{Evidence, LinkError, Remote, Token};
 use crate::deadbeat::VerbsGroup;
-use crate::endpoint::wire::{Done, Heard, Wire};
+use crate::endpoint::transport::{Done, Received, Transport};
+use crate::host::clock;
+use crate::host::mapped::MappedRegions;
+use crate::host::table::{PER_HOST, REGIONS};
 use crate::layout::Layout;
 use crate::notice::Notice;
-use crate::shm::clock;
-use crate::shm::link::Links;
-use crate::shm::table::{PER_HOST, REGIONS};
 use crate::types::{Address, Instant, Nanos, mapped};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -61,7 +61,7 @@ pub struct Rdma {
     pub(super) layout: Layout,
     pub(super) config: Config,
     /// Mapped regions of processes of this host, which tell their deaths.
-    pub(super) local: Links,
+    pub(super) local: MappedRegions,
     pub(super) links: Vec<Option<Box<Link>>>,
     pub(super) ops: Ops,
     pub(super) completions: Arc<CompletionQueue>,
@@ -261,7 +261,7 @@ impl Rdma {
         link.connecting(attempt);
         let to = link.to;
         // A coordinator is meant whoever it is now, and a seat's generation is not its region's.
-        let any = region < crate::shm::table::FIRST_FREE || at.seat != 0;
+        let any = region < crate::host::table::FIRST_FREE || at.seat != 0;
         let generation = if any { 0 } else { at.generation };
         let sent = self.commands.send(Command::Connect { attempt, to, region, generation });
         self.threads.wake();
@@ -394,21 +394,21 @@ impl Rdma {
     }
 
     /// Holds a datagram back until the end of the event.
-    fn put(&mut self, whither: Whither, bytes: &[u8]) {
+    fn put(&mut self, destination: Destination, bytes: &[u8]) {
         if self.outbox.is_full() {
             self.flush_datagrams();
         }
-        self.outbox.put(whither, bytes);
+        self.outbox.put(destination, bytes);
     }
 
     fn flush_datagrams(&mut self) {
-        while let Some((whither, bytes)) = self.outbox.take() {
-            let sent = match whither {
-                Whither::Region(region) => match self.links.get(region as usize) {
+        while let Some((destination, bytes)) = self.outbox.take() {
+            let sent = match destination {
+                Destination::Region(region) => match self.links.get(region as usize) {
                     Some(Some(link)) => link.send(&bytes, &mut self.datagrams),
                     _ => false,
                 },
-                Whither::Group(index) => match self.groups.0.get(index) {
+                Destination::Group(index) => match self.groups.0.get(index) {
                     Some(Some(group)) => {
                         let to = To { handle: &group.handle, number: group.number, qkey: group.qkey };
                         self.datagrams.send(&to, &bytes)
@@ -456,7 +456,7 @@ impl Rdma {
     }
 }
 
-impl Wire for Rdma {
+impl Transport for Rdma {
     fn read(&mut self, from: Remote, len: u32, token: Token) {
         self.post(from, What::Read(len), &[], token);
     }
@@ -478,7 +478,7 @@ impl Wire for Rdma {
         }
         let Some(Some(link)) = self.links.get_mut(to.region as usize) else { return false };
         if link.is_up() {
-            self.put(Whither::Region(to.region), bytes);
+            self.put(Destination::Region(to.region), bytes);
             return true;
         }
         match link.keep(bytes, clock::now()) {
@@ -496,7 +496,7 @@ impl Wire for Rdma {
         if !matches!(self.groups.0.get(index), Some(Some(_))) {
             return 1;
         }
-        self.put(Whither::Group(index), bytes);
+        self.put(Destination::Group(index), bytes);
         0
     }
 
@@ -510,7 +510,7 @@ impl Wire for Rdma {
         core::mem::take(&mut self.lost)
     }
 
-    fn ripen(&mut self, now: Instant) {
+    fn release_due(&mut self, now: Instant) {
         let Some(every) = self.look_every else { return };
         if !self.ops.are_under_way() {
             self.look_at = now + every;
@@ -548,17 +548,17 @@ impl Wire for Rdma {
         self.ops.results()
     }
 
-    fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard {
+    fn hear(&mut self, bytes: &mut Vec<u8>) -> Received {
         loop {
             let heard = self.datagrams.hear(bytes);
             match Notice::decode(bytes) {
-                Some(notice) if matches!(heard, Heard::Datagram(_)) => self.watches.hear(&notice),
+                Some(notice) if matches!(heard, Received::Datagram(_)) => self.watches.hear(&notice),
                 _ => return heard,
             }
         }
     }
 
-    fn route_abroad(&self, notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
+    fn route_to_other_hosts(&self, notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
         let group = self.groups.0.get(Group::EVERYONE)?.as_ref()?;
         Some((group.place.clone(), self.datagrams.framed(notice)))
     }
@@ -571,7 +571,7 @@ impl Wire for Rdma {
         self.datagrams.look()
     }
 
-    fn links(&mut self) -> &mut Links {
+    fn regions(&mut self) -> &mut MappedRegions {
         &mut self.local
     }
 
@@ -607,7 +607,7 @@ impl Wire for Rdma {
         self.watches.remove(whom);
     }
 
-    fn came_home(&mut self) -> Option<Address> {
+    fn take_relocated(&mut self) -> Option<Address> {
         let here = (0..self.watches.len()).filter_map(|index| self.watches.unproved(index));
         let whom = here.into_iter().find(|whom| self.is_local(*whom))?;
         self.watches.remove(whom);

@@ -1,11 +1,13 @@
 //! What the tests with real processes share: the roles that children play, and how a parent drives an endpoint.
 
+use obol_fabric::host::{Attachment, Cluster};
 use obol_fabric::layout::Limits;
-use obol_fabric::shm::{Attachment, Cluster, Endpoint, Owner, Wait};
+use obol_fabric::shm::Endpoint;
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, LinkError, Machine, Name, Nanos,
     Token,
 };
+use obol_fabric::{Owner, Wait};
 use std::io::Read;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

@@ -1,11 +1,12 @@
 //! A cluster of several hosts on one: each host has a directory of its own, all share the device.
 
 use crate::probe::{self, Child, LIMITS, Root, name};
-use obol_fabric::shm::{Cluster, Origin, Owner, Wait};
+use obol_fabric::host::{Cluster, Origin};
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::verbs::device::Wish;
 use obol_fabric::verbs::{Config, Endpoint};
 use obol_fabric::{Limits, Nanos};
+use obol_fabric::{Owner, Wait};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};

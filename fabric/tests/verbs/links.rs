@@ -3,7 +3,8 @@
 
 use crate::cluster::{Plan, play};
 use crate::probe::{Child, Probe, Root, coordinator, kill, process, until};
-use obol_fabric::shm::{Cluster, Wait};
+use obol_fabric::Wait;
+use obol_fabric::host::Cluster;
 use obol_fabric::verbs::registration::Rights;
 use obol_fabric::verbs::{Config, Endpoint, Observer};
 use obol_fabric::{Address, Drive, Evidence, Fabric, Group, LinkError, Page, Remote, Token, ViewId};

@@ -13,7 +13,7 @@ use crate::output::{self, Failure};
 use crate::tui::HOUR;
 use obol_chaos::drills::Host;
 use obol_fabric::Nanos;
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use pty::Pty;
 use std::path::Path;
 use std::process::ExitCode;

@@ -3,10 +3,12 @@
 
 use crate::output::Failure;
 use crate::running::Kept;
+use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
 use obol_fabric::metrics::{self, Counter, Histogram};
-use obol_fabric::shm::{Cluster, Endpoint, Owner, Process, Region, Wait, clock};
+use obol_fabric::shm::Endpoint;
 use obol_fabric::{Address, Drive as _, Incarnation, Limits, Name, Nanos, Page, ViewId, page};
+use obol_fabric::{Owner, Wait};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{Kind, Plant, View};
 use obol_profiles::{Deployment, Profile, Site};

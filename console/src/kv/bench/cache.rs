@@ -3,7 +3,7 @@
 use super::super::Patience;
 use super::{KEY, PATIENCE, Peer, VALUE};
 use obol_fabric::Drive;
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use obol_kv::{Client, Done, Node, Operation, Status};
 use obol_profiles::endpoint::{Act, Endpoint};
 use std::io;

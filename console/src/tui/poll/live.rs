@@ -4,7 +4,7 @@ use crate::tui::poll::sample::{Cost, MarkRow, Sample};
 use crate::tui::poll::{Listener, News, Place};
 use obol_chaos::marks::Marks;
 use obol_chaos::observe::{Health, Observer};
-use obol_fabric::shm::clock;
+use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use std::fs;
 use std::io;

@@ -9,18 +9,18 @@ use crate::types::{Address, Instant, Nanos};
 use std::collections::VecDeque;
 
 /// So much may be on its way from one process; a slow link that is given more breaks.
-const LATE_MAX: usize = 4096;
+const DELAYED_MAX: usize = 4096;
 
 /// Something that is carried out later.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Late {
+pub(crate) enum DelayedOperation {
     Read { from: Remote, len: u32, token: Token },
     Write { to: Remote, bytes: Vec<u8>, token: Token },
     Cas { at: Remote, expected: u64, desired: u64, token: Token },
     Datagram { to: Address, bytes: Vec<u8> },
 }
 
-impl Late {
+impl DelayedOperation {
     /// Where it goes.
     pub(crate) const fn region(&self) -> u32 {
         match self {
@@ -42,9 +42,9 @@ impl Late {
 
 /// All that is on its way from one process, in the order in which it was posted.
 #[derive(Debug, Default)]
-pub(crate) struct Way(VecDeque<(Instant, Late)>);
+pub(crate) struct DelayQueue(VecDeque<(Instant, DelayedOperation)>);
 
-impl Way {
+impl DelayQueue {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -57,8 +57,8 @@ impl Way {
     }
 
     /// Holds something back. It is given back where there is no room.
-    pub(crate) fn put(&mut self, due: Instant, late: Late) -> Result<(), Late> {
-        if self.0.len() >= LATE_MAX {
+    pub(crate) fn put(&mut self, due: Instant, late: DelayedOperation) -> Result<(), DelayedOperation> {
+        if self.0.len() >= DELAYED_MAX {
             return Err(late);
         }
         self.0.push_back((due, late));
@@ -67,11 +67,11 @@ impl Way {
 
     /// Takes what is due.
     #[inline]
-    pub(crate) fn take(&mut self, now: Instant) -> Option<Late> {
+    pub(crate) fn take(&mut self, now: Instant) -> Option<DelayedOperation> {
         if self.is_empty() { None } else { self.take_due(now) }
     }
 
-    fn take_due(&mut self, now: Instant) -> Option<Late> {
+    fn take_due(&mut self, now: Instant) -> Option<DelayedOperation> {
         let at = self.0.iter().position(|(due, _)| *due <= now)?;
         self.0.remove(at).map(|(_, late)| late)
     }
@@ -83,7 +83,7 @@ impl Way {
 
     /// Takes all operations for a region, which its broken link does not carry any more.
     pub(crate) fn fail(&mut self, region: u32) -> Vec<Token> {
-        let failed = |late: &Late| late.token().filter(|_| late.region() == region);
+        let failed = |late: &DelayedOperation| late.token().filter(|_| late.region() == region);
         let tokens = self.0.iter().filter_map(|(_, late)| failed(late)).collect();
         self.0.retain(|(_, late)| failed(late).is_none());
         tokens
@@ -94,18 +94,18 @@ impl Way {
 mod tests {
     use super::*;
 
-    fn cas(region: u32, token: u64) -> Late {
+    fn cas(region: u32, token: u64) -> DelayedOperation {
         let at = Remote { at: Address::region(region), offset: 0 };
-        Late::Cas { at, expected: 0, desired: 1, token: Token(token) }
+        DelayedOperation::Cas { at, expected: 0, desired: 1, token: Token(token) }
     }
 
-    fn datagram(region: u32) -> Late {
-        Late::Datagram { to: Address::region(region), bytes: vec![1] }
+    fn datagram(region: u32) -> DelayedOperation {
+        DelayedOperation::Datagram { to: Address::region(region), bytes: vec![1] }
     }
 
     #[test]
     fn what_is_late_stays_in_order_on_each_link() {
-        let mut way = Way::default();
+        let mut way = DelayQueue::default();
         let at = Instant;
         assert_eq!(way.due(8, Nanos::ZERO, at(5)), None);
         assert_eq!(way.due(8, Nanos(100), at(5)), Some(at(105)));
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn a_link_that_breaks_fails_its_operations_and_no_others() {
-        let mut way = Way::default();
+        let mut way = DelayQueue::default();
         for late in [cas(8, 1), datagram(8), cas(9, 2), cas(8, 3)] {
             way.put(Instant(7), late).expect("room");
         }
         assert_eq!(way.fail(8), [Token(1), Token(3)]);
         assert_eq!((way.take(Instant(7)), way.take(Instant(7))), (Some(datagram(8)), Some(cas(9, 2))));
-        for n in 0..LATE_MAX as u64 {
+        for n in 0..DELAYED_MAX as u64 {
             way.put(Instant(7), cas(8, n)).expect("room");
         }
         assert_eq!(way.put(Instant(7), cas(8, 0)), Err(cas(8, 0)));

@@ -10,12 +10,12 @@
 //! An entry is claimed by one CAS on its state. Its other words are written by the claimant alone, before it makes the
 //! entry live, so they do not change while the state stays the same.
 
+use crate::host::error::HostError;
+use crate::host::impair::Impairment;
+use crate::host::map::{self, Access, Mapping};
+use crate::host::occupancy::{Occupancy, Phase};
+use crate::host::process::Process;
 use crate::layout::{self, Layout, Limits, PROPOSERS_MAX};
-use crate::shm::error::ShmError;
-use crate::shm::impair::Impairment;
-use crate::shm::map::{self, Access, Mapping};
-use crate::shm::occupancy::{Occupancy, Phase};
-use crate::shm::process::Process;
 use crate::types::Name;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::path::{Path, PathBuf};
@@ -100,7 +100,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Writes a new table to `path`, which nobody else knows yet.
-    pub(crate) fn create(path: &Path, name: Name, limits: Limits, origin: Origin) -> Result<(), ShmError> {
+    pub(crate) fn create(path: &Path, name: Name, limits: Limits, origin: Origin) -> Result<(), HostError> {
         let map = map::create(path, WORDS * 8)?;
         map[0].store(MAGIC, Ordering::Relaxed);
         map[HEADER_VERSION].store(u64::from(layout::VERSION), Ordering::Relaxed);
@@ -117,15 +117,15 @@ impl Table {
         self.map.is_here()
     }
 
-    pub(crate) fn open(path: &Path) -> Result<Self, ShmError> {
-        let corrupt = |fault| ShmError::Corrupt { path: path.into(), fault };
+    pub(crate) fn open(path: &Path) -> Result<Self, HostError> {
+        let corrupt = |fault| HostError::Corrupt { path: path.into(), fault };
         let map = map::open(path, None, Access::ReadWrite)?;
         if map[0].load(Ordering::Relaxed) != MAGIC {
             return Err(corrupt("is not the table of a cluster"));
         }
         let found = map[HEADER_VERSION].load(Ordering::Relaxed) as u32;
         if found != layout::VERSION {
-            return Err(ShmError::Version { path: path.into(), found, wanted: layout::VERSION });
+            return Err(HostError::Version { path: path.into(), found, wanted: layout::VERSION });
         }
         if map.len() != WORDS {
             return Err(corrupt("does not have the length of a table"));
@@ -242,10 +242,10 @@ impl Table {
     }
 
     /// Claims a region, this one or any that is no coordinator's. The claim is to be made live or given back.
-    pub(crate) fn claim(&self, region: Option<u32>, me: Process) -> Result<Claim<'_>, ShmError> {
+    pub(crate) fn claim(&self, region: Option<u32>, me: Process) -> Result<Claim<'_>, HostError> {
         if let Some(region) = region {
-            let entry = self.entry(region).ok_or(ShmError::NoSuchRegion { region, max: REGIONS - 1 })?;
-            return self.try_claim(region, entry, me).map_err(|pid| ShmError::RegionTaken { region, pid });
+            let entry = self.entry(region).ok_or(HostError::NoSuchRegion { region, max: REGIONS - 1 })?;
+            return self.try_claim(region, entry, me).map_err(|pid| HostError::RegionTaken { region, pid });
         }
         for region in self.candidates() {
             if let Some(entry) = self.entry(region)
@@ -254,7 +254,7 @@ impl Table {
                 return Ok(claim);
             }
         }
-        Err(ShmError::TableFull { path: self.path.clone(), regions: self.own_numbers().len() })
+        Err(HostError::TableFull { path: self.path.clone(), regions: self.own_numbers().len() })
     }
 
     /// The numbers of this host in the order in which they are tried. Whoever died last can be read for longest, so
@@ -374,7 +374,7 @@ fn load_name(words: &[AtomicU64]) -> Option<Name> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::test::{LIMITS, Root, name};
+    use crate::host::test::{LIMITS, Root, name};
 
     fn table(root: &Root) -> Table {
         table_of(root, 0)
@@ -399,11 +399,11 @@ mod tests {
             assert_eq!(claim.expect("free"), region);
         }
         let full = table.claim(None, me).map(|c| c.region).expect_err("full");
-        assert!(matches!(full, ShmError::TableFull { regions: 1016, .. }), "{full}");
+        assert!(matches!(full, HostError::TableFull { regions: 1016, .. }), "{full}");
         assert_eq!(table.claim(Some(3), me).map(|c| c.generation).expect("a coordinator's"), 1);
         for region in [0, REGIONS, u32::MAX] {
             let refused = table.claim(Some(region), me).map(|c| c.region);
-            assert!(matches!(refused, Err(ShmError::NoSuchRegion { max: 1023, .. })));
+            assert!(matches!(refused, Err(HostError::NoSuchRegion { max: 1023, .. })));
         }
         table.close(100, me);
         let again = table.claim(None, me).map(|c| (c.region, c.generation));
@@ -439,7 +439,7 @@ mod tests {
             assert_eq!(table.claim(None, me).map(|c| c.region).expect("free"), region);
         }
         let full = table.claim(None, me).map(|c| c.region).expect_err("full");
-        assert!(matches!(full, ShmError::TableFull { regions: 32, .. }), "{full}");
+        assert!(matches!(full, HostError::TableFull { regions: 32, .. }), "{full}");
         let coordinator = table.claim(Some(2), me).map(|c| (c.region, c.generation));
         assert_eq!(coordinator.expect("a coordinator's"), (2, 1), "the first view names this life");
         assert!(table.generation(first) > 1, "what other hosts know is not given out again");
@@ -463,7 +463,7 @@ mod tests {
             assert_eq!(claim, Ok(n as u32 + 1));
             let found = table.get(9).expect("live");
             assert_eq!((found.role, found.occupancy.process), (role, me));
-            assert!(matches!(table.claim(Some(9), me).map(|c| c.region), Err(ShmError::RegionTaken { .. })));
+            assert!(matches!(table.claim(Some(9), me).map(|c| c.region), Err(HostError::RegionTaken { .. })));
         }
         assert_eq!(table.changes(), 6);
     }

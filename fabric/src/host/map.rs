@@ -1,10 +1,10 @@
 //! Files of the cluster's directory as mapped words. A file's whole length is reserved before it is mapped and checked
 //! whenever it is mapped, so that no access to a mapping runs past its end. A forked child finds empty memory of its own in
-//! the place of what its parent mapped: see [`crate::shm::fork`].
+//! the place of what its parent mapped: see [`crate::host::fork`].
 #![allow(unsafe_code)]
 
-use crate::shm::error::ShmError;
-use crate::shm::fork::{self, Home};
+use crate::host::error::HostError;
+use crate::host::fork::{self, OwnerProcess};
 use core::ops::{Deref, Range};
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -29,7 +29,7 @@ pub(crate) struct Mapping {
     words: NonNull<AtomicU64>,
     len: usize,
     /// Who has it; a child does not.
-    home: Home,
+    home: OwnerProcess,
     /// What a child has instead, once it has looked.
     empty: AtomicPtr<AtomicU64>,
 }
@@ -64,7 +64,7 @@ impl Drop for Mapping {
 }
 
 /// Makes a new file of `bytes` zeros, all of them reserved.
-pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, ShmError> {
+pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, HostError> {
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -72,16 +72,16 @@ pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, ShmError> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)
-        .map_err(ShmError::io("create", path))?;
+        .map_err(HostError::io("create", path))?;
     let reserved = loop {
         // SAFETY: the descriptor is open.
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as i64) } {
             0 => break Ok(()),
             libc::EINTR => {}
-            libc::ENOSPC | libc::EDQUOT => break Err(ShmError::NoSpace { path: path.into(), bytes }),
+            libc::ENOSPC | libc::EDQUOT => break Err(HostError::NoSpace { path: path.into(), bytes }),
             error => {
                 let error = std::io::Error::from_raw_os_error(error);
-                break Err(ShmError::Io { doing: "reserve space for", path: path.into(), error });
+                break Err(HostError::Io { doing: "reserve space for", path: path.into(), error });
             }
         }
     };
@@ -94,24 +94,27 @@ pub(crate) fn create(path: &Path, bytes: usize) -> Result<Mapping, ShmError> {
 }
 
 /// Maps a file that exists and, if `bytes` says so, has this length.
-pub(crate) fn open(path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, ShmError> {
+pub(crate) fn open(path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, HostError> {
     let file = OpenOptions::new()
         .read(true)
         .write(access == Access::ReadWrite)
         .custom_flags(libc::O_NOFOLLOW)
         .open(path)
-        .map_err(ShmError::io("open", path))?;
+        .map_err(HostError::io("open", path))?;
     map(&file, path, bytes, access)
 }
 
-fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, ShmError> {
-    let meta = file.metadata().map_err(ShmError::io("look at", path))?;
+fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result<Mapping, HostError> {
+    let meta = file.metadata().map_err(HostError::io("look at", path))?;
     let len = usize::try_from(meta.len()).unwrap_or(0);
     if !meta.is_file() || len < 64 || len % 8 != 0 || bytes.is_some_and(|b| b != len) {
-        return Err(ShmError::Corrupt { path: path.into(), fault: "does not have the length of its layout" });
+        return Err(HostError::Corrupt {
+            path: path.into(),
+            fault: "does not have the length of its layout",
+        });
     }
-    let home = Home::here()
-        .map_err(|error| ShmError::Kernel { doing: "mark memory that children do not get", error })?;
+    let home = OwnerProcess::here()
+        .map_err(|error| HostError::Kernel { doing: "mark memory that children do not get", error })?;
     let protection = match access {
         Access::ReadOnly => libc::PROT_READ,
         Access::ReadWrite => libc::PROT_READ | libc::PROT_WRITE,
@@ -125,7 +128,7 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
             unsafe { libc::madvise(at, len, libc::MADV_DONTFORK) };
             Ok(Mapping { words, len: len / 8, home, empty: AtomicPtr::default() })
         }
-        _ => Err(ShmError::io("map", path)(std::io::Error::last_os_error())),
+        _ => Err(HostError::io("map", path)(std::io::Error::last_os_error())),
     }
 }
 
@@ -183,7 +186,7 @@ impl Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::test::Root;
+    use crate::host::test::Root;
 
     /// Bytes of the file system that holds `/dev/shm`; 0 if it has no limit.
     fn room() -> u64 {
@@ -207,7 +210,7 @@ mod tests {
         let path = root.join("region-9");
         let bytes = room as usize + (1 << 20);
         let refused = create(&path, bytes).map(drop).expect_err("larger than all of /dev/shm");
-        assert!(matches!(refused, ShmError::NoSpace { bytes: b, .. } if b == bytes), "{refused}");
+        assert!(matches!(refused, HostError::NoSpace { bytes: b, .. } if b == bytes), "{refused}");
         assert!(!path.exists());
         assert!(refused.to_string().contains("free space there or lower the cluster's limits"));
     }
@@ -218,9 +221,9 @@ mod tests {
         std::fs::create_dir(&*root).expect("made");
         let (path, link) = (root.join("a"), root.join("b"));
         create(&path, 4096).expect("made");
-        assert!(matches!(create(&path, 4096), Err(ShmError::Io { doing: "create", .. })));
+        assert!(matches!(create(&path, 4096), Err(HostError::Io { doing: "create", .. })));
         std::os::unix::fs::symlink(&path, &link).expect("linked");
-        assert!(matches!(open(&link, None, Access::ReadWrite), Err(ShmError::Io { doing: "open", .. })));
-        assert!(matches!(open(&path, Some(8192), Access::ReadOnly), Err(ShmError::Corrupt { .. })));
+        assert!(matches!(open(&link, None, Access::ReadWrite), Err(HostError::Io { doing: "open", .. })));
+        assert!(matches!(open(&path, Some(8192), Access::ReadOnly), Err(HostError::Corrupt { .. })));
     }
 }

@@ -1,8 +1,8 @@
 //! Whether a directory is this user's alone, and lies where no other user can exchange it. Root is trusted: it can do
 //! anything anyway.
 
-use crate::shm::error::ShmError;
-use crate::shm::peer::user;
+use crate::host::error::HostError;
+use crate::host::peer::user;
 use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
@@ -17,8 +17,8 @@ const OVERFLOW_USER: u32 = 65534;
 const ALL_USERS: [&str; 3] = ["0", "0", "4294967295"];
 
 /// Refuses a directory that another user may have put there, or can reach into.
-pub(crate) fn check_private(dir: &Path) -> Result<(), ShmError> {
-    let meta = fs::symlink_metadata(dir).map_err(ShmError::io("look at", dir))?;
+pub(crate) fn check_private(dir: &Path) -> Result<(), HostError> {
+    let meta = fs::symlink_metadata(dir).map_err(HostError::io("look at", dir))?;
     let fault = if meta.is_symlink() {
         "is a symbolic link".to_owned()
     } else if !meta.is_dir() {
@@ -30,12 +30,12 @@ pub(crate) fn check_private(dir: &Path) -> Result<(), ShmError> {
     } else {
         return Ok(());
     };
-    Err(ShmError::Unsafe { path: dir.into(), fault })
+    Err(HostError::Unsafe { path: dir.into(), fault })
 }
 
 /// Refuses a root that others can exchange for one of their own, because they own or may write a directory on the way to it,
 /// or a symbolic link there. A sticky directory of root's, as `/dev/shm` is, keeps them from that.
-pub(crate) fn check_way(root: &Path) -> Result<(), ShmError> {
+pub(crate) fn check_way(root: &Path) -> Result<(), HostError> {
     let parent = match root.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
@@ -43,10 +43,10 @@ pub(crate) fn check_way(root: &Path) -> Result<(), ShmError> {
     };
     match walk(parent) {
         Ok(None) => Ok(()),
-        Ok(Some(fault)) => Err(ShmError::Unsafe { path: root.into(), fault }),
+        Ok(Some(fault)) => Err(HostError::Unsafe { path: root.into(), fault }),
         // One that is not there is found out by whoever needs it.
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
-        Err(error) => Err(ShmError::io("look at the way to", root)(error)),
+        Err(error) => Err(HostError::io("look at the way to", root)(error)),
     }
 }
 
@@ -146,7 +146,7 @@ impl Trust {
 mod tests {
     use super::*;
     use crate::checks::skipped;
-    use crate::shm::test::Root;
+    use crate::host::test::Root;
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 
@@ -156,7 +156,7 @@ mod tests {
     fn fault(root: &Path) -> Option<String> {
         match check_way(root) {
             Ok(()) => None,
-            Err(ShmError::Unsafe { fault, .. }) => Some(fault),
+            Err(HostError::Unsafe { fault, .. }) => Some(fault),
             Err(error) => panic!("{error}"),
         }
     }
@@ -194,7 +194,7 @@ mod tests {
         mode(&root.join("open"), 0o777);
         assert!(fault(&through).is_some_and(|said| said.contains("open, where every user")));
         symlink("circle", root.join("circle")).expect("linked");
-        assert!(matches!(check_way(&root.join("circle/mine")), Err(ShmError::Io { .. })));
+        assert!(matches!(check_way(&root.join("circle/mine")), Err(HostError::Io { .. })));
     }
 
     #[test]

@@ -3,18 +3,18 @@
 //! A coordinator's file outlives its process, because it holds acceptor memory. Any other owner makes a new file, so
 //! that the memory of its predecessor is never initialised again under outstanding operations.
 
+use crate::host::cluster::Cluster;
+use crate::host::error::HostError;
+use crate::host::map::{self, Access, Mapping};
+use crate::host::process::Process;
+use crate::host::reader::Reader;
+use crate::host::table::{Claim, FIRST_FREE, REGIONS, Role};
+use crate::host::{clock, futex};
 use crate::layout::{self, Header, Layout, Seat};
 use crate::memory;
 use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
 use crate::notice::Stage;
 use crate::page::{self, Page};
-use crate::shm::cluster::Cluster;
-use crate::shm::error::ShmError;
-use crate::shm::map::{self, Access, Mapping};
-use crate::shm::process::Process;
-use crate::shm::reader::Reader;
-use crate::shm::table::{Claim, FIRST_FREE, REGIONS, Role};
-use crate::shm::{clock, futex};
 use crate::types::{Incarnation, Nanos};
 use crate::version::Version;
 use core::mem::offset_of;
@@ -44,7 +44,7 @@ pub struct Observed(Region);
 
 impl Observed {
     /// Maps a region of the cluster, whether its owner lives or not.
-    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, ShmError> {
+    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
         Region::map(cluster, region, Access::ReadOnly).map(Self)
     }
 
@@ -63,7 +63,7 @@ impl Observed {
 
 impl Region {
     /// Maps a region of the cluster, whether its owner lives or not.
-    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, ShmError> {
+    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
         Self::map(cluster, region, Access::ReadWrite)
     }
 
@@ -94,12 +94,12 @@ impl Region {
         }
     }
 
-    fn map(cluster: &Cluster, region: u32, access: Access) -> Result<Self, ShmError> {
+    fn map(cluster: &Cluster, region: u32, access: Access) -> Result<Self, HostError> {
         if region == 0 || region >= REGIONS {
-            return Err(ShmError::NoSuchRegion { region, max: REGIONS - 1 });
+            return Err(HostError::NoSuchRegion { region, max: REGIONS - 1 });
         }
         let path = cluster.region_path(region);
-        let corrupt = |fault| ShmError::Corrupt { path: path.clone(), fault };
+        let corrupt = |fault| HostError::Corrupt { path: path.clone(), fault };
         let layout = *cluster.layout();
         let found = Self { map: Arc::new(map::open(&path, Some(layout.bytes()), access)?), layout };
         if access == Access::ReadWrite {
@@ -111,7 +111,7 @@ impl Region {
             return Err(corrupt("is not a region, or not a finished one"));
         }
         if header.version != layout::VERSION {
-            return Err(ShmError::Version { path, found: header.version, wanted: layout::VERSION });
+            return Err(HostError::Version { path, found: header.version, wanted: layout::VERSION });
         }
         if header.limits != *layout.limits() || header.bytes != layout.bytes() as u64 {
             return Err(corrupt("has other limits than its cluster"));
@@ -123,19 +123,19 @@ impl Region {
     }
 
     /// Makes or renews the file of a region that the calling process has claimed. Its death words are left to
-    /// [`crate::shm::death::register`].
+    /// [`crate::host::death::register`].
     pub(crate) fn prepare(
         cluster: &Cluster,
         claim: &Claim<'_>,
         role: &Role,
         me: Process,
-    ) -> Result<Self, ShmError> {
+    ) -> Result<Self, HostError> {
         let number = claim.region;
         let region = match Self::kept(cluster, number)? {
             Some(region) => region,
             // Empty memory would look as if nothing had ever been promised there.
             None if number < FIRST_FREE && claim.is_used() => {
-                return Err(ShmError::MemoryLost { path: cluster.region_path(number), number });
+                return Err(HostError::MemoryLost { path: cluster.region_path(number), number });
             }
             None => Self::fresh(cluster, number, claim.generation)?,
         };
@@ -147,13 +147,13 @@ impl Region {
     }
 
     /// The file of a coordinator's predecessor, if it was finished.
-    pub(crate) fn kept(cluster: &Cluster, number: u32) -> Result<Option<Self>, ShmError> {
+    pub(crate) fn kept(cluster: &Cluster, number: u32) -> Result<Option<Self>, HostError> {
         if number >= FIRST_FREE {
             return Ok(None);
         }
         match Self::open(cluster, number) {
             Ok(region) => Ok(Some(region)),
-            Err(ShmError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(HostError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
             // The magic is written last: without it nobody has ever used the file. Anything else that is wrong with
             // acceptor memory is for the operator to decide.
             Err(error) => {
@@ -168,11 +168,11 @@ impl Region {
         }
     }
 
-    fn fresh(cluster: &Cluster, number: u32, generation: u32) -> Result<Self, ShmError> {
+    fn fresh(cluster: &Cluster, number: u32, generation: u32) -> Result<Self, HostError> {
         let path = cluster.region_path(number);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(ShmError::io("replace", path)(error));
+                return Err(HostError::io("replace", path)(error));
             }
             _ => {}
         }
@@ -393,11 +393,23 @@ impl Region {
     }
 }
 
+/// Ends an endpoint's wait from another thread.
+#[derive(Clone, Debug)]
+pub struct Waker(pub(crate) Region);
+
+impl Waker {
+    /// Makes the loop turn once, now.
+    pub fn wake(&self) {
+        self.0.ring();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::test::{LIMITS, Root, name};
-    use crate::shm::{Endpoint, Owner, Wait};
+    use crate::endpoint::{Owner, Wait};
+    use crate::host::test::{LIMITS, Root, name};
+    use crate::shm::Endpoint;
 
     fn owner(region: u32) -> Owner {
         Owner { kind: 3, name: name("a"), region: Some(region), groups: 2 }
@@ -440,7 +452,7 @@ mod tests {
         let unfinished = vec![0; cluster.layout().bytes()];
         for (number, raw) in [(2, unfinished), (3, Vec::new())] {
             std::fs::write(cluster.region_path(number), raw).expect("written");
-            assert!(matches!(Region::open(&cluster, number), Err(ShmError::Corrupt { .. })));
+            assert!(matches!(Region::open(&cluster, number), Err(HostError::Corrupt { .. })));
             Endpoint::open(&cluster, owner(number), Wait::Block).expect("made anew");
             Region::open(&cluster, number).expect("whole");
         }
@@ -455,7 +467,7 @@ mod tests {
         for change in [|raw: &mut Vec<u8>| raw[..8].fill(0), Vec::clear] {
             damage(&cluster, 1, change);
             let refused = reopen(1).expect_err("its memory is lost");
-            assert!(matches!(refused, ShmError::MemoryLost { number: 1, .. }), "{refused}");
+            assert!(matches!(refused, HostError::MemoryLost { number: 1, .. }), "{refused}");
         }
         std::fs::remove_file(cluster.region_path(1)).expect("removed");
         for _ in 0..2 {
@@ -476,15 +488,15 @@ mod tests {
             damage(&cluster, number, |raw| raw[8] += 1);
             let refused = Region::open(&cluster, number).map(drop);
             let newer = layout::VERSION + 1;
-            assert!(matches!(refused, Err(ShmError::Version { found, .. }) if found == newer));
+            assert!(matches!(refused, Err(HostError::Version { found, .. }) if found == newer));
         }
         let refused = Endpoint::open(&cluster, owner(1), Wait::Block).map(drop);
-        assert!(matches!(refused, Err(ShmError::Version { .. })), "acceptor memory is not thrown away");
+        assert!(matches!(refused, Err(HostError::Version { .. })), "acceptor memory is not thrown away");
         damage(&cluster, 1, |raw| raw.truncate(128));
         let refused = Endpoint::open(&cluster, owner(1), Wait::Block).map(drop);
-        assert!(matches!(refused, Err(ShmError::Corrupt { .. })));
+        assert!(matches!(refused, Err(HostError::Corrupt { .. })));
         Endpoint::open(&cluster, owner(8), Wait::Block).expect("its file is replaced anyway");
         damage(&cluster, 8, |raw| raw[24] += 1);
-        assert!(matches!(Region::open(&cluster, 8), Err(ShmError::Corrupt { .. })));
+        assert!(matches!(Region::open(&cluster, 8), Err(HostError::Corrupt { .. })));
     }
 }

@@ -1,7 +1,7 @@
 //! Processes by pid and start time, so that a reused pid is never taken for its predecessor; pidfds as proof of death.
 #![allow(unsafe_code)]
 
-use crate::shm::clock;
+use crate::host::clock;
 use crate::types::Nanos;
 use std::collections::{BTreeSet, HashMap};
 use std::io;

@@ -1,7 +1,7 @@
 //! The kernel's futexes on words of shared memory. All are shared between processes, never private.
 #![allow(unsafe_code)]
 
-use crate::shm::clock;
+use crate::host::clock;
 use crate::types::Nanos;
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::io;

@@ -9,10 +9,10 @@
 //! ```
 
 use crate::contract::{SeatRequest, SeatStatus};
+use crate::host::futex;
+use crate::host::occupancy::{Occupancy, Phase};
+use crate::host::region::Region;
 use crate::layout::Seat;
-use crate::shm::futex;
-use crate::shm::occupancy::{Occupancy, Phase};
-use crate::shm::region::Region;
 use crate::types::{Address, Incarnation, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{Ordering, fence};

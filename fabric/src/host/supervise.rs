@@ -150,7 +150,7 @@ mod tests {
             std::thread::yield_now();
         };
         for pid in found.iter().filter(|pid| **pid == child.id() || children_of(child.id()).contains(pid)) {
-            let held = crate::shm::Process::of(*pid).and_then(crate::shm::Process::hold);
+            let held = crate::host::Process::of(*pid).and_then(crate::host::Process::hold);
             held.expect("it lives").kill().expect("it is ours");
         }
         child.wait().expect("a child");

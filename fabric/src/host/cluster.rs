@@ -4,16 +4,16 @@
 //! belong to one user and are closed to all others.
 #![allow(unsafe_code)]
 
+use crate::host::clock;
+use crate::host::error::HostError;
+use crate::host::impair::Impairment;
+use crate::host::occupancy::Phase;
+use crate::host::peer::user;
+use crate::host::process::{Lives, Process};
+use crate::host::region::Region;
+use crate::host::table::{Entry, FIRST_FREE, HOST_MAX, Origin, REGIONS, Role, Table};
+use crate::host::trust::{check_private, check_way};
 use crate::layout::{Header, Layout, Limits};
-use crate::shm::clock;
-use crate::shm::error::ShmError;
-use crate::shm::impair::Impairment;
-use crate::shm::occupancy::Phase;
-use crate::shm::peer::user;
-use crate::shm::process::{Lives, Process};
-use crate::shm::region::Region;
-use crate::shm::table::{Entry, FIRST_FREE, HOST_MAX, Origin, REGIONS, Role, Table};
-use crate::shm::trust::{check_private, check_way};
 use crate::types::{Incarnation, Name};
 use core::mem::offset_of;
 use std::fs::{self, DirBuilder};
@@ -75,7 +75,7 @@ impl RegionInfo {
 
 impl Cluster {
     /// Makes a cluster that stays within this host.
-    pub fn create(root: &Path, name: Name, limits: Limits) -> Result<Self, ShmError> {
+    pub fn create(root: &Path, name: Name, limits: Limits) -> Result<Self, HostError> {
         Self::create_on(
             root,
             name,
@@ -85,17 +85,17 @@ impl Cluster {
     }
 
     /// Makes the directory of a cluster, and the root: of this user alone, or none.
-    pub fn make_directory(root: &Path, name: Name) -> Result<(), ShmError> {
+    pub fn make_directory(root: &Path, name: Name) -> Result<(), HostError> {
         check_way(root)?;
         make_private(root)?;
         make_private(&root.join(name.as_str()))
     }
 
     /// Makes this host's part of a cluster of several hosts.
-    pub fn create_on(root: &Path, name: Name, limits: Limits, origin: Origin) -> Result<Self, ShmError> {
+    pub fn create_on(root: &Path, name: Name, limits: Limits, origin: Origin) -> Result<Self, HostError> {
         Layout::new(limits)?;
         if origin.host > HOST_MAX {
-            return Err(ShmError::NoSuchHost { host: origin.host, max: HOST_MAX });
+            return Err(HostError::NoSuchHost { host: origin.host, max: HOST_MAX });
         }
         Self::make_directory(root, name)?;
         let dir = root.join(name.as_str());
@@ -111,51 +111,51 @@ impl Cluster {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let alive = Self::open(root, name)?.alive();
                 Err(if alive == 0 {
-                    ShmError::Stale { path: dir }
+                    HostError::Stale { path: dir }
                 } else {
-                    ShmError::AlreadyExists { path: dir, alive }
+                    HostError::AlreadyExists { path: dir, alive }
                 })
             }
-            Err(error) => Err(ShmError::io("create", table)(error)),
+            Err(error) => Err(HostError::io("create", table)(error)),
         }
     }
 
     /// Opens a cluster that exists.
-    pub fn open(root: &Path, name: Name) -> Result<Self, ShmError> {
+    pub fn open(root: &Path, name: Name) -> Result<Self, HostError> {
         let dir = root.join(name.as_str());
         check_way(root)?;
         for path in [root, &dir] {
             match fs::symlink_metadata(path) {
                 Ok(_) => check_private(path)?,
                 Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
-                Err(error) => return Err(ShmError::io("look at", path)(error)),
+                Err(error) => return Err(HostError::io("look at", path)(error)),
             }
         }
         let path = dir.join("table");
         let table = match Table::open(&path) {
-            Err(ShmError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
+            Err(HostError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => {
                 return Err(not_found(root, name));
             }
             table => table?,
         };
         if table.name() != name {
-            return Err(ShmError::Corrupt { path, fault: "names another cluster" });
+            return Err(HostError::Corrupt { path, fault: "names another cluster" });
         }
         Ok(Self { dir, table: Arc::new(table) })
     }
 
     /// The clusters of a root, in the order of their names. None if the root does not exist.
-    pub fn list(root: &Path) -> Result<Vec<Name>, ShmError> {
+    pub fn list(root: &Path) -> Result<Vec<Name>, HostError> {
         match fs::symlink_metadata(root) {
             // Its clusters are not this user's.
             Ok(_) => check_way(root).and_then(|()| check_private(root))?,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(ShmError::io("look at", root)(error)),
+            Err(error) => return Err(HostError::io("look at", root)(error)),
         }
         let entries = match fs::read_dir(root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(ShmError::io("list", root)(error)),
+            Err(error) => return Err(HostError::io("list", root)(error)),
         };
         let mut names: Vec<Name> = entries
             .filter_map(Result::ok)
@@ -168,7 +168,7 @@ impl Cluster {
 
     /// Removes a cluster's files, whatever state or version they are of. Processes that still run keep their
     /// mappings, but nobody can join them any more: stop them first.
-    pub fn remove(root: &Path, name: Name) -> Result<(), ShmError> {
+    pub fn remove(root: &Path, name: Name) -> Result<(), HostError> {
         let dir = root.join(name.as_str());
         match fs::symlink_metadata(&dir) {
             // Nothing is removed in a directory that another user can exchange meanwhile.
@@ -176,7 +176,7 @@ impl Cluster {
                 check_way(root).and_then(|()| check_private(root)).and_then(|()| check_private(&dir))?;
             }
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(not_found(root, name)),
-            Err(error) => return Err(ShmError::io("look at", dir)(error)),
+            Err(error) => return Err(HostError::io("look at", dir)(error)),
         }
         let made = |path: &Path| fs::symlink_metadata(path).is_ok_and(|meta| is_made(&meta));
         let ours = made(&dir);
@@ -186,16 +186,16 @@ impl Cluster {
         }
         // The table goes first, so that nobody joins what is being removed.
         let gone = |path: &Path| match fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(ShmError::io("remove", path)(error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(HostError::io("remove", path)(error)),
             _ => Ok(()),
         };
         gone(&dir.join("table"))?;
         // Whatever else lies there belongs to the cluster, too: the directory is private to it.
-        for entry in fs::read_dir(&dir).map_err(ShmError::io("list", &dir))?.filter_map(Result::ok) {
+        for entry in fs::read_dir(&dir).map_err(HostError::io("list", &dir))?.filter_map(Result::ok) {
             gone(&entry.path())?;
         }
         if ours {
-            fs::remove_dir(&dir).map_err(ShmError::io("remove", dir))?;
+            fs::remove_dir(&dir).map_err(HostError::io("remove", dir))?;
         }
         // The last cluster takes the root with it; any other keeps it, and so does a root that was there before.
         if made(root) {
@@ -218,8 +218,8 @@ impl Cluster {
     }
 
     /// Refuses to take anything in it for a child whose parent opened it: nothing that it sees is so.
-    pub(crate) fn require_here(&self) -> Result<(), ShmError> {
-        if self.is_here() { Ok(()) } else { Err(ShmError::Forked { path: self.dir.clone() }) }
+    pub(crate) fn require_here(&self) -> Result<(), HostError> {
+        if self.is_here() { Ok(()) } else { Err(HostError::Forked { path: self.dir.clone() }) }
     }
 
     /// Its directory.
@@ -308,31 +308,31 @@ impl Cluster {
     }
 }
 
-fn not_found(root: &Path, name: Name) -> ShmError {
-    ShmError::NotFound { name, root: root.into(), existing: Cluster::list(root).unwrap_or_default() }
+fn not_found(root: &Path, name: Name) -> HostError {
+    HostError::NotFound { name, root: root.into(), existing: Cluster::list(root).unwrap_or_default() }
 }
 
-fn make_private(dir: &Path) -> Result<(), ShmError> {
+fn make_private(dir: &Path) -> Result<(), HostError> {
     match DirBuilder::new().mode(MADE_MODE).create(dir) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(ShmError::io("create", dir)(error)),
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(HostError::io("create", dir)(error)),
         _ => check_private(dir),
     }
 }
 
 /// Refuses a directory in which others keep files: ending the cluster would remove them.
-fn check_empty(dir: &Path) -> Result<(), ShmError> {
-    let meta = fs::symlink_metadata(dir).map_err(ShmError::io("look at", dir))?;
+fn check_empty(dir: &Path) -> Result<(), HostError> {
+    let meta = fs::symlink_metadata(dir).map_err(HostError::io("look at", dir))?;
     if is_made(&meta) || dir.join("table").exists() {
         return Ok(());
     }
-    let entries = fs::read_dir(dir).map_err(ShmError::io("list", dir))?.filter_map(Result::ok);
+    let entries = fs::read_dir(dir).map_err(HostError::io("list", dir))?.filter_map(Result::ok);
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
     // Others of this program may be making the table just now.
     match names.filter(|name| !name.starts_with("table.")).min() {
         Some(name) => {
             let fault =
                 format!("was not made by obol and holds other files ({name}), which would be removed");
-            Err(ShmError::Unsafe { path: dir.into(), fault })
+            Err(HostError::Unsafe { path: dir.into(), fault })
         }
         None => Ok(()),
     }
@@ -349,7 +349,7 @@ pub(crate) fn random() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::test::{LIMITS, Root, name};
+    use crate::host::test::{LIMITS, Root, name};
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -382,7 +382,7 @@ mod tests {
         let root = Root::new();
         Cluster::create(&root, name("alpha"), LIMITS).expect("made");
         let refused = Cluster::create(&root, name("alpha"), LIMITS).expect_err("there already");
-        assert!(matches!(refused, ShmError::Stale { .. }), "{refused}");
+        assert!(matches!(refused, HostError::Stale { .. }), "{refused}");
     }
 
     #[test]
@@ -391,7 +391,7 @@ mod tests {
         make_private(&root).expect("made");
         make_private(&root.join("alpha")).expect("made");
         fs::write(root.join("alpha/table.1"), b"half").expect("written");
-        assert!(matches!(Cluster::open(&root, name("alpha")), Err(ShmError::NotFound { .. })));
+        assert!(matches!(Cluster::open(&root, name("alpha")), Err(HostError::NotFound { .. })));
         Cluster::create(&root, name("alpha"), LIMITS).expect("made");
         Cluster::remove(&root, name("alpha")).expect("removed with the left-over");
     }
@@ -407,14 +407,14 @@ mod tests {
         let refused = Cluster::open(&root, name("alpha")).expect_err("another version");
         let found = crate::layout::VERSION + 1;
         assert!(
-            matches!(refused, ShmError::Version { found: f, wanted: crate::layout::VERSION, .. } if f == found),
+            matches!(refused, HostError::Version { found: f, wanted: crate::layout::VERSION, .. } if f == found),
             "{refused}"
         );
         raw[0] = 0;
         fs::write(&path, &raw).expect("written");
-        assert!(matches!(Cluster::open(&root, name("alpha")), Err(ShmError::Corrupt { .. })));
+        assert!(matches!(Cluster::open(&root, name("alpha")), Err(HostError::Corrupt { .. })));
         fs::write(&path, b"short").expect("written");
-        assert!(matches!(Cluster::open(&root, name("alpha")), Err(ShmError::Corrupt { .. })));
+        assert!(matches!(Cluster::open(&root, name("alpha")), Err(HostError::Corrupt { .. })));
     }
 
     #[test]
@@ -431,9 +431,9 @@ mod tests {
         fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).expect("as /dev/shm is");
         Cluster::create(&within, name("alpha"), LIMITS).expect("made");
         fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("opened up");
-        assert!(matches!(Cluster::open(&within, name("alpha")), Err(ShmError::Unsafe { .. })));
-        assert!(matches!(Cluster::list(&within), Err(ShmError::Unsafe { .. })));
-        assert!(matches!(Cluster::remove(&within, name("alpha")), Err(ShmError::Unsafe { .. })));
+        assert!(matches!(Cluster::open(&within, name("alpha")), Err(HostError::Unsafe { .. })));
+        assert!(matches!(Cluster::list(&within), Err(HostError::Unsafe { .. })));
+        assert!(matches!(Cluster::remove(&within, name("alpha")), Err(HostError::Unsafe { .. })));
         assert!(within.join("alpha/table").exists(), "nothing was removed");
     }
 
@@ -442,8 +442,8 @@ mod tests {
         let root = Root::new();
         Cluster::create(&root, name("alpha"), LIMITS).expect("made");
         fs::set_permissions(&*root, fs::Permissions::from_mode(0o770)).expect("opened up");
-        assert!(matches!(Cluster::list(&root), Err(ShmError::Unsafe { .. })));
-        assert!(matches!(Cluster::remove(&root, name("alpha")), Err(ShmError::Unsafe { .. })));
+        assert!(matches!(Cluster::list(&root), Err(HostError::Unsafe { .. })));
+        assert!(matches!(Cluster::remove(&root, name("alpha")), Err(HostError::Unsafe { .. })));
     }
 
     #[test]
@@ -456,6 +456,6 @@ mod tests {
         fs::set_permissions(&*root, fs::Permissions::from_mode(0o700)).expect("closed");
         std::os::unix::fs::symlink("/dev/shm", root.join("link")).expect("linked");
         let refused = Cluster::create(&root.join("link"), name("alpha"), LIMITS).expect_err("a link");
-        assert!(matches!(refused, ShmError::Unsafe { .. }), "{refused}");
+        assert!(matches!(refused, HostError::Unsafe { .. }), "{refused}");
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 /// Why a cluster, region or seat can not be had.
 #[derive(Debug)]
-pub enum ShmError {
+pub enum HostError {
     /// The directory is not safe to use: not a directory of this user alone.
     Unsafe {
         /// The directory.
@@ -143,7 +143,7 @@ pub enum ShmError {
     },
 }
 
-impl ShmError {
+impl HostError {
     pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |error| Self::Io { doing, path, error }
@@ -157,7 +157,7 @@ fn listed(names: &[Name]) -> String {
     }
 }
 
-impl fmt::Display for ShmError {
+impl fmt::Display for HostError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unsafe { path, fault } => {
@@ -247,7 +247,7 @@ impl fmt::Display for ShmError {
     }
 }
 
-impl std::error::Error for ShmError {
+impl std::error::Error for HostError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { error, .. } | Self::Kernel { error, .. } => Some(error),
@@ -257,7 +257,7 @@ impl std::error::Error for ShmError {
     }
 }
 
-impl From<LimitError> for ShmError {
+impl From<LimitError> for HostError {
     fn from(error: LimitError) -> Self {
         Self::Limits(error)
     }

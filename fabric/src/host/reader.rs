@@ -1,13 +1,13 @@
 //! What observers read from a region: snapshots of its parts, each checked for what a writer that died or runs may have
 //! left torn.
 
+use crate::host::seats::{Answer, Request};
 use crate::layout::{Header, Layout, Seat, ViewHead};
 use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
 use crate::notice::Detection;
 use crate::page::{self, Page, TORN_READS_MAX};
 use crate::recorder::{self, Stamped};
-use crate::shm::seats::{Answer, Request};
 use crate::types::{Incarnation, Instant, Name, ViewId};
 use crate::version::Version;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -301,7 +301,7 @@ pub(crate) fn publish_cleared(words: &[AtomicU64], layout: &Layout, base: ViewId
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shm::test::LIMITS;
+    use crate::host::test::LIMITS;
 
     #[test]
     fn a_view_is_read_whole_or_not_at_all() {

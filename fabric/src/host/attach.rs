@@ -5,19 +5,19 @@
 //! program with a loop of its own can do it itself ([`Presence`]): one thread less dies faster.
 
 use crate::contract::SeatStatus;
+use crate::host::cluster::Cluster;
+use crate::host::death::{self, Registration};
+use crate::host::error::HostError;
+use crate::host::kernel_notifier::{self, KernelNotifier};
+use crate::host::occupancy::{Occupancy, Phase};
+use crate::host::process::Process;
+use crate::host::region::Region;
+use crate::host::seats::{Answer, JOIN, LEAVE, Request};
+use crate::host::{clock, futex, sched};
 use crate::layout::Seat;
 use crate::metrics::{self, COUNTER_WORDS, Counter};
 use crate::page::{self, Page};
 use crate::recorder::{self, Record};
-use crate::shm::cluster::Cluster;
-use crate::shm::death::{self, Registration};
-use crate::shm::error::ShmError;
-use crate::shm::occupancy::{Occupancy, Phase};
-use crate::shm::process::Process;
-use crate::shm::region::Region;
-use crate::shm::seats::{Answer, JOIN, LEAVE, Request};
-use crate::shm::witness::{self, Witness};
-use crate::shm::{clock, futex, sched};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -65,7 +65,7 @@ impl Attachment {
         agent: Name,
         name: Name,
         beat: impl Into<Beat>,
-    ) -> Result<Self, ShmError> {
+    ) -> Result<Self, HostError> {
         cluster.require_here()?;
         let regions = cluster.regions();
         match regions.iter().find(|r| r.alive && r.name == agent) {
@@ -75,14 +75,14 @@ impl Attachment {
     }
 
     /// Takes a seat in this region, whose owner must be alive. A background thread stands for the program.
-    pub fn open(cluster: &Cluster, agent: u32, name: Name, beat: impl Into<Beat>) -> Result<Self, ShmError> {
+    pub fn open(cluster: &Cluster, agent: u32, name: Name, beat: impl Into<Beat>) -> Result<Self, HostError> {
         let mut attachment = Self::claim(cluster, agent, name)?;
         attachment.thread = Some(spawn(cluster.nonce(), &attachment, beat.into())?);
         Ok(attachment)
     }
 
     /// Takes a seat at the live process of this name; the calling thread stands for the program.
-    pub fn open_present(cluster: &Cluster, agent: Name, name: Name) -> Result<(Self, Presence), ShmError> {
+    pub fn open_present(cluster: &Cluster, agent: Name, name: Name) -> Result<(Self, Presence), HostError> {
         cluster.require_here()?;
         let regions = cluster.regions();
         let Some(region) = regions.iter().find(|r| r.alive && r.name == agent) else {
@@ -94,20 +94,20 @@ impl Attachment {
         Ok((attachment, presence))
     }
 
-    fn claim(cluster: &Cluster, agent: u32, name: Name) -> Result<Self, ShmError> {
+    fn claim(cluster: &Cluster, agent: u32, name: Name) -> Result<Self, HostError> {
         cluster.require_here()?;
         if !cluster.region_info(agent).is_some_and(|r| r.alive) {
             return Err(no_agent(cluster, agent.to_string()));
         }
         let me = Process::current()
-            .map_err(|error| ShmError::Kernel { doing: "learn this process's start time", error })?;
+            .map_err(|error| HostError::Kernel { doing: "learn this process's start time", error })?;
         let region = Region::open(cluster, agent)?;
         if region.is_dead(0) {
             return Err(no_agent(cluster, agent.to_string()));
         }
         let seats = region.layout().limits().seats;
         if let Some(until) = held_until(&region, name) {
-            return Err(ShmError::HeldBack { name, left: until.since(clock::now()) });
+            return Err(HostError::HeldBack { name, left: until.since(clock::now()) });
         }
         let claimed = Occupancy::word(Phase::Claimed, me);
         let seat = (1..seats as u16)
@@ -116,7 +116,7 @@ impl Attachment {
                 // Only the owner frees a seat: it knows whether the last occupant is still a member.
                 state.compare_exchange(Occupancy::FREE, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             })
-            .ok_or(ShmError::NoSeat { region: agent, seats: seats - 1 })?;
+            .ok_or(HostError::NoSeat { region: agent, seats: seats - 1 })?;
         let generation = next_generation(region.generation(seat));
         // Whoever sees the new generation must not find the old one's events: it would pass over as many new ones.
         region.clear(region.layout().counters(seat), COUNTER_WORDS * 8);
@@ -285,9 +285,9 @@ impl Drop for Attachment {
     }
 }
 
-fn no_agent(cluster: &Cluster, wanted: String) -> ShmError {
+fn no_agent(cluster: &Cluster, wanted: String) -> HostError {
     let existing = cluster.regions().iter().filter(|r| r.alive).map(|r| r.name).collect();
-    ShmError::NoSuchAgent { wanted, existing }
+    HostError::NoSuchAgent { wanted, existing }
 }
 
 /// Until when joins of this name are held back here, if a program of that name waits for it already: of programs that crash
@@ -306,7 +306,7 @@ const fn next_generation(generation: u32) -> u32 {
 }
 
 /// Starts the thread that stands for a program until its attachment is dropped.
-fn spawn(cluster: u64, attachment: &Attachment, beat: Beat) -> Result<JoinHandle<()>, ShmError> {
+fn spawn(cluster: u64, attachment: &Attachment, beat: Beat) -> Result<JoinHandle<()>, HostError> {
     let (ready, registered) = mpsc::channel();
     let Attachment { region, address, me, stop, .. } = attachment;
     let (region, who, me, stop) = (region.clone(), *address, *me, stop.clone());
@@ -325,7 +325,7 @@ fn spawn(cluster: u64, attachment: &Attachment, beat: Beat) -> Result<JoinHandle
             }
         }
     };
-    let kernel = |error| ShmError::Kernel { doing: "start the attachment's thread", error };
+    let kernel = |error| HostError::Kernel { doing: "start the attachment's thread", error };
     let thread =
         std::thread::Builder::new().name("obol-seat".to_owned()).stack_size(STACK_BYTES).spawn(stand);
     let thread = thread.map_err(kernel)?;
@@ -342,19 +342,26 @@ pub struct Presence {
     seat: u16,
     asked: Instant,
     /// Has the kernel tell of the program.
-    witness: Witness,
+    kernel_notifier: KernelNotifier,
     /// Dropped last: marks the death words.
     _registration: Registration,
 }
 
 impl Presence {
-    fn begin(cluster: u64, region: &Region, who: Address, me: Process) -> Result<Self, ShmError> {
+    fn begin(cluster: u64, region: &Region, who: Address, me: Process) -> Result<Self, HostError> {
         let seat = who.seat;
         let registration = death::register(region, seat)?;
-        let witness = Witness::new(region, who, cluster, me, witness::draw(), None, clock::now());
+        let kernel_notifier =
+            KernelNotifier::new(region, who, cluster, me, kernel_notifier::draw(), None, clock::now());
         let state = region.seat_word(seat, offset_of!(Seat, state));
         state.store(Occupancy::word(Phase::Live, me), Ordering::Release);
-        Ok(Self { region: region.clone(), seat, asked: clock::now(), witness, _registration: registration })
+        Ok(Self {
+            region: region.clone(),
+            seat,
+            asked: clock::now(),
+            kernel_notifier,
+            _registration: registration,
+        })
     }
 
     /// Advances the heartbeat, and repeats a request that is not answered. To be called at least once in the profile's
@@ -370,7 +377,7 @@ impl Presence {
         let asks = Request::of(found);
         let answer = Answer::of(futex::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
         let now = clock::now();
-        self.witness.tend(now, |_| None);
+        self.kernel_notifier.tend(now, |_| None);
         if asks.kind != 0 && answer.sequence != asks.sequence && now.since(self.asked) >= ASK_EVERY {
             let again = Request { rings: asks.rings.wrapping_add(1), ..asks };
             // Another thread may ask something else meanwhile, which rings by itself.

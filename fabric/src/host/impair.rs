@@ -4,7 +4,7 @@
 //! the owner at its own, so that both directions are hit and nobody has to be asked. A fault is of one owner: it names
 //! the generation, and a successor's links are whole. The kernel's notices of deaths are no network, and come through.
 
-use crate::shm::table::REGIONS;
+use crate::host::table::REGIONS;
 use crate::types::Nanos;
 
 /// What the links of a region's owner suffer.

@@ -5,11 +5,11 @@
 //! is the order of the words: coordinator 1 is told first.
 #![allow(unsafe_code)]
 
+use crate::host::error::HostError;
+use crate::host::fork::OwnerProcess;
+use crate::host::futex::{self, OWNER_DIED, TID_MASK};
+use crate::host::region::Region;
 use crate::layout::DEATH_WORDS;
-use crate::shm::error::ShmError;
-use crate::shm::fork::Home;
-use crate::shm::futex::{self, OWNER_DIED, TID_MASK};
-use crate::shm::region::Region;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -51,11 +51,12 @@ pub(crate) struct Registration {
 }
 
 /// Registers the calling thread as the one whose end is the death of a seat.
-pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, ShmError> {
-    let kernel = |doing| ShmError::Kernel { doing, error: io::Error::last_os_error() };
-    let home = Home::here().map_err(|error| ShmError::Kernel { doing: "mark this process", error })?;
+pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostError> {
+    let kernel = |doing| HostError::Kernel { doing, error: io::Error::last_os_error() };
+    let home =
+        OwnerProcess::here().map_err(|error| HostError::Kernel { doing: "mark this process", error })?;
     if TAKEN.get() == home.turn() {
-        return Err(ShmError::ThreadTaken);
+        return Err(HostError::ThreadTaken);
     }
     let mut previous = (core::ptr::null_mut(), 0usize);
     // SAFETY: both results are valid for writes; thread 0 is the calling one.
@@ -126,9 +127,11 @@ impl Drop for Registration {
 mod tests {
     use super::*;
     use crate::Fabric;
-    use crate::shm::futex::WAITERS;
-    use crate::shm::test::{LIMITS, Root, name};
-    use crate::shm::{Cluster, Endpoint, Owner, Wait};
+    use crate::endpoint::{Owner, Wait};
+    use crate::host::Cluster;
+    use crate::host::futex::WAITERS;
+    use crate::host::test::{LIMITS, Root, name};
+    use crate::shm::Endpoint;
     use crate::types::Name;
 
     fn owner(name: Name) -> Owner {
@@ -168,7 +171,7 @@ mod tests {
         let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
         let first = Endpoint::open(&cluster, owner(name("a")), Wait::Block).expect("opened");
         let second = Endpoint::open(&cluster, owner(name("b")), Wait::Block);
-        assert!(matches!(second, Err(ShmError::ThreadTaken)));
+        assert!(matches!(second, Err(HostError::ThreadTaken)));
         drop(first);
         Endpoint::open(&cluster, owner(name("b")), Wait::Block).expect("opened after the first was dropped");
     }

@@ -1,16 +1,16 @@
 //! Regions read through their files, into memory that serves one after the other: for an observer of hundreds of regions,
 //! which as mappings would all count as its memory, and whose page faults would cost more than all else that it does.
 //!
-//! A glance copies what an observer reads each time; views, histograms and flight recorders only when they are wanted or
+//! A snapshot copies what an observer reads each time; views, histograms and flight recorders only when they are wanted or
 //! have changed. What lies under a sequence lock is copied again until the lock was the same before and after.
 
+use crate::host::cluster::Cluster;
+use crate::host::error::HostError;
+use crate::host::reader::{EVERY_BUCKET, Held, Reader};
 use crate::layout::{Layout, Seat, ViewHead};
 use crate::memory;
 use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
 use crate::page::{self, TORN_READS_MAX};
-use crate::shm::cluster::Cluster;
-use crate::shm::error::ShmError;
-use crate::shm::reader::{EVERY_BUCKET, Held, Reader};
 use crate::types::ViewId;
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-/// What seldom changes is looked at every so many glances, and with every view: who joins is in a new one.
+/// What seldom changes is looked at every so many snapshots, and with every view: who joins is in a new one.
 const ALL_EVERY: u32 = 8;
 /// A lease page up to its end, within one cache line.
 const PAGE_BYTES: usize = (page::END + 1) * 8;
@@ -27,34 +27,34 @@ const SEAT_BYTES: usize = size_of::<Seat>() + COUNTER_WORDS * 8 + 8;
 
 /// A region's file, and what was seen in it.
 #[derive(Debug)]
-pub struct Source {
+pub struct RegionFile {
     file: File,
     region: u32,
-    glances: u32,
+    snapshots: u32,
     view: Option<ViewId>,
     /// The buckets of each histogram from the first to the last that held a sample, and as many again on either side.
     buckets: [(usize, usize); Histogram::ALL.len()],
-    /// Glances at the histograms.
+    /// Snapshots at the histograms.
     distributions: u32,
     /// The seats that are taken, the owner's first: which, by whom, and how many events each had noted.
     seats: Vec<(u16, u64, u64)>,
 }
 
-impl Source {
+impl RegionFile {
     /// Opens the file of a region.
-    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, ShmError> {
+    pub fn open(cluster: &Cluster, region: u32) -> Result<Self, HostError> {
         let path = cluster.region_path(region);
         // To note when it was read is a tenth of the work. Nobody but its owner can ask for that.
         let quiet = OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(&path);
-        let file = quiet.or_else(|_| File::open(&path)).map_err(ShmError::io("open", path))?;
+        let file = quiet.or_else(|_| File::open(&path)).map_err(HostError::io("open", path))?;
         let buckets = [(0, 0); Histogram::ALL.len()];
-        Ok(Self { file, region, glances: 0, view: None, buckets, distributions: 0, seats: Vec::new() })
+        Ok(Self { file, region, snapshots: 0, view: None, buckets, distributions: 0, seats: Vec::new() })
     }
 }
 
 /// What is wanted of a region beside seats, counters and the lease page.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
+pub struct SnapshotParts {
     /// Its lease page; a coordinator has none.
     pub page: bool,
     /// Its histograms.
@@ -66,7 +66,7 @@ pub struct Wanted {
 }
 
 /// Memory for a copy of one region after the other.
-pub struct Glance {
+pub struct RegionSnapshot {
     words: Box<[AtomicU64]>,
     layout: Layout,
     raw: Vec<u8>,
@@ -74,7 +74,7 @@ pub struct Glance {
     held: Held,
 }
 
-impl Glance {
+impl RegionSnapshot {
     /// For the regions of one cluster.
     #[must_use]
     pub fn new(layout: &Layout) -> Self {
@@ -156,18 +156,18 @@ impl Glance {
         Ok(())
     }
 
-    /// Copies a region, and reads what was copied: there is no other way to read a glance, so nothing of the region before
+    /// Copies a region, and reads what was copied: there is no other way to read a snapshot, so nothing of the region before
     /// is taken for this one's. `knows` says of a view that it need not be copied again. Adds what it has repeated to `torn`.
     pub fn take(
         &mut self,
-        source: &mut Source,
-        wanted: Wanted,
+        source: &mut RegionFile,
+        wanted: SnapshotParts,
         knows: impl Fn(ViewId) -> bool,
         torn: &mut u64,
     ) -> io::Result<Reader<'_>> {
         self.held = Held { page: wanted.page, ..Held::default() };
         // Not of all regions at the same time.
-        let all = source.glances == 0 || (source.glances + source.region).is_multiple_of(ALL_EVERY);
+        let all = source.snapshots == 0 || (source.snapshots + source.region).is_multiple_of(ALL_EVERY);
         self.copy_head(&source.file, wanted.page, torn)?;
         let view = self.layout.view();
         let leased = wanted
@@ -194,7 +194,7 @@ impl Glance {
                 self.copy(&source.file, self.layout.seat(source.seats[n].0), SEAT_BYTES)?;
             }
         }
-        (source.glances, source.view) = (source.glances % ALL_EVERY + 1, id);
+        (source.snapshots, source.view) = (source.snapshots % ALL_EVERY + 1, id);
         self.held.seats.extend(source.seats.iter().map(|(seat, ..)| seat));
         self.copy_recorders(source, wanted.recorder)?;
         if wanted.slots {
@@ -209,7 +209,7 @@ impl Glance {
 
     /// Copies the buckets in which samples usually fall, and now and then all of them: they only grow, so one that falls
     /// elsewhere is seen later, and none is lost.
-    fn copy_histograms(&mut self, source: &mut Source) -> io::Result<()> {
+    fn copy_histograms(&mut self, source: &mut RegionFile) -> io::Result<()> {
         let all =
             source.distributions == 0 || (source.distributions + source.region).is_multiple_of(ALL_EVERY);
         source.distributions = source.distributions % ALL_EVERY + 1;
@@ -232,7 +232,7 @@ impl Glance {
     }
 
     /// Looks at all seats but the owner's.
-    fn find_seats(&mut self, source: &mut Source) -> io::Result<()> {
+    fn find_seats(&mut self, source: &mut RegionFile) -> io::Result<()> {
         let mut found = Vec::new();
         for seat in 1..self.layout.limits().seats as u16 {
             self.copy(&source.file, self.layout.seat(seat), SEAT_BYTES)?;
@@ -252,8 +252,8 @@ impl Glance {
         self.word(self.layout.seat(seat) as usize + offset_of!(Seat, generation)).load(Ordering::Relaxed)
     }
 
-    /// Copies the flight recorders in which something was noted since the last glance, and the owner's if it is wanted.
-    fn copy_recorders(&mut self, source: &mut Source, owners: bool) -> io::Result<()> {
+    /// Copies the flight recorders in which something was noted since the last snapshot, and the owner's if it is wanted.
+    fn copy_recorders(&mut self, source: &mut RegionFile, owners: bool) -> io::Result<()> {
         for n in 0..source.seats.len() {
             let (seat, who, noted) = source.seats[n];
             let at = self.layout.recorder(seat);
@@ -272,14 +272,16 @@ impl Glance {
 mod tests {
     use super::*;
     use crate::Page;
+    use crate::endpoint::{Owner, Wait};
+    use crate::host::reader::publish_view;
+    use crate::host::test::{LIMITS, Root, name};
+    use crate::host::{Observed, Region};
     use crate::metrics::{self, Counter};
     use crate::recorder::{self, Kind, Record};
-    use crate::shm::reader::publish_view;
-    use crate::shm::test::{LIMITS, Root, name};
-    use crate::shm::{Endpoint, Observed, Owner, Region, Wait};
+    use crate::shm::Endpoint;
     use crate::types::Instant;
 
-    /// What a glance shows is what a mapping shows.
+    /// What a snapshot shows is what a mapping shows.
     fn same(a: Reader<'_>, observed: &Observed) {
         let b = observed.reader();
         assert_eq!((a.page(), a.fence(), a.view()), (b.page(), b.fence(), b.view()));
@@ -305,9 +307,9 @@ mod tests {
         let region = Region::open(&cluster, 8).expect("mapped");
         let observed = Observed::open(&cluster, 8).expect("mapped");
         let layout = *region.layout();
-        let mut source = Source::open(&cluster, 8).expect("opened");
-        let mut glance = Glance::new(&layout);
-        let wanted = Wanted { page: true, histograms: true, slots: true, recorder: true };
+        let mut source = RegionFile::open(&cluster, 8).expect("opened");
+        let mut snapshot = RegionSnapshot::new(&layout);
+        let wanted = SnapshotParts { page: true, histograms: true, slots: true, recorder: true };
         let recorder = region.part(layout.recorder(0), layout.recorder_bytes());
         for n in 1..10u64 {
             page::publish(region.page(), &Page { view: ViewId(n), end: Instant(n), ..Page::default() });
@@ -317,10 +319,10 @@ mod tests {
             region.word(layout.slot(n) as usize).store(n << 32 | 1 << 18, Ordering::Relaxed);
             assert!(publish_view(&region, &layout, ViewId(n), format!("view {n}").as_bytes()));
             if n == 5 {
-                region.occupy(2, 1, name("b"), crate::shm::Process { pid: 1, started: 2 });
+                region.occupy(2, 1, name("b"), crate::host::Process { pid: 1, started: 2 });
             }
             let mut torn = 0;
-            let taken = glance.take(&mut source, wanted, |_| false, &mut torn).expect("read");
+            let taken = snapshot.take(&mut source, wanted, |_| false, &mut torn).expect("read");
             if taken.seat(2).is_some() == observed.reader().seat(2).is_some() {
                 // A seat that is taken shows with the next view, or a little later.
                 same(taken, &observed);
@@ -352,19 +354,19 @@ mod tests {
             });
             let regions = at.map(|(number, bucket)| {
                 let region = Region::open(&cluster, number).expect("mapped");
-                let source = Source::open(&cluster, number).expect("opened");
+                let source = RegionFile::open(&cluster, number).expect("opened");
                 (region, source, bucket)
             });
             let layout = *regions[0].0.layout();
-            let mut glance = Glance::new(&layout);
-            let wanted = Wanted { page: true, histograms: true, slots: false, recorder: false };
+            let mut snapshot = RegionSnapshot::new(&layout);
+            let wanted = SnapshotParts { page: true, histograms: true, slots: false, recorder: false };
             let mut regions = regions;
             for n in 1..30u64 {
                 for (region, source, bucket) in &mut regions {
                     for which in Histogram::ALL {
                         metrics::add(region.word(layout.histogram(*which) as usize + *bucket * 8), 1);
                     }
-                    let taken = glance.take(source, wanted, |_| false, &mut 0).expect("read");
+                    let taken = snapshot.take(source, wanted, |_| false, &mut 0).expect("read");
                     for which in Histogram::ALL {
                         let shown: Vec<_> = taken.buckets(*which).collect();
                         assert_eq!(shown, [(*bucket as u16, n)], "look {n}");
@@ -383,11 +385,11 @@ mod tests {
         let _owner = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
         let region = Region::open(&cluster, 8).expect("mapped");
         region.page()[0].store(3, Ordering::Relaxed);
-        let mut source = Source::open(&cluster, 8).expect("opened");
-        let mut glance = Glance::new(region.layout());
+        let mut source = RegionFile::open(&cluster, 8).expect("opened");
+        let mut snapshot = RegionSnapshot::new(region.layout());
         let mut torn = 0;
-        let wanted = Wanted { page: true, histograms: false, slots: false, recorder: false };
-        let taken = glance.take(&mut source, wanted, |_| true, &mut torn).expect("read");
+        let wanted = SnapshotParts { page: true, histograms: false, slots: false, recorder: false };
+        let taken = snapshot.take(&mut source, wanted, |_| true, &mut torn).expect("read");
         assert_eq!((taken.page(), torn), (None, u64::from(TORN_READS_MAX)));
     }
 }

@@ -1,22 +1,21 @@
 //! The watcher's side of death notices: a robust-futex word of the victim's seat gives the suspicion, a pidfd the proof.
 //! Where the victim is registered with the module deadbeat or with eBPF programs, its kernel tells both, and sooner
-//! ([`crate::shm::witness`]).
+//! ([`crate::host::kernel_notifier`]).
 //!
 //! The kernel wakes one waiter per word, so each watcher has a word of its own: coordinator `i` has word `i - 1`, any
 //! other process claims one of the rest. A watcher that finds none left looks at word 0 from time to time.
 
 use crate::contract::Evidence;
 use crate::ebpf::Deaths;
+use crate::host::futex::{TID_MASK, WAITERS, Waiter};
+use crate::host::mapped::MappedRegions;
+use crate::host::notice_listener::Inbox;
+use crate::host::process::{self, Life, Process};
+use crate::host::region::Region;
+use crate::host::table::REGIONS;
 use crate::layout::{DEATH_WORDS, PROPOSERS_MAX, Seat};
 use crate::notice::{Detection, Notice, Stage};
-use crate::shm::futex::{TID_MASK, WAITERS, Waiter};
-use crate::shm::hearing::Inbox;
-use crate::shm::lanes::Sender;
-use crate::shm::link::Links;
-use crate::shm::process::{self, Life, Process};
-use crate::shm::region::Region;
-use crate::shm::table::REGIONS;
-use crate::types::{Address, Instant, Nanos};
+use crate::types::{Address, Instant, Nanos, RegionOwner};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::collections::VecDeque;
@@ -59,7 +58,7 @@ struct Watch {
 
 /// All watches of this process.
 pub(crate) struct Watches {
-    me: Sender,
+    me: RegionOwner,
     all: Vec<Watch>,
     /// Watched addresses at which nobody was found.
     vacant: Vec<Address>,
@@ -85,9 +84,9 @@ impl Target {
     }
 
     /// Whether another process sits there now.
-    fn is_replaced(&self, links: &Links) -> bool {
+    fn is_replaced(&self, regions: &MappedRegions) -> bool {
         let Address { region, seat, generation, .. } = self.at;
-        self.region.generation(seat) != generation || seat == 0 && links.generation(region) != generation
+        self.region.generation(seat) != generation || seat == 0 && regions.generation(region) != generation
     }
 
     /// Whether no thread of the process runs any more.
@@ -105,7 +104,7 @@ impl Target {
         }
     }
 
-    fn claim_word(&mut self, me: Sender, links: &mut Links) {
+    fn claim_word(&mut self, me: RegionOwner, regions: &mut MappedRegions) {
         if me.region as usize <= PROPOSERS_MAX {
             self.word = Some(me.region as usize - 1);
             return;
@@ -114,7 +113,7 @@ impl Target {
         for index in PROPOSERS_MAX..DEATH_WORDS {
             let claim = self.region.death_claim(self.at.seat, index);
             let holder = claim.load(Ordering::Acquire);
-            let open = holder == 0 || holder == mine || is_abandoned(holder, links);
+            let open = holder == 0 || holder == mine || is_abandoned(holder, regions);
             if open && claim.compare_exchange(holder, mine, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.word = Some(index);
                 return;
@@ -130,7 +129,7 @@ impl Target {
             .is_ok()
     }
 
-    fn release_word(&self, me: Sender) {
+    fn release_word(&self, me: RegionOwner) {
         if let Some(index) = self.word.filter(|&i| i >= PROPOSERS_MAX) {
             let claim = self.region.death_claim(self.at.seat, index);
             let _ = claim.compare_exchange(claim_of(me), 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -152,19 +151,20 @@ impl Target {
     }
 }
 
-const fn claim_of(me: Sender) -> u32 {
+const fn claim_of(me: RegionOwner) -> u32 {
     me.region << CLAIM_GENERATION_BITS | me.generation & ((1 << CLAIM_GENERATION_BITS) - 1)
 }
 
 /// Whether a word's claimant is gone.
-fn is_abandoned(claim: u32, links: &mut Links) -> bool {
+fn is_abandoned(claim: u32, regions: &mut MappedRegions) -> bool {
     let region = claim >> CLAIM_GENERATION_BITS;
-    let generation = links.generation(region);
-    claim_of(Sender { region, generation }) != claim || links.is_gone(Sender { region, generation })
+    let generation = regions.generation(region);
+    claim_of(RegionOwner { region, generation }) != claim
+        || regions.is_gone(RegionOwner { region, generation })
 }
 
 impl Watches {
-    pub(crate) fn new(me: Sender) -> Self {
+    pub(crate) fn new(me: RegionOwner) -> Self {
         Self {
             me,
             all: Vec::new(),
@@ -202,7 +202,7 @@ impl Watches {
         self.inbox.set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|w| w.target.at));
     }
 
-    pub(crate) fn watch(&mut self, whom: Address, lazy: bool, links: &mut Links, now: Instant) {
+    pub(crate) fn watch(&mut self, whom: Address, lazy: bool, regions: &mut MappedRegions, now: Instant) {
         if let Some(watch) = self.all.iter_mut().find(|w| w.whom == whom) {
             if core::mem::replace(&mut watch.lazy, lazy) != lazy {
                 self.tell_urgent();
@@ -216,7 +216,7 @@ impl Watches {
         if self.vacant.contains(&whom) {
             return;
         }
-        let mut target = match find(whom, links) {
+        let mut target = match find(whom, regions) {
             Ok(target) => target,
             Err(Vacant::NotYet) => {
                 self.unborn.push((whom, lazy));
@@ -235,7 +235,7 @@ impl Watches {
         if let Life::Alive(pidfd) = target.process.look() {
             target.pidfd = Some(pidfd);
         }
-        target.claim_word(self.me, links);
+        target.claim_word(self.me, regions);
         if target.word.is_some() {
             target.ask();
         } else {
@@ -244,7 +244,7 @@ impl Watches {
         self.all.push(Watch { whom, lazy, target, suspected: None, proved: false, look_at: now });
         if let Some(watch) = self.all.last_mut() {
             // A successor may have come while the pidfd was opened: then it is the successor's.
-            check(watch, true, links, &mut self.events, now);
+            check(watch, true, regions, &mut self.events, now);
         }
         self.tell_urgent();
     }
@@ -264,7 +264,7 @@ impl Watches {
 
     /// Looks at all victims. Costs one load each, two more where eBPF programs tell deaths, and system calls only after a
     /// suspicion.
-    pub(crate) fn check(&mut self, links: &mut Links, now: Instant) {
+    pub(crate) fn check(&mut self, regions: &mut MappedRegions, now: Instant) {
         if self.inbox.has_mail() {
             self.read_mail(now);
         }
@@ -273,7 +273,7 @@ impl Watches {
             self.swept = now;
             self.counts.1 += self.inbox.take_refused();
             for (whom, lazy) in core::mem::take(&mut self.unborn) {
-                self.watch(whom, lazy, links, now);
+                self.watch(whom, lazy, regions, now);
             }
         }
         if let Some(deaths) = &self.deaths {
@@ -291,7 +291,7 @@ impl Watches {
             }
         }
         for watch in &mut self.all {
-            check(watch, sweep, links, &mut self.events, now);
+            check(watch, sweep, regions, &mut self.events, now);
         }
     }
 
@@ -371,11 +371,11 @@ enum Vacant {
 /// A region or seat is given to a successor only after its holder was proved dead, or had let go and ended its lease.
 /// But when a region got a new file, the programs in the seats of the old one may live on; and a region that nobody
 /// holds, or that can not be mapped, proves nothing.
-fn find(whom: Address, links: &mut Links) -> Result<Target, Vacant> {
+fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
     const FILE_SHIFT: u32 = 16;
-    let newest = links.generation(whom.region);
+    let newest = regions.generation(whom.region);
     let is_later = |newest: u32| whom.generation != 0 && newest.wrapping_sub(whom.generation) as i32 > 0;
-    let (region, newest) = links.region(whom.region).map_err(|_| match whom.seat {
+    let (region, newest) = regions.get(whom.region).map_err(|_| match whom.seat {
         0 if is_later(newest) => Vacant::Replaced,
         0 if whom.generation != 0 => Vacant::NotYet,
         _ => Vacant::Empty,
@@ -395,7 +395,7 @@ fn find(whom: Address, links: &mut Links) -> Result<Target, Vacant> {
     }
     let process = region.process(whom.seat);
     let at = Address { seat: whom.seat, generation, ..Address::region(whom.region) };
-    Ok(Target { region, at, process, pidfd: None, word: None })
+    Ok(Target { region: region.clone(), at, process, pidfd: None, word: None })
 }
 
 /// Takes a believed notice.
@@ -418,7 +418,7 @@ fn tell(watch: &mut Watch, stage: Stage, events: &mut VecDeque<(Address, Evidenc
 fn check(
     watch: &mut Watch,
     sweep: bool,
-    links: &Links,
+    regions: &MappedRegions,
     events: &mut VecDeque<(Address, Evidence)>,
     now: Instant,
 ) {
@@ -441,7 +441,7 @@ fn check(
     if !sweep && now < watch.look_at {
         return;
     }
-    let over = watch.target.is_replaced(links) || watch.target.is_over();
+    let over = watch.target.is_replaced(regions) || watch.target.is_over();
     if !over {
         let pause = Nanos(now.since(watch.suspected.unwrap_or(now)).0 / 8);
         watch.look_at = now + pause.clamp(PROOF_EVERY_MIN, PROOF_EVERY_MAX);

@@ -1,7 +1,7 @@
 //! Who holds a table entry or a seat, in one word: it is claimed by one CAS that already names the claimant, so that a
 //! claimant that dies at any instruction can be told from one that is at work.
 
-use crate::shm::process::{PID_BITS, Process, STARTED_BITS};
+use crate::host::process::{PID_BITS, Process, STARTED_BITS};
 
 /// How far its holder is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

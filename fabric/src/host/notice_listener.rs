@@ -1,12 +1,12 @@
 //! Takes death notices off the network: a thread that blocks on the group's socket and hands what it hears to the loop.
 //!
 //! The loop sleeps on futexes, which no socket can wake; so the thread rings the loop's doorbell, but only for those
-//! whose death this process has to act on at once. What the thread hears is not believed yet: [`crate::shm::watch`]
+//! whose death this process has to act on at once. What the thread hears is not believed yet: [`crate::host::watch`]
 //! compares it with the seat of the one that is said to have died.
 #![allow(unsafe_code)]
 
+use crate::host::Waker;
 use crate::notice::{NOTICE_BYTES, Notice};
-use crate::shm::Waker;
 use crate::types::Address;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -91,13 +91,13 @@ impl Inbox {
 
 /// The thread. Dropping this ends it.
 #[derive(Debug)]
-pub(crate) struct Hearing {
+pub(crate) struct NoticeListener {
     /// Closed to end the thread.
     stop: Option<PipeWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Hearing {
+impl NoticeListener {
     /// Joins the group of the cluster and starts to listen.
     pub(crate) fn start(cluster: u64, inbox: Arc<Inbox>, waker: Waker) -> io::Result<Self> {
         let socket = join(group(cluster))?;
@@ -115,7 +115,7 @@ impl Hearing {
     }
 }
 
-impl Drop for Hearing {
+impl Drop for NoticeListener {
     fn drop(&mut self) {
         self.stop = None;
         if let Some(thread) = self.thread.take() {

@@ -3,7 +3,7 @@
 
 use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
 use crate::deadbeat::VerbsGroup;
-use crate::shm::link::Links;
+use crate::host::mapped::MappedRegions;
 use crate::types::{Address, Instant};
 
 /// The result of a posted operation, until it is delivered.
@@ -35,7 +35,7 @@ impl Done {
 
 /// What a look for a datagram found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Received {
     /// None waits, or this round has taken its share.
     Nothing,
     /// One from this sender, now in the buffer.
@@ -45,13 +45,13 @@ pub enum Heard {
 }
 
 /// Carries operations and datagrams. Nothing here blocks.
-pub trait Wire {
+pub trait Transport {
     /// As [`crate::Fabric::read`].
     fn read(&mut self, from: Remote, len: u32, token: Token);
     /// As [`crate::Fabric::write`].
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token);
-    /// As [`crate::Fabric::write_untold`].
-    fn write_untold(&mut self, to: Remote, bytes: &[u8], token: Token) {
+    /// As [`crate::Fabric::write_unsignaled`].
+    fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
         self.write(to, bytes, token);
     }
     /// As [`crate::Fabric::cas`].
@@ -68,7 +68,7 @@ pub trait Wire {
     }
 
     /// Carries out what was held back on the way and is due.
-    fn ripen(&mut self, _now: Instant) {}
+    fn release_due(&mut self, _now: Instant) {}
     /// When the next of that is due.
     fn due(&self) -> Instant {
         Instant::NEVER
@@ -76,20 +76,20 @@ pub trait Wire {
 
     /// The next completion, in the order in which they came; `None` once all have been taken.
     fn complete(&mut self) -> Option<(Token, Done)>;
-    /// Takes back what [`Wire::complete`] gave, delivered.
+    /// Takes back what [`Transport::complete`] gave, delivered.
     fn recycle(&mut self, done: Done);
     /// All completions were delivered.
     fn settle(&mut self) {}
     /// How many completions wait already.
     fn waiting(&self) -> usize;
 
-    /// Takes a datagram. A round of calls ends with [`Heard::Nothing`] and takes a bounded share.
-    fn hear(&mut self, bytes: &mut Vec<u8>) -> Heard;
+    /// Takes a datagram. A round of calls ends with [`Received::Nothing`] and takes a bounded share.
+    fn hear(&mut self, bytes: &mut Vec<u8>) -> Received;
     /// Whether datagrams wait although the doorbell has not rung.
     fn has_datagrams(&mut self) -> bool;
 
     /// The mapped regions of this host's processes.
-    fn links(&mut self) -> &mut Links;
+    fn regions(&mut self) -> &mut MappedRegions;
     /// Whether the process at this address runs on this host, so that its kernel tells its death.
     fn is_local(&self, whom: Address) -> bool;
     /// Watches a process of another host.
@@ -98,12 +98,12 @@ pub trait Wire {
     fn unwatch(&mut self, whom: Address);
     /// A watched process that was taken for another host's and turned out to be of this one: its watch is ended here, and
     /// to be made anew. A coordinator that was watched before it started, for example.
-    fn came_home(&mut self) -> Option<Address> {
+    fn take_relocated(&mut self) -> Option<Address> {
         None
     }
     /// Where the kernel is to send a notice of this process's death so that other hosts hear it, and the notice as it
     /// travels. `None` where there is no such way, or not yet.
-    fn route_abroad(&self, _notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
+    fn route_to_other_hosts(&self, _notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
         None
     }
     /// Notices from kernels of other hosts that were believed, and those that were not, since the last call.

@@ -1,18 +1,18 @@
 //! Has the kernel tell of a seat's occupant: registers its process with the module deadbeat, else with the eBPF programs,
 //! as long as one of them is there, and again when it has come back.
 //!
-//! Nothing depends on it: the words of [`crate::shm::death`] and pidfds tell every death, with or without them.
+//! Nothing depends on it: the words of [`crate::host::death`] and pidfds tell every death, with or without them.
 #![cfg_attr(test, allow(unsafe_code))]
 
 use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
 use crate::ebpf::{Deaths, EbpfError, Programs, Tokens};
+use crate::host::Waker;
+use crate::host::cluster;
+use crate::host::notice_listener::{self, Inbox, NoticeListener};
+use crate::host::process::{Held, Process};
+use crate::host::region::Region;
 use crate::layout::Seat;
 use crate::notice::{Detection, NOTICE_BYTES, Notice, Stage};
-use crate::shm::Waker;
-use crate::shm::cluster;
-use crate::shm::hearing::{self, Hearing, Inbox};
-use crate::shm::process::{Held, Process};
-use crate::shm::region::Region;
 use crate::types::{Address, Instant, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
@@ -56,7 +56,7 @@ impl Registered {
 }
 
 /// Who tells other hosts: the module, or why not.
-struct Abroad {
+struct RemoteRegistration {
     group: VerbsGroup,
     /// The registration goes first.
     registered: Result<(Registration, Deadbeat), DeadbeatError>,
@@ -69,7 +69,7 @@ pub(crate) fn draw() -> Option<[u64; 2]> {
 }
 
 /// One occupant's registration with the kernel.
-pub(crate) struct Witness {
+pub(crate) struct KernelNotifier {
     region: Region,
     who: Address,
     cluster: u64,
@@ -78,21 +78,21 @@ pub(crate) struct Witness {
     /// them whoever tells the death. `None` if the kernel gave no random numbers.
     tokens: Option<[u64; 2]>,
     registered: Option<Registered>,
-    abroad: Option<Abroad>,
+    remote: Option<RemoteRegistration>,
     /// Why there is none.
     refusal: Option<DeadbeatError>,
     /// For a process that watches others.
-    ear: Option<Ear>,
+    receiver: Option<NoticeReceiver>,
     tended: Instant,
 }
 
-struct Ear {
+struct NoticeReceiver {
     inbox: Arc<Inbox>,
     waker: Waker,
-    hearing: Option<Hearing>,
+    listener: Option<NoticeListener>,
 }
 
-impl Witness {
+impl KernelNotifier {
     /// Registers the calling process if the module or the programs are there. `who` has its generation. With an inbox, the notices of
     /// others are heard, too.
     pub(crate) fn new(
@@ -101,10 +101,10 @@ impl Witness {
         cluster: u64,
         me: Process,
         tokens: Option<[u64; 2]>,
-        ear: Option<(Arc<Inbox>, Waker)>,
+        receiver: Option<(Arc<Inbox>, Waker)>,
         now: Instant,
     ) -> Self {
-        let ear = ear.map(|(inbox, waker)| Ear { inbox, waker, hearing: None });
+        let receiver = receiver.map(|(inbox, waker)| NoticeReceiver { inbox, waker, listener: None });
         let mut new = Self {
             region: region.clone(),
             who,
@@ -112,9 +112,9 @@ impl Witness {
             me,
             tokens,
             registered: None,
-            abroad: None,
+            remote: None,
             refusal: None,
-            ear,
+            receiver,
             tended: Instant::ZERO,
         };
         new.tend(now, |_| None);
@@ -128,8 +128,8 @@ impl Witness {
 
     /// Why it is neither the module nor a program, or why the module does not tell other hosts.
     pub(crate) fn refusal(&self) -> Option<&DeadbeatError> {
-        let abroad = self.abroad.as_ref().and_then(|abroad| abroad.registered.as_ref().err());
-        self.refusal.as_ref().or(abroad)
+        let remote = self.remote.as_ref().and_then(|remote| remote.registered.as_ref().err());
+        self.refusal.as_ref().or(remote)
     }
 
     /// Where the eBPF programs tell deaths, if this process uses them.
@@ -200,9 +200,9 @@ impl Witness {
     fn register_with_module(&self) -> Result<Registered, DeadbeatError> {
         let device = Deadbeat::open()?;
         let udp = UdpGroup {
-            group: IpAddr::V4(hearing::group(self.cluster)),
-            port: hearing::PORT,
-            interface: Some(hearing::INTERFACE.to_string_lossy().into_owned()),
+            group: IpAddr::V4(notice_listener::group(self.cluster)),
+            port: notice_listener::PORT,
+            interface: Some(notice_listener::INTERFACE.to_string_lossy().into_owned()),
             hops: 1,
         };
         device.configure(&Destinations { udp: Some(udp), verbs: None })?;
@@ -228,7 +228,7 @@ impl Witness {
     fn tell_abroad(&mut self, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
         let Some(notices) = self.tokens.map(|tokens| self.notices(tokens)) else { return };
         let [Some((group, dying)), Some((_, dead))] = notices.map(|notice| route(&notice)) else { return };
-        if self.abroad.as_ref().is_some_and(|abroad| abroad.group == group) {
+        if self.remote.as_ref().is_some_and(|remote| remote.group == group) {
             return;
         }
         let register = || {
@@ -238,17 +238,20 @@ impl Witness {
             Ok((registration, device))
         };
         let registered = register();
-        self.abroad = Some(Abroad { group, registered });
+        self.remote = Some(RemoteRegistration { group, registered });
     }
 
     /// Starts to listen, or again when the network has gone meanwhile.
     fn listen(&mut self) {
-        let Some(ear) = self.ear.as_mut().filter(|ear| !ear.hearing.as_ref().is_some_and(Hearing::is_alive))
+        let Some(receiver) = self
+            .receiver
+            .as_mut()
+            .filter(|receiver| !receiver.listener.as_ref().is_some_and(NoticeListener::is_alive))
         else {
             return;
         };
-        match Hearing::start(self.cluster, Arc::clone(&ear.inbox), ear.waker.clone()) {
-            Ok(hearing) => ear.hearing = Some(hearing),
+        match NoticeListener::start(self.cluster, Arc::clone(&receiver.inbox), receiver.waker.clone()) {
+            Ok(listener) => receiver.listener = Some(listener),
             // This process's death is told all the same; those of others come by their words and pidfds.
             Err(error) => {
                 self.refusal = Some(DeadbeatError::Kernel { doing: "listen to death notices on lo", error });
@@ -260,7 +263,7 @@ impl Witness {
     pub(crate) fn let_go(&mut self) {
         if !self.region.is_here() {
             // A copy in a child: the registrations, and the thread that listens, are its parent's.
-            core::mem::forget((self.registered.take(), self.abroad.take(), self.ear.take()));
+            core::mem::forget((self.registered.take(), self.remote.take(), self.receiver.take()));
             return;
         }
         if self.registered.is_none() {
@@ -268,7 +271,7 @@ impl Witness {
         }
         self.show(Detection::FutexPidfd.word(0));
         self.registered = None;
-        self.abroad = None;
+        self.remote = None;
         self.write_tokens([0; 2]);
     }
 
@@ -283,7 +286,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for KernelNotifier {
     fn drop(&mut self) {
         self.let_go();
     }
@@ -294,10 +297,12 @@ mod tests {
     use super::*;
     use crate::Drive;
     use crate::contract::{Evidence, Fabric};
-    use crate::endpoint::wire::Wire;
-    use crate::shm::clock;
-    use crate::shm::test::{LIMITS, Root, name};
-    use crate::shm::{Cluster, Endpoint, Owner, Wait};
+    use crate::endpoint::transport::Transport;
+    use crate::endpoint::{Owner, Wait};
+    use crate::host::Cluster;
+    use crate::host::clock;
+    use crate::host::test::{LIMITS, Root, name};
+    use crate::shm::Endpoint;
     use core::time::Duration;
     use std::net::UdpSocket;
     use std::os::fd::AsRawFd;
@@ -312,7 +317,7 @@ mod tests {
     fn sender() -> UdpSocket {
         let socket = UdpSocket::bind("0.0.0.0:0").expect("bound");
         // SAFETY: the name ends with a zero.
-        let lo = unsafe { libc::if_nametoindex(hearing::INTERFACE.as_ptr()) };
+        let lo = unsafe { libc::if_nametoindex(notice_listener::INTERFACE.as_ptr()) };
         let leave = libc::ip_mreqn {
             imr_multiaddr: libc::in_addr { s_addr: 0 },
             imr_address: libc::in_addr { s_addr: 0 },
@@ -335,7 +340,7 @@ mod tests {
     /// Looks at the watches until notices were counted, and tells these and the events.
     fn heard(watcher: &mut Endpoint) -> ((u64, u64), Vec<Evidence>) {
         for _ in 0..10_000 {
-            watcher.watches.check(watcher.wire.links(), clock::now());
+            watcher.watches.check(watcher.transport.regions(), clock::now());
             let counts = watcher.watches.take_counts();
             if counts != (0, 0) {
                 let told = std::iter::from_fn(|| watcher.watches.next()).map(|(_, evidence)| evidence);
@@ -358,21 +363,22 @@ mod tests {
             move || {
                 let mut endpoint = endpoint(&cluster, "victim");
                 // On a host with the module it would draw tokens of its own.
-                endpoint.witness.let_go();
+                endpoint.kernel_notifier.let_go();
                 ready.send(endpoint.address()).expect("awaited");
                 let _ = wait.recv();
             }
         });
         let who = opened.recv().expect("opened");
         let nonce = cluster.nonce();
-        let ear = Hearing::start(nonce, watcher.watches.inbox(), watcher.waker()).expect("listening");
+        let receiver =
+            NoticeListener::start(nonce, watcher.watches.inbox(), watcher.waker()).expect("listening");
         watcher.watch(who);
         let seat = Region::open(&cluster, who.region).expect("mapped");
         seat.token(0, Stage::Dying).store(5, Ordering::Release);
         seat.token(0, Stage::Dead).store(6, Ordering::Release);
 
         let socket = sender();
-        let group = (hearing::group(nonce), hearing::PORT);
+        let group = (notice_listener::group(nonce), notice_listener::PORT);
         let send = |bytes: &[u8]| assert_eq!(socket.send_to(bytes, group).expect("sent"), bytes.len());
         let notice = |stage, token| Notice { cluster: nonce, who, stage, token };
         // Who has heard the token of dying can not tell the death, and nobody can tell another's.
@@ -395,7 +401,7 @@ mod tests {
             seat_bell(&watcher) != bell
         });
         assert!(rung, "the loop was not woken");
-        drop((ear, done));
+        drop((receiver, done));
         victim.join().expect("no panic");
     }
 
@@ -419,20 +425,20 @@ mod tests {
             }
         });
         let who = opened.recv().expect("opened");
-        let ear =
-            Hearing::start(cluster.nonce(), watcher.watches.inbox(), watcher.waker()).expect("listening");
+        let receiver = NoticeListener::start(cluster.nonce(), watcher.watches.inbox(), watcher.waker())
+            .expect("listening");
         watcher.watch(who);
         let seat = Region::open(&cluster, who.region).expect("mapped");
         seat.token(0, Stage::Dead).store(6, Ordering::Release);
         let before = Address { generation: who.generation.wrapping_sub(1).max(1) ^ 2, ..who };
-        let group = (hearing::group(cluster.nonce()), hearing::PORT);
+        let group = (notice_listener::group(cluster.nonce()), notice_listener::PORT);
         let late = Notice { cluster: cluster.nonce(), who: before, stage: Stage::Dead, token: 6 };
         let socket = sender();
         socket.send_to(&late.encode(), group).expect("sent");
         // Datagrams of one sender come in order: when the second is counted, the first has been looked at.
         socket.send_to(b"hello", group).expect("sent");
         assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
-        drop((ear, done));
+        drop((receiver, done));
         victim.join().expect("no panic");
     }
 }

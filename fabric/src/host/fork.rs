@@ -19,12 +19,12 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// The process that made something.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Home {
+pub(crate) struct OwnerProcess {
     mark: &'static AtomicU64,
     turn: u64,
 }
 
-impl Home {
+impl OwnerProcess {
     /// The calling process.
     pub(crate) fn here() -> io::Result<Self> {
         let mark = mark()?;
@@ -89,8 +89,10 @@ pub(crate) fn empty(bytes: usize) -> io::Result<*mut AtomicU64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::shm::test::{LIMITS, Root, name};
-    use crate::shm::{Cluster, Endpoint, Observed, Owner, Region, ShmError, Wait};
+    use crate::endpoint::{Owner, Wait};
+    use crate::host::test::{LIMITS, Root, name};
+    use crate::host::{Cluster, HostError, Observed, Region};
+    use crate::shm::Endpoint;
     use crate::{Drive as _, Fabric as _, Instant, Page, ViewId, page};
 
     /// Runs `child` in a forked child; whether it said yes. A signal or a panic says no.
@@ -112,11 +114,11 @@ pub(crate) mod tests {
 
     #[test]
     fn a_child_and_its_child_are_other_processes_and_have_homes_of_their_own() {
-        let home = Home::here().expect("a page");
-        assert!(home.is_here() && Home::here().expect("a page").turn() == home.turn());
+        let home = OwnerProcess::here().expect("a page");
+        assert!(home.is_here() && OwnerProcess::here().expect("a page").turn() == home.turn());
         assert!(forked(|| {
             let before = home.is_here();
-            let own = Home::here().expect("a page");
+            let own = OwnerProcess::here().expect("a page");
             let inner = forked(|| !own.is_here() && !home.is_here());
             !before && own.is_here() && !home.is_here() && own.turn() > home.turn() && inner
         }));
@@ -136,7 +138,7 @@ pub(crate) mod tests {
             let (words, observed, mut endpoint, cluster) = copies.take().expect("they are copied");
             let empty = !words.is_here()
                 && words.is_dead(0)
-                && !page::active(words.page(), ViewId::GENESIS, crate::shm::clock::now)
+                && !page::active(words.page(), ViewId::GENESIS, crate::host::clock::now)
                 && observed.reader().seat(0).is_none()
                 && cluster.regions().is_empty();
             // Goes nowhere.
@@ -144,7 +146,7 @@ pub(crate) mod tests {
             words.word(0).store(1, Ordering::Relaxed);
             let owner = Owner { name: name("b"), ..owner };
             let refused =
-                matches!(Endpoint::open(&cluster, owner, Wait::Block), Err(ShmError::Forked { .. }));
+                matches!(Endpoint::open(&cluster, owner, Wait::Block), Err(HostError::Forked { .. }));
             let anew = Cluster::open(cluster.dir().parent().expect("a root"), name("c")).expect("opened");
             let seen = Region::open(&anew, 8).expect("mapped anew");
             let found = seen.is_here() && !seen.is_dead(0) && anew.alive() == 1;

@@ -1,0 +1,146 @@
+//! The regions of this host's processes as this process has mapped them: each mapping is checked at every use for whom it
+//! belongs to and whether that process lives.
+
+use super::HostError;
+use super::cluster::Cluster;
+use super::impair::{Between, Impairment};
+use super::occupancy::Phase;
+use super::region::Region;
+use super::table::{FIRST_FREE, REGIONS};
+use crate::contract::LinkError;
+use crate::types::{Address, Nanos, RegionOwner};
+use std::io::ErrorKind;
+
+struct Mapped {
+    region: Region,
+    generation: u32,
+}
+
+/// The mapped regions, by number. Mapped when they are used first, and again when another process owns them.
+pub struct MappedRegions {
+    cluster: Cluster,
+    me: RegionOwner,
+    /// The region of this process, which it has mapped already.
+    own: Region,
+    regions: Vec<Option<Mapped>>,
+}
+
+impl MappedRegions {
+    pub(crate) fn new(cluster: Cluster, me: RegionOwner, own: Region) -> Self {
+        Self { cluster, me, own, regions: (0..REGIONS).map(|_| None).collect() }
+    }
+
+    pub(crate) const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The newest generation of a region.
+    pub(crate) fn generation(&self, region: u32) -> u32 {
+        self.cluster.table.generation(region)
+    }
+
+    /// The region of whoever owns it now, dead or alive, and the owner's generation.
+    #[inline]
+    pub(crate) fn get(&mut self, region: u32) -> Result<(&Region, u32), LinkError> {
+        let newest = self.cluster.table.generation(region);
+        let place = self.regions.get_mut(region as usize).ok_or(LinkError::PeerReplaced)?;
+        if newest == 0 {
+            return Err(LinkError::PeerReplaced);
+        }
+        if place.as_ref().is_none_or(|mapped| mapped.generation != newest) {
+            *place = None;
+            let is_own = (region, newest) == (self.me.region, self.me.generation);
+            let region = if is_own { self.own.clone() } else { open(&self.cluster, region, newest)? };
+            *place = Some(Mapped { region, generation: newest });
+        }
+        place.as_ref().map(|mapped| (&mapped.region, mapped.generation)).ok_or(LinkError::PeerDead)
+    }
+
+    /// The region of exactly this process, alive.
+    #[inline]
+    pub(crate) fn reach(&mut self, at: Address) -> Result<(&Region, u32), LinkError> {
+        if at.host != 0 || at.port != 0 {
+            return Err(LinkError::PeerReplaced);
+        }
+        let (region, generation) = self.get(at.region)?;
+        // A program in a seat is reached through the region's memory as long as that program lives, whether or not the
+        // region's owner does: its lease page can be fenced then.
+        let holder = match at.seat {
+            0 => generation,
+            seat if u32::from(seat) < region.layout().limits().seats => region.generation(seat),
+            _ => return Err(LinkError::OutOfBounds),
+        };
+        if at.generation != 0 && at.generation != holder {
+            return Err(LinkError::PeerReplaced);
+        }
+        if region.is_dead(at.seat) {
+            return Err(LinkError::PeerDead);
+        }
+        Ok((region, generation))
+    }
+
+    /// The same, unless a drill has cut the link.
+    #[inline]
+    pub(crate) fn peer(&mut self, at: Address) -> Result<(&Region, u32), LinkError> {
+        // A peer that does not answer is as good as dead, for all that this side can know.
+        if self.impairment(at.region).cut { Err(LinkError::PeerDead) } else { self.reach(at) }
+    }
+
+    /// What a drill has done to the link to a region. The own memory is reached without one.
+    #[inline]
+    pub(crate) fn impairment(&self, region: u32) -> Between {
+        if !self.has_impaired() || region == self.me.region {
+            return Between::default();
+        }
+        let [own, peers] = self.ends(region);
+        own.between(self.me.region, peers, region)
+    }
+
+    /// Whether any link of the cluster is impaired. Nearly never: this is all that an operation pays.
+    #[inline]
+    pub(crate) fn has_impaired(&self) -> bool {
+        self.cluster.table.has_impaired()
+    }
+
+    /// How long a drill delays what is posted to a region.
+    pub(crate) fn delay(&self, region: u32) -> Nanos {
+        if region == self.me.region {
+            return Nanos::ZERO;
+        }
+        let [own, peers] = self.ends(region);
+        own.delay.max(peers.delay)
+    }
+
+    /// What a drill has done to the links of this process and of a region's owner.
+    fn ends(&self, region: u32) -> [Impairment; 2] {
+        [self.me.region, region].map(|region| self.cluster.table.impairment(region))
+    }
+
+    /// Whether nothing more can come from a process: it was replaced, or its death was seen.
+    pub(crate) fn is_gone(&mut self, owner: RegionOwner) -> bool {
+        if self.generation(owner.region) != owner.generation {
+            return true;
+        }
+        // That it can not be mapped proves nothing: no descriptor may be left to do it with.
+        self.get(owner.region).is_ok_and(|(region, _)| region.is_dead(0))
+    }
+}
+
+/// Maps the region of this very generation.
+fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkError> {
+    let entry = cluster.table.get(number).ok_or(LinkError::PeerDead)?;
+    // A claimed region is being made: its predecessor is dead, its successor not there yet.
+    if entry.generation != generation || !matches!(entry.occupancy.phase, Phase::Live | Phase::Closed) {
+        return Err(LinkError::PeerDead);
+    }
+    let region = match Region::open(cluster, number) {
+        Ok(region) => region,
+        Err(HostError::Io { error, .. }) if error.kind() != ErrorKind::NotFound => {
+            return Err(LinkError::PeerDead);
+        }
+        Err(_) => return Err(LinkError::PeerReplaced),
+    };
+    region.prefault_as_peer(number < FIRST_FREE);
+    // The file may have been replaced between the two looks.
+    if region.generation(0) == generation { Ok(region) } else { Err(LinkError::PeerReplaced) }
+}

@@ -1,0 +1,43 @@
+//! What runs on this host, and what its kernel says of it: processes, their regions of memory, and their deaths.
+//!
+//! A cluster is a directory of files ([`Cluster`]): a table of who holds which region, and one file per region. Whatever
+//! another process may have written is checked before it is used. Every backend for real processes stands on this;
+//! nothing here knows how an operation reaches another host.
+
+mod attach;
+pub mod clock;
+pub(crate) mod cluster;
+pub(crate) mod death;
+pub(crate) mod error;
+mod fork;
+pub mod futex;
+pub(crate) mod impair;
+pub(crate) mod kernel_notifier;
+mod map;
+pub(crate) mod mapped;
+mod notice_listener;
+pub(crate) mod occupancy;
+pub mod peer;
+pub(crate) mod process;
+pub mod program;
+pub(crate) mod reader;
+pub(crate) mod region;
+pub mod sched;
+pub(crate) mod seats;
+mod snapshot;
+pub mod supervise;
+pub(crate) mod table;
+#[cfg(test)]
+pub(crate) mod test;
+mod trust;
+pub(crate) mod watch;
+
+pub use attach::{Attachment, Beat, Presence};
+pub use cluster::{Cluster, MADE_MODE, RegionInfo, default_root, is_made};
+pub use error::HostError;
+pub use impair::Impairment;
+pub use process::{Held, Lives, Process, children, fork, reap};
+pub use reader::{Reader, SeatInfo};
+pub use region::{Observed, Region, Waker};
+pub use snapshot::{RegionFile, RegionSnapshot, SnapshotParts};
+pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS};
