@@ -1,4 +1,4 @@
-//! The way to a helper by ssh, against a real sshd on the loopback. The gate installs it; elsewhere, without it, this says so
+//! The way to a fault agent by ssh, against a real sshd on the loopback. The gate installs it; elsewhere, without it, this says so
 //! and tests nothing.
 
 use crate::support::{HANG, Ran, Root, has_ended, signal, until};
@@ -131,7 +131,7 @@ fn a_helper_by_ssh_strikes_and_nobody_is_let_in_who_should_not_be() {
     let good = sshd.config("host", &me);
     let before = root.healthy();
 
-    // A whole drill. Both hosts are this one, and its report says how the helper was reached.
+    // A whole drill. Both hosts are this one, and its report says how the fault agent was reached.
     let out = root.cluster().join("report");
     let ran =
         Ran::of(&mut drill(&root, &good, &["app", "--count", "2", "--out", out.to_str().expect("text")]));
@@ -180,7 +180,7 @@ fn a_connection_that_drops_in_mid_drill_leaves_nothing_frozen_and_the_journal_is
     assert!(began.elapsed() < HANG, "the runner hangs");
     let journal: Value = serde_json::from_slice(&ended.stdout).expect("the journal");
     assert_eq!((&journal["verdict"], ended.status.code()), (&"aborted".into(), Some(4)), "{journal}");
-    assert!(journal["remarks"].to_string().contains("the helper was lost"), "{journal}");
-    until("the helper has mended everything", || !frozen() && undo_records(&root) == 0);
+    assert!(journal["remarks"].to_string().contains("the fault agent was lost"), "{journal}");
+    until("the fault agent has undone everything", || !frozen() && undo_records(&root) == 0);
     assert_eq!(root.healthy().pids(), before, "nobody was restarted");
 }

@@ -272,12 +272,12 @@ pub(crate) enum Command {
     App(DemoApp),
     /// What breaks things on a drill's cue (started by `drill run`)
     #[command(hide = true)]
-    DrillHelper {
+    FaultAgent {
         /// Hear the runner on standard input, as under ssh, and not on a socket
         #[arg(long)]
         stdio: bool,
     },
-    /// A load on this host (started by a drill's helper)
+    /// A load on this host (started by a drill's fault agent)
     #[command(hide = true)]
     DrillLoad {
         /// Threads that compute

@@ -133,7 +133,7 @@ pub(crate) fn lease_cache(root: &Path, cluster: Name, name: Name) -> Result<Exit
     expected(&site, name, || obol_agent::run(&site, Kind::LeaseCache, name, obol_agent::seed(), &stop))
 }
 
-/// A drill's load on this host: ends with its helper, or by itself.
+/// A drill's load on this host: ends with its fault agent, or by itself.
 pub(crate) fn load(threads: u32, mebibytes: u32, nanoseconds: u64) -> Result<ExitCode, Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
     obol_chaos::drills::load::run(threads, mebibytes, Nanos(nanoseconds));

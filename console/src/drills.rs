@@ -4,7 +4,7 @@ use crate::cli::{DrillCommand, DrillFile, DrillRun};
 use crate::output::{self, Failure};
 use crate::signals;
 use obol_chaos::drillfile::{self, Drill};
-use obol_chaos::drills::helper::Way;
+use obol_chaos::drills::fault_agent::ReachedBy;
 use obol_chaos::drills::journal::{Judged, counted};
 use obol_chaos::drills::ssh::Ssh;
 use obol_chaos::drills::table2;
@@ -161,31 +161,31 @@ fn probes(root: &Path, cluster: Name, file: &DrillFile) -> Result<ExitCode, Fail
     Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-pub(crate) fn helper(root: &Path, cluster: Name, stdio: bool) -> Result<ExitCode, Failure> {
-    // What ends the runner must not end its helper, which mends.
+pub(crate) fn fault_agent(root: &Path, cluster: Name, stdio: bool) -> Result<ExitCode, Failure> {
+    // What ends the runner must not end its fault agent, which undoes.
     signals::flag(&[SIGINT, SIGTERM, SIGHUP])?;
     let program = std::env::current_exe().map_err(Failure::failed)?;
-    let way = if stdio { Way::Standard } else { Way::Socket };
-    drills::helper::run(root, cluster, &program, way).map_err(Failure::failed)?;
+    let way = if stdio { ReachedBy::Standard } else { ReachedBy::Socket };
+    drills::fault_agent::run(root, cluster, &program, way).map_err(Failure::failed)?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
-    let mended = drills::recover(root, cluster).map_err(Failure::refused)?;
+    let undone = drills::recover(root, cluster).map_err(Failure::refused)?;
     if json {
-        output::json(&mended)?;
+        output::json(&undone)?;
     } else {
-        for line in &mended.done {
+        for line in &undone.done {
             output::line(line)?;
         }
-        for line in &mended.failed {
+        for line in &undone.failed {
             output::line(format_args!("  ! {line}"))?;
         }
-        if mended.done.is_empty() && mended.failed.is_empty() {
-            output::line("nothing is left to mend")?;
+        if undone.done.is_empty() && undone.failed.is_empty() {
+            output::line("nothing is left to undo")?;
         }
     }
-    Ok(if mended.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if undone.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, Failure> {

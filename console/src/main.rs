@@ -94,7 +94,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Agent(agent) => daemons::agent(&root, cluster, agent.name),
         Command::LeaseCache(cache) => daemons::lease_cache(&root, cluster, cache.name),
         Command::App(app) => daemons::app(&root, cluster, app.name, app.node),
-        Command::DrillHelper { stdio } => drills::helper(&root, cluster, *stdio),
+        Command::FaultAgent { stdio } => drills::fault_agent(&root, cluster, *stdio),
         Command::DrillLoad { threads, mebibytes, nanoseconds } => {
             daemons::load(*threads, *mebibytes, *nanoseconds)
         }

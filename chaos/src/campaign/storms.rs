@@ -222,7 +222,7 @@ impl Storms {
     fn strike_leader(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let lag = if driver.rng.coin() { 0 } else { driver.rng.below(3_000) };
-        let strike = match driver.rng.below(5) {
+        let acts = match driver.rng.below(5) {
             0..=2 => vec![(lag, Act::KillLeader)],
             // Alive, but it can not act on what it has learned: two leaders, late completions.
             3 => {
@@ -236,12 +236,12 @@ impl Storms {
             }
         };
         let cue = match driver.rng.below(5) {
-            0 => return self.all(driver, 0, strike),
+            0 => return self.all(driver, 0, acts),
             1 | 2 => Cue::Accepted,
             3 => Cue::Chosen,
             _ => [Cue::ClearSent, Cue::Takeover][driver.rng.below(2) as usize],
         };
-        self.trap(cue, driver.world.now() + 3 * unit, strike);
+        self.trap(cue, driver.world.now() + 3 * unit, acts);
         let acts = self.provocations(driver, None);
         self.all(driver, 0, acts);
     }
@@ -271,7 +271,7 @@ impl Storms {
         self.trap(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
     }
 
-    /// An operator changes who decides, insisting as operators do, while somebody whom that concerns is struck.
+    /// An operator changes who decides, insisting as operators do, while somebody whom that concerns is hit.
     fn change_acceptors(&mut self, driver: &mut Driver) {
         if driver.rng.permille(250) {
             return self.outvote_sleepers(driver);
@@ -299,13 +299,13 @@ impl Storms {
         } else {
             (Act::Freeze(node), Act::Thaw(node))
         };
-        let strike = match driver.rng.below(4) {
+        let acts = match driver.rng.below(4) {
             0 => return,
             1 => vec![(lag, down), (lag + back, up)],
             _ => vec![(lag, Act::KillLeader)],
         };
         let cue = [Cue::Accepted, Cue::Chosen, Cue::ClearSent, Cue::Takeover][driver.rng.below(4) as usize];
-        self.trap(cue, driver.world.now() + 3 * unit, strike);
+        self.trap(cue, driver.world.now() + 3 * unit, acts);
     }
 
     /// The first coordinators sleep but for one, while others come to those who decide and slots are used again. Then the one

@@ -44,7 +44,7 @@ pub struct Drill {
     pub steps: Vec<Step>,
     /// Bounds on the figures.
     pub expect: Vec<Expect>,
-    /// What is mended after a repetition.
+    /// What is undone after a repetition.
     pub rollback: Rollback,
     /// Files that the run leaves.
     pub report: ReportFiles,
@@ -71,7 +71,7 @@ pub struct Repeat {
     pub stop_after_failures: u32,
 }
 
-/// What no repetition may do. The runner and each helper check them, each by what it sees itself.
+/// What no repetition may do. The runner and each fault agent check them, each by what it sees itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guards {
     /// Processes that one repetition may hit.
@@ -86,7 +86,7 @@ pub struct Guards {
     pub require_confirm: bool,
     /// Whether `CLOCK_REALTIME` may jump, for all programs of the host.
     pub allow_clock_step: bool,
-    /// A helper undoes its faults if it hears nothing for so long.
+    /// A fault agent undoes its faults if it hears nothing for so long.
     pub dead_man: Nanos,
     /// When the drill is aborted.
     pub abort: Vec<Abort>,
@@ -238,7 +238,7 @@ pub struct Step {
 pub enum On {
     /// On the repetition's cue.
     Cue,
-    /// On a cue of its own, when the step before has been mended and the cluster is healthy.
+    /// On a cue of its own, when the step before has been undone and the cluster is healthy.
     Settled,
 }
 
@@ -249,7 +249,7 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Whom: names of targets. Faults of the whole host have none.
     pub targets: Vec<String>,
-    /// For how long; `None` for a kill, which only a restart mends.
+    /// For how long; `None` for a kill, which only a restart undoes.
     pub lasts: Option<Nanos>,
 }
 
@@ -463,7 +463,7 @@ impl Percentile {
     }
 }
 
-/// What is mended after a repetition. Reversible faults are always undone.
+/// What is undone after a repetition. Reversible faults are always undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rollback {
     /// When.

@@ -6,7 +6,7 @@ use super::{
     On, Percentile, Probe, Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, Strategy, Target,
     TargetKind,
 };
-use crate::drills::channel::BLOWS_MAX;
+use crate::drills::channel::INJECTIONS_MAX;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
 use obol_profiles::document::{Faults, nearest, shortened};
@@ -409,9 +409,9 @@ fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mu
         section.span("max_cue_skew", (SPAN_MIN, Nanos::from_secs(1)), faults).map_or(CUE_SKEW, |at| at.value);
     let tables = section.some_sections("fault", faults);
     let several = tables.len();
-    if let Some(beyond) = tables.get(BLOWS_MAX) {
+    if let Some(beyond) = tables.get(INJECTIONS_MAX) {
         let (found, key) = (format!("{several} tables"), section.key("fault").into());
-        let (low, high) = ("1".to_owned(), BLOWS_MAX.to_string());
+        let (low, high) = ("1".to_owned(), INJECTIONS_MAX.to_string());
         faults.add(beyond.at(), Fault::Bounds { key, found, low, high });
     }
     let mut list: Vec<DrillFault> = Vec::new();

@@ -93,7 +93,7 @@ pub fn schema() -> Value {
         }),
     );
     let guards = table(
-        "What no repetition may do; the runner and each helper check it.",
+        "What no repetition may do; the runner and each fault agent check it.",
         &[],
         &json!({
             "max_targets": number(1, TARGETS_MAX, "processes that one repetition may hit"),
@@ -102,7 +102,7 @@ pub fn schema() -> Value {
             "deny_hosts": { "type": "array", "items": { "type": "string" }, "description": "host names; * is any text" },
             "require_confirm": { "type": "boolean" },
             "allow_clock_step": { "type": "boolean", "description": "whether CLOCK_REALTIME may jump, for all programs of the host" },
-            "dead_man": duration("a helper undoes its faults after so long a silence"),
+            "dead_man": duration("a fault agent undoes its faults after so long a silence"),
             "abort": { "type": "array", "items": abort }
         }),
     );
@@ -161,7 +161,7 @@ pub fn schema() -> Value {
         }),
     );
     let rollback = table(
-        "What is mended after a repetition.",
+        "What is undone after a repetition.",
         &[],
         &json!({
             "strategy": { "enum": names(&STRATEGIES) },

@@ -1,11 +1,11 @@
-//! What a runner and a helper say to each other: lines of JSON over a channel that says who is at its other end.
+//! What a runner and a fault agent say to each other: lines of JSON over a channel that says who is at its other end.
 
 use crate::control::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 
-/// The socket of the helper with this process id, in the cluster's directory.
+/// The socket of the fault agent with this process id, in the cluster's directory.
 #[must_use]
 pub fn socket_name(pid: u32) -> String {
     format!("drill-{pid}.sock")
@@ -43,11 +43,11 @@ pub enum Order {
     Disarm,
     /// Undo now what was to last longer.
     Undo,
-    /// What was killed has been started again: nothing is left to mend.
-    Mended,
+    /// What was killed has been started again: nothing is left to undo.
+    Undone,
 }
 
-/// What a helper is armed with.
+/// What a fault agent is armed with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Arm {
@@ -55,7 +55,7 @@ pub struct Arm {
     pub token: String,
     /// Nanoseconds from now after which the cue is late.
     pub expires_in: u64,
-    /// Nanoseconds of silence after which the helper mends everything by itself.
+    /// Nanoseconds of silence after which the fault agent undoes everything by itself.
     pub dead_man: u64,
     /// The label of the cluster that the drill was made for.
     pub environment: String,
@@ -70,18 +70,18 @@ pub struct Arm {
     /// Whether the host's clock may jump.
     pub allow_clock_step: bool,
     /// What happens on the cue, in this order.
-    pub blows: Vec<Blow>,
+    pub injections: Vec<Injection>,
     /// Processes that are to be started again if the runner can not.
     pub restart: Vec<String>,
 }
 
-/// Blows that can be struck on one cue.
-pub const BLOWS_MAX: usize = 64;
+/// Blows that can be injected on one cue.
+pub const INJECTIONS_MAX: usize = 64;
 
 /// One thing that happens on a cue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "blow")]
-pub enum Blow {
+#[serde(rename_all = "kebab-case", tag = "fault")]
+pub enum Injection {
     /// SIGKILL.
     Kill {
         /// Whom.
@@ -126,7 +126,7 @@ pub enum Blow {
     },
 }
 
-impl Blow {
+impl Injection {
     /// The process that it hits.
     #[must_use]
     pub const fn whom(&self) -> Option<&Whom> {
@@ -180,10 +180,10 @@ pub struct Whom {
     pub program: PathBuf,
 }
 
-/// What a helper tells.
+/// What a fault agent tells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "told")]
-pub enum Told {
+pub enum Reply {
     /// It holds its targets and waits for the cue.
     Armed,
     /// It does not.
@@ -193,7 +193,7 @@ pub enum Told {
     },
     /// The cue came.
     Fired {
-        /// What was done when, in the order of the blows.
+        /// What was done when, in the order of the faults.
         stamps: Vec<Stamp>,
     },
     /// The cue did not come in time; it is disarmed.
@@ -207,10 +207,10 @@ pub enum Told {
     },
 }
 
-/// When a blow was struck.
+/// When a fault was injected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
-    /// Whom it hit; what, for a blow at the host.
+    /// Whom it hit; what, for a fault at the host.
     pub name: String,
     /// The fabric's clock right before, in nanoseconds.
     pub at: u64,

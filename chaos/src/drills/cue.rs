@@ -1,4 +1,4 @@
-//! The cue: one multicast datagram that makes armed helpers fire. It carries nothing but a token that was agreed on over an
+//! The cue: one multicast datagram that makes armed fault agents fire. It carries nothing but a token that was agreed on over an
 //! authenticated channel and that serves once, so neither a guess nor a replay does anything.
 
 use std::fmt;
@@ -15,7 +15,7 @@ pub const CUE_BYTES: usize = MAGIC.len() + TOKEN_BYTES;
 /// The region kind of processes that run a drill: no member's.
 pub const REGION_KIND: u32 = 0x0D11;
 
-/// What arms a helper for one cue.
+/// What arms a fault agent for one cue.
 #[derive(Clone, Copy)]
 pub struct Token([u8; TOKEN_BYTES]);
 

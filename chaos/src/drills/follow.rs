@@ -1,4 +1,4 @@
-//! What the cluster does after the blows: read from the flight recorders and views until every survivor is active
+//! What the cluster does after the faults: read from the flight recorders and views until every survivor is active
 //! without the dead. Nothing here is on the way of a failover.
 
 use super::journal::{Outcome, Trial};
@@ -52,7 +52,7 @@ pub(super) fn healthy_within(observer: &mut Observer, within: Nanos) -> Result<S
     }
 }
 
-/// Writes into the trial how the cluster bore a step. `trial` has the stamps of its blows. Gives back what happened.
+/// Writes into the trial how the cluster bore a step. `trial` has the stamps of its faults. Gives back what happened.
 pub(super) fn follow(
     observer: &mut Observer,
     step: &Step,
@@ -81,11 +81,11 @@ pub(super) fn follow(
         failover(observer, &mut history, &silent, (old, patience), (before, &stamps), trial);
     }
     let kills = by(|kind| matches!(kind, FaultKind::Kill { graceful: false }));
-    let blow = |p: &Process| {
-        let mut struck = trial.stamps.iter().filter(|stamp| stamp.error.is_none());
-        struck.find(|stamp| stamp.name == p.name.as_str()).map(|stamp| Instant(stamp.at))
+    let injection = |p: &Process| {
+        let mut injected = trial.stamps.iter().filter(|stamp| stamp.error.is_none());
+        injected.find(|stamp| stamp.name == p.name.as_str()).map(|stamp| Instant(stamp.at))
     };
-    let killed = kills.into_iter().filter_map(|p| blow(&p).map(|at| (p, at))).collect();
+    let killed = kills.into_iter().filter_map(|p| injection(&p).map(|at| (p, at))).collect();
     let mut followed = Followed { history, killed };
     check_overlap(observer, &mut followed, before, trial);
     followed
@@ -198,7 +198,7 @@ fn until_active(
     history: &mut History,
     (old, patience): (ViewId, Nanos),
     dead: &[Incarnation],
-    struck: Instant,
+    injected: Instant,
     survivors: &[Name],
 ) -> (Failover, u64) {
     loop {
@@ -220,14 +220,14 @@ fn until_active(
             let outcome = if strangers > 0 {
                 Failover::Void(format!("{strangers} other members were removed meanwhile"))
             } else {
-                match Phases::of(history, id, dead, struck, survivors) {
+                match Phases::of(history, id, dead, injected, survivors) {
                     Some(phases) => Failover::Measured(phases, lengthened(view.wait, drift)),
                     None => Failover::Void(format!("the time line of view {id} has a hole")),
                 }
             };
             return (outcome, strangers as u64);
         }
-        if clock::now().since(struck) > patience {
+        if clock::now().since(injected) > patience {
             let waiting: Vec<&str> = survivors
                 .iter()
                 .filter(|name| first.is_none_or(|id| history.active_from(id, **name).is_none()))
@@ -237,7 +237,7 @@ fn until_active(
                 None => UNSEEN.to_owned(),
                 Some(id) => format!("not active in view {id}: {}", waiting.join(", ")),
             };
-            return (Failover::Failed(format!("{why}, {patience} after the blow")), strangers as u64);
+            return (Failover::Failed(format!("{why}, {patience} after the fault")), strangers as u64);
         }
     }
 }

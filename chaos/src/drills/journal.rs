@@ -108,7 +108,7 @@ pub struct Trial {
     pub reason: Option<String>,
     /// Who was hit.
     pub victims: Vec<Victim>,
-    /// When each blow was struck, by the helper's own stamps.
+    /// When each fault was injected, by the fault agent's own stamps.
     pub stamps: Vec<Stamp>,
     /// Between the first stamp and the last, in nanoseconds.
     pub skew_ns: u64,
@@ -170,7 +170,7 @@ pub struct Journal {
     pub environment: String,
     /// The machine.
     pub host: Host,
-    /// The host of the helper, where it was reached by ssh.
+    /// The host of the fault agent, where it was reached by ssh.
     pub ssh: Option<String>,
     /// The steady state before.
     pub before: Vec<Probed>,

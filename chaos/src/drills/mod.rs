@@ -1,14 +1,15 @@
 //! Drills from files on a live cluster: who would be hit, what forbids it, whether the steady state holds, and the run.
 //!
-//! A runner arms a helper, gives the cue by multicast, and follows the flight recorders; the helper strikes, stamps and
-//! mends. Each works without the other: what one leaves behind, the next one mends from the undo record.
+//! A runner arms a fault agent, gives the cue by multicast, and follows the flight recorders; the fault agent injects, stamps and
+//! undoes. Each works without the other: what one leaves behind, the next one undoes from the undo record.
 
 pub mod channel;
 pub mod clockstep;
+mod core_warmer;
 pub mod cue;
+pub mod fault_agent;
 mod follow;
 pub mod guard;
-pub mod helper;
 pub mod journal;
 pub mod load;
 pub mod overlap;
@@ -18,7 +19,6 @@ pub mod progress;
 pub mod quick;
 pub mod remote;
 pub mod report;
-mod rouse;
 pub mod runner;
 mod schema;
 pub mod select;

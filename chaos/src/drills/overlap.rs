@@ -68,11 +68,11 @@ fn beside(run: &Begun, held: &[Held], seen: Instant) -> Nanos {
     open.into_iter().map(|h| until(h).since(run.at)).fold(Nanos::ZERO, Nanos::max)
 }
 
-/// When this process was struck so that it runs no code of its own any more.
+/// When this process was injected so that it runs no code of its own any more.
 pub(super) type Killed = Vec<(Process, Instant)>;
 
-/// The same of a cluster. `before` was seen before the blows, `history` has all events since, and `snapshot` was read from
-/// `from` on. Whoever was killed could not act from the blow on, whenever its death was noticed.
+/// The same of a cluster. `before` was seen before the faults, `history` has all events since, and `snapshot` was read from
+/// `from` on. Whoever was killed could not act from the fault on, whenever its death was noticed.
 pub(super) fn overlap_seen(
     (history, killed): (&History, &Killed),
     before: &Snapshot,
@@ -104,8 +104,8 @@ pub(super) fn overlap_seen(
         let ended = match p.alive {
             true => None,
             false if lived(p) => {
-                let blows = killed.iter().filter(|(k, _)| k.process == p.process).map(|(_, at)| *at);
-                blows.chain(history.died(p.incarnation)).min()
+                let injections = killed.iter().filter(|(k, _)| k.process == p.process).map(|(_, at)| *at);
+                injections.chain(history.died(p.incarnation)).min()
             }
             false => Some(Instant::ZERO),
         };

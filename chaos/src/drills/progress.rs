@@ -33,10 +33,10 @@ pub enum Stage<'a> {
     },
     /// It waits until the cluster is healthy.
     Waits,
-    /// The helper holds these victims.
+    /// The fault agent holds these victims.
     Armed(&'a [String]),
-    /// The cue was given, and the blows were struck.
-    Struck,
+    /// The cue was given, and the faults were injected.
+    Injected,
     /// The cluster was followed until it was over, or given up.
     Followed(&'a Trial),
     /// What was to last for a while was undone.
@@ -55,7 +55,7 @@ impl fmt::Display for Progress<'_> {
             Stage::Waits => f.write_str("waits until all is well"),
             Stage::Armed([]) => f.write_str("armed"),
             Stage::Armed(victims) => write!(f, "armed against {}", victims.join(", ")),
-            Stage::Struck => f.write_str("cued and struck"),
+            Stage::Injected => f.write_str("cued and injected"),
             Stage::Followed(trial) => followed(f, trial),
             Stage::Undone => f.write_str("undone"),
             Stage::Restored => f.write_str("restored"),

@@ -106,7 +106,7 @@ pub struct Report {
     pub false_suspicions: u64,
     /// The longest time for which two incompatible views could be used at once, in nanoseconds; must be 0.
     pub overlap_ns: u64,
-    /// First blow to the last survivor's `active`.
+    /// First fault to the last survivor's `active`.
     pub failover_us: Summary,
     /// The same, phase by phase.
     pub phases_us: BTreeMap<&'static str, Summary>,

@@ -1,6 +1,6 @@
-//! The runner's side of a helper: starts it, connects, keeps telling it that somebody is there, and ends it.
+//! The runner's side of a fault agent: starts it, connects, keeps telling it that somebody is there, and ends it.
 
-use super::channel::{Arm, Lines, Order, Told, socket_name};
+use super::channel::{Arm, Lines, Order, Reply, socket_name};
 use super::ssh::Ssh;
 use crate::control::write_line;
 use obol_fabric::{Name, Nanos};
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A helper that does not listen, or does not answer an order, in this time hangs.
+/// A fault agent that does not listen, or does not answer an order, in this time hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks for its socket, or for its end.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
@@ -24,10 +24,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 const COMPLAINTS_BYTES_MAX: u64 = 4096;
 /// Whoever complains and does not end is heard for so long.
 const COMPLAINTS_TIMEOUT: Duration = Duration::from_secs(1);
-/// The helper hears from the runner so many times before it would take it for dead.
+/// The fault agent hears from the runner so many times before it would take it for dead.
 const WORDS_PER_DEAD_MAN: u64 = 4;
 
-/// Why a helper does not do what it is told.
+/// Why a fault agent does not do what it is told.
 #[derive(Debug)]
 pub enum RemoteError {
     /// It could not be started or reached.
@@ -39,8 +39,8 @@ pub enum RemoteError {
     /// It refused to be armed.
     Refused(String),
     /// It answered something else.
-    Answer(Told),
-    /// There is no helper on that host.
+    Answer(Reply),
+    /// There is no fault agent on that host.
     Ssh {
         /// The host.
         host: String,
@@ -55,35 +55,40 @@ impl fmt::Display for RemoteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(doing, error) => write!(f, "could not {doing}: {error}"),
-            Self::Ended => write!(f, "the helper has ended; `obol drill recover` mends what it left"),
+            Self::Ended => write!(f, "the fault agent has ended; `obol drill recover` undoes what it left"),
             Self::Silent(doing) => {
-                write!(f, "the helper does not {doing}; `obol drill recover` ends it and mends what it left")
+                write!(
+                    f,
+                    "the fault agent does not {doing}; `obol drill recover` ends it and undoes what it left"
+                )
             }
-            Self::Refused(reason) => write!(f, "the helper refuses: {reason}"),
+            Self::Refused(reason) => write!(f, "the fault agent refuses: {reason}"),
             Self::Ssh { host, error, said } if said.is_empty() => {
-                write!(f, "no helper on {host}: {error}; try `ssh {host}`")
+                write!(f, "no fault agent on {host}: {error}; try `ssh {host}`")
             }
             Self::Ssh { host, error, said } => {
-                write!(f, "no helper on {host}: {error} (ssh says: {said}); try `ssh {host}`")
+                write!(f, "no fault agent on {host}: {error} (ssh says: {said}); try `ssh {host}`")
             }
-            Self::Answer(told) => write!(f, "the helper answered something else than expected: {told:?}"),
+            Self::Answer(told) => {
+                write!(f, "the fault agent answered something else than expected: {told:?}")
+            }
         }
     }
 }
 
 impl std::error::Error for RemoteError {}
 
-/// A helper of this runner's.
+/// A fault agent of this runner's.
 pub struct Remote {
     child: Child,
     writing: Writing,
-    told: Receiver<Told>,
+    told: Receiver<Reply>,
 }
 
-/// Where orders go. Without it the helper is alone, and mends.
+/// Where orders go. Without it the fault agent is alone, and undoes.
 type Writing = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
 
-/// Where a helper is to work.
+/// Where a fault agent is to work.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The program there.
@@ -96,23 +101,24 @@ pub struct Place<'a> {
 
 impl Place<'_> {
     pub(super) fn arguments(&self) -> Vec<OsString> {
-        let words = ["drill-helper", "--cluster", self.cluster.as_str(), "--root"].map(OsString::from);
+        let words = ["fault-agent", "--cluster", self.cluster.as_str(), "--root"].map(OsString::from);
         words.into_iter().chain([self.root.as_os_str().to_owned()]).collect()
     }
 }
 
 impl Remote {
-    /// Starts a helper on this host and connects to it. `dir` is the cluster's directory.
+    /// Starts a fault agent on this host and connects to it. `dir` is the cluster's directory.
     pub fn start(place: Place<'_>, dir: &Path, dead_man: Nanos) -> Result<Self, RemoteError> {
         let mut child = Command::new(place.program)
             .args(place.arguments())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
-            .map_err(|error| RemoteError::Io("start a helper", error))?;
+            .map_err(|error| RemoteError::Io("start a fault agent", error))?;
         let connected = connect(&mut child, dir).and_then(|stream| {
-            let reading =
-                stream.try_clone().map_err(|error| RemoteError::Io("share the helper's socket", error))?;
+            let reading = stream
+                .try_clone()
+                .map_err(|error| RemoteError::Io("share the fault agent's socket", error))?;
             Ok((reading, stream))
         });
         match connected {
@@ -126,7 +132,7 @@ impl Remote {
         }
     }
 
-    /// Starts a helper by the operator's own ssh: with their configuration, agent, jump hosts and known hosts.
+    /// Starts a fault agent by the operator's own ssh: with their configuration, agent, jump hosts and known hosts.
     pub fn by_ssh(ssh: &Ssh, place: Place<'_>, dead_man: Nanos) -> Result<Self, RemoteError> {
         let mut child = ssh
             .command(place)
@@ -143,7 +149,7 @@ impl Remote {
         let (complain, complaints) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(errors.take(COMPLAINTS_BYTES_MAX)).lines().map_while(Result::ok) {
-                // Once the helper has answered nobody listens, but ssh must not write into a closed pipe.
+                // Once the fault agent has answered nobody listens, but ssh must not write into a closed pipe.
                 let _ = complain.send(line);
             }
         });
@@ -168,7 +174,7 @@ impl Remote {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             let mut lines = Lines::new(reading);
-            while let Ok(Some(one)) = lines.read::<Told>() {
+            while let Ok(Some(one)) = lines.read::<Reply>() {
                 if tell.send(one).is_err() {
                     return;
                 }
@@ -178,7 +184,7 @@ impl Remote {
         let voice = Arc::clone(&writing);
         let pause = Duration::from_nanos(dead_man.0 / WORDS_PER_DEAD_MAN);
         thread::spawn(move || {
-            // Ends when the channel is closed, or the helper is gone.
+            // Ends when the channel is closed, or the fault agent is gone.
             while say(&voice, &Order::Alive).is_ok() {
                 thread::sleep(pause);
             }
@@ -188,11 +194,11 @@ impl Remote {
 
     /// Gives an order.
     pub fn order(&self, order: &Order) -> Result<(), RemoteError> {
-        say(&self.writing, order).map_err(|error| RemoteError::Io("talk to the helper", error))
+        say(&self.writing, order).map_err(|error| RemoteError::Io("talk to the fault agent", error))
     }
 
     /// What it says next.
-    pub fn told(&self, within: Duration, doing: &'static str) -> Result<Told, RemoteError> {
+    pub fn told(&self, within: Duration, doing: &'static str) -> Result<Reply, RemoteError> {
         match self.told.recv_timeout(within) {
             Ok(told) => Ok(told),
             Err(RecvTimeoutError::Timeout) => Err(RemoteError::Silent(doing)),
@@ -204,8 +210,8 @@ impl Remote {
     pub fn arm(&self, arm: Arm) -> Result<(), RemoteError> {
         self.order(&Order::Arm(Box::new(arm)))?;
         match self.told(ANSWER_TIMEOUT, "arm itself")? {
-            Told::Armed => Ok(()),
-            Told::Refused { reason } => Err(RemoteError::Refused(reason)),
+            Reply::Armed => Ok(()),
+            Reply::Refused { reason } => Err(RemoteError::Refused(reason)),
             other => Err(RemoteError::Answer(other)),
         }
     }
@@ -255,7 +261,7 @@ fn connect(child: &mut Child, dir: &Path) -> Result<UnixStream, RemoteError> {
             Ok(stream) => return Ok(stream),
             Err(error)
                 if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {}
-            Err(error) => return Err(RemoteError::Io("reach the helper", error)),
+            Err(error) => return Err(RemoteError::Io("reach the fault agent", error)),
         }
         if matches!(child.try_wait(), Ok(Some(_))) {
             return Err(RemoteError::Ended);
@@ -268,7 +274,7 @@ fn connect(child: &mut Child, dir: &Path) -> Result<UnixStream, RemoteError> {
 }
 
 impl Drop for Remote {
-    /// Ends the conversation, upon which the helper mends what is left and ends.
+    /// Ends the conversation, upon which the fault agent undoes what is left and ends.
     fn drop(&mut self) {
         drop(self.writing.lock().unwrap_or_else(PoisonError::into_inner).take());
         let end = Instant::now() + ANSWER_TIMEOUT;

@@ -1,9 +1,9 @@
-//! Runs a drill: steady state, arm, cue, follow, mend, and again; then the verdict.
+//! Runs a drill: steady state, arm, cue, follow, undo, and again; then the verdict.
 //!
 //! The runner works while the cluster is failing: a lost process is a datum. It holds the cluster's drill lock, so there
-//! is one drill at a time, and mends first what an earlier one left behind.
+//! is one drill at a time, and undoes first what an earlier one left behind.
 
-use super::channel::{Arm, Blow, Links, Order, Stamp, Told, Whom};
+use super::channel::{Arm, Injection, Links, Order, Reply, Stamp, Whom};
 use super::cue::{REGION_KIND, Token};
 use super::follow::{HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within, recount};
 use super::guard::Answer;
@@ -14,7 +14,7 @@ use super::progress::{Progress, Stage};
 use super::remote::{Place, Remote, RemoteError};
 use super::select::{Chosen, SelectError, Supervisor, choose};
 use super::ssh::Ssh;
-use super::undo::{self, Mended};
+use super::undo::{self, Undone};
 use crate::control::{self, ControlError, Request};
 use crate::drillfile::{
     Abort, AbortMetric, Drill, FaultKind, Keep, Metric, NetworkFault, Rollback, Step, Strategy,
@@ -39,9 +39,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const LOCK: &str = "drill.lock";
 /// A cue that comes later than this is late.
 const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
-/// The helper tells of a cue, or of its expiry, in this time.
+/// The fault agent tells of a cue, or of its expiry, in this time.
 const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
-/// The helper undoes what is due in this time.
+/// The fault agent undoes what is due in this time.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a run is given beside its drill.
@@ -49,11 +49,11 @@ const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Options {
     /// Repetitions in place of the file's.
     pub count: Option<u32>,
-    /// This program, which helpers are started from.
+    /// This program, which fault agents are started from.
     pub program: PathBuf,
     /// Whether faults are undone as soon as the failover has been measured, instead of when their time is over.
     pub undo_early: bool,
-    /// The host of the helper, where it is not this one.
+    /// The host of the fault agent, where it is not this one.
     pub ssh: Option<Ssh>,
     /// Who is told how far each repetition is, while it runs: the drill, and what it does.
     pub tell: Option<fn(&Drill, Progress<'_>)>,
@@ -62,7 +62,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The file's repetitions, with helpers of this program.
+    /// The file's repetitions, with fault agents of this program.
     #[must_use]
     pub const fn new(program: PathBuf) -> Self {
         Self { count: None, program, undo_early: false, ssh: None, tell: None, waits: None }
@@ -86,7 +86,7 @@ pub enum RunError {
     Locked(PathBuf),
     /// A file of the cluster's directory can not be used.
     Io(PathBuf, io::Error),
-    /// What an earlier drill left behind can not be mended.
+    /// What an earlier drill left behind can not be undone.
     Recover(Vec<String>),
     /// A guard refuses.
     Guard(Vec<Answer>),
@@ -94,8 +94,8 @@ pub enum RunError {
     Select(SelectError),
     /// The steady state does not hold.
     Steady(Vec<Probed>),
-    /// The helper does not do what it is told.
-    Helper(RemoteError),
+    /// The fault agent does not do what it is told.
+    FaultAgent(RemoteError),
 }
 
 impl fmt::Display for RunError {
@@ -117,7 +117,7 @@ impl fmt::Display for RunError {
             Self::Recover(failed) => {
                 write!(
                     f,
-                    "an earlier drill left something behind that can not be mended: {}",
+                    "an earlier drill left something behind that can not be undone: {}",
                     failed.join("; ")
                 )
             }
@@ -131,7 +131,7 @@ impl fmt::Display for RunError {
                 let saw: Vec<&str> = probed.iter().map(|p| p.saw.as_str()).collect();
                 write!(f, "the steady state does not hold, so nothing can be learned: {}", saw.join("; "))
             }
-            Self::Helper(error) => error.fmt(f),
+            Self::FaultAgent(error) => error.fmt(f),
         }
     }
 }
@@ -146,7 +146,7 @@ impl From<ControlError> for RunError {
 
 impl From<RemoteError> for RunError {
     fn from(error: RemoteError) -> Self {
-        Self::Helper(error)
+        Self::FaultAgent(error)
     }
 }
 
@@ -169,7 +169,7 @@ fn lock(dir: &Path) -> Result<File, RunError> {
 }
 
 /// Mends what drills left behind on a cluster where none runs.
-pub fn recover(root: &Path, cluster: Name) -> Result<Mended, RunError> {
+pub fn recover(root: &Path, cluster: Name) -> Result<Undone, RunError> {
     let mut observer = Observer::open(root, cluster)?;
     let dir = observer.cluster().dir().to_owned();
     let _held = lock(&dir)?;
@@ -181,12 +181,12 @@ struct Runner<'a> {
     observer: Observer,
     supervisor: Supervisor,
     endpoint: Endpoint,
-    helper: Remote,
+    fault_agent: Remote,
     trials: Vec<Trial>,
     remarks: Vec<String>,
     undo_early: bool,
     tell: Option<fn(&Drill, Progress<'_>)>,
-    /// The helper's host, where it was reached by ssh.
+    /// The fault agent's host, where it was reached by ssh.
     ssh: Option<String>,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
@@ -240,7 +240,7 @@ pub fn run(
     };
     let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block).map_err(RunError::Fabric)?;
     let place = Place { program: &options.program, root, cluster };
-    let helper = match &options.ssh {
+    let fault_agent = match &options.ssh {
         Some(ssh) => Remote::by_ssh(ssh, place, drill.guards.dead_man)?,
         None => Remote::start(place, &dir, drill.guards.dead_man)?,
     };
@@ -254,7 +254,7 @@ pub fn run(
         observer,
         supervisor,
         endpoint,
-        helper,
+        fault_agent,
         trials,
         remarks,
         undo_early,
@@ -313,13 +313,14 @@ impl Runner<'_> {
                             .extend(answers.into_iter().map(|a| format!("guard {}: {}", a.guard, a.says)));
                         return Ok((Some(Verdict::Aborted), done));
                     }
-                    Err(RunError::Helper(RemoteError::Refused(reason))) => {
-                        self.remarks.push(format!("the helper refused repetition {number}: {reason}"));
+                    Err(RunError::FaultAgent(RemoteError::Refused(reason))) => {
+                        self.remarks.push(format!("the fault agent refused repetition {number}: {reason}"));
                         return Ok((Some(Verdict::Aborted), done));
                     }
-                    // What was found until now is not thrown away; the helper mends by itself.
-                    Err(RunError::Helper(error)) => {
-                        self.remarks.push(format!("the helper was lost in repetition {number}: {error}"));
+                    // What was found until now is not thrown away; the fault agent undoes by itself.
+                    Err(RunError::FaultAgent(error)) => {
+                        self.remarks
+                            .push(format!("the fault agent was lost in repetition {number}: {error}"));
                         return Ok((Some(Verdict::Aborted), done));
                     }
                     // The cluster did not recover from what came before.
@@ -383,7 +384,7 @@ impl Runner<'_> {
         false
     }
 
-    /// Arms, gives the cue, follows, and mends.
+    /// Arms, gives the cue, follows, and undoes.
     fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
         self.tell(number, step, Stage::Waits);
         let turn = if warmup { u32::MAX - number } else { number };
@@ -402,11 +403,11 @@ impl Runner<'_> {
         }
         let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
         let (arm, lasts) = self.arm(step, &chosen, token)?;
-        self.helper.arm(arm)?;
+        self.fault_agent.arm(arm)?;
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
         self.tell(number, step, Stage::Armed(&victims));
         self.observer.events();
-        // Whoever takes the cue stamps its own blows; nothing here is on the way from them to the survivors.
+        // Whoever takes the cue stamps its own faults; nothing here is on the way from them to the survivors.
         self.endpoint.multicast(Group::Drills, &token.cue());
         self.endpoint.flush();
         let mut trial = Trial {
@@ -425,22 +426,22 @@ impl Runner<'_> {
             falsely_failed: 0,
             overlap_ns: 0,
         };
-        match self.helper.told(FIRED_TIMEOUT, "tell of the cue")? {
-            Told::Fired { stamps } => trial.stamps = stamps,
-            Told::Expired => {
+        match self.fault_agent.told(FIRED_TIMEOUT, "tell of the cue")? {
+            Reply::Fired { stamps } => trial.stamps = stamps,
+            Reply::Expired => {
                 trial.outcome = Outcome::Void;
                 trial.reason = Some("the cue did not come in time, and nothing was hit".to_owned());
                 return Ok(trial);
             }
             other => return Err(RemoteError::Answer(other).into()),
         }
-        self.tell(number, step, Stage::Struck);
+        self.tell(number, step, Stage::Injected);
         let mut followed = follow(&mut self.observer, step, &chosen, (&before, self.supervisor), &mut trial);
         self.tell(number, step, Stage::Followed(&trial));
         self.judge_cue(step, &mut trial);
         if lasts > Nanos::ZERO {
             if self.undo_early {
-                self.helper.order(&Order::Undo)?;
+                self.fault_agent.order(&Order::Undo)?;
             }
             self.undone(lasts, &mut trial)?;
             recount(&mut self.observer, &chosen, &before, &mut trial);
@@ -454,15 +455,15 @@ impl Runner<'_> {
             trial.reason = Some(format!("nobody was started again: {error}"));
             return Ok(trial);
         }
-        self.helper.order(&Order::Mended)?;
+        self.fault_agent.order(&Order::Undone)?;
         self.tell(number, step, Stage::Restored);
         Ok(trial)
     }
 
-    /// What the helper is armed with, and how long the longest fault lasts.
+    /// What the fault agent is armed with, and how long the longest fault lasts.
     fn arm(&self, step: &Step, chosen: &[Chosen], token: Token) -> Result<(Arm, Nanos), RunError> {
         let guards = &self.drill.guards;
-        let mut blows = Vec::new();
+        let mut injections = Vec::new();
         let mut lasts = Nanos::ZERO;
         for (island, fault) in (1..).zip(&step.faults) {
             let span = fault.lasts.unwrap_or_default();
@@ -470,12 +471,16 @@ impl Runner<'_> {
             for victim in chosen.iter().filter(|c| fault.targets.contains(&c.target)) {
                 let whom = whom(&victim.process)?;
                 match fault.kind {
-                    FaultKind::Kill { graceful: false } => blows.push(Blow::Kill { whom }),
-                    FaultKind::Kill { graceful: true } => blows.push(Blow::Terminate { whom }),
-                    FaultKind::Freeze => blows.push(Blow::Freeze { whom, lasts: span.0 }),
+                    FaultKind::Kill { graceful: false } => injections.push(Injection::Kill { whom }),
+                    FaultKind::Kill { graceful: true } => injections.push(Injection::Terminate { whom }),
+                    FaultKind::Freeze => injections.push(Injection::Freeze { whom, lasts: span.0 }),
                     // The programs in its seats have no links of their own.
                     FaultKind::Network(network) if victim.process.seat == 0 => {
-                        blows.push(Blow::Impair { whom, links: links(network, island), lasts: span.0 });
+                        injections.push(Injection::Impair {
+                            whom,
+                            links: links(network, island),
+                            lasts: span.0,
+                        });
                     }
                     // Refused by the guard `means` before anything is armed.
                     _ => {}
@@ -483,12 +488,14 @@ impl Runner<'_> {
             }
             match fault.kind {
                 FaultKind::CpuHog { threads } => {
-                    blows.push(Blow::Load { threads, mebibytes: 0, lasts: span.0 });
+                    injections.push(Injection::Load { threads, mebibytes: 0, lasts: span.0 });
                 }
                 FaultKind::MemoryPressure { mebibytes } => {
-                    blows.push(Blow::Load { threads: 0, mebibytes, lasts: span.0 });
+                    injections.push(Injection::Load { threads: 0, mebibytes, lasts: span.0 });
                 }
-                FaultKind::ClockStep { by } => blows.push(Blow::StepClock { by: by.0, lasts: span.0 }),
+                FaultKind::ClockStep { by } => {
+                    injections.push(Injection::StepClock { by: by.0, lasts: span.0 })
+                }
                 _ => {}
             }
         }
@@ -506,7 +513,7 @@ impl Runner<'_> {
             keep_lease_caches: guards.keep_lease_caches,
             deny_hosts: guards.deny_hosts.clone(),
             allow_clock_step: guards.allow_clock_step,
-            blows,
+            injections,
             restart: self.restart(step, chosen),
         };
         Ok((arm, lasts))
@@ -524,7 +531,7 @@ impl Runner<'_> {
         able.map(|c| c.process.name.to_string()).collect()
     }
 
-    /// Voids a trial whose blows were not struck together.
+    /// Voids a trial whose faults were not injected together.
     fn judge_cue(&self, step: &Step, trial: &mut Trial) {
         let at = || trial.stamps.iter().map(|stamp| stamp.at);
         trial.skew_ns = at().max().unwrap_or_default() - at().min().unwrap_or_default();
@@ -533,7 +540,7 @@ impl Runner<'_> {
             .iter()
             .find_map(|stamp: &Stamp| stamp.error.as_ref().map(|e| format!("{}: {e}", stamp.name)));
         let reason = match missed {
-            Some(missed) => Some(format!("a blow missed: {missed}")),
+            Some(missed) => Some(format!("a fault missed: {missed}")),
             None if trial.skew_ns > step.max_cue_skew.0 => Some(format!(
                 "the cue's skew is {}, more than max_cue_skew = {}",
                 Nanos(trial.skew_ns),
@@ -550,11 +557,11 @@ impl Runner<'_> {
         }
     }
 
-    /// Waits until the helper has undone what was to last for a while.
+    /// Waits until the fault agent has undone what was to last for a while.
     fn undone(&mut self, lasts: Nanos, trial: &mut Trial) -> Result<(), RunError> {
-        match self.helper.told(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
-            Told::Undone { failed } if failed.is_empty() => Ok(()),
-            Told::Undone { failed } => {
+        match self.fault_agent.told(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
+            Reply::Undone { failed } if failed.is_empty() => Ok(()),
+            Reply::Undone { failed } => {
                 trial.outcome = Outcome::Failed;
                 trial.reason = Some(failed.join("; "));
                 Ok(())

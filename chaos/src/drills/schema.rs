@@ -48,10 +48,10 @@ fn trial() -> Value {
         }),
     );
     let stamp = object(
-        "When a blow was struck.",
+        "When a fault was injected.",
         &json!({
             "name": text("whom it hit, or `host`"),
-            "at": count("the helper's CLOCK_MONOTONIC right before, in nanoseconds"),
+            "at": count("the fault agent's CLOCK_MONOTONIC right before, in nanoseconds"),
             "error": maybe(&text("why it missed"))
         }),
     );
@@ -66,7 +66,7 @@ fn trial() -> Value {
             "outcome": { "enum": names(Outcome::ALL) },
             "reason": maybe(&text("why it was not measured")),
             "victims": list(&victim, "who was hit"),
-            "stamps": list(&stamp, "when each blow was struck"),
+            "stamps": list(&stamp, "when each fault was injected"),
             "skew_ns": count("between the first stamp and the last"),
             "failover_ns": maybe(&count("from the first stamp to the last survivor's `active`")),
             "phases_ns": { "type": "object", "additionalProperties": false, "properties": phases, "description": "empty, or its phases" },
@@ -128,7 +128,7 @@ pub fn journal_schema() -> Value {
             "void": count("steps that could not be measured"),
             "profile": text("the cluster's profile"), "environment": text("the cluster's label"),
             "host": host,
-            "ssh": maybe(&text("the helper's host, where it was reached by ssh")),
+            "ssh": maybe(&text("the fault agent's host, where it was reached by ssh")),
             "before": list(&probed, "the steady state before"),
             "after": list(&probed, "the steady state after"),
             "figures_us": { "type": "object", "additionalProperties": false, "properties": figures, "description": "durations by figure" },

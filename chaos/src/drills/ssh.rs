@@ -1,4 +1,4 @@
-//! The way to a helper on another host: the operator's own `ssh`, as they use it themselves. It brings their
+//! The way to a fault agent on another host: the operator's own `ssh`, as they use it themselves. It brings their
 //! configuration, agent, jump hosts and known hosts; nothing is weakened, and nobody is asked for a password.
 
 use super::remote::Place;
@@ -71,7 +71,7 @@ fn quoted(text: &OsStr) -> OsString {
 }
 
 impl Ssh {
-    /// Starts a helper there. Faults and targets never come here: they follow as JSON on its standard input.
+    /// Starts a fault agent there. Faults and targets never come here: they follow as JSON on its standard input.
     pub(super) fn command(&self, place: Place<'_>) -> Command {
         let mut command = Command::new("ssh");
         if let Some(config) = &self.config {

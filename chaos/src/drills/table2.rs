@@ -50,9 +50,9 @@ pub fn cells() -> Result<Vec<Wanted>, FileError> {
 pub struct Found {
     /// How the drill ended.
     pub verdict: Verdict,
-    /// First blow to the last survivor's `active`, in microseconds.
+    /// First fault to the last survivor's `active`, in microseconds.
     pub failover_us: Summary,
-    /// Between the first blow and the last, in microseconds.
+    /// Between the first fault and the last, in microseconds.
     pub skew_us: Summary,
     /// What the lease rule alone would have made the survivors wait, in microseconds.
     pub lease_wait_us: f64,
@@ -155,7 +155,7 @@ impl Table {
     pub fn markdown(&self) -> String {
         let waited = self.cells.iter().any(|cell| cell.waited.is_some());
         let mut text = format!(
-            "# uKharon, Table 2, on this host\n\nFrom the first blow to the last survivor's `active`, {} repetitions a cell. \
+            "# uKharon, Table 2, on this host\n\nFrom the first fault to the last survivor's `active`, {} repetitions a cell. \
              A: an app, C: the leading coordinator, L: the lease cache that serves it. Profile {}, {} cores, Linux {}.\n\n\
              This host's floor (nine processes that do the least a failover needs): p50 {} us of {} runs, in turns \
              with the cells. By heartbeat, processes are stopped, and a standstill is suspected after {:.0} us here \

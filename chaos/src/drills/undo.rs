@@ -1,4 +1,4 @@
-//! Undo records: written before anything is injected, so that whoever comes later can mend what a helper left behind.
+//! Undo records: written before anything is injected, so that whoever comes later can undo what a fault agent left behind.
 
 use super::clockstep::ClockStep;
 use crate::control::{self, Request};
@@ -11,19 +11,20 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What records are called, before the helper's process id.
+/// What records are called, before the fault agent's process id.
 const PREFIX: &str = "drill-undo-";
-/// A helper that was killed is waited for this long.
+/// A fault agent that was killed is waited for this long.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at it.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// What a helper may have done.
+/// What a fault agent may have done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
-    /// The helper: process id and start.
-    pub helper: (u32, u64),
+    /// The fault agent: process id and start.
+    #[serde(rename = "helper")]
+    pub fault_agent: (u32, u64),
     /// Processes that it may have stopped: name, process id and start.
     pub frozen: Vec<(String, u32, u64)>,
     /// Regions whose links it may have impaired: name, number and generation.
@@ -36,9 +37,9 @@ pub struct Record {
     pub restart: Vec<String>,
 }
 
-/// What was mended, and what could not be.
+/// What was undone, and what could not be.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Mended {
+pub struct Undone {
     /// What was done.
     pub done: Vec<String>,
     /// What could not be, and why.
@@ -47,18 +48,18 @@ pub struct Mended {
 
 impl Record {
     fn path(&self, dir: &Path) -> PathBuf {
-        dir.join(format!("{PREFIX}{}", self.helper.0))
+        dir.join(format!("{PREFIX}{}", self.fault_agent.0))
     }
 
     /// Writes it. It is there whole or not at all.
     pub fn write(&self, dir: &Path) -> io::Result<()> {
         let path = self.path(dir);
-        let draft = dir.join(format!("drill-draft-{}", self.helper.0));
+        let draft = dir.join(format!("drill-draft-{}", self.fault_agent.0));
         fs::write(&draft, serde_json::to_vec(self)?)?;
         fs::rename(draft, path)
     }
 
-    /// Removes it: nothing is left to mend.
+    /// Removes it: nothing is left to undo.
     pub fn remove(&self, dir: &Path) -> io::Result<()> {
         match fs::remove_file(self.path(dir)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -67,52 +68,52 @@ impl Record {
     }
 
     /// Lets go on what was stopped. Whoever has ended meanwhile needs nothing.
-    pub fn thaw(&self, mended: &mut Mended) {
+    pub fn thaw(&self, undone: &mut Undone) {
         for (name, pid, started) in &self.frozen {
             match (Process { pid: *pid, started: *started }).hold() {
                 Ok(held) => match held.thaw() {
-                    Ok(()) => mended.done.push(format!("{name} goes on (pid {pid})")),
+                    Ok(()) => undone.done.push(format!("{name} goes on (pid {pid})")),
                     // It ended just now.
                     Err(_) if held.has_ended() => {}
                     Err(error) => {
-                        mended.failed.push(format!("{name} (pid {pid}) could not be let go on: {error}"));
+                        undone.failed.push(format!("{name} (pid {pid}) could not be let go on: {error}"));
                     }
                 },
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => mended.failed.push(format!("{name} (pid {pid}) could not be held: {error}")),
+                Err(error) => undone.failed.push(format!("{name} (pid {pid}) could not be held: {error}")),
             }
         }
     }
 
     /// Makes links whole. A successor's are.
-    pub fn join(&self, cluster: &Cluster, mended: &mut Mended) {
+    pub fn join(&self, cluster: &Cluster, undone: &mut Undone) {
         for (name, region, generation) in &self.impaired {
             if cluster.impairment(*region) != Impairment::default()
                 && cluster.impair(*region, *generation, Impairment::default())
             {
-                mended.done.push(format!("the links of {name} are whole again"));
+                undone.done.push(format!("the links of {name} are whole again"));
             }
         }
     }
 
     /// Sets the clock back.
-    pub fn set_back(&self, mended: &mut Mended) {
+    pub fn set_back(&self, undone: &mut Undone) {
         match self.clock.map(ClockStep::undo) {
-            Some(Ok(true)) => mended.done.push("the host's clock was set back".to_owned()),
+            Some(Ok(true)) => undone.done.push("the host's clock was set back".to_owned()),
             Some(Err(error)) => {
-                mended.failed.push(format!("the host's clock could not be set back: {error}"));
+                undone.failed.push(format!("the host's clock could not be set back: {error}"));
             }
             Some(Ok(false)) | None => {}
         }
     }
 
     /// Starts what is down.
-    pub fn restart(&self, observer: &mut Observer, mended: &mut Mended) {
+    pub fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
         let snapshot = observer.snapshot();
         for name in self.restart.iter().filter(|name| snapshot.process(name).is_none()) {
             match control::ask(observer.cluster().dir(), &Request::Start { name: name.clone() }) {
-                Ok(_) => mended.done.push(format!("{name} was started")),
-                Err(error) => mended.failed.push(format!("{name} could not be started: {error}")),
+                Ok(_) => undone.done.push(format!("{name} was started")),
+                Err(error) => undone.failed.push(format!("{name} could not be started: {error}")),
             }
         }
     }
@@ -125,7 +126,7 @@ pub fn records(dir: &Path) -> io::Result<Vec<Record>> {
         let entry = entry?;
         if entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX)) {
             let bytes = match fs::read(entry.path()) {
-                // Its helper has just mended everything itself.
+                // Its fault agent has just undone everything itself.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 bytes => bytes?,
             };
@@ -135,35 +136,35 @@ pub fn records(dir: &Path) -> io::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Mends everything that helpers left behind, and ends helpers whose runner is gone. Twice gives the same result. Only
+/// Undoes everything that fault agents left behind, and ends fault agents whose runner is gone. Twice gives the same result. Only
 /// for who holds the drill lock.
-pub fn recover(observer: &mut Observer) -> io::Result<Mended> {
+pub fn recover(observer: &mut Observer) -> io::Result<Undone> {
     let dir = observer.cluster().dir().to_owned();
-    let mut mended = Mended::default();
+    let mut undone = Undone::default();
     for record in records(&dir)? {
-        let (pid, started) = record.helper;
-        if let Ok(helper) = (Process { pid, started }).hold() {
+        let (pid, started) = record.fault_agent;
+        if let Ok(fault_agent) = (Process { pid, started }).hold() {
             // Without it nobody injects anything behind our back.
-            if let Err(error) = helper.kill()
-                && !helper.has_ended()
+            if let Err(error) = fault_agent.kill()
+                && !fault_agent.has_ended()
             {
-                mended.failed.push(format!("the helper (pid {pid}) could not be ended: {error}"));
+                undone.failed.push(format!("the fault agent (pid {pid}) could not be ended: {error}"));
                 continue;
             }
             let end = Instant::now() + DYING_TIMEOUT;
-            while !helper.has_ended() && Instant::now() < end {
+            while !fault_agent.has_ended() && Instant::now() < end {
                 thread::sleep(LOOK_EVERY);
             }
-            mended.done.push(format!("a helper that outlived its runner was ended (pid {pid})"));
+            undone.done.push(format!("a fault agent that outlived its runner was ended (pid {pid})"));
         }
-        let failed = mended.failed.len();
-        record.thaw(&mut mended);
-        record.join(observer.cluster(), &mut mended);
-        record.set_back(&mut mended);
-        record.restart(observer, &mut mended);
-        if mended.failed.len() == failed {
+        let failed = undone.failed.len();
+        record.thaw(&mut undone);
+        record.join(observer.cluster(), &mut undone);
+        record.set_back(&mut undone);
+        record.restart(observer, &mut undone);
+        if undone.failed.len() == failed {
             record.remove(&dir)?;
         }
     }
-    Ok(mended)
+    Ok(undone)
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 const RUNS: u32 = 5;
 /// Between two repetitions, as in the drill beside.
 const GAP: Duration = Duration::from_millis(20);
-/// After a blow nobody looks at the cluster for so long: nearly every failover is over by then.
+/// After a fault nobody looks at the cluster for so long: nearly every failover is over by then.
 const REST: Duration = Duration::from_millis(20);
 /// Between two looks after that.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -100,7 +100,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
             .map(|p| p.name)
             .collect();
         observer.events();
-        let struck = clock::now();
+        let killed_at = clock::now();
         held.kill().map_err(Failure::failed)?;
         thread::sleep(REST);
         let mut history = History::default();
@@ -114,7 +114,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
                 view.departed.iter().find(|gone| gone.incarnation == victim.incarnation).map(|gone| gone.at)
             });
             if let Some(phases) =
-                at.and_then(|at| Phases::of(&history, at, &[victim.incarnation], struck, &survivors))
+                at.and_then(|at| Phases::of(&history, at, &[victim.incarnation], killed_at, &survivors))
             {
                 break Some(phases);
             }

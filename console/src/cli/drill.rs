@@ -77,10 +77,10 @@ pub(crate) enum DrillCommand {
         after_help = "Exit codes: 0 it holds, 1 it does not, 2 the file or the cluster can not be had."
     )]
     Probes(DrillFile),
-    /// Run a drill: steady state, cue, failover, mend, and again; then the verdict
+    /// Run a drill: steady state, cue, failover, undo, and again; then the verdict
     #[command(
         after_help = "Exit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
-        A helper process strikes on the cue, and mends by itself if this one dies.\n\
+        A fault agent injects on the cue, and undoes by itself if this one dies.\n\
         \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
     )]
     Run(DrillRun),
@@ -104,7 +104,7 @@ pub(crate) struct DrillRun {
     /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where the drill names files]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Let the helper strike on this host, by your own ssh: your configuration, agent and known hosts; it never asks
+    /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and known hosts; it never asks
     #[arg(long, value_name = "[USER@]HOST")]
     pub(crate) ssh: Option<Ssh>,
     /// A configuration for ssh in place of your own

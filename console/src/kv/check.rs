@@ -551,7 +551,7 @@ fn all_answered(workers: &[Worker], answered: &AtomicU32) -> Result<(), Failure>
 }
 
 /// Kills primaries until the time is over, and counts them.
-fn strike(servers: &mut Servers<'_>, options: &Options, kills: &mut u64) -> Result<(), Failure> {
+fn inject(servers: &mut Servers<'_>, options: &Options, kills: &mut u64) -> Result<(), Failure> {
     let end = std::time::Instant::now() + options.time;
     loop {
         let left = end.saturating_duration_since(std::time::Instant::now());
@@ -588,7 +588,7 @@ pub(super) fn run(root: &Path, site: &Arc<Site>, options: &Options) -> Result<Ex
     let mut kills = 0;
     let freezes = |every| Freezer::start(Arc::clone(&servers.pids), every, options.freeze_max);
     let freezer = options.freeze_every.map(freezes).transpose()?;
-    let went = all_answered(&workers, &answered).and_then(|()| strike(&mut servers, options, &mut kills));
+    let went = all_answered(&workers, &answered).and_then(|()| inject(&mut servers, options, &mut kills));
     let frozen = freezer.as_ref().map_or(0, Freezer::frozen);
     drop(freezer);
     stop.store(true, Ordering::Relaxed);

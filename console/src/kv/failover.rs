@@ -127,7 +127,7 @@ impl Actives {
     }
 }
 
-fn strike(
+fn measure(
     servers: &mut Servers<'_>,
     observer: &mut Observer,
     gaps: &Receiver<Gap>,
@@ -141,13 +141,13 @@ fn strike(
     };
     // It tells its first success, too.
     next()?;
-    let (mut actives, mut struck) = (Actives::default(), None::<(Instant, ViewId)>);
+    let (mut actives, mut last) = (Actives::default(), None::<(Instant, ViewId)>);
     for n in 0..=count {
         let primary = servers.redundant()?;
         std::thread::sleep(pause);
         // By now all members have told of the failover before.
         actives.hear(observer);
-        if let Some((killed, view)) = struck.take()
+        if let Some((killed, view)) = last.take()
             && let Some(active) = actives.take_last(view)
         {
             failover.add(active.since(killed));
@@ -169,7 +169,7 @@ fn strike(
         // Its death is told before it is over.
         servers.running[primary].reap()?;
         client.add(gap.first.since(gap.last));
-        struck = Some((killed, gap.view));
+        last = Some((killed, gap.view));
     }
     let (failover_us, client_us) = (failover.summary(), client.summary());
     let ratio = |of: f64, to: f64| of / to.max(0.001);
@@ -217,7 +217,7 @@ pub(crate) fn run(
     };
     let client = std::thread::Builder::new().name("obol-kv-client".to_owned()).spawn(client);
     let client = client.map_err(Failure::failed)?;
-    let report = strike(&mut servers, &mut observer, &gaps, count, pause);
+    let report = measure(&mut servers, &mut observer, &gaps, count, pause);
     stop.store(true, Ordering::Relaxed);
     client.join().map_err(|_| Failure::Failed("the client panicked".to_owned()))??;
     let report = report?;

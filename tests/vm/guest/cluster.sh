@@ -104,7 +104,7 @@ for ((i = 0; i < 1000 && $(ahead) < 3000; i++)); do
   sleep 0.05
 done
 [ "$(ahead)" -ge 3000 ] || fail "the clock did not jump: $(cat long.log)"
-pkill -KILL -f drill-helper
+pkill -KILL -f fault-agent
 wait "$long" || true
 obol drill recover
 is_back

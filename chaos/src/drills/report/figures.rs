@@ -22,7 +22,7 @@ pub(super) fn repetitions(journal: &Journal) -> Option<(String, usize)> {
         .collect();
     let every = points.len().div_ceil(DOTS_MAX).max(1);
     let drawn: Vec<(f64, f64)> = points.iter().copied().step_by(every).collect();
-    let chart = Chart::new(Axis::linear("repetition"), Axis::log("us from the first blow"))
+    let chart = Chart::new(Axis::linear("repetition"), Axis::log("us from the first fault"))
         .with(Series::dots("last survivor active", drawn));
     Some((chart.svg().ok()?, points.len()))
 }
@@ -39,7 +39,7 @@ pub(super) fn distribution(journal: &Journal) -> Option<String> {
     let mut points: Vec<(f64, f64)> =
         (0..n).step_by(every).map(|at| (sorted[at].as_micros_f64(), share(at))).collect();
     points.extend(sorted.last().map(|last| (last.as_micros_f64(), 100.0)));
-    let mut chart = Chart::new(Axis::log("us from the first blow"), Axis::linear("% of failovers"))
+    let mut chart = Chart::new(Axis::log("us from the first fault"), Axis::linear("% of failovers"))
         .with(Series::line("last survivor active", points));
     let bounds = journal.judged.iter().filter(|one| one.metric == Metric::CueToActive.name());
     for bound in bounds {

@@ -124,7 +124,7 @@ fn summary(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
         let state = if one.holds { "held" } else { "DID NOT HOLD" };
         fact("afterwards", format!("{} {state}: {}", one.probe.name(), one.saw))
     }));
-    rows.extend(journal.ssh.as_ref().map(|host| fact("helper", format!("reached by ssh: {host}"))));
+    rows.extend(journal.ssh.as_ref().map(|host| fact("fault agent", format!("reached by ssh: {host}"))));
     doc.add(Part::Table { heads: vec!["what", "value"], rows });
 }
 
@@ -151,7 +151,7 @@ fn impact(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
                 None => format!("it took {} to {} in {} repetitions", us(s.min), us(s.max), s.n),
             };
             format!(
-                "From the first blow until the last survivor could act again, {spans}. For that long, nobody could act for \
+                "From the first fault until the last survivor could act again, {spans}. For that long, nobody could act for \
                  the dead."
             )
         }
@@ -198,10 +198,10 @@ fn trigger(drill: &Drill, doc: &mut Document) {
 
 /// Figures, what they are, and what mostly makes them long.
 const MEANINGS: [(Metric, &str, &str); 8] = [
-    (Metric::CueToActive, "first blow to the last survivor's lease in the new view", ""),
+    (Metric::CueToActive, "first fault to the last survivor's lease in the new view", ""),
     (
         Metric::Notice,
-        "first blow to the notice at the coordinator that decided",
+        "first fault to the notice at the coordinator that decided",
         "the kernel's way of telling (obol status: deadbeat), for frozen processes heartbeat.period and \
          heartbeat.confirm; a coordinator that got no core",
     ),
@@ -233,8 +233,8 @@ const MEANINGS: [(Metric, &str, &str); 8] = [
     ),
     (
         Metric::Skew,
-        "first to last blow of one cue",
-        "a helper that was interrupted between two blows: load beside the cluster",
+        "first to last fault of one cue",
+        "a fault agent that was interrupted between two faults: load beside the cluster",
     ),
 ];
 
@@ -276,8 +276,8 @@ fn sureness(journal: &Journal, trials: &Trials<'_>, doc: &mut Document) {
     let [p50, p90, p99] =
         [Percentile::P50, Percentile::P90, Percentile::P99].map(|percentile| percentile.samples_min());
     doc.say(format!(
-        "Every stamp is the process's own, from its flight recorder, or that of the helper that struck, and all are of one \
-         clock; nothing of the tool lies between a blow and a survivor. A percentile is claimed only where there are enough \
+        "Every stamp is the process's own, from its flight recorder, or that of the fault agent that injected, and all are of one \
+         clock; nothing of the tool lies between a fault and a survivor. A percentile is claimed only where there are enough \
          samples to be 95 % sure that one of them reached it: p50 needs {p50}, p90 {p90}, p99 {p99}; here are {}.",
         trials.measured.len()
     ));
@@ -322,11 +322,11 @@ fn time_line(trial: &Trial, doc: &mut Document) {
     let first = trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default();
     for stamp in &trial.stamps {
         let at = Nanos(stamp.at.saturating_sub(first));
-        let blow = match &stamp.error {
+        let injection = match &stamp.error {
             Some(error) => format!("{} is missed: {error}", stamp.name),
             None => format!("{} is hit", stamp.name),
         };
-        rows.push(vec![number(format!("+{at}")), words(blow)]);
+        rows.push(vec![number(format!("+{at}")), words(injection)]);
     }
     let mut at = 0;
     for (phase, done) in Phases::NAMES.into_iter().zip(DONE) {
@@ -423,7 +423,7 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
     match journal.verdict {
         Verdict::Aborted => actions.push(
             "Find out why the drill was aborted (What went wrong) before it is run again. Whatever it did is undone by its \
-             helper; obol drill recover mends what may be left, and changes nothing where nothing is."
+             fault agent; obol drill recover undoes what may be left, and changes nothing where nothing is."
                 .to_owned(),
         ),
         Verdict::Interrupted => actions.push("Run it again to its end; nothing is left to undo.".to_owned()),
@@ -436,7 +436,7 @@ fn actions(journal: &Journal, missed: &[&Judged], failed: usize) -> Vec<String> 
                 .to_owned(),
         );
     }
-    // What ended early is not mended by more of the same.
+    // What ended early is not undone by more of the same.
     let whole = matches!(journal.verdict, Verdict::Passed | Verdict::Deviated | Verdict::Void);
     for one in journal.judged.iter().filter(|one| whole && one.holds.is_none()) {
         actions.push(format!(

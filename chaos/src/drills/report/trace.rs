@@ -1,10 +1,10 @@
-//! Chrome trace events, which Perfetto shows: a process per trial, its blows and the phases of its failover.
+//! Chrome trace events, which Perfetto shows: a process per trial, its faults and the phases of its failover.
 
 use crate::drills::journal::{Journal, Trial};
 use crate::timeline::Phases;
 use serde_json::{Value, json};
 
-/// All trials, each from the first blow on.
+/// All trials, each from the first fault on.
 pub(super) fn events(journal: &Journal) -> Value {
     let events: Vec<Value> =
         journal.trials.iter().enumerate().flat_map(|(at, trial)| one(at as u64 + 1, trial)).collect();

@@ -12,7 +12,7 @@
 //! └──────────────────────────────────────────────────────────────────────────────┘
 //! ┌─ Runs ───────────────────────────────────────────────────────────────────────┐
 //! │ freeze   RUNS for 3.2s, 2 failovers so far                                    │
-//! │     repetition 3 freeze: armed against coord-1; cued and struck; over in 21ms │
+//! │     repetition 3 freeze: armed against coord-1; cued and injected; over in 21ms │
 //! │ app      passed   20 of 20, 0 void  cue_to_active p50 156us max 214us         │
 //! └──────────────────────────────────────────────────────────────────────────────┘
 //! ```

@@ -237,7 +237,7 @@ fn chaos() {
     holds("chaos-running", &running);
     let mut progress = running.clone();
     progress.reduce(Event::Chaos(ChaosNews::Done { done: 3, of: 20 }), &mut Vec::new());
-    for words in ["waits until all is well", "armed against app-2", "cued and struck", "over in 156us"] {
+    for words in ["waits until all is well", "armed against app-2", "cued and injected", "over in 156us"] {
         let (step, words) = ("4 kill".to_owned(), words.to_owned());
         progress.reduce(Event::Chaos(ChaosNews::Stage { step, words }), &mut Vec::new());
     }

@@ -1,18 +1,18 @@
-//! The helper: the process that breaks things on the cue, so that the runner does not have to be awake, and that mends
+//! The fault agent: the process that breaks things on the cue, so that the runner does not have to be awake, and that undoes
 //! them when the runner is gone.
 //!
 //! It hears one runner: its parent over a Unix socket, or, on another host, whoever the operator's ssh let in, over its own
 //! standard input and output. It is armed with a single-use token and a deadline; it holds its
-//! targets by pidfd from then on, and asks every guard again by what it sees itself. On the cue it strikes and stamps each
-//! blow. Before it answers that it is armed, its undo record is on disk.
+//! targets by pidfd from then on, and asks every guard again by what it sees itself. On the cue it injects and stamps each
+//! fault. Before it answers that it is armed, its undo record is on disk.
 
-use super::channel::{Arm, BLOWS_MAX, Blow, Lines, Order, Stamp, Told, Whom, socket_name};
+use super::channel::{Arm, INJECTIONS_MAX, Injection, Lines, Order, Reply, Stamp, Whom, socket_name};
 use super::clockstep::{ClockStep, may_step};
+use super::core_warmer::CoreWarmer;
 use super::cue::{REGION_KIND, Token};
 use super::guard;
-use super::rouse::Rouse;
 use super::select::Chosen;
-use super::undo::{Mended, Record};
+use super::undo::{Record, Undone};
 use crate::control::write_line;
 use crate::drillfile::{Guards, Keep};
 use crate::observe::{Observer, Snapshot};
@@ -40,18 +40,18 @@ use std::time::Duration;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks for it.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Until it is armed for the first time, a helper waits so long for its runner's next word.
+/// Until it is armed for the first time, a fault agent waits so long for its runner's next word.
 const DEAD_MAN: Nanos = Nanos::from_secs(10);
 /// The lowest real-time priority: above every ordinary program, below whatever has one for a reason.
 const PRIORITY: u32 = 1;
-/// Whoever hears of the blows wakes up, and would take a core from the failover, which takes this long on an emulated one.
+/// Whoever hears of the faults wakes up, and would take a core from the failover, which takes this long on an emulated one.
 const QUIET: Duration = Duration::from_millis(20);
 /// How often the endpoint's loop turns by itself while nothing comes.
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
 
-/// Why there is no helper.
+/// Why there is no fault agent.
 #[derive(Debug)]
-pub enum HelperError {
+pub enum FaultAgentError {
     /// The cluster can not be observed.
     Observe(SiteError),
     /// No region, or no multicast.
@@ -62,18 +62,18 @@ pub enum HelperError {
     NoRunner,
 }
 
-impl fmt::Display for HelperError {
+impl fmt::Display for FaultAgentError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Observe(error) => error.fmt(f),
             Self::Fabric(error) => error.fmt(f),
             Self::Channel(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::NoRunner => write!(f, "nobody armed this helper; it is started by `obol drill run`"),
+            Self::NoRunner => write!(f, "nobody armed this fault agent; it is started by `obol drill run`"),
         }
     }
 }
 
-impl std::error::Error for HelperError {}
+impl std::error::Error for FaultAgentError {}
 
 /// What was done and can be undone.
 enum Injected {
@@ -124,9 +124,9 @@ struct Link {
     generation: u32,
 }
 
-/// A blow and all that it takes to strike it.
-struct Aimed {
-    blow: Blow,
+/// A fault and all that it takes to inject it.
+struct ArmedInjection {
+    injection: Injection,
     held: Option<Held>,
     link: Option<Link>,
     step: Option<ClockStep>,
@@ -136,9 +136,9 @@ struct Aimed {
 struct Armed {
     token: Token,
     expires: Instant,
-    blows: Vec<Aimed>,
-    /// The cores that targets sleep on, where several are struck.
-    rouse: Option<Rouse>,
+    injections: Vec<ArmedInjection>,
+    /// The cores that targets sleep on, where several are injected.
+    core_warmer: Option<CoreWarmer>,
 }
 
 #[derive(Default)]
@@ -182,35 +182,37 @@ impl Machine for Listener {
         if clock::now() > armed.expires {
             return;
         }
-        if let Some(rouse) = &armed.rouse {
-            rouse.wake();
+        if let Some(core_warmer) = &armed.core_warmer {
+            core_warmer.wake();
         }
-        // Whatever can wait does: between two blows lie one look at the clock and one system call.
-        let mut struck = Vec::with_capacity(armed.blows.len());
-        for aimed in &armed.blows {
+        // Whatever can wait does: between two faults lie one look at the clock and one system call.
+        let mut injected = Vec::with_capacity(armed.injections.len());
+        for injection in &armed.injections {
             let at = clock::now();
-            struck.push((at, strike(aimed, &self.program, &self.cluster)));
+            injected.push((at, inject(injection, &self.program, &self.cluster)));
         }
-        if let Some(rouse) = &armed.rouse {
-            rouse.rest();
+        if let Some(core_warmer) = &armed.core_warmer {
+            core_warmer.stop();
         }
-        let mut stamps = Vec::with_capacity(struck.len());
-        for (Aimed { blow, held, link, step }, (at, result)) in armed.blows.into_iter().zip(struck) {
-            let name = blow.whom().map_or("host", |whom| &whom.name).to_owned();
+        let mut stamps = Vec::with_capacity(injected.len());
+        for (ArmedInjection { injection, held, link, step }, (at, result)) in
+            armed.injections.into_iter().zip(injected)
+        {
+            let name = injection.whom().map_or("host", |whom| &whom.name).to_owned();
             let error = result.as_ref().err().map(ToString::to_string);
             stamps.push(Stamp { name: name.clone(), at: at.0, error });
-            match (blow, held, link, result) {
-                (Blow::Freeze { lasts, .. }, Some(held), _, Ok(_)) => {
+            match (injection, held, link, result) {
+                (Injection::Freeze { lasts, .. }, Some(held), _, Ok(_)) => {
                     state.injected.push(Injected::Frozen { name, held, until: at + Nanos(lasts) });
                 }
-                (Blow::Impair { lasts, .. }, _, Some(link), Ok(_)) => {
+                (Injection::Impair { lasts, .. }, _, Some(link), Ok(_)) => {
                     let cluster = self.cluster.clone();
                     state.injected.push(Injected::Impaired { cluster, link, until: at + Nanos(lasts) });
                 }
-                (Blow::Load { lasts, .. }, _, _, Ok(Some(child))) => {
+                (Injection::Load { lasts, .. }, _, _, Ok(Some(child))) => {
                     state.injected.push(Injected::Load { child, until: at + Nanos(lasts) });
                 }
-                (Blow::StepClock { lasts, .. }, ..) => {
+                (Injection::StepClock { lasts, .. }, ..) => {
                     // Whether or not it jumped: the undo looks.
                     let until = at + Nanos(lasts);
                     state.injected.extend(step.map(|step| Injected::Jumped { step, until }));
@@ -222,7 +224,7 @@ impl Machine for Listener {
         drop(state);
         // What has to be undone sooner is undone by who hears of it.
         thread::sleep(QUIET.min(due.since(clock::now()).to_std()));
-        // If nobody listens any more, the main loop has ended and has mended everything.
+        // If nobody listens any more, the main loop has ended and has undone everything.
         let _ = self.tell.send(News::Fired(stamps));
     }
 
@@ -234,16 +236,16 @@ impl Machine for Listener {
 }
 
 /// Strikes. The process of a load is returned.
-fn strike(aimed: &Aimed, program: &Path, cluster: &Cluster) -> io::Result<Option<Child>> {
+fn inject(injection: &ArmedInjection, program: &Path, cluster: &Cluster) -> io::Result<Option<Child>> {
     let lost = || io::Error::other("its target is not held");
-    let held = || aimed.held.as_ref().ok_or_else(lost);
-    match &aimed.blow {
-        Blow::Kill { .. } => held()?.kill().map(|()| None),
-        Blow::Terminate { .. } => held()?.terminate().map(|()| None),
-        Blow::Freeze { .. } => held()?.freeze().map(|()| None),
-        Blow::Impair { links, .. } => {
-            let link = aimed.link.ok_or_else(lost)?;
-            // Another blow of the same cue may have hit it just now.
+    let held = || injection.held.as_ref().ok_or_else(lost);
+    match &injection.injection {
+        Injection::Kill { .. } => held()?.kill().map(|()| None),
+        Injection::Terminate { .. } => held()?.terminate().map(|()| None),
+        Injection::Freeze { .. } => held()?.freeze().map(|()| None),
+        Injection::Impair { links, .. } => {
+            let link = injection.link.ok_or_else(lost)?;
+            // Another fault of the same cue may have hit it just now.
             let there = cluster.impairment(link.region);
             let what = Impairment {
                 island: there.island.max(links.island),
@@ -256,10 +258,10 @@ fn strike(aimed: &Aimed, program: &Path, cluster: &Cluster) -> io::Result<Option
             let still = cluster.impair(link.region, link.generation, what);
             still.then_some(None).ok_or_else(|| io::Error::other("its region has another owner by now"))
         }
-        Blow::Load { threads, mebibytes, lasts } => {
+        Injection::Load { threads, mebibytes, lasts } => {
             load(program, *threads, *mebibytes, Nanos(*lasts)).map(Some)
         }
-        Blow::StepClock { .. } => aimed.step.ok_or_else(lost)?.jump().map(|()| None),
+        Injection::StepClock { .. } => injection.step.ok_or_else(lost)?.jump().map(|()| None),
     }
 }
 
@@ -273,49 +275,49 @@ fn load(program: &Path, threads: u32, mebibytes: u32, lasts: Nanos) -> io::Resul
         .spawn()
 }
 
-/// How a helper hears its runner.
+/// How a fault agent hears its runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum ReachedBy {
     /// A Unix socket in the cluster's directory, and only from the parent.
     Socket,
     /// Standard input and output, which ssh has connected: it has said who the operator is.
     Standard,
 }
 
-/// Runs a helper until its runner is gone. `program` is this program, which a load is started from.
-pub fn run(root: &Path, cluster: Name, program: &Path, way: Way) -> Result<(), HelperError> {
-    let mut observer = Observer::open(root, cluster).map_err(HelperError::Observe)?;
+/// Runs a fault agent until its runner is gone. `program` is this program, which a load is started from.
+pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result<(), FaultAgentError> {
+    let mut observer = Observer::open(root, cluster).map_err(FaultAgentError::Observe)?;
     let (hearing, saying): (Box<dyn Read + Send>, Box<dyn Write>) = match way {
-        Way::Socket => {
+        ReachedBy::Socket => {
             let stream = parent(&observer)?;
             let hearing =
-                stream.try_clone().map_err(|error| HelperError::Channel("the channel".into(), error))?;
+                stream.try_clone().map_err(|error| FaultAgentError::Channel("the channel".into(), error))?;
             (Box::new(hearing), Box::new(stream))
         }
-        Way::Standard => (Box::new(io::stdin()), Box::new(io::stdout())),
+        ReachedBy::Standard => (Box::new(io::stdin()), Box::new(io::stdout())),
     };
     let state = Shared::default();
     let (tell, news) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
     let listener = listen(observer.cluster(), &state, &tell, &stop, program)?;
     thread::spawn(move || hear(hearing, &tell));
-    let mut helper = Helper { observer: &mut observer, state: &state, saying, record: None };
-    helper.attend(&news);
+    let mut fault_agent = FaultAgent { observer: &mut observer, state: &state, saying, record: None };
+    fault_agent.run(&news);
     stop.store(true, Ordering::Relaxed);
-    helper.mend();
+    fault_agent.undo_all();
     // It turns every so often by itself; there is nothing left that it could do.
     drop(listener);
     Ok(())
 }
 
 /// The connection to the parent.
-fn parent(observer: &Observer) -> Result<UnixStream, HelperError> {
+fn parent(observer: &Observer) -> Result<UnixStream, FaultAgentError> {
     let path = observer.cluster().dir().join(socket_name(std::process::id()));
-    let failed = |error| HelperError::Channel(path.clone(), error);
+    let failed = |error| FaultAgentError::Channel(path.clone(), error);
     let stream = accept(&path);
     // Whether or not somebody came: nobody else shall.
     let _ = fs::remove_file(&path);
-    stream.map_err(failed)?.ok_or(HelperError::NoRunner)
+    stream.map_err(failed)?.ok_or(FaultAgentError::NoRunner)
 }
 
 /// Waits for the parent. Whoever else comes is turned away.
@@ -347,10 +349,10 @@ fn listen(
     tell: &Sender<News>,
     stop: &Arc<AtomicBool>,
     program: &Path,
-) -> Result<thread::JoinHandle<()>, HelperError> {
+) -> Result<thread::JoinHandle<()>, FaultAgentError> {
     let owner = Owner {
         kind: REGION_KIND,
-        name: Name::new("drill-helper").unwrap_or_default(),
+        name: Name::new("fault-agent").unwrap_or_default(),
         region: None,
         groups: Group::Drills.bit(),
     };
@@ -365,7 +367,7 @@ fn listen(
     let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
         Ok(mut endpoint) => {
             endpoint.beat_every(BEAT_EVERY);
-            // Nobody should come between two blows. Where the system does not allow that, the skew says what came of it.
+            // Nobody should come between two faults. Where the system does not allow that, the skew says what came of it.
             let _ = sched::run_fifo_alone(PRIORITY);
             // The receiver waits for this word alone.
             let _ = ready.send(Ok(()));
@@ -375,8 +377,8 @@ fn listen(
     });
     match told.recv() {
         Ok(Ok(())) => Ok(handle),
-        Ok(Err(error)) => Err(HelperError::Fabric(error)),
-        Err(_) => Err(HelperError::NoRunner),
+        Ok(Err(error)) => Err(FaultAgentError::Fabric(error)),
+        Err(_) => Err(FaultAgentError::NoRunner),
     }
 }
 
@@ -391,21 +393,21 @@ fn hear(from: impl Read, tell: &Sender<News>) {
     let _ = tell.send(News::Gone);
 }
 
-struct Helper<'a> {
+struct FaultAgent<'a> {
     observer: &'a mut Observer,
     state: &'a Mutex<State>,
     saying: Box<dyn Write>,
     record: Option<Record>,
 }
 
-impl Helper<'_> {
+impl FaultAgent<'_> {
     /// Tells the runner. If it is gone, the channel's other half says so.
-    fn tell(&mut self, told: &Told) {
+    fn tell(&mut self, told: &Reply) {
         let _ = write_line(&mut self.saying, told);
     }
 
     /// Serves the runner until it is gone or silent for too long.
-    fn attend(&mut self, news: &mpsc::Receiver<News>) {
+    fn run(&mut self, news: &mpsc::Receiver<News>) {
         let mut dead_man = DEAD_MAN;
         let mut heard = clock::now();
         loop {
@@ -417,9 +419,9 @@ impl Helper<'_> {
                     if let Order::Arm(arm) = &order {
                         dead_man = Nanos(arm.dead_man);
                     }
-                    self.obey(order);
+                    self.handle(order);
                 }
-                Ok(News::Fired(stamps)) => self.tell(&Told::Fired { stamps }),
+                Ok(News::Fired(stamps)) => self.tell(&Reply::Fired { stamps }),
                 Ok(News::Gone) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -447,7 +449,7 @@ impl Helper<'_> {
         };
         if expired {
             self.forget();
-            self.tell(&Told::Expired);
+            self.tell(&Reply::Expired);
         }
     }
 
@@ -461,25 +463,25 @@ impl Helper<'_> {
         drop(state);
         let failed: Vec<String> = due.iter_mut().filter_map(|injected| injected.undo().err()).collect();
         if done || !failed.is_empty() {
-            self.tell(&Told::Undone { failed });
+            self.tell(&Reply::Undone { failed });
         }
     }
 
-    fn obey(&mut self, order: Order) {
+    fn handle(&mut self, order: Order) {
         match order {
             Order::Alive => {}
             Order::Arm(arm) => match self.arm(*arm) {
-                Ok(()) => self.tell(&Told::Armed),
-                Err(reason) => self.tell(&Told::Refused { reason }),
+                Ok(()) => self.tell(&Reply::Armed),
+                Err(reason) => self.tell(&Reply::Refused { reason }),
             },
             Order::Disarm => {
                 if lock(self.state).armed.take().is_some() {
                     self.forget();
                 }
-                self.tell(&Told::Disarmed);
+                self.tell(&Reply::Disarmed);
             }
             Order::Undo => self.undo(Instant::NEVER),
-            Order::Mended => self.forget(),
+            Order::Undone => self.forget(),
         }
     }
 
@@ -488,7 +490,7 @@ impl Helper<'_> {
         if let Some(record) = self.record.take()
             && let Err(error) = record.remove(self.observer.cluster().dir())
         {
-            self.tell(&Told::Undone {
+            self.tell(&Reply::Undone {
                 failed: vec![format!("the undo record could not be removed: {error}")],
             });
         }
@@ -496,24 +498,27 @@ impl Helper<'_> {
 
     fn arm(&mut self, arm: Arm) -> Result<(), String> {
         if self.record.is_some() {
-            return Err("it is armed already, or what it did is not mended yet".to_owned());
+            return Err("it is armed already, or what it did is not undone yet".to_owned());
         }
         let token = Token::from_hex(&arm.token).ok_or("the token is not one")?;
-        if arm.blows.is_empty() || arm.blows.len() > BLOWS_MAX {
-            return Err(format!("{} blows; 1 to {BLOWS_MAX} can be struck on one cue", arm.blows.len()));
+        if arm.injections.is_empty() || arm.injections.len() > INJECTIONS_MAX {
+            return Err(format!(
+                "{} faults; 1 to {INJECTIONS_MAX} can be injected on one cue",
+                arm.injections.len()
+            ));
         }
         let snapshot = self.observer.snapshot();
         self.guard(&arm, &snapshot)?;
         let expires = clock::now() + Nanos(arm.expires_in);
-        let mut blows = Vec::new();
+        let mut injections = Vec::new();
         let (mut frozen, mut impaired, mut clock) = (Vec::new(), Vec::new(), None);
-        for blow in arm.blows {
-            let held = blow.whom().map(hold).transpose()?;
+        for injection in arm.injections {
+            let held = injection.whom().map(hold).transpose()?;
             let mut link = None;
             let mut step = None;
-            match &blow {
-                Blow::Freeze { whom, .. } => frozen.push((whom.name.clone(), whom.pid, whom.started)),
-                Blow::Impair { whom, links, .. } => {
+            match &injection {
+                Injection::Freeze { whom, .. } => frozen.push((whom.name.clone(), whom.pid, whom.started)),
+                Injection::Impair { whom, links, .. } => {
                     if self.observer.deployment().network.is_some() || links.loss_percent > 100 {
                         return Err(format!("the links of {} can not be impaired like this", whom.name));
                     }
@@ -521,7 +526,7 @@ impl Helper<'_> {
                     impaired.push((whom.name.clone(), found.region, found.generation));
                     link = Some(found);
                 }
-                Blow::StepClock { by, .. } => {
+                Injection::StepClock { by, .. } => {
                     if !arm.allow_clock_step || !may_step() || clock.is_some() {
                         return Err("the host's clock can not jump like this: it takes allow_clock_step, CAP_SYS_TIME, and \
                                     one jump at a time"
@@ -532,19 +537,20 @@ impl Helper<'_> {
                 }
                 _ => {}
             }
-            blows.push(Aimed { blow, held, link, step });
+            injections.push(ArmedInjection { injection, held, link, step });
         }
         let me = Process::current().map_err(|error| error.to_string())?;
-        let helper = (me.pid, me.started);
-        let record = Record { helper, frozen, impaired, clock, restart: arm.restart };
+        let fault_agent = (me.pid, me.started);
+        let record = Record { fault_agent, frozen, impaired, clock, restart: arm.restart };
         record
             .write(self.observer.cluster().dir())
             .map_err(|error| format!("the undo record could not be written: {error}"))?;
         self.record = Some(record);
-        // One blow is not held against another.
-        let cores = || blows.iter().filter_map(|aimed| aimed.blow.whom()).flat_map(cores).collect();
-        let rouse = (blows.len() > 1).then(|| Rouse::on(cores(), PRIORITY));
-        lock(self.state).armed = Some(Armed { token, expires, blows, rouse });
+        // One fault is not held against another.
+        let cores =
+            || injections.iter().filter_map(|injection| injection.injection.whom()).flat_map(cores).collect();
+        let core_warmer = (injections.len() > 1).then(|| CoreWarmer::on(cores(), PRIORITY));
+        lock(self.state).armed = Some(Armed { token, expires, injections, core_warmer });
         Ok(())
     }
 
@@ -562,15 +568,15 @@ impl Helper<'_> {
     fn guard(&self, arm: &Arm, snapshot: &Snapshot) -> Result<(), String> {
         let deployment = self.observer.deployment();
         let mut out = Vec::new();
-        for blow in &arm.blows {
-            let Some(whom) = blow.whom() else { continue };
+        for injection in &arm.injections {
+            let Some(whom) = injection.whom() else { continue };
             let process = Process { pid: whom.pid, started: whom.started };
             let found =
                 snapshot.processes.iter().find(|p| p.process == process && p.name.as_str() == whom.name);
             let found = found.ok_or_else(|| {
                 format!("{} (pid {}) is no process of this cluster; look at it again", whom.name, whom.pid)
             })?;
-            if blow.takes_out() {
+            if injection.takes_out() {
                 out.push(Chosen { target: whom.name.clone(), process: found.clone(), supervised: false });
             }
         }
@@ -582,7 +588,7 @@ impl Helper<'_> {
             ..Guards::default()
         };
         let out: Vec<&Chosen> = out.iter().collect();
-        let mut answers = guard::ask(&guards, deployment, snapshot, &out, arm.blows.len());
+        let mut answers = guard::ask(&guards, deployment, snapshot, &out, arm.injections.len());
         answers.push(guard::environment(&arm.environment, deployment));
         match answers.into_iter().find(|answer| !answer.allows) {
             Some(answer) => Err(format!("guard {}: {}", answer.guard, answer.says)),
@@ -591,17 +597,17 @@ impl Helper<'_> {
     }
 
     /// The runner is gone: nothing more is injected, what was is undone, and what was killed is started again.
-    fn mend(&mut self) {
+    fn undo_all(&mut self) {
         lock(self.state).armed = None;
         self.undo(Instant::NEVER);
         let Some(record) = self.record.take() else { return };
-        let mut mended = Mended::default();
-        record.thaw(&mut mended);
-        record.join(self.observer.cluster(), &mut mended);
-        record.set_back(&mut mended);
-        record.restart(self.observer, &mut mended);
-        if mended.failed.is_empty() {
-            // What stays is mended again by the next drill, which changes nothing.
+        let mut undone = Undone::default();
+        record.thaw(&mut undone);
+        record.join(self.observer.cluster(), &mut undone);
+        record.set_back(&mut undone);
+        record.restart(self.observer, &mut undone);
+        if undone.failed.is_empty() {
+            // What stays is undone again by the next drill, which changes nothing.
             let _ = record.remove(self.observer.cluster().dir());
         }
     }

@@ -1,8 +1,8 @@
-//! Wakes the cores that targets sleep on right before the first blow, so that no blow has to.
+//! Wakes the cores that targets sleep on right before the first fault, so that no fault has to.
 //!
 //! A signal to a process whose core sleeps takes as long as waking that core does, which in a virtual machine is ten times
-//! what the next signal takes: the blows of one cue would lie that far apart. What is woken here is a thread of our own on each
-//! of those cores; it spins until the blows are struck, and sleeps again. Nothing but the cue waits for it.
+//! what the next signal takes: the faults of one cue would lie that far apart. What is woken here is a thread of our own on each
+//! of those cores; it spins until the faults are injected, and sleeps again. Nothing but the cue waits for it.
 
 use obol_fabric::host::{clock, sched};
 use obol_fabric::{Instant, Nanos};
@@ -30,24 +30,24 @@ struct Shared {
 }
 
 /// Threads that wait on the cores of targets. They end with this value.
-pub(super) struct Rouse {
+pub(super) struct CoreWarmer {
     shared: Arc<Shared>,
     threads: Vec<(u32, Thread)>,
 }
 
-impl Rouse {
+impl CoreWarmer {
     /// Starts the threads. Where the system allows neither the core nor the priority, the skew says what came of it.
     pub(super) fn on(cores: BTreeSet<u32>, priority: u32) -> Self {
         let shared = Arc::<Shared>::default();
         let start = |core: u32| {
             let shared = Arc::clone(&shared);
-            let attend = move || {
+            let run = move || {
                 if sched::pin_to_core(core).is_ok() {
                     let _ = sched::run_fifo_alone(priority);
-                    shared.attend();
+                    shared.run();
                 }
             };
-            let started = thread::Builder::new().name("rouse".to_owned()).spawn(attend);
+            let started = thread::Builder::new().name("rouse".to_owned()).spawn(run);
             started.ok().map(|handle| (core, handle.thread().clone()))
         };
         let threads = cores.into_iter().take(CORES_MAX).filter_map(start).collect();
@@ -67,13 +67,13 @@ impl Rouse {
         }
     }
 
-    /// Lets them sleep again: everything is struck.
-    pub(super) fn rest(&self) {
+    /// Lets them sleep again: everything is injected.
+    pub(super) fn stop(&self) {
         self.shared.word.store(REST, Ordering::Release);
     }
 }
 
-impl Drop for Rouse {
+impl Drop for CoreWarmer {
     fn drop(&mut self) {
         self.shared.word.store(END, Ordering::Release);
         self.threads.iter().for_each(|(_, thread)| thread.unpark());
@@ -81,7 +81,7 @@ impl Drop for Rouse {
 }
 
 impl Shared {
-    fn attend(&self) {
+    fn run(&self) {
         let mut spun = false;
         loop {
             match self.word.load(Ordering::Acquire) {
@@ -109,11 +109,11 @@ mod tests {
 
     #[test]
     fn whoever_is_woken_rests_and_ends() {
-        let rouse = Rouse::on(sched::core().into_iter().collect(), 1);
-        let shared = Arc::clone(&rouse.shared);
-        rouse.wake();
-        rouse.rest();
-        drop(rouse);
+        let core_warmer = CoreWarmer::on(sched::core().into_iter().collect(), 1);
+        let shared = Arc::clone(&core_warmer.shared);
+        core_warmer.wake();
+        core_warmer.stop();
+        drop(core_warmer);
         while Arc::strong_count(&shared) > 1 {
             thread::yield_now();
         }

@@ -1,9 +1,9 @@
-//! What a drill must never do: a helper that is armed by a stranger, fires on a wrong cue, hits somebody else, or leaves
+//! What a drill must never do: a fault agent that is armed by a stranger, fires on a wrong cue, hits somebody else, or leaves
 //! something behind. In every test a bystander must stay untouched.
 
 use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until, until_or};
-use obol_chaos::drills::channel::{Arm, Blow, Lines, Links, Order, Told, Whom, socket_name};
+use obol_chaos::drills::channel::{Arm, Injection, Lines, Links, Order, Reply, Whom, socket_name};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
 use obol_fabric::metrics::Counter;
@@ -46,19 +46,19 @@ impl Drop for Bystander {
     }
 }
 
-/// A helper whose runner is this test.
-struct Helper {
+/// A fault agent whose runner is this test.
+struct FaultAgent {
     child: Child,
     stream: Option<UnixStream>,
     lines: Lines<UnixStream>,
 }
 
-impl Helper {
+impl FaultAgent {
     fn start(root: &Root) -> Self {
-        let child = root.command(&["drill-helper"]).stdin(Stdio::null()).spawn().expect("it starts");
+        let child = root.command(&["fault-agent"]).stdin(Stdio::null()).spawn().expect("it starts");
         let path = root.cluster().join(socket_name(child.id()));
         // The socket's file is there before anybody listens.
-        let stream = until_or("the helper listens", || UnixStream::connect(&path).ok(), String::new);
+        let stream = until_or("the fault agent listens", || UnixStream::connect(&path).ok(), String::new);
         stream.set_read_timeout(Some(HANG)).expect("a socket");
         let lines = Lines::new(stream.try_clone().expect("a socket"));
         Self { child, stream: Some(stream), lines }
@@ -73,11 +73,11 @@ impl Helper {
         self.stream.as_mut().expect("connected").write_all(line.as_bytes()).expect("it listens");
     }
 
-    fn told(&mut self) -> Told {
+    fn told(&mut self) -> Reply {
         self.lines.read().expect("it answers").expect("it is there")
     }
 
-    fn arm(&mut self, arm: Arm) -> Told {
+    fn arm(&mut self, arm: Arm) -> Reply {
         self.order(&Order::Arm(Box::new(arm)));
         self.told()
     }
@@ -85,7 +85,7 @@ impl Helper {
     #[track_caller]
     fn refuses(&mut self, arm: Arm, words: &str) {
         match self.arm(arm) {
-            Told::Refused { reason } => assert!(reason.contains(words), "{words:?} is not in {reason:?}"),
+            Reply::Refused { reason } => assert!(reason.contains(words), "{words:?} is not in {reason:?}"),
             other => panic!("{other:?}"),
         }
     }
@@ -93,7 +93,7 @@ impl Helper {
     /// What it fired at.
     fn fired(&mut self) -> Vec<String> {
         match self.told() {
-            Told::Fired { stamps } => {
+            Reply::Fired { stamps } => {
                 assert!(stamps.iter().all(|stamp| stamp.error.is_none()), "{stamps:?}");
                 stamps.into_iter().map(|stamp| stamp.name).collect()
             }
@@ -105,11 +105,11 @@ impl Helper {
     fn leave(mut self) {
         let stream = self.stream.take().expect("connected");
         stream.shutdown(std::net::Shutdown::Both).expect("a socket");
-        until("the helper ends", || self.child.try_wait().expect("a child").is_some());
+        until("the fault agent ends", || self.child.try_wait().expect("a child").is_some());
     }
 }
 
-impl Drop for Helper {
+impl Drop for FaultAgent {
     fn drop(&mut self) {
         // It may have ended.
         let _ = self.child.kill();
@@ -137,32 +137,34 @@ impl Sender {
         self.endpoint.flush();
     }
 
-    fn received(&self, helper: &Helper) -> u64 {
+    fn received(&self, fault_agent: &FaultAgent) -> u64 {
         let mut regions = self.cluster.regions().into_iter();
-        let region =
-            regions.find(|info| i64::from(info.process.pid) == helper.pid()).expect("it has a region").number;
+        let region = regions
+            .find(|info| i64::from(info.process.pid) == fault_agent.pid())
+            .expect("it has a region")
+            .number;
         let observed = Observed::open(&self.cluster, region).expect("it is there");
         observed.reader().counters(0)[Counter::DatagramsReceived as usize]
     }
 
-    /// Waits until the helper can hear cues.
-    fn find(&self, helper: &Helper) {
+    /// Waits until the fault agent can hear cues.
+    fn find(&self, fault_agent: &FaultAgent) {
         let listens = || {
             self.cluster
                 .regions()
                 .iter()
-                .any(|info| info.alive && i64::from(info.process.pid) == helper.pid())
+                .any(|info| info.alive && i64::from(info.process.pid) == fault_agent.pid())
         };
-        until("the helper has a region", listens);
+        until("the fault agent has a region", listens);
     }
 
     /// Waits until everything that was sent has been handled: a datagram is counted before it is handled, and the next
     /// one after that.
-    fn settle(&mut self, helper: &Helper) {
-        let before = self.received(helper);
+    fn settle(&mut self, fault_agent: &FaultAgent) {
+        let before = self.received(fault_agent);
         self.send(b"one");
         self.send(b"two");
-        until("the helper has heard everything", || self.received(helper) >= before + 2);
+        until("the fault agent has heard everything", || self.received(fault_agent) >= before + 2);
     }
 }
 
@@ -173,7 +175,7 @@ fn whom(status: &Status, name: &str) -> Whom {
     Whom { name: name.to_owned(), pid, started, program }
 }
 
-fn arm(token: Token, blows: Vec<Blow>) -> Arm {
+fn arm(token: Token, injections: Vec<Injection>) -> Arm {
     Arm {
         token: token.to_hex(),
         expires_in: 60 * SECOND,
@@ -184,7 +186,7 @@ fn arm(token: Token, blows: Vec<Blow>) -> Arm {
         keep_lease_caches: 0,
         deny_hosts: Vec::new(),
         allow_clock_step: false,
-        blows,
+        injections,
         restart: Vec::new(),
     }
 }
@@ -204,44 +206,44 @@ fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
     let _up = root.up(&[]);
     let _bystander = Bystander::new();
     let before = root.healthy();
-    let mut helper = Helper::start(&root);
+    let mut fault_agent = FaultAgent::start(&root);
     let mut sender = Sender::new(&root);
-    sender.find(&helper);
+    sender.find(&fault_agent);
     let early = token();
     sender.send(&early.cue());
-    sender.settle(&helper);
+    sender.settle(&fault_agent);
     let own = token();
-    let kill = |name: &str| Blow::Kill { whom: whom(&before, name) };
-    assert_eq!(helper.arm(arm(own, vec![kill("app-2")])), Told::Armed);
+    let kill = |name: &str| Injection::Kill { whom: whom(&before, name) };
+    assert_eq!(fault_agent.arm(arm(own, vec![kill("app-2")])), Reply::Armed);
     assert_eq!(undo_records(&root), 1, "it is there before anything is injected");
     let mut forged = own.cue();
     forged[20] ^= 1;
     for wrong in [&early.cue()[..], &forged, &own.cue()[..39], b"", b"OBOLCUE1"] {
         sender.send(wrong);
     }
-    sender.settle(&helper);
+    sender.settle(&fault_agent);
     assert_eq!(root.status().pid("app-2"), before.pid("app-2"));
     assert!(!has_ended(before.pid("app-2")));
-    helper.refuses(arm(token(), vec![kill("app-1")]), "armed already");
+    fault_agent.refuses(arm(token(), vec![kill("app-1")]), "armed already");
     sender.send(&own.cue());
-    assert_eq!(helper.fired(), ["app-2"]);
+    assert_eq!(fault_agent.fired(), ["app-2"]);
     until("app-2 has ended", || has_ended(before.pid("app-2")));
-    helper.order(&Order::Mended);
+    fault_agent.order(&Order::Undone);
     // A replay, while it is armed again for somebody else.
-    assert_eq!(helper.arm(arm(token(), vec![kill("app-1")])), Told::Armed);
+    assert_eq!(fault_agent.arm(arm(token(), vec![kill("app-1")])), Reply::Armed);
     sender.send(&own.cue());
-    sender.settle(&helper);
+    sender.settle(&fault_agent);
     assert!(!has_ended(before.pid("app-1")));
     // A cue that comes after its deadline.
-    helper.order(&Order::Disarm);
-    assert_eq!(helper.told(), Told::Disarmed);
+    fault_agent.order(&Order::Disarm);
+    assert_eq!(fault_agent.told(), Reply::Disarmed);
     let late = token();
-    assert_eq!(helper.arm(Arm { expires_in: 1, ..arm(late, vec![kill("app-1")]) }), Told::Armed);
-    assert_eq!(helper.told(), Told::Expired);
+    assert_eq!(fault_agent.arm(Arm { expires_in: 1, ..arm(late, vec![kill("app-1")]) }), Reply::Armed);
+    assert_eq!(fault_agent.told(), Reply::Expired);
     sender.send(&late.cue());
-    sender.settle(&helper);
+    sender.settle(&fault_agent);
     assert_eq!(undo_records(&root), 0, "nothing was injected since");
-    helper.leave();
+    fault_agent.leave();
     for (name, pid) in before.pids() {
         assert_eq!(has_ended(pid), name == "app-2", "{name}");
     }
@@ -253,35 +255,35 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
     let _up = root.up(&[]);
     let bystander = Bystander::new();
     let before = root.healthy();
-    let mut helper = Helper::start(&root);
-    let kill = |whom: Whom| vec![Blow::Kill { whom }];
+    let mut fault_agent = FaultAgent::start(&root);
+    let kill = |whom: Whom| vec![Injection::Kill { whom }];
     let app = whom(&before, "app-1");
     let successor = Whom { started: app.started + 1, ..app.clone() };
-    helper.refuses(arm(token(), kill(successor)), "is no process of this cluster");
+    fault_agent.refuses(arm(token(), kill(successor)), "is no process of this cluster");
     let other = Whom { program: "/bin/true".into(), ..app.clone() };
-    helper.refuses(arm(token(), kill(other)), "not /bin/true");
+    fault_agent.refuses(arm(token(), kill(other)), "not /bin/true");
     let process = Process::of(bystander.pid() as u32).expect("it lives");
     let foreign = Whom { pid: process.pid, started: process.started, ..app.clone() };
-    helper.refuses(arm(token(), kill(foreign)), "is no process of this cluster");
+    fault_agent.refuses(arm(token(), kill(foreign)), "is no process of this cluster");
     let renamed = Whom { name: "app-2".to_owned(), ..app.clone() };
-    helper.refuses(arm(token(), kill(renamed)), "is no process of this cluster");
-    let two = ["coord-1", "coord-2"].map(|name| Blow::Kill { whom: whom(&before, name) });
-    helper.refuses(arm(token(), two.to_vec()), "guard keep_acceptors");
-    helper.refuses(Arm { max_targets: 1, ..arm(token(), two.to_vec()) }, "guard max_targets");
-    helper.refuses(
+    fault_agent.refuses(arm(token(), kill(renamed)), "is no process of this cluster");
+    let two = ["coord-1", "coord-2"].map(|name| Injection::Kill { whom: whom(&before, name) });
+    fault_agent.refuses(arm(token(), two.to_vec()), "guard keep_acceptors");
+    fault_agent.refuses(Arm { max_targets: 1, ..arm(token(), two.to_vec()) }, "guard max_targets");
+    fault_agent.refuses(
         Arm { environment: "prod".to_owned(), ..arm(token(), kill(app.clone())) },
         "guard environment",
     );
-    helper.refuses(
+    fault_agent.refuses(
         Arm { deny_hosts: vec!["*".to_owned()], ..arm(token(), kill(app.clone())) },
         "guard deny_hosts",
     );
-    let jump = vec![Blow::StepClock { by: 3600 * SECOND, lasts: SECOND }];
-    helper.refuses(arm(token(), jump), "allow_clock_step");
-    helper.refuses(Arm { token: "00".to_owned(), ..arm(token(), kill(app)) }, "the token");
-    helper.refuses(arm(token(), Vec::new()), "0 blows");
+    let jump = vec![Injection::StepClock { by: 3600 * SECOND, lasts: SECOND }];
+    fault_agent.refuses(arm(token(), jump), "allow_clock_step");
+    fault_agent.refuses(Arm { token: "00".to_owned(), ..arm(token(), kill(app)) }, "the token");
+    fault_agent.refuses(arm(token(), Vec::new()), "0 faults");
     assert_eq!(undo_records(&root), 0);
-    helper.leave();
+    fault_agent.leave();
     assert_eq!(root.healthy().pids(), before.pids());
 }
 
@@ -292,7 +294,7 @@ fn a_helper_is_armed_by_its_parent_alone() {
     let _bystander = Bystander::new();
     // Its parent is a shell, so this test is a stranger.
     let program = obol().get_program().to_str().expect("text").to_owned();
-    let script = format!("{program} drill-helper --root {} & echo $!; wait", root.path().display());
+    let script = format!("{program} fault-agent --root {} & echo $!; wait", root.path().display());
     let mut shell = Command::new("sh")
         .args(["-c", &script])
         .stdin(Stdio::null())
@@ -302,11 +304,11 @@ fn a_helper_is_armed_by_its_parent_alone() {
     let mut first: Lines<_> = Lines::new(shell.stdout.take().expect("piped"));
     let pid: u32 = first.read().expect("a line").expect("its pid");
     let path = root.cluster().join(socket_name(pid));
-    let stream = until_or("the helper listens", || UnixStream::connect(&path).ok(), String::new);
+    let stream = until_or("the fault agent listens", || UnixStream::connect(&path).ok(), String::new);
     stream.set_read_timeout(Some(HANG)).expect("a socket");
     // It may hang up before the line is written.
     let _ = (&stream).write_all(b"{\"do\":\"alive\"}\n");
-    assert!(!matches!(Lines::new(stream).read::<Told>(), Ok(Some(_))), "a stranger is not answered");
+    assert!(!matches!(Lines::new(stream).read::<Reply>(), Ok(Some(_))), "a stranger is not answered");
     signal("KILL", &[i64::from(pid)]);
     shell.wait().expect("it ends");
 }
@@ -317,41 +319,41 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
     let _up = root.up(&[]);
     let _bystander = Bystander::new();
     let frozen = |pid: i64| state(pid) == Some('T');
-    let begin = |helper: &mut Helper, sender: &mut Sender, dead_man: u64| {
+    let begin = |fault_agent: &mut FaultAgent, sender: &mut Sender, dead_man: u64| {
         let before = root.healthy();
-        let blow = Blow::Freeze { whom: whom(&before, "app-2"), lasts: 3600 * SECOND };
+        let injection = Injection::Freeze { whom: whom(&before, "app-2"), lasts: 3600 * SECOND };
         let token = token();
-        assert_eq!(helper.arm(Arm { dead_man, ..arm(token, vec![blow]) }), Told::Armed);
+        assert_eq!(fault_agent.arm(Arm { dead_man, ..arm(token, vec![injection]) }), Reply::Armed);
         sender.send(&token.cue());
-        assert_eq!(helper.fired(), ["app-2"]);
+        assert_eq!(fault_agent.fired(), ["app-2"]);
         before.pid("app-2")
     };
     let mut sender = Sender::new(&root);
 
-    let mut helper = Helper::start(&root);
-    let pid = begin(&mut helper, &mut sender, 60 * SECOND);
+    let mut fault_agent = FaultAgent::start(&root);
+    let pid = begin(&mut fault_agent, &mut sender, 60 * SECOND);
     until("it is frozen", || frozen(pid));
-    helper.leave();
+    fault_agent.leave();
     assert!(!frozen(pid) && undo_records(&root) == 0, "the runner is gone");
 
-    let mut helper = Helper::start(&root);
-    let pid = begin(&mut helper, &mut sender, SECOND / 5);
-    until("the helper ends", || helper.child.try_wait().expect("a child").is_some());
+    let mut fault_agent = FaultAgent::start(&root);
+    let pid = begin(&mut fault_agent, &mut sender, SECOND / 5);
+    until("the fault agent ends", || fault_agent.child.try_wait().expect("a child").is_some());
     assert!(!frozen(pid) && undo_records(&root) == 0, "the runner is silent");
 
-    let mut helper = Helper::start(&root);
-    let pid = begin(&mut helper, &mut sender, 60 * SECOND);
+    let mut fault_agent = FaultAgent::start(&root);
+    let pid = begin(&mut fault_agent, &mut sender, 60 * SECOND);
     until("it is frozen", || frozen(pid));
-    signal("KILL", &[helper.pid()]);
-    helper.child.wait().expect("a child");
-    assert!(frozen(pid) && undo_records(&root) == 1, "nobody has mended anything");
+    signal("KILL", &[fault_agent.pid()]);
+    fault_agent.child.wait().expect("a child");
+    assert!(frozen(pid) && undo_records(&root) == 1, "nobody has undone anything");
     // Somebody else's freeze is not the drill's to end.
     let other = root.status().pid("app-3");
     freeze(other);
     let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
     assert!(mended["done"][0].as_str().is_some_and(|done| done.starts_with("app-2 goes on")), "{mended}");
     assert!(!frozen(pid) && frozen(other) && undo_records(&root) == 0);
-    assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to mend"), "twice");
+    assert!(root.run(&["drill", "recover"]).ends(0).out.contains("nothing is left to undo"), "twice");
     signal("CONT", &[other]);
     root.healthy();
 }
@@ -362,15 +364,15 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     let _up = root.up(&[]);
     let _bystander = Bystander::new();
     let mut sender = Sender::new(&root);
-    let begin = |helper: &mut Helper, sender: &mut Sender, name: &str| {
+    let begin = |fault_agent: &mut FaultAgent, sender: &mut Sender, name: &str| {
         let before = root.healthy();
         let links = Links { loss_percent: 1, delay: 1_000, ..Links::default() };
-        let blow = Blow::Impair { whom: whom(&before, name), links, lasts: 3600 * SECOND };
+        let injection = Injection::Impair { whom: whom(&before, name), links, lasts: 3600 * SECOND };
         let token = token();
-        assert_eq!(helper.arm(arm(token, vec![blow])), Told::Armed);
+        assert_eq!(fault_agent.arm(arm(token, vec![injection])), Reply::Armed);
         assert_eq!(undo_records(&root), 1, "it is there before anything is injected");
         sender.send(&token.cue());
-        assert_eq!(helper.fired(), [name]);
+        assert_eq!(fault_agent.fired(), [name]);
     };
     let cluster = sender.cluster.clone();
     let impaired = || {
@@ -378,19 +380,20 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
         let slow = Impairment { loss_percent: 1, delay: Nanos::from_micros(1), ..Impairment::default() };
         all.filter(|r| cluster.impairment(r.number) == slow).map(|r| r.name.to_string()).collect::<Vec<_>>()
     };
-    let mut helper = Helper::start(&root);
-    begin(&mut helper, &mut sender, "node-2");
+    let mut fault_agent = FaultAgent::start(&root);
+    begin(&mut fault_agent, &mut sender, "node-2");
     assert_eq!(impaired(), ["node-2"]);
-    helper.leave();
+    fault_agent.leave();
     assert!(impaired().is_empty() && undo_records(&root) == 0, "the runner is gone");
 
-    let mut helper = Helper::start(&root);
-    let app = Blow::Impair { whom: whom(&root.healthy(), "app-1"), links: Links::default(), lasts: SECOND };
-    helper.refuses(arm(token(), vec![app]), "has no links of its own");
-    begin(&mut helper, &mut sender, "coord-1");
-    signal("KILL", &[helper.pid()]);
-    helper.child.wait().expect("a child");
-    assert!(impaired() == ["coord-1"] && undo_records(&root) == 1, "nobody has mended anything");
+    let mut fault_agent = FaultAgent::start(&root);
+    let app =
+        Injection::Impair { whom: whom(&root.healthy(), "app-1"), links: Links::default(), lasts: SECOND };
+    fault_agent.refuses(arm(token(), vec![app]), "has no links of its own");
+    begin(&mut fault_agent, &mut sender, "coord-1");
+    signal("KILL", &[fault_agent.pid()]);
+    fault_agent.child.wait().expect("a child");
+    assert!(impaired() == ["coord-1"] && undo_records(&root) == 1, "nobody has undone anything");
     let mended = root.run(&["drill", "recover", "--json"]).ends(0).json();
     assert_eq!(mended["done"][0], "the links of coord-1 are whole again");
     assert!(impaired().is_empty() && undo_records(&root) == 0);
@@ -402,7 +405,7 @@ fn a_drill_from_a_file_is_run_and_reported() {
     let root = Root::new();
     let _up = root.up(&["--caches", "2"]);
     let _bystander = Bystander::new();
-    for (name, blows, victims) in
+    for (name, injections, victims) in
         [("app", 1, "app-"), ("app+coordinator+cache", 3, "app-"), ("host-loss", 2, "node-")]
     {
         let out = root.path().join(format!("report-{name}"));
@@ -415,7 +418,7 @@ fn a_drill_from_a_file_is_run_and_reported() {
         assert_eq!(trials.len(), 2, "{journal:#}");
         assert!(trials.iter().any(|trial| trial["failover_ns"].as_u64() > Some(0)), "{journal:#}");
         for trial in trials {
-            assert_eq!(trial["stamps"].as_array().map(Vec::len), Some(blows), "{trial}");
+            assert_eq!(trial["stamps"].as_array().map(Vec::len), Some(injections), "{trial}");
             assert!(
                 trial["victims"][0]["process"].as_str().is_some_and(|v| v.starts_with(victims)),
                 "{trial}"
@@ -483,7 +486,7 @@ fn a_runner_that_is_killed_leaves_nothing_frozen_and_two_drills_never_run_at_onc
     root.run(&["drill", "recover"]).refused(&["another drill runs"]);
     runner.kill().expect("it lives");
     runner.wait().expect("a child");
-    until("the helper has mended everything", || frozen() == 0 && undo_records(&root) == 0);
+    until("the fault agent has undone everything", || frozen() == 0 && undo_records(&root) == 0);
     let after = root.healthy();
     assert_eq!(after.pids(), before.pids(), "nobody was restarted");
     // And the next one goes on where nothing is left.
