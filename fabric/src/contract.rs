@@ -55,6 +55,8 @@ pub enum LinkError {
     OutOfBounds,
     /// The peer does not allow this process to do that.
     Denied,
+    /// This process could not map the peer's region: it is out of descriptors or memory. Says nothing of the peer.
+    Unmapped,
 }
 
 impl fmt::Display for LinkError {
@@ -64,6 +66,7 @@ impl fmt::Display for LinkError {
             Self::PeerReplaced => "the region belongs to another process by now",
             Self::OutOfBounds => "offset or length lie outside the region",
             Self::Denied => "the process does not allow it",
+            Self::Unmapped => "this process can not map the region: it is out of descriptors or memory",
         })
     }
 }

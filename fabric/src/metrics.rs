@@ -117,6 +117,8 @@ named! {
         JoinsHeldBack = "joins_held_back",
         /// Missing coordinators that decide no more, by this process's decisions and without an operator.
         Replacements = "replacements",
+        /// Times that this process could not map a peer's region: it is out of descriptors or memory.
+        MapFailures = "map_failures",
     }
 }
 

@@ -190,6 +190,8 @@ impl Detector {
                 }
             }
             Err(LinkError::PeerReplaced) => Level::Replaced,
+            // The fault is this process's own.
+            Err(LinkError::Unmapped) => return None,
             _ => Level::Timeout,
         };
         if core::mem::replace(&mut target.suspected, true) {

@@ -286,6 +286,10 @@ impl Links {
         let peer = self.peers.iter_mut().find(|peer| peer.who.0 as u32 == round && peer.reading)?;
         peer.reading = false;
         peer.due = now + config.timing.link_every;
+        // The fault is this process's own, and says nothing of the link.
+        if matches!(result, Err(LinkError::Unmapped)) {
+            return None;
+        }
         let before = peer.link;
         if let Ok(Completion::Read(bytes)) = *result {
             let beat = bytes.try_into().map(u64::from_le_bytes).ok();

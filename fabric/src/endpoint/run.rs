@@ -116,6 +116,8 @@ impl<W: Transport> Endpoint<W> {
         if tidy {
             self.pace.tidied = now;
             self.transport.tidy(now);
+            let unmapped = self.transport.regions().take_failures();
+            self.count(Counter::MapFailures, unmapped);
             while let Some(whom) = self.transport.take_relocated() {
                 self.watches.watch(whom, false, self.transport.regions(), now);
             }

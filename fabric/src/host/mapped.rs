@@ -2,13 +2,14 @@
 //! belongs to and whether that process lives.
 
 use super::HostError;
+use super::clock;
 use super::cluster::Cluster;
 use super::impair::{Between, Impairment};
 use super::occupancy::Phase;
 use super::region::Region;
 use super::table::{FIRST_FREE, REGIONS};
 use crate::contract::LinkError;
-use crate::types::{Address, Nanos, RegionOwner};
+use crate::types::{Address, Instant, Nanos, RegionOwner};
 use std::io::ErrorKind;
 
 struct Mapped {
@@ -23,11 +24,20 @@ pub struct MappedRegions {
     /// The region of this process, which it has mapped already.
     own: Region,
     regions: Vec<Option<Mapped>>,
+    /// After a mapping failed: when the next is tried, and after how long.
+    retry: Option<(Instant, Nanos)>,
+    /// Mappings that failed since they were counted.
+    failures: u64,
 }
+
+/// A process that is out of descriptors or memory tries to map regions again after so long, then after twice as long.
+const RETRY_FIRST: Nanos = Nanos::from_millis(1);
+const RETRY_MAX: Nanos = Nanos::from_secs(1);
 
 impl MappedRegions {
     pub(crate) fn new(cluster: Cluster, me: RegionOwner, own: Region) -> Self {
-        Self { cluster, me, own, regions: (0..REGIONS).map(|_| None).collect() }
+        let regions = (0..REGIONS).map(|_| None).collect();
+        Self { cluster, me, own, regions, retry: None, failures: 0 }
     }
 
     pub(crate) const fn cluster(&self) -> &Cluster {
@@ -50,7 +60,11 @@ impl MappedRegions {
         if place.as_ref().is_none_or(|mapped| mapped.generation != newest) {
             *place = None;
             let is_own = (region, newest) == (self.me.region, self.me.generation);
-            let region = if is_own { self.own.clone() } else { open(&self.cluster, region, newest)? };
+            let region = if is_own {
+                self.own.clone()
+            } else {
+                map(&self.cluster, region, newest, &mut self.retry, &mut self.failures)?
+            };
             *place = Some(Mapped { region, generation: newest });
         }
         place.as_ref().map(|mapped| (&mapped.region, mapped.generation)).ok_or(LinkError::PeerDead)
@@ -116,6 +130,11 @@ impl MappedRegions {
         [self.me.region, region].map(|region| self.cluster.table.impairment(region))
     }
 
+    /// Mappings that failed since the last call.
+    pub(crate) fn take_failures(&mut self) -> u64 {
+        core::mem::take(&mut self.failures)
+    }
+
     /// Whether nothing more can come from a process: it was replaced, or its death was seen.
     pub(crate) fn is_gone(&mut self, owner: RegionOwner) -> bool {
         if self.generation(owner.region) != owner.generation {
@@ -124,6 +143,30 @@ impl MappedRegions {
         // That it can not be mapped proves nothing: no descriptor may be left to do it with.
         self.get(owner.region).is_ok_and(|(region, _)| region.is_dead(0))
     }
+}
+
+/// As [`open`], but after a failure of this process's own only once in a while: each try costs system calls, and what it lacks
+/// does not come back in between.
+fn map(
+    cluster: &Cluster,
+    number: u32,
+    generation: u32,
+    retry: &mut Option<(Instant, Nanos)>,
+    failures: &mut u64,
+) -> Result<Region, LinkError> {
+    let pause = match *retry {
+        Some((at, _)) if clock::now() < at => return Err(LinkError::Unmapped),
+        Some((_, pause)) => pause.saturating_mul(2).min(RETRY_MAX),
+        None => RETRY_FIRST,
+    };
+    let opened = open(cluster, number, generation);
+    if matches!(opened, Err(LinkError::Unmapped)) {
+        *failures += 1;
+        *retry = Some((clock::now() + pause, pause));
+    } else if opened.is_ok() {
+        *retry = None;
+    }
+    opened
 }
 
 /// Maps the region of this very generation.
@@ -136,11 +179,55 @@ fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkE
     let region = match Region::open(cluster, number) {
         Ok(region) => region,
         Err(HostError::Io { error, .. }) if error.kind() != ErrorKind::NotFound => {
-            return Err(LinkError::PeerDead);
+            return Err(LinkError::Unmapped);
         }
+        Err(HostError::Kernel { .. }) => return Err(LinkError::Unmapped),
         Err(_) => return Err(LinkError::PeerReplaced),
     };
     region.prefault_as_peer(number < FIRST_FREE);
     // The file may have been replaced between the two looks.
     if region.generation(0) == generation { Ok(region) } else { Err(LinkError::PeerReplaced) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Drive;
+    use crate::Fabric;
+    use crate::endpoint::{Owner, Wait};
+    use crate::host::test::{LIMITS, Root, name};
+    use crate::shm::Endpoint;
+
+    fn owner(text: &str) -> Owner {
+        Owner { kind: 1, name: name(text), region: None, groups: 0 }
+    }
+
+    /// A region that this process can not map, whatever the reason, is not its owner's death, and is tried again.
+    #[test]
+    fn what_can_not_be_mapped_says_nothing_of_its_owner() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let peer = Endpoint::open(&cluster, owner("peer"), Wait::Block).expect("opened");
+        let number = peer.address().region;
+        let me = RegionOwner { region: number + 1, generation: 1 };
+        let mut regions = MappedRegions::new(cluster.clone(), me, peer.region().clone());
+        let (path, aside) = (cluster.region_path(number), root.join("aside"));
+        std::fs::rename(&path, &aside).expect("moved");
+        std::fs::create_dir(&path).expect("made");
+
+        for _ in 0..1000 {
+            assert_eq!(regions.get(number).map(drop), Err(LinkError::Unmapped));
+        }
+        let failures = regions.take_failures();
+        assert!((1..1000).contains(&failures), "{failures} tries");
+        let gone = RegionOwner { region: number, generation: peer.address().generation };
+        assert!(!regions.is_gone(gone));
+
+        std::fs::remove_dir(&path).expect("removed");
+        std::fs::rename(&aside, &path).expect("moved back");
+        while regions.get(number).is_err() {
+            std::thread::sleep(RETRY_FIRST.to_std());
+        }
+        assert_eq!(regions.retry, None);
+    }
 }

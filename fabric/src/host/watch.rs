@@ -5,7 +5,7 @@
 //! The kernel wakes one waiter per word, so each watcher has a word of its own: coordinator `i` has word `i - 1`, any
 //! other process claims one of the rest. A watcher that finds none left looks at word 0 from time to time.
 
-use crate::contract::Evidence;
+use crate::contract::{Evidence, LinkError};
 use crate::ebpf::Deaths;
 use crate::host::futex::{TID_MASK, WAITERS, Waiter};
 use crate::host::mapped::MappedRegions;
@@ -375,8 +375,10 @@ fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
     const FILE_SHIFT: u32 = 16;
     let newest = regions.generation(whom.region);
     let is_later = |newest: u32| whom.generation != 0 && newest.wrapping_sub(whom.generation) as i32 > 0;
-    let (region, newest) = regions.get(whom.region).map_err(|_| match whom.seat {
+    let (region, newest) = regions.get(whom.region).map_err(|error| match whom.seat {
         0 if is_later(newest) => Vacant::Replaced,
+        // Looked for again: only this process is short of something.
+        _ if error == LinkError::Unmapped => Vacant::NotYet,
         0 if whom.generation != 0 => Vacant::NotYet,
         _ => Vacant::Empty,
     })?;

@@ -25,7 +25,7 @@ pub struct Memory {
     /// Buffers of delivered READs.
     spare: Vec<Vec<u8>>,
     /// Regions whose links are broken: see [`Memory::post`].
-    broken: Vec<u32>,
+    broken: Vec<(u32, LinkError)>,
     /// The lane that is looked at next, and how many datagrams it gave in this round.
     lane: u32,
     taken: u32,
@@ -59,20 +59,28 @@ impl Memory {
     /// A link breaks when an operation finds its target dead, and works again when all queued completions are taken:
     /// a WRITE that failed is never followed by a CAS that succeeds because the target came back in between.
     fn post(&mut self, at: Address, token: Token, act: impl FnOnce(&mut Self) -> Result<Done, LinkError>) {
-        let broken = self.broken.contains(&at.region);
-        let done = if broken { Err(LinkError::PeerDead) } else { act(self) };
-        let breaks = matches!(done, Err(LinkError::PeerDead)) && !broken;
+        let broken = self.broken_by(at.region);
+        let done = broken.map_or_else(|| act(self), Err);
+        let breaks = match done {
+            Err(error @ (LinkError::PeerDead | LinkError::Unmapped)) if broken.is_none() => Some(error),
+            _ => None,
+        };
         self.done.push_back((token, done.unwrap_or_else(Done::Failed)));
-        if breaks {
-            self.break_link(at.region);
+        if let Some(error) = breaks {
+            self.break_link(at.region, error);
         }
     }
 
+    /// Why the link to a region is broken, if it is.
+    fn broken_by(&self, region: u32) -> Option<LinkError> {
+        self.broken.iter().find(|(broken, _)| *broken == region).map(|(_, error)| *error)
+    }
+
     /// Whatever was posted before this is known fails as well.
-    fn break_link(&mut self, region: u32) {
-        self.broken.push(region);
+    fn break_link(&mut self, region: u32, error: LinkError) {
+        self.broken.push((region, error));
         let failed = self.links.delayed.fail(region);
-        self.done.extend(failed.into_iter().map(|token| (token, Done::Failed(LinkError::PeerDead))));
+        self.done.extend(failed.into_iter().map(|token| (token, Done::Failed(error))));
     }
 
     /// Holds an operation back if its link is slow.
@@ -81,11 +89,11 @@ impl Memory {
         let region = operation.region();
         match self.links.due(region) {
             // A broken link fails it at once.
-            Some(due) if !self.broken.contains(&region) => {
+            Some(due) if self.broken_by(region).is_none() => {
                 if let Err(late) = self.links.delayed.put(due, operation) {
                     let failed = Done::Failed(LinkError::PeerDead);
                     self.done.extend(late.token().map(|token| (token, failed)));
-                    self.break_link(region);
+                    self.break_link(region, LinkError::PeerDead);
                 }
             }
             _ => self.carry_out(operation),

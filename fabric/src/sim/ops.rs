@@ -285,7 +285,7 @@ impl Core {
         let (source, target) = (self.ops[id].source, self.ops[id].target);
         let delay = match error {
             LinkError::PeerDead => self.network.link_timeout.draw(&mut self.rng),
-            LinkError::PeerReplaced | LinkError::OutOfBounds | LinkError::Denied => {
+            LinkError::PeerReplaced | LinkError::OutOfBounds | LinkError::Denied | LinkError::Unmapped => {
                 self.travel(target, source, 0)
             }
         };

@@ -194,7 +194,8 @@ impl Rdma {
     }
 
     fn refuse(&mut self, at: Address, token: Token, error: LinkError) {
-        if error == LinkError::PeerDead && !self.broken.contains(&at.region) {
+        let breaks = matches!(error, LinkError::PeerDead | LinkError::Unmapped);
+        if breaks && !self.broken.contains(&at.region) {
             self.broken.push(at.region);
         }
         match self.links.get_mut(at.region as usize) {
