@@ -207,9 +207,9 @@ pub fn run(
     let mut observer = Observer::open(root, cluster)?;
     let dir = observer.cluster().dir().to_owned();
     let _held = lock(&dir)?;
-    let mended = undo::recover(&mut observer).map_err(|error| RunError::Io(dir.clone(), error))?;
-    if !mended.failed.is_empty() {
-        return Err(RunError::Recover(mended.failed));
+    let undone = undo::recover(&mut observer).map_err(|error| RunError::Io(dir.clone(), error))?;
+    if !undone.failed.is_empty() {
+        return Err(RunError::Recover(undone.failed));
     }
     // Before the first repetition nothing is broken yet, so whatever forbids it ends the run.
     let snapshot = observer.snapshot();
@@ -246,7 +246,7 @@ pub fn run(
     };
     let began = unix_seconds();
     let held = vec![0; drill.guards.abort.len()];
-    let (trials, remarks, undo_early) = (Vec::new(), mended.done, options.undo_early);
+    let (trials, remarks, undo_early) = (Vec::new(), undone.done, options.undo_early);
     let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
     let tell = options.tell;
     let mut runner = Runner {

@@ -1369,7 +1369,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__kv__subcmd__server)
-            opts="-h --name --shards --poll-every --core --begin-anew --json --tied --cluster --root --help"
+            opts="-h --name --shards --poll-every --core --begin-anew --json --tied --temporary --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

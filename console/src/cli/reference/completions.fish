@@ -178,6 +178,7 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l begin-anew -d 'Begin with nothing if this is the first server, even if others had the state and died; end all servers of before first'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l json -d 'Print where it stands as JSON lines'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l tied -d 'End with the process that started it'
+complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -l temporary -d 'Its keys are nobody\'s but those of the command that started it'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from server" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from get" -l name -d 'Its name in the cluster' -r
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from get" -l timeout -d 'Give up after so long' -r
@@ -231,7 +232,7 @@ complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_sub
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "schema" -d 'Print the JSON Schema of drill files, or of journals'
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "plan" -d 'Tell what a drill would hit, and what each guard says; touches nothing'
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "probes" -d 'Look whether the steady state of a drill holds'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "run" -d 'Run a drill: steady state, cue, failover, mend, and again; then the verdict'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "run" -d 'Run a drill: steady state, cue, failover, undo, and again; then the verdict'
 complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "recover" -d 'Mend what a drill left behind when its processes were killed; twice gives the same'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from list" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from list" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
@@ -254,7 +255,7 @@ complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcomm
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from probes" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l count -d 'Repetitions, in place of the file\'s' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l out -d 'Directory for the files of the report, which must not exist yet [default: drill-NAME-N where the drill names files]' -r -F
-complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l ssh -d 'Let the helper strike on this host, by your own ssh: your configuration, agent and known hosts; it never asks' -r
+complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l ssh -d 'Let the fault agent inject on this host, by your own ssh: your configuration, agent and known hosts; it never asks' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l ssh-config -d 'A configuration for ssh in place of your own' -r -F
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l ssh-program -d 'The path of obol on that host [default: as here]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l profile -d 'table2 only: the profile of its clusters, a name or a file' -r

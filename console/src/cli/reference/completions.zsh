@@ -233,6 +233,7 @@ _arguments "${_arguments_options[@]}" : \
 '--begin-anew[Begin with nothing if this is the first server, even if others had the state and died; end all servers of before first]' \
 '--json[Print where it stands as JSON lines]' \
 '--tied[End with the process that started it]' \
+'--temporary[Its keys are nobody'\''s but those of the command that started it]' \
 '-h[Print help]' \
 '--help[Print help]' \
 && ret=0
@@ -381,7 +382,7 @@ _arguments "${_arguments_options[@]}" : \
 _arguments "${_arguments_options[@]}" : \
 '--count=[Repetitions, in place of the file'\''s]:N:_default' \
 '--out=[Directory for the files of the report, which must not exist yet \[default\: drill-NAME-N where the drill names files\]]:DIR:_files' \
-'--ssh=[Let the helper strike on this host, by your own ssh\: your configuration, agent and known hosts; it never asks]:[USER@]HOST:_default' \
+'--ssh=[Let the fault agent inject on this host, by your own ssh\: your configuration, agent and known hosts; it never asks]:[USER@]HOST:_default' \
 '--ssh-config=[A configuration for ssh in place of your own]:FILE:_files' \
 '--ssh-program=[The path of obol on that host \[default\: as here\]]:FILE:_files' \
 '--profile=[table2 only\: the profile of its clusters, a name or a file]:NAME|FILE:_default' \
@@ -1095,7 +1096,7 @@ _obol__subcmd__drill_commands() {
 'schema:Print the JSON Schema of drill files, or of journals' \
 'plan:Tell what a drill would hit, and what each guard says; touches nothing' \
 'probes:Look whether the steady state of a drill holds' \
-'run:Run a drill\: steady state, cue, failover, mend, and again; then the verdict' \
+'run:Run a drill\: steady state, cue, failover, undo, and again; then the verdict' \
 'recover:Mend what a drill left behind when its processes were killed; twice gives the same' \
     )
     _describe -t commands 'obol drill commands' commands "$@"
