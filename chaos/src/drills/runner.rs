@@ -494,7 +494,7 @@ impl Runner<'_> {
                     injections.push(Injection::Load { threads: 0, mebibytes, lasts: span.0 });
                 }
                 FaultKind::ClockStep { by } => {
-                    injections.push(Injection::StepClock { by: by.0, lasts: span.0 })
+                    injections.push(Injection::StepClock { by: by.0, lasts: span.0 });
                 }
                 _ => {}
             }

@@ -105,7 +105,7 @@ impl Memory {
             DelayedOperation::Read { from, len, token } => self.read_now(from, len, token),
             DelayedOperation::Write { to, bytes, token } => self.write_now(to, &bytes, token),
             DelayedOperation::Cas { at, expected, desired, token } => {
-                self.cas_now(at, expected, desired, token)
+                self.cas_now(at, expected, desired, token);
             }
             // A datagram that does not arrive tells nobody.
             DelayedOperation::Datagram { to, bytes } => drop(self.links.deliver(to, &bytes)),
