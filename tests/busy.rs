@@ -1,11 +1,13 @@
-//! Real-time scheduling: whoever is watched by a process that has it has it too, or a machine that is busy with other
-//! things delays heartbeats that real-time watchers expect, and healthy programs are removed.
+//! Real-time scheduling: whoever is watched by a process that has it has it too, or a machine that
+//! is busy with other things delays heartbeats that real-time watchers expect, and healthy programs
+//! are removed.
 
 use crate::support::Root;
 use obol_fabric::checks::skipped;
 use std::fs;
 
-/// The field of `/proc/PID/stat` that has the scheduling policy, counted from the one behind the program's name.
+/// The field of `/proc/PID/stat` that has the scheduling policy, counted from the one behind the
+/// program's name.
 const POLICY_FIELD: usize = 38;
 const SCHED_FIFO: &str = "1";
 

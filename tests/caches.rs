@@ -2,8 +2,8 @@
 
 use crate::support::{Root, Status};
 
-/// Renewals of an agent since it started: those for which a cache vouched, late ones too, and by how much more were on
-/// time.
+/// Renewals of an agent since it started: those for which a cache vouched, late ones too, and by
+/// how much more were on time.
 fn renewals(status: &Status, agent: &str) -> (i64, i64) {
     let counter = |name: &str| status.process(agent)["counters"][name].as_i64().unwrap_or(0);
     let cached = counter("renewals_cached");

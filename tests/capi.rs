@@ -1,4 +1,5 @@
-//! The C interface as a C program uses it: installed, compiled against the header, run at a cluster's agent.
+//! The C interface as a C program uses it: installed, compiled against the header, run at a
+//! cluster's agent.
 
 use crate::support::{Ran, Root, until};
 use std::path::{Path, PathBuf};

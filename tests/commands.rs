@@ -1,4 +1,5 @@
-//! The command line: what is refused and in which words, what is printed for scripts, and what a closed pipe does.
+//! The command line: what is refused and in which words, what is printed for scripts, and what a
+//! closed pipe does.
 
 use crate::support::{Ran, Root, obol, until};
 use obol_fabric::checks::skipped;

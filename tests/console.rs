@@ -1,4 +1,5 @@
-//! The console in a real terminal: what an operator sees, which keys work, and that the terminal is given back.
+//! The console in a real terminal: what an operator sees, which keys work, and that the terminal is
+//! given back.
 
 use crate::support::{HANG, Ran, Root, freeze, signal, until, until_or};
 use std::io::{Read, Write};
@@ -22,7 +23,8 @@ pub(crate) struct Pty {
 }
 
 impl Pty {
-    /// Runs the program with this root; notes its exit code, and the terminal's settings before and after.
+    /// Runs the program with this root; notes its exit code, and the terminal's settings before and
+    /// after.
     pub(crate) fn new(root: &Root, arguments: &str) -> Self {
         let folder = root.path().with_extension("pty");
         std::fs::create_dir_all(&folder).expect("a folder");
@@ -300,7 +302,8 @@ fn a_note_divides_before_from_after_in_the_console_and_in_the_report() {
         serde_json::from_slice(&std::fs::read(folder.join("report.json")).expect("exported")).expect("JSON");
     assert!(std::fs::read_to_string(folder.join("screen.svg")).expect("exported").contains("Failovers"));
     let of_command = root.run(&["report", "--format", "json", "--for", "300ms"]).json();
-    // Coordinators may have come twice while the cluster started; the kill is told apart by its level.
+    // Coordinators may have come twice while the cluster started; the kill is told apart by its
+    // level.
     let of_app = |report: &serde_json::Value| {
         assert_eq!(report["marks"][1]["text"], "back to 1.3");
         let all = report["failovers"].as_array().cloned().unwrap_or_default();

@@ -84,7 +84,8 @@ fn every_coordinator_is_replaced_in_turn_and_nothing_is_lost() {
         }
         (leases, suspicions) = (incarnations(&after), suspected(&after));
     }
-    // Nobody is left of those whom the first view names; who comes now finds the others all the same.
+    // Nobody is left of those whom the first view names; who comes now finds the others all the
+    // same.
     root.run(&["kill", "node-1"]).ends(0);
     root.run(&["start", "node-1"]).ends(0);
     root.healthy();
@@ -472,7 +473,8 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
     for host in 1..=3 {
         assert!(!root.path().join(format!("host-{host}/default/recovered-view")).exists(), "host {host}");
     }
-    // With everything known it goes so far as to wait for the new coordinator, and takes all back when it is interrupted.
+    // With everything known it goes so far as to wait for the new coordinator, and takes all back
+    // when it is interrupted.
     let second = hosts.found(2, as_it_is);
     let third = hosts.found(3, as_it_is);
     let place = root.path().join("host-1");

@@ -79,8 +79,8 @@ fn each_drill_reports_one_object() {
     }
 }
 
-/// The last replacement is stopped as soon as it runs, so it never serves: with a supervisor that starts it, that is no less
-/// of a failure than one that does not.
+/// The last replacement is stopped as soon as it runs, so it never serves: with a supervisor that
+/// starts it, that is no less of a failure than one that does not.
 #[test]
 fn a_drill_whose_replacement_never_joins_does_not_pass() {
     let root = Root::new();
@@ -180,7 +180,8 @@ fn the_phases_of_a_failover_add_up_to_it() {
 fn a_p99_is_claimed_from_299_samples_on() {
     let root = Root::new();
     let _up = root.up(&["--apps", "2"]);
-    // A busy machine may void more repetitions than the run makes up for; then it says that it claims nothing.
+    // A busy machine may void more repetitions than the run makes up for; then it says that it
+    // claims nothing.
     until("a run claims a p99", || {
         let ran = root.run(&["drill", "app", "--count", "299", "--gap", "1us", "--json"]);
         let report = report(&ran, "app");

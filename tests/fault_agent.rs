@@ -1,5 +1,5 @@
-//! What a drill must never do: a fault agent that is armed by a stranger, fires on a wrong cue, hits somebody else, or leaves
-//! something behind. In every test a bystander must stay untouched.
+//! What a drill must never do: a fault agent that is armed by a stranger, fires on a wrong cue,
+//! hits somebody else, or leaves something behind. In every test a bystander must stay untouched.
 
 use crate::support::journals::passes;
 use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until, until_or};
@@ -158,8 +158,8 @@ impl Sender {
         until("the fault agent has a region", listens);
     }
 
-    /// Waits until everything that was sent has been handled: a datagram is counted before it is handled, and the next
-    /// one after that.
+    /// Waits until everything that was sent has been handled: a datagram is counted before it is
+    /// handled, and the next one after that.
     fn settle(&mut self, fault_agent: &FaultAgent) {
         let before = self.received(fault_agent);
         self.send(b"one");

@@ -1,5 +1,5 @@
-//! Processes that stand still for longer than any timeout: they are excluded by their heartbeat, never act in the old
-//! view again, and come back as somebody new. The others go on.
+//! Processes that stand still for longer than any timeout: they are excluded by their heartbeat,
+//! never act in the old view again, and come back as somebody new. The others go on.
 
 use crate::support::{Root, Status, Up, freeze, signal, until_or};
 use obol_profiles::Profile;
@@ -9,14 +9,16 @@ use std::time::Duration;
 /// Longer than every timeout of the profile `laptop` after which somebody acts.
 const FREEZE: Duration = Duration::from_secs(1);
 
-/// Whether a coordinator took a notice against this incarnation because it stands still: its heartbeat, or, where a
-/// watcher that has just become its neighbour would have to connect to it first, its silence.
+/// Whether a coordinator took a notice against this incarnation because it stands still: its
+/// heartbeat, or, where a watcher that has just become its neighbour would have to connect to it
+/// first, its silence.
 fn accused_of_standing(events: &[Value], incarnation: u64) -> bool {
     let still = |e: &Value| e["level"] == "heartbeat" || e["level"] == "timeout";
     events.iter().any(|e| e["event"] == "notice" && still(e) && e["a"] == incarnation)
 }
 
-/// The views in which a process noted that it was active or served, since it became this incarnation.
+/// The views in which a process noted that it was active or served, since it became this
+/// incarnation.
 fn acted_since(events: &[Value], name: &str, incarnation: u64) -> Vec<u64> {
     let mine = events.iter().filter(|e| e["process"] == name);
     let since = mine.skip_while(|e| !(e["event"] == "joined" && e["a"] == incarnation));
@@ -32,8 +34,8 @@ fn acted_before(events: &[Value], name: &str, incarnation: u64) -> Vec<u64> {
     acts.filter_map(|e| e["a"].as_u64()).collect()
 }
 
-/// Freezes a process until the cluster has excluded it and goes on without it; wakes it, and waits until it is back.
-/// Gives what was seen before, while it slept, and after it was back.
+/// Freezes a process until the cluster has excluded it and goes on without it; wakes it, and waits
+/// until it is back. Gives what was seen before, while it slept, and after it was back.
 fn sleep_and_wake(root: &Root, up: &Up, name: &str, others: &[&str]) -> [Status; 3] {
     let before = root.healthy();
     freeze(before.pid(name));
@@ -115,7 +117,8 @@ fn an_agent_that_sleeps_through_more_views_than_the_ring_has_slots_jumps_to_the_
     let before = root.healthy();
     let slots = Profile::builtin("laptop").expect("it is built in").limits.slots;
     freeze(before.pid("node-2"));
-    // Each death is a view, and each return. The first of them wait in its mailbox, so the ring has to come round twice.
+    // Each death is a view, and each return. The first of them wait in its mailbox, so the ring has
+    // to come round twice.
     while root.status().view() <= before.view() + 3 * u64::from(slots) {
         root.run(&["kill", "app-1"]).ends(0);
         root.until("app-1 is out", |s| !s.is_active("app-1"));

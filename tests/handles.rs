@@ -1,5 +1,5 @@
-//! What a program's handles say when its agent dies, and when it forks: one table of commands and answers, to which a program in
-//! Rust and one in C are held.
+//! What a program's handles say when its agent dies, and when it forks: one table of commands and
+//! answers, to which a program in Rust and one in C are held.
 
 use crate::capi;
 use crate::support::{Root, until};
@@ -443,7 +443,8 @@ impl Program {
     }
 }
 
-/// A command. The test waits for an answer before it gives the next, so nothing of that is read before a fork.
+/// A command. The test waits for an answer before it gives the next, so nothing of that is read
+/// before a fork.
 fn line() -> Option<String> {
     let mut line = String::new();
     let read = std::io::stdin().read_line(&mut line).expect("a line");

@@ -1,5 +1,5 @@
-//! A program that crashes as soon as it is a member, again and again: its name waits before it joins, others do not notice,
-//! and what waits does not take their seats.
+//! A program that crashes as soon as it is a member, again and again: its name waits before it
+//! joins, others do not notice, and what waits does not take their seats.
 
 use crate::support::{Root, until, until_or};
 use obol_agent::Attached;
@@ -9,7 +9,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// The arguments of the program that crashes, which is this test program: root, name, and where it says what kept it out.
+/// The arguments of the program that crashes, which is this test program: root, name, and where it
+/// says what kept it out.
 const ARGUMENTS: &str = "OBOL_TEST_CRASHES";
 /// Failures that are free in the profile of this test.
 const FREE: usize = 3;

@@ -1,5 +1,5 @@
-//! Leases that adapt: longer while renewals come too late, and shorter again once they do not. What programs can do where
-//! even the longest are too short, and what operators can.
+//! Leases that adapt: longer while renewals come too late, and shorter again once they do not. What
+//! programs can do where even the longest are too short, and what operators can.
 
 use crate::support::{Root, Up, freeze, signal, until};
 use obol_agent::{Attached, Embedded, NotConfirmed};
@@ -10,7 +10,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Longer than a lease of the profile `laptop`, and much shorter than the silence after which anybody misses a process.
+/// Longer than a lease of the profile `laptop`, and much shorter than the silence after which
+/// anybody misses a process.
 const PAUSE: Duration = Duration::from_millis(40);
 
 /// The laptop's profile with another `lease.max` and `lease.calm`.

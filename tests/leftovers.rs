@@ -1,5 +1,5 @@
-//! What crashed, came twice, or belongs to another version: nothing that runs is disturbed, and what is left behind can
-//! be replaced and removed.
+//! What crashed, came twice, or belongs to another version: nothing that runs is disturbed, and
+//! what is left behind can be replaced and removed.
 
 use crate::support::{Root, Up, freeze, has_ended, signal, until};
 use obol_fabric::checks::skipped;

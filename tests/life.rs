@@ -1,4 +1,5 @@
-//! The life of a cluster: it comes up, is seen, loses processes, gets them back, and ends without a trace.
+//! The life of a cluster: it comes up, is seen, loses processes, gets them back, and ends without a
+//! trace.
 
 use crate::support::{Ran, Root, Status, freeze, signal, until};
 use serde_json::Value;

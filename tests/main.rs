@@ -1,4 +1,5 @@
-//! Real processes, for what only an operating system does. One program, because every one is linked for long.
+//! Real processes, for what only an operating system does. One program, because every one is linked
+//! for long.
 
 mod busy;
 mod caches;

@@ -1,4 +1,5 @@
-//! A name of the cluster belongs to one live process at a time, and commands never choose between two.
+//! A name of the cluster belongs to one live process at a time, and commands never choose between
+//! two.
 
 use crate::support::{Ran, Root, until};
 use std::process::{Child, Command, Stdio};

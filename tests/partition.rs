@@ -1,4 +1,5 @@
-//! Links that break one by one, between processes that all live: shared memory has none that could, so they are cut by hand.
+//! Links that break one by one, between processes that all live: shared memory has none that could,
+//! so they are cut by hand.
 
 use crate::support::{Root, Up, until};
 use obol_fabric::Name;

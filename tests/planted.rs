@@ -1,5 +1,6 @@
-//! Drills that pass on a fresh cluster, and do not where their fault is a real one: nobody detects, the leader is stuck,
-//! what was undone comes back, nobody is started again, somebody does not leave as it should.
+//! Drills that pass on a fresh cluster, and do not where their fault is a real one: nobody detects,
+//! the leader is stuck, what was undone comes back, nobody is started again, somebody does not
+//! leave as it should.
 
 use crate::support::journals::passes;
 use crate::support::{Ran, Root, signal, until};
@@ -55,8 +56,9 @@ fn drills_that_ship_pass_on_a_fresh_cluster() {
     }
 }
 
-/// Every drill that ships and injects without a word, on a cluster in which nobody notices: its victims stand still, so that the
-/// kernel has no death to tell, and heartbeats are read too seldom.
+/// Every drill that ships and injects without a word, on a cluster in which nobody notices: its
+/// victims stand still, so that the kernel has no death to tell, and heartbeats are read too
+/// seldom.
 #[test]
 fn every_drill_that_ships_fails_where_nobody_detects() {
     let root = Root::new();

@@ -1,10 +1,12 @@
-//! Programs as they are: `obol run` makes them members, ends their membership with them, and leaves nothing behind.
+//! Programs as they are: `obol run` makes them members, ends their membership with them, and leaves
+//! nothing behind.
 
 use crate::support::{Ran, Root, has_ended, signal, until, until_or};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A `run` at `node-1` in the background; the script is told the root, so that a test that fails leaves nothing behind.
+/// A `run` at `node-1` in the background; the script is told the root, so that a test that fails
+/// leaves nothing behind.
 pub(crate) fn wrapped(root: &Root, options: &[&str], script: &str) -> Command {
     let mut command = root.command(&["run", "--json", "--name", "guest", "--node", "node-1"]);
     command.args(options).args(["--", "sh", "-c", script, "sh"]).arg(root.path());
@@ -17,7 +19,8 @@ pub(crate) fn told(ran: &Ran, event: &str) -> Vec<serde_json::Value> {
     lines.filter(|line: &serde_json::Value| line["event"] == event).collect()
 }
 
-/// Runs in the background; gives the pid of `run` when the guest is active, and the rest when it has ended.
+/// Runs in the background; gives the pid of `run` when the guest is active, and the rest when it
+/// has ended.
 pub(crate) struct Background {
     pub(crate) pid: i64,
     ran: std::thread::JoinHandle<Ran>,

@@ -1,4 +1,5 @@
-//! `obol run`, its keeper and the cluster stand still or go: the program does not go on without a member that stands for it.
+//! `obol run`, its keeper and the cluster stand still or go: the program does not go on without a
+//! member that stands for it.
 
 use crate::run::{Background, note, parent, pid_in, read, told, wrapped};
 use crate::support::{Root, freeze, has_ended, signal, until};
@@ -10,7 +11,8 @@ fn a_program_dies_when_run_stands_still_and_does_not_join_when_it_wakes_up() {
     let (pid, lost) = (note(&root, "pid"), note(&root, "lost"));
     let script = format!("echo $$ >{}; while :; do sleep 0.01; done", pid.display());
     let on_lost = format!("echo lost >>{}", lost.display());
-    // With the hook a member that was excluded joins again; without, its program is killed for that.
+    // With the hook a member that was excluded joins again; without, its program is killed for
+    // that.
     let mut losses = 0;
     for options in [&["--shell", "--on-lost", &on_lost][..], &[]] {
         let run = Background::start(&root, wrapped(&root, options, &script));

@@ -4,7 +4,8 @@ use crate::run::{Background, note, pid_in, told, wrapped};
 use crate::support::{Root, has_ended, signal, until};
 use std::path::Path;
 
-/// A line for the shell that leaves a process in a session of its own, and writes its process id to a note.
+/// A line for the shell that leaves a process in a session of its own, and writes its process id to
+/// a note.
 fn leaves(root: &Root, note: &Path) -> String {
     let (root, note) = (root.path().display(), note.display());
     format!("setsid sh -c 'echo $$ >{note}; while :; do sleep 0.01; done' sh {root} &")

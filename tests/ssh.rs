@@ -1,5 +1,5 @@
-//! The way to a fault agent by ssh, against a real sshd on the loopback. The gate installs it; elsewhere, without it, this says so
-//! and tests nothing.
+//! The way to a fault agent by ssh, against a real sshd on the loopback. The gate installs it;
+//! elsewhere, without it, this says so and tests nothing.
 
 use crate::support::{HANG, Ran, Root, has_ended, signal, until};
 use serde_json::Value;

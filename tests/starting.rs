@@ -1,4 +1,5 @@
-//! How a cluster begins and ends when something is in the way: what `up`, `start` and `down` say, and what they leave alone.
+//! How a cluster begins and ends when something is in the way: what `up`, `start` and `down` say,
+//! and what they leave alone.
 
 use crate::support::{Ran, Root, freeze, obol, signal, until};
 use std::fs::{self, DirBuilder, File, Permissions};

@@ -1,4 +1,5 @@
-//! Clusters that a command makes for itself end with it, whatever ends it, and leave nothing behind.
+//! Clusters that a command makes for itself end with it, whatever ends it, and leave nothing
+//! behind.
 
 use crate::support::{Root, has_ended, signal, until, until_or};
 use std::collections::BTreeMap;

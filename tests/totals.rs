@@ -1,5 +1,5 @@
-//! What operators are shown of a real cluster, against what its processes themselves have counted: every counter and
-//! every histogram, by the console, a recording and its replay.
+//! What operators are shown of a real cluster, against what its processes themselves have counted:
+//! every counter and every histogram, by the console, a recording and its replay.
 
 use crate::console::Pty;
 use crate::support::{HANG, Root, freeze, signal, until, until_or};
@@ -12,16 +12,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// An observer reads all buckets of a histogram every eighth look, and looks once a second. So long the cluster runs, and
-/// so long it is looked at afterwards: a bucket that is counted twice is counted twice by then.
+/// An observer reads all buckets of a histogram every eighth look, and looks once a second. So long
+/// the cluster runs, and so long it is looked at afterwards: a bucket that is counted twice is
+/// counted twice by then.
 const ROUNDS: Duration = Duration::from_secs(18);
-/// Samples of the time that an observer takes to have read all buckets once more: nine seconds, at four a second.
+/// Samples of the time that an observer takes to have read all buckets once more: nine seconds, at
+/// four a second.
 const ROUND_SAMPLES: u64 = 40;
 
 /// A histogram of one life: its region, generation and name.
 type Place = (u32, u32, &'static str);
 
-/// What the owners of the regions have counted, each life by its region and generation, in mappings of their memory.
+/// What the owners of the regions have counted, each life by its region and generation, in mappings
+/// of their memory.
 #[derive(Debug, Default)]
 struct Truth {
     histograms: BTreeMap<Place, Vec<(u16, u64)>>,

@@ -11,8 +11,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// So often looks who has to beat while it waits. Whose join was refused waits as long before the next: whoever refused it may
-/// not know yet what its agent knows.
+/// So often looks who has to beat while it waits. Whose join was refused waits as long before the
+/// next: whoever refused it may not know yet what its agent knows.
 const TURN: Nanos = Nanos::from_millis(10);
 
 /// What kept a program from being admitted, as its agent knew it last.
@@ -114,16 +114,18 @@ struct Place {
 }
 
 impl Attached {
-    /// Takes a seat at the agent of this name. The program is no member yet. Several live programs may have one name: they are
-    /// told apart by their incarnations, and `obol kill` refuses such a name.
+    /// Takes a seat at the agent of this name. The program is no member yet. Several live programs
+    /// may have one name: they are told apart by their incarnations, and `obol kill` refuses such a
+    /// name.
     pub fn open(site: &Site, agent: Name, name: Name) -> Result<Self, AttachError> {
         let place = Place::of(site, name);
         Ok(Self::seated(Attachment::open_named(&site.cluster, agent, name, place.beat)?, agent, place))
     }
 
-    /// Takes a seat for which the calling thread stands: it has to call [`Presence::beat`] at least once in the profile's
-    /// `heartbeat.every`, and its end is the program's death. For programs with a loop of their own. Where the profile asks for
-    /// SCHED_FIFO the thread should have it, too: on a busy machine an ordinary one may beat too late.
+    /// Takes a seat for which the calling thread stands: it has to call [`Presence::beat`] at least
+    /// once in the profile's `heartbeat.every`, and its end is the program's death. For programs
+    /// with a loop of their own. Where the profile asks for SCHED_FIFO the thread should have it,
+    /// too: on a busy machine an ordinary one may beat too late.
     pub fn open_present(site: &Site, agent: Name, name: Name) -> Result<(Self, Presence), AttachError> {
         let (seat, presence) = Attachment::open_present(&site.cluster, agent, name)?;
         Ok((Self::seated(seat, agent, Place::of(site, name)), presence))
@@ -134,9 +136,10 @@ impl Attached {
         Self { seat, agent, sight, place, asking: Mutex::default() }
     }
 
-    /// After its agent's death: takes a seat at the agent's successor, which has the same name, and waits for one for so long.
-    /// The program is no member then before it joins again. Streams of before end; open new ones. Nothing happens as long as
-    /// the agent lives. A thread of the library's own stands for the program from then on.
+    /// After its agent's death: takes a seat at the agent's successor, which has the same name, and
+    /// waits for one for so long. The program is no member then before it joins again. Streams of
+    /// before end; open new ones. Nothing happens as long as the agent lives. A thread of the
+    /// library's own stands for the program from then on.
     pub fn attach_again(&mut self, timeout: Nanos) -> Result<(), AttachError> {
         match self.sight.lost() {
             None => return Ok(()),
@@ -177,8 +180,9 @@ impl Attached {
         }
     }
 
-    /// As [`Attached::join`], for a program whose own thread stands for it and goes on beating. `None` if the program does
-    /// not want it any more; the join is then withdrawn, and [`Attached::leave`] waits until that is so.
+    /// As [`Attached::join`], for a program whose own thread stands for it and goes on beating.
+    /// `None` if the program does not want it any more; the join is then withdrawn, and
+    /// [`Attached::leave`] waits until that is so.
     pub fn join_present(
         &self,
         presence: &mut Presence,
@@ -217,7 +221,8 @@ impl Attached {
         }
     }
 
-    /// Whether this program has to join again: the cluster removed it, or its agent died, which a join then says.
+    /// Whether this program has to join again: the cluster removed it, or its agent died, which a
+    /// join then says.
     #[must_use]
     pub fn is_excluded(&self) -> bool {
         !self.agent_lives() || matches!(self.seat.status(), Some(SeatStatus::Excluded))
@@ -229,7 +234,8 @@ impl Attached {
         self.seat.agent_lives()
     }
 
-    /// Leaves the cluster gracefully; waits until it is so, or for so long. Tells whether it is so: if not, call it again.
+    /// Leaves the cluster gracefully; waits until it is so, or for so long. Tells whether it is so:
+    /// if not, call it again.
     pub fn leave(&self, timeout: Nanos) -> Result<bool, Lost> {
         self.require_here()?;
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
@@ -254,9 +260,9 @@ impl Attached {
         }
     }
 
-    /// Promises progress at least every `within` from the next [`Attached::join`] on; zero takes the promise back. A
-    /// program that does not call [`Attached::progress`] in time is removed, however well its process lives, and may join
-    /// again. (Mu, section 5.1, fate sharing.)
+    /// Promises progress at least every `within` from the next [`Attached::join`] on; zero takes
+    /// the promise back. A program that does not call [`Attached::progress`] in time is removed,
+    /// however well its process lives, and may join again. (Mu, section 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {
         self.seat.promise_progress(within);
     }

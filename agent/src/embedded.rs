@@ -1,4 +1,5 @@
-//! A program with a core of its own: the machine runs on a thread, the program reads the lease page of its own region.
+//! A program with a core of its own: the machine runs on a thread, the program reads the lease page
+//! of its own region.
 
 use crate::lost::Lost;
 use crate::sight::Sight;
@@ -13,8 +14,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-/// A member that is its own agent. Dropping it leaves the cluster gracefully and ends the core; without a majority of
-/// coordinators that takes [`LEAVE_TIMEOUT`](obol_profiles::endpoint::LEAVE_TIMEOUT).
+/// A member that is its own agent. Dropping it leaves the cluster gracefully and ends the core;
+/// without a majority of coordinators that takes
+/// [`LEAVE_TIMEOUT`](obol_profiles::endpoint::LEAVE_TIMEOUT).
 pub struct Embedded {
     sight: Sight,
     waker: Waker,
@@ -85,7 +87,8 @@ impl Embedded {
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
             Ok((mut endpoint, machine)) => {
                 if let Some(priority) = site.deployment.profile.scheduling.priority() {
-                    // Whoever watches this thread may be scheduled so. Without the right to it the program works all the same.
+                    // Whoever watches this thread may be scheduled so. Without the right to it the
+                    // program works all the same.
                     let _ = sched::run_fifo_alone(priority);
                 }
                 let mut machine = endpoint.each(Core { machine, watch, stopped, tell });
@@ -105,9 +108,9 @@ impl Embedded {
         Ok(Self { sight, waker, stop, promise, core: Some(core) })
     }
 
-    /// Promises progress at least every `within` from now on; zero takes the promise back. A program that does not call
-    /// [`Embedded::progress`] in time is removed, however well its core lives, and comes back when it does. (Mu,
-    /// section 5.1, fate sharing.)
+    /// Promises progress at least every `within` from now on; zero takes the promise back. A
+    /// program that does not call [`Embedded::progress`] in time is removed, however well its core
+    /// lives, and comes back when it does. (Mu, section 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {
         self.progress();
         self.promise.within.store(within.0, Ordering::Relaxed);

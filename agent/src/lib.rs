@@ -1,11 +1,13 @@
 //! Membership beside an application.
 //!
-//! Three forms. [`run`] is the daemon of a node: one core, one lease, for all programs of the node. [`Attached`]
-//! is a program that sits in an agent's seat and reads the agent's lease page: its `active` check costs the same as
-//! the agent's own. [`Embedded`] is a program with a core of its own on a thread of its own.
-//! A program that is no member and only wants to know follows the views with an [`Observer`].
+//! Three forms. [`run`] is the daemon of a node: one core, one lease, for all programs of the node.
+//! [`Attached`] is a program that sits in an agent's seat and reads the agent's lease page: its
+//! `active` check costs the same as the agent's own. [`Embedded`] is a program with a core of its
+//! own on a thread of its own. A program that is no member and only wants to know follows the views
+//! with an [`Observer`].
 //!
-//! An application that acts only while its view is active asks before it starts and again before its effect counts:
+//! An application that acts only while its view is active asks before it starts and again before
+//! its effect counts:
 //!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,13 +37,15 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A view that shows a failure is decided, but need not be active yet: before a program acts in it, it asks
-//! [`Sight::active`]. [`Sight::check`] says why it is not.
+//! A view that shows a failure is decided, but need not be active yet: before a program acts in it,
+//! it asks [`Sight::active`]. [`Sight::check`] says why it is not.
 //!
-//! An attached program's membership ends with its agent. Streams, joins and leaves then say so ([`Lost::AgentDied`]), and
-//! [`Attached::attach_again`] takes a seat at the agent's successor. A process that forks keeps its membership for itself:
-//! everything that its child has inherited says [`Lost::Forked`] and is never active. So a server that forks its workers, or
-//! goes into the background by a fork, attaches after the fork. The examples `attach` and `embed` are whole programs.
+//! An attached program's membership ends with its agent. Streams, joins and leaves then say so
+//! ([`Lost::AgentDied`]), and [`Attached::attach_again`] takes a seat at the agent's successor. A
+//! process that forks keeps its membership for itself: everything that its child has inherited says
+//! [`Lost::Forked`] and is never active. So a server that forks its workers, or goes into the
+//! background by a fork, attaches after the fork. The examples `attach` and `embed` are whole
+//! programs.
 
 mod attached;
 mod embedded;
@@ -76,8 +80,8 @@ fn member(site: &Site, kind: Kind, name: Name, seed: u64) -> Result<(Endpoint, M
     Ok((endpoint, site.start(seed)?.member(kind, name)))
 }
 
-/// Runs an agent or a lease cache on this thread until `stop` is set; then it leaves the cluster. `seed` must differ
-/// between lives.
+/// Runs an agent or a lease cache on this thread until `stop` is set; then it leaves the cluster.
+/// `seed` must differ between lives.
 pub fn run(site: &Site, kind: Kind, name: Name, seed: u64, stop: &AtomicBool) -> Result<(), EndpointError> {
     let (mut endpoint, mut machine) = member(site, kind, name, seed)?;
     endpoint.serve(&mut machine, stop);

@@ -1,4 +1,5 @@
-//! Why a handle shows nothing new any more, and why a view is not active: what a program has to know to do something about it.
+//! Why a handle shows nothing new any more, and why a view is not active: what a program has to
+//! know to do something about it.
 
 use obol_fabric::Name;
 use std::fmt;
@@ -6,7 +7,8 @@ use std::fmt;
 /// Why nothing more comes from a handle: of a program, of a stream, of an observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// The program's agent died. The membership goes with it: attach again, to the agent's successor or to another.
+    /// The program's agent died. The membership goes with it: attach again, to the agent's
+    /// successor or to another.
     AgentDied(Name),
     /// The core that the program embeds has ended.
     CoreEnded(Name),

@@ -10,15 +10,18 @@ use obol_profiles::Site;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How often [`Observer::next`] looks. Nobody rings an observer: a leader in the middle of a failover has better to do.
+/// How often [`Observer::next`] looks. Nobody rings an observer: a leader in the middle of a
+/// failover has better to do.
 const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 
-/// Follows the decided views of a cluster, each once and in order. It only reads: no process of the cluster is asked or
-/// knows of it, and it goes on as long as the memory of a majority of the coordinators can be read, dead or alive.
+/// Follows the decided views of a cluster, each once and in order. It only reads: no process of the
+/// cluster is asked or knows of it, and it goes on as long as the memory of a majority of the
+/// coordinators can be read, dead or alive.
 ///
-/// What failed, joined or left, who accused whom and by which detector stands in [`View::changes`]. Coordinators keep as
-/// many views as their rings have slots, less the one that is prepared (`limits.slots` of the profile); a reader that is
-/// slower is told which views it missed ([`Item::Gap`]).
+/// What failed, joined or left, who accused whom and by which detector stands in [`View::changes`].
+/// Coordinators keep as many views as their rings have slots, less the one that is prepared
+/// (`limits.slots` of the profile); a reader that is slower is told which views it missed
+/// ([`Item::Gap`]).
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -48,8 +51,8 @@ struct Mapped {
 }
 
 impl Observer {
-    /// Observes from view `from` on, or from the newest on. To go on after an earlier observer, give it what that one's
-    /// [`Observer::position`] was.
+    /// Observes from view `from` on, or from the newest on. To go on after an earlier observer,
+    /// give it what that one's [`Observer::position`] was.
     #[must_use]
     pub fn open(site: &Site, from: Option<ViewId>) -> Self {
         let stream = Stream::new(from, Arc::clone(&site.genesis), &site.config);
@@ -62,7 +65,8 @@ impl Observer {
         self.stream.position()
     }
 
-    /// The newest view that a coordinator has published; `None` if no coordinator's memory can be read.
+    /// The newest view that a coordinator has published; `None` if no coordinator's memory can be
+    /// read.
     pub fn newest(&mut self) -> Option<Arc<View>> {
         self.stream.newest(&mut self.regions)
     }

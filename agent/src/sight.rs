@@ -1,7 +1,7 @@
 //! What a member sees of its cluster: the newest view, whether that is active, and what comes next.
 //!
-//! Attached and embedded programs look at a region in the same way; only where their own incarnation stands differs.
-//! Nothing here writes to the region.
+//! Attached and embedded programs look at a region in the same way; only where their own
+//! incarnation stands differs. Nothing here writes to the region.
 
 use crate::lost::{Inactive, Lost};
 use crate::streams::{Failures, Views};
@@ -13,11 +13,12 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// An agent's death wakes nobody who waits for it to say something, so whoever waits looks up so often.
+/// An agent's death wakes nobody who waits for it to say something, so whoever waits looks up so
+/// often.
 pub const LOOK_EVERY: Nanos = Nanos::from_millis(100);
 
-/// A view as one member sees it: the view, and whether that member is in it. Cheap to clone. It is nobody else's, not even the
-/// same program's when it has joined again.
+/// A view as one member sees it: the view, and whether that member is in it. Cheap to clone. It is
+/// nobody else's, not even the same program's when it has joined again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnView {
     view: Arc<View>,
@@ -26,7 +27,8 @@ pub struct OwnView {
 }
 
 impl OwnView {
-    /// Whether the program that took this view is a member of it. Only then can it ever be active for that program.
+    /// Whether the program that took this view is a member of it. Only then can it ever be active
+    /// for that program.
     #[must_use]
     pub const fn is_mine(&self) -> bool {
         self.own.0 != Incarnation::NONE.0
@@ -54,7 +56,8 @@ pub enum NotConfirmed {
     Lost(Lost),
     /// The program is no member of this view. A newer one may have it; if not, it joins again.
     NotMine(ViewId),
-    /// There is a newer view, or the coordinators have fenced this one off. Take the newest view and ask again.
+    /// There is a newer view, or the coordinators have fenced this one off. Take the newest view
+    /// and ask again.
     Superseded(ViewId),
     /// No majority of acceptors answered in time, or leases on older views still ran.
     Timeout {
@@ -94,8 +97,9 @@ enum Identity {
     Seated(Arc<AtomicU64>),
 }
 
-/// What a program sees of the cluster, and whether it may act: the part that [`Attached`](crate::Attached) and
-/// [`Embedded`](crate::Embedded) have in common. Clones are the same look.
+/// What a program sees of the cluster, and whether it may act: the part that
+/// [`Attached`](crate::Attached) and [`Embedded`](crate::Embedded) have in common. Clones are the
+/// same look.
 #[derive(Clone)]
 pub struct Sight {
     region: Region,
@@ -120,7 +124,8 @@ impl Sight {
         }
     }
 
-    /// The own incarnation; [`Incarnation::NONE`] while this program is no member, and in the child of a fork.
+    /// The own incarnation; [`Incarnation::NONE`] while this program is no member, and in the child
+    /// of a fork.
     #[inline]
     #[must_use]
     pub fn incarnation(&self) -> Incarnation {
@@ -132,7 +137,8 @@ impl Sight {
         }
     }
 
-    /// The newest view that the own core, or the agent, knows to be decided; `None` before there is one.
+    /// The newest view that the own core, or the agent, knows to be decided; `None` before there is
+    /// one.
     #[must_use]
     pub fn view(&self) -> Option<OwnView> {
         self.view_of(self.incarnation())
@@ -161,12 +167,12 @@ impl Sight {
         Failures::new(self.clone())
     }
 
-    /// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an
-    /// application has been active anywhere.
+    /// Whether `view` is active for this program now: it is a member of it, and no later view that
+    /// excludes an application has been active anywhere.
     ///
-    /// One full fence, one seqlock read, one fence read, one clock read; no system call, no allocation, from any thread.
-    /// What this thread has read or written before, in shared memory also, was so before the look. (uKharon,
-    /// Algorithm 2, with the fence.)
+    /// One full fence, one seqlock read, one fence read, one clock read; no system call, no
+    /// allocation, from any thread. What this thread has read or written before, in shared memory
+    /// also, was so before the look. (uKharon, Algorithm 2, with the fence.)
     #[inline]
     #[must_use]
     pub fn active(&self, view: &OwnView) -> bool {
@@ -189,7 +195,8 @@ impl Sight {
         Err(if self.owns(view) { Inactive::NoLease } else { Inactive::NotMine })
     }
 
-    /// Why nothing more will be seen here; `None` as long as there is somebody who renews the lease.
+    /// Why nothing more will be seen here; `None` as long as there is somebody who renews the
+    /// lease.
     #[must_use]
     pub fn lost(&self) -> Option<Lost> {
         if !self.region.is_here() {
@@ -202,7 +209,8 @@ impl Sight {
         })
     }
 
-    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it.
+    /// Runs `work` if `view` is active before it, and gives its result if `view` still is active
+    /// after it.
     ///
     /// The effect of `work` must not count before this returns `Some`. (uKharon, section 6.1.)
     #[inline]
@@ -213,11 +221,13 @@ impl Sight {
         page::guard(|| self.region.page(), view.view.id, clock::now, || work(view))
     }
 
-    /// As [`Sight::active`], also where the lease has run out: then the core, or the agent, asks the acceptors, and `Ok` means
-    /// that `view` was active at some moment between the call and its return. Waits for `timeout` at most.
+    /// As [`Sight::active`], also where the lease has run out: then the core, or the agent, asks
+    /// the acceptors, and `Ok` means that `view` was active at some moment between the call and its
+    /// return. Waits for `timeout` at most.
     ///
-    /// It works where delays are longer than leases, and costs a round trip to a majority of coordinators. As with
-    /// `active`, what the program does is safe if it takes effect before it asks. (uKharon, Algorithm 2, lines 9 to 12.)
+    /// It works where delays are longer than leases, and costs a round trip to a majority of
+    /// coordinators. As with `active`, what the program does is safe if it takes effect before it
+    /// asks. (uKharon, Algorithm 2, lines 9 to 12.)
     ///
     /// # Errors
     ///
@@ -230,7 +240,8 @@ impl Sight {
         if active() {
             return Ok(());
         }
-        // Every answer is held against this moment: READs that were posted before it tell nothing of it.
+        // Every answer is held against this moment: READs that were posted before it tell nothing
+        // of it.
         let since = clock::now();
         let end = since + timeout;
         if let Some(lost) = self.lost() {
@@ -258,7 +269,8 @@ impl Sight {
             }
             let mut wait = left.min(LOOK_EVERY);
             match page::load(words()) {
-                // Leases on older views may still run: what is confirmed now counts only from then on.
+                // Leases on older views may still run: what is confirmed now counts only from then
+                // on.
                 Some(page) if page.view == id && page.start > now => wait = wait.min(page.start.since(now)),
                 Some(page) if page.view == id && page.start > page.confirmed => {
                     self.region.want_confirmed(now);
@@ -269,8 +281,9 @@ impl Sight {
         }
     }
 
-    /// As [`Sight::guard`], also where leases are too short for the delays: instead of two looks at a lease, one look that
-    /// older leases are over, and [`Sight::confirm`] after the work. Waits for `timeout` at most, beside the work.
+    /// As [`Sight::guard`], also where leases are too short for the delays: instead of two looks at
+    /// a lease, one look that older leases are over, and [`Sight::confirm`] after the work. Waits
+    /// for `timeout` at most, beside the work.
     ///
     /// # Errors
     ///
@@ -291,7 +304,8 @@ impl Sight {
         Ok(done)
     }
 
-    /// Whether all leases on older views are over. If `view` is confirmed later it was active all the time from now to then.
+    /// Whether all leases on older views are over. If `view` is confirmed later it was active all
+    /// the time from now to then.
     fn has_begun(&self, view: &OwnView) -> bool {
         let words = self.region.page();
         let page = page::load(words).filter(|page| page.view == view.view.id && page.end != Instant::ZERO);
@@ -311,8 +325,8 @@ impl Sight {
         self.region.changes()
     }
 
-    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count. Ends within
-    /// [`LOOK_EVERY`] if nothing can change any more: see [`Sight::lost`].
+    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
+    /// Ends within [`LOOK_EVERY`] if nothing can change any more: see [`Sight::lost`].
     pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
         let end = clock::now() + timeout;
         loop {

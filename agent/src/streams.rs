@@ -1,4 +1,5 @@
-//! What changes, as streams: the views that a member comes to see, and the failures that they tell of.
+//! What changes, as streams: the views that a member comes to see, and the failures that they tell
+//! of.
 
 use crate::lost::Lost;
 use crate::sight::{OwnView, Sight};
@@ -8,12 +9,13 @@ use obol_membership::view::Member;
 use obol_membership::{Change, Level, View};
 use std::collections::VecDeque;
 
-/// The views of a member as they come, each newer than the one before. After a join the newest is told again, because it
-/// is another's now.
+/// The views of a member as they come, each newer than the one before. After a join the newest is
+/// told again, because it is another's now.
 ///
-/// A member acts on the newest view alone, so views that were superseded before it looked are passed over. An
-/// [`Observer`](crate::Observer) tells every one. The stream goes on over a new join of its program, and ends when the
-/// program's agent dies: after the last view comes the reason.
+/// A member acts on the newest view alone, so views that were superseded before it looked are
+/// passed over. An [`Observer`](crate::Observer) tells every one. The stream goes on over a new
+/// join of its program, and ends when the program's agent dies: after the last view comes the
+/// reason.
 pub struct Views {
     sight: Sight,
     /// The view that was told, and whose it was.
@@ -37,8 +39,8 @@ impl Views {
         Some(view)
     }
 
-    /// The next view: at once if there is one that was not told yet, else as soon as it is decided; `None` if there is
-    /// none within `timeout`, and an error if there will never be one.
+    /// The next view: at once if there is one that was not told yet, else as soon as it is decided;
+    /// `None` if there is none within `timeout`, and an error if there will never be one.
     pub fn next(&mut self, timeout: Nanos) -> Result<Option<OwnView>, Lost> {
         let end = clock::now() + timeout;
         loop {
@@ -70,14 +72,17 @@ pub struct Failure {
     pub member: Option<Member>,
     /// The first view without it.
     pub view: ViewId,
-    /// Who accused it, and by which detector; `None` if the view that says so was superseded before this program looked.
+    /// Who accused it, and by which detector; `None` if the view that says so was superseded before
+    /// this program looked.
     pub accused: Option<(Incarnation, Level)>,
 }
 
-/// The failures of members from now on, each once. Members that leave by their own wish have not failed.
+/// The failures of members from now on, each once. Members that leave by their own wish have not
+/// failed.
 ///
-/// A view remembers who went within the last [`JOIN_WINDOW`](obol_membership::view::JOIN_WINDOW) views, so nothing is missed by a
-/// program that looks at least once in so many. What is gone without a trace counts as failed.
+/// A view remembers who went within the last [`JOIN_WINDOW`](obol_membership::view::JOIN_WINDOW)
+/// views, so nothing is missed by a program that looks at least once in so many. What is gone
+/// without a trace counts as failed.
 pub struct Failures {
     views: Views,
     before: Option<OwnView>,
@@ -92,7 +97,8 @@ impl Failures {
         Self { views, before, ready: VecDeque::new() }
     }
 
-    /// The next failure, or `None` if there is none within `timeout`, and an error if there will never be one.
+    /// The next failure, or `None` if there is none within `timeout`, and an error if there will
+    /// never be one.
     pub fn next(&mut self, timeout: Nanos) -> Result<Option<Failure>, Lost> {
         let end = clock::now() + timeout;
         while self.ready.is_empty() {

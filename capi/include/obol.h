@@ -27,7 +27,8 @@ typedef enum obol_status {
    */
   OBOL_STATUS_CLUSTER = 2,
   /**
-   * The agent of this node died, or the program's own core ended: `obol_attach_again`, or close, and attach when it is back.
+   * The agent of this node died, or the program's own core ended: `obol_attach_again`, or close,
+   * and attach when it is back.
    */
   OBOL_STATUS_AGENT_DIED = 3,
   /**
@@ -35,12 +36,14 @@ typedef enum obol_status {
    */
   OBOL_STATUS_TIMEOUT = 4,
   /**
-   * The handle belongs to the process that this one was forked from, which alone is the member: attach, or embed, after
-   * the fork. `obol_close` may be called, and does nothing to the parent.
+   * The handle belongs to the process that this one was forked from, which alone is the member:
+   * attach, or embed, after the fork. `obol_close` may be called, and does nothing to the
+   * parent.
    */
   OBOL_STATUS_FORKED = 5,
   /**
-   * The view is not active now: there is no lease on it, or this program is no member of it. Look at the newest view.
+   * The view is not active now: there is no lease on it, or this program is no member of it.
+   * Look at the newest view.
    */
   OBOL_STATUS_INACTIVE = 6,
 } obol_status;
@@ -116,8 +119,8 @@ typedef struct obol_app obol_app;
 typedef struct obol_failures obol_failures;
 
 /**
- * A view as the program sees it that took it: who belongs to the cluster, and whether the program does. It does not
- * change, and may be used by several threads at once.
+ * A view as the program sees it that took it: who belongs to the cluster, and whether the program
+ * does. It does not change, and may be used by several threads at once.
  */
 typedef struct obol_view obol_view;
 
@@ -183,11 +186,12 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Takes a seat at the agent `agent` of this node, under the name `name_of_app`; the handle comes in `*app`. The program is
- * no member before `obol_join`. Several live programs may have one name, and are told apart by their incarnations; `obol kill`
- * and `obol stop` refuse such a name.
+ * Takes a seat at the agent `agent` of this node, under the name `name_of_app`; the handle comes
+ * in `*app`. The program is no member before `obol_join`. Several live programs may have one name,
+ * and are told apart by their incarnations; `obol kill` and `obol stop` refuse such a name.
  *
- * `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for the defaults.
+ * `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for
+ * the defaults.
  *
  * # Safety
  * The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -199,10 +203,12 @@ enum obol_status obol_attach(const char *root,
                              struct obol_app **app);
 
 /**
- * Starts a core of the program's own on a thread, under the name `name_of_app`; the handle comes in `*app`. It joins by
- * itself, now and whenever it was removed; `obol_join` waits for that. Names are as with `obol_attach`.
+ * Starts a core of the program's own on a thread, under the name `name_of_app`; the handle comes
+ * in `*app`. It joins by itself, now and whenever it was removed; `obol_join` waits for that.
+ * Names are as with `obol_attach`.
  *
- * `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for the defaults.
+ * `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for
+ * the defaults.
  *
  * # Safety
  * The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -213,33 +219,33 @@ enum obol_status obol_embed(const char *root,
                             struct obol_app **app);
 
 /**
- * Becomes a member, as a new incarnation; waits until it is so, or for so many nanoseconds. An attached program that was
- * removed calls this again. Where programs of its name died again and again, it is held back for a while first, and
- * `obol_last_error` says for how long.
+ * Becomes a member, as a new incarnation; waits until it is so, or for so many nanoseconds. An
+ * attached program that was removed calls this again. Where programs of its name died again and
+ * again, it is held back for a while first, and `obol_last_error` says for how long.
  *
  * # Safety
  * `app` is null or a live handle.
  */
-enum obol_status obol_join(const struct obol_app *app,
-                           uint64_t timeout_ns);
+enum obol_status obol_join(const struct obol_app *app, uint64_t timeout_ns);
 
 /**
- * Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so many nanoseconds. A
- * program with a core of its own leaves by `obol_close` alone.
+ * Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so
+ * many nanoseconds. A program with a core of its own leaves by `obol_close` alone.
  *
  * # Safety
  * `app` is null or a live handle.
  */
-enum obol_status obol_leave(const struct obol_app *app,
-                            uint64_t timeout_ns);
+enum obol_status obol_leave(const struct obol_app *app, uint64_t timeout_ns);
 
 /**
- * Ends the handle, and with it the program's life as a member. Views and streams outlive it. A null pointer is left alone.
+ * Ends the handle, and with it the program's life as a member. Views and streams outlive it. A
+ * null pointer is left alone.
  *
- * Membership stays with the process that attached or embedded. A child that it forks has copies of its handles: they are never
- * active, say `OBOL_STATUS_FORKED`, and may be closed, which does nothing to the parent. So a server that forks workers
- * attaches in each worker, and a program that goes into the background by `fork` or `daemon` attaches after that: before,
- * its membership would end with the parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
+ * Membership stays with the process that attached or embedded. A child that it forks has copies of
+ * its handles: they are never active, say `OBOL_STATUS_FORKED`, and may be closed, which does
+ * nothing to the parent. So a server that forks workers attaches in each worker, and a program
+ * that goes into the background by `fork` or `daemon` attaches after that: before, its membership
+ * would end with the parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
  *
  * # Safety
  * `app` is null or a handle that nobody uses any more.
@@ -247,7 +253,8 @@ enum obol_status obol_leave(const struct obol_app *app,
 void obol_close(struct obol_app *app);
 
 /**
- * The own incarnation; 0 while this program is no member, in the child of a fork, and for a null pointer.
+ * The own incarnation; 0 while this program is no member, in the child of a fork, and for a null
+ * pointer.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -255,8 +262,8 @@ void obol_close(struct obol_app *app);
 uint64_t obol_incarnation(const struct obol_app *app);
 
 /**
- * Whether the program has to join again: the cluster removed it, or its agent died, which `obol_join` then says. A core of its
- * own joins by itself as long as it runs.
+ * Whether the program has to join again: the cluster removed it, or its agent died, which
+ * `obol_join` then says. A core of its own joins by itself as long as it runs.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -264,8 +271,9 @@ uint64_t obol_incarnation(const struct obol_app *app);
 bool obol_is_excluded(const struct obol_app *app);
 
 /**
- * Whether the program's agent still runs, or its own core. If not, the membership ends, streams end, and an attached program
- * calls `obol_attach_again`. False in the child of a fork, and for a null pointer.
+ * Whether the program's agent still runs, or its own core. If not, the membership ends, streams
+ * end, and an attached program calls `obol_attach_again`. False in the child of a fork, and for a
+ * null pointer.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -273,18 +281,18 @@ bool obol_is_excluded(const struct obol_app *app);
 bool obol_agent_lives(const struct obol_app *app);
 
 /**
- * After its agent's death: takes a seat at the agent's successor, which has the same name, and waits for one for so many
- * nanoseconds. `obol_join` follows. Streams of before end with `OBOL_STATUS_AGENT_DIED`; open new ones. Nothing happens as long
- * as the agent lives.
+ * After its agent's death: takes a seat at the agent's successor, which has the same name, and
+ * waits for one for so many nanoseconds. `obol_join` follows. Streams of before end with
+ * `OBOL_STATUS_AGENT_DIED`; open new ones. Nothing happens as long as the agent lives.
  *
  * # Safety
  * `app` is null or a live handle that no other thread uses during the call.
  */
-enum obol_status obol_attach_again(struct obol_app *app,
-                                   uint64_t timeout_ns);
+enum obol_status obol_attach_again(struct obol_app *app, uint64_t timeout_ns);
 
 /**
- * The newest view that is known to be decided, to be freed by the caller; null before there is one, and for a null pointer.
+ * The newest view that is known to be decided, to be freed by the caller; null before there is
+ * one, and for a null pointer.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -292,31 +300,31 @@ enum obol_status obol_attach_again(struct obol_app *app,
 struct obol_view *obol_newest_view(const struct obol_app *app);
 
 /**
- * Whether `view` is active for this program now: it is a member of it, and no later view that excludes an application has
- * been active anywhere. No system call, no allocation; false for a null pointer.
+ * Whether `view` is active for this program now: it is a member of it, and no later view that
+ * excludes an application has been active anywhere. No system call, no allocation; false for a
+ * null pointer.
  *
  * # Safety
  * `app` is null or a live handle, `view` null or a live view that it gave.
  */
-bool obol_active(const struct obol_app *app,
-                 const struct obol_view *view);
+bool obol_active(const struct obol_app *app, const struct obol_view *view);
 
 /**
- * As `obol_active`, and says why not: `OBOL_STATUS_OK` if it is active, `OBOL_STATUS_INACTIVE`, `OBOL_STATUS_AGENT_DIED`,
- * `OBOL_STATUS_FORKED`. Costs the same as long as it is active.
+ * As `obol_active`, and says why not: `OBOL_STATUS_OK` if it is active, `OBOL_STATUS_INACTIVE`,
+ * `OBOL_STATUS_AGENT_DIED`, `OBOL_STATUS_FORKED`. Costs the same as long as it is active.
  *
  * # Safety
  * `app` is null or a live handle, `view` null or a live view that it gave.
  */
-enum obol_status obol_check(const struct obol_app *app,
-                            const struct obol_view *view);
+enum obol_status obol_check(const struct obol_app *app, const struct obol_view *view);
 
 /**
- * Calls `work(view, context)` if `view` is active, and tells whether it still is active after that. The effect of `work`
- * must not count before this has returned true.
+ * Calls `work(view, context)` if `view` is active, and tells whether it still is active after
+ * that. The effect of `work` must not count before this has returned true.
  *
  * # Safety
- * As `obol_active`; `work` is null or a function that returns and may be called with these arguments.
+ * As `obol_active`; `work` is null or a function that returns and may be called with these
+ * arguments.
  */
 bool obol_guard(const struct obol_app *app,
                 const struct obol_view *view,
@@ -324,9 +332,10 @@ bool obol_guard(const struct obol_app *app,
                 void *context);
 
 /**
- * As `obol_active`, also where the lease has run out: then the coordinators are asked, and `OBOL_STATUS_OK` means that `view`
- * was active at some moment between the call and its return. Waits for so many nanoseconds at most. It works where delays
- * are longer than leases, and costs a round trip.
+ * As `obol_active`, also where the lease has run out: then the coordinators are asked, and
+ * `OBOL_STATUS_OK` means that `view` was active at some moment between the call and its return.
+ * Waits for so many nanoseconds at most. It works where delays are longer than leases, and costs a
+ * round trip.
  *
  * # Safety
  * As `obol_active`.
@@ -336,9 +345,10 @@ enum obol_status obol_confirm(const struct obol_app *app,
                               uint64_t timeout_ns);
 
 /**
- * As `obol_guard`, also where leases are too short for the delays: calls `work(view, context)` once older leases are over,
- * and confirms `view` after that, as `obol_confirm` does. The effect of `work` must not count unless this returns
- * `OBOL_STATUS_OK`. Waits for so many nanoseconds at most, beside the work.
+ * As `obol_guard`, also where leases are too short for the delays: calls `work(view, context)`
+ * once older leases are over, and confirms `view` after that, as `obol_confirm` does. The effect
+ * of `work` must not count unless this returns `OBOL_STATUS_OK`. Waits for so many nanoseconds at
+ * most, beside the work.
  *
  * # Safety
  * As `obol_guard`.
@@ -358,25 +368,24 @@ enum obol_status obol_guard_within(const struct obol_app *app,
 uint32_t obol_changes(const struct obol_app *app);
 
 /**
- * Sleeps until view or lease start have changed since `seen`, or for so many nanoseconds; tells the count. To wait until
- * a view is active, sleep at most until its lease begins: nobody rings then, so look again every millisecond or so.
+ * Sleeps until view or lease start have changed since `seen`, or for so many nanoseconds; tells
+ * the count. To wait until a view is active, sleep at most until its lease begins: nobody rings
+ * then, so look again every millisecond or so.
  *
  * # Safety
  * `app` is null or a live handle.
  */
-uint32_t obol_wait_changed(const struct obol_app *app,
-                           uint32_t seen,
-                           uint64_t timeout_ns);
+uint32_t obol_wait_changed(const struct obol_app *app, uint32_t seen, uint64_t timeout_ns);
 
 /**
- * Promises to call `obol_progress` at least every so many nanoseconds; 0 takes the promise back. A program that breaks it
- * is removed, however well its process lives. An attached program promises before `obol_join`.
+ * Promises to call `obol_progress` at least every so many nanoseconds; 0 takes the promise back. A
+ * program that breaks it is removed, however well its process lives. An attached program promises
+ * before `obol_join`.
  *
  * # Safety
  * `app` is null or a live handle.
  */
-void obol_promise_progress(const struct obol_app *app,
-                           uint64_t within_ns);
+void obol_promise_progress(const struct obol_app *app, uint64_t within_ns);
 
 /**
  * Tells that the program makes progress.
@@ -387,15 +396,17 @@ void obol_promise_progress(const struct obol_app *app,
 void obol_progress(const struct obol_app *app);
 
 /**
- * Why the last call of this thread that failed did, in words for people. Empty before one has failed.
+ * Why the last call of this thread that failed did, in words for people. Empty before one has
+ * failed.
  *
  * The text is valid until the next call of this thread fails.
  */
 const char *obol_last_error(void);
 
 /**
- * Opens the stream of a program's views, beginning with the newest. Views that were superseded before the program looked
- * are passed over. Null for a null pointer. It may outlive the program's handle.
+ * Opens the stream of a program's views, beginning with the newest. Views that were superseded
+ * before the program looked are passed over. Null for a null pointer. It may outlive the program's
+ * handle.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -403,12 +414,12 @@ const char *obol_last_error(void);
 struct obol_views *obol_views_open(const struct obol_app *app);
 
 /**
- * The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED` when
- * there will never be one.
+ * The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds.
+ * `OBOL_STATUS_AGENT_DIED` when there will never be one.
  *
  * # Safety
- * `views` is null or a live stream that no other thread uses during the call; `view` is null or points to memory for a
- * pointer.
+ * `views` is null or a live stream that no other thread uses during the call; `view` is null or
+ * points to memory for a pointer.
  */
 enum obol_status obol_views_next(struct obol_views *views,
                                  uint64_t timeout_ns,
@@ -423,8 +434,8 @@ enum obol_status obol_views_next(struct obol_views *views,
 void obol_views_close(struct obol_views *views);
 
 /**
- * Opens the stream of the failures of other members from now on, each once. Null for a null pointer. It may outlive the
- * program's handle.
+ * Opens the stream of the failures of other members from now on, each once. Null for a null
+ * pointer. It may outlive the program's handle.
  *
  * # Safety
  * `app` is null or a live handle.
@@ -432,11 +443,12 @@ void obol_views_close(struct obol_views *views);
 struct obol_failures *obol_failures_open(const struct obol_app *app);
 
 /**
- * The next failure, in `*failure`. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED` when there will never be one.
+ * The next failure, in `*failure`. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED`
+ * when there will never be one.
  *
  * # Safety
- * `failures` is null or a live stream that no other thread uses during the call; `failure` is null or points to memory for
- * one.
+ * `failures` is null or a live stream that no other thread uses during the call; `failure` is null
+ * or points to memory for one.
  */
 enum obol_status obol_failures_next(struct obol_failures *failures,
                                     uint64_t timeout_ns,
@@ -459,7 +471,8 @@ void obol_failures_close(struct obol_failures *failures);
 uint64_t obol_view_id(const struct obol_view *view);
 
 /**
- * Whether the program that took this view is a member of it. Only then can it be active for that program.
+ * Whether the program that took this view is a member of it. Only then can it be active for that
+ * program.
  *
  * # Safety
  * `view` is null or a live view.
@@ -475,14 +488,14 @@ bool obol_view_is_mine(const struct obol_view *view);
 size_t obol_view_members(const struct obol_view *view);
 
 /**
- * Copies the member at `index`, counted from 0 in the order of incarnations, to `member`. False if there is none.
+ * Copies the member at `index`, counted from 0 in the order of incarnations, to `member`. False if
+ * there is none.
  *
  * # Safety
- * `view` is null or a live view; `member` is null or points to memory for one that nobody else uses during the call.
+ * `view` is null or a live view; `member` is null or points to memory for one that nobody else
+ * uses during the call.
  */
-bool obol_view_member(const struct obol_view *view,
-                      size_t index,
-                      struct obol_member *member);
+bool obol_view_member(const struct obol_view *view, size_t index, struct obol_member *member);
 
 /**
  * Another handle to the same view, to be freed by itself. Null for a null pointer.

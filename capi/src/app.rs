@@ -71,11 +71,12 @@ unsafe fn site(root: *const c_char, cluster: *const c_char) -> Result<Site, Refu
     Ok(Site::open(&root, cluster)?)
 }
 
-/// Takes a seat at the agent `agent` of this node, under the name `name_of_app`; the handle comes in `*app`. The program is
-/// no member before `obol_join`. Several live programs may have one name, and are told apart by their incarnations; `obol kill`
-/// and `obol stop` refuse such a name.
+/// Takes a seat at the agent `agent` of this node, under the name `name_of_app`; the handle comes
+/// in `*app`. The program is no member before `obol_join`. Several live programs may have one name,
+/// and are told apart by their incarnations; `obol kill` and `obol stop` refuse such a name.
 ///
-/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for the defaults.
+/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for
+/// the defaults.
 ///
 /// # Safety
 /// The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -99,10 +100,12 @@ pub unsafe extern "C" fn obol_attach(
     })
 }
 
-/// Starts a core of the program's own on a thread, under the name `name_of_app`; the handle comes in `*app`. It joins by
-/// itself, now and whenever it was removed; `obol_join` waits for that. Names are as with `obol_attach`.
+/// Starts a core of the program's own on a thread, under the name `name_of_app`; the handle comes
+/// in `*app`. It joins by itself, now and whenever it was removed; `obol_join` waits for that.
+/// Names are as with `obol_attach`.
 ///
-/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for the defaults.
+/// `root` is the directory of this host's clusters, `cluster` the cluster's name; null stands for
+/// the defaults.
 ///
 /// # Safety
 /// The texts are null or end with a zero byte; `app` is null or points to memory for a pointer.
@@ -124,9 +127,9 @@ pub unsafe extern "C" fn obol_embed(
     })
 }
 
-/// Becomes a member, as a new incarnation; waits until it is so, or for so many nanoseconds. An attached program that was
-/// removed calls this again. Where programs of its name died again and again, it is held back for a while first, and
-/// `obol_last_error` says for how long.
+/// Becomes a member, as a new incarnation; waits until it is so, or for so many nanoseconds. An
+/// attached program that was removed calls this again. Where programs of its name died again and
+/// again, it is held back for a while first, and `obol_last_error` says for how long.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -136,8 +139,8 @@ pub unsafe extern "C" fn obol_join(app: *const App, timeout_ns: u64) -> Status {
     told(|| unsafe { given("app", app) }?.join(Nanos(timeout_ns)))
 }
 
-/// Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so many nanoseconds. A
-/// program with a core of its own leaves by `obol_close` alone.
+/// Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so
+/// many nanoseconds. A program with a core of its own leaves by `obol_close` alone.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -158,24 +161,28 @@ pub unsafe extern "C" fn obol_leave(app: *const App, timeout_ns: u64) -> Status 
     })
 }
 
-/// Ends the handle, and with it the program's life as a member. Views and streams outlive it. A null pointer is left alone.
+/// Ends the handle, and with it the program's life as a member. Views and streams outlive it. A
+/// null pointer is left alone.
 ///
-/// Membership stays with the process that attached or embedded. A child that it forks has copies of its handles: they are never
-/// active, say `OBOL_STATUS_FORKED`, and may be closed, which does nothing to the parent. So a server that forks workers
-/// attaches in each worker, and a program that goes into the background by `fork` or `daemon` attaches after that: before,
-/// its membership would end with the parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
+/// Membership stays with the process that attached or embedded. A child that it forks has copies of
+/// its handles: they are never active, say `OBOL_STATUS_FORKED`, and may be closed, which does
+/// nothing to the parent. So a server that forks workers attaches in each worker, and a program
+/// that goes into the background by `fork` or `daemon` attaches after that: before, its membership
+/// would end with the parent. `posix_spawn`, and `fork` with `exec`, are safe at any time.
 ///
 /// # Safety
 /// `app` is null or a handle that nobody uses any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_close(app: *mut App) {
     if !app.is_null() {
-        // SAFETY: every handle that C has was made by `Box::into_raw`, and the caller gives it back.
+        // SAFETY: every handle that C has was made by `Box::into_raw`, and the caller gives it
+        // back.
         drop(unsafe { Box::from_raw(app) });
     }
 }
 
-/// The own incarnation; 0 while this program is no member, in the child of a fork, and for a null pointer.
+/// The own incarnation; 0 while this program is no member, in the child of a fork, and for a null
+/// pointer.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -186,8 +193,8 @@ pub unsafe extern "C" fn obol_incarnation(app: *const App) -> u64 {
     app.map_or(Incarnation::NONE, |app| app.incarnation()).0
 }
 
-/// Whether the program has to join again: the cluster removed it, or its agent died, which `obol_join` then says. A core of its
-/// own joins by itself as long as it runs.
+/// Whether the program has to join again: the cluster removed it, or its agent died, which
+/// `obol_join` then says. A core of its own joins by itself as long as it runs.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -201,8 +208,9 @@ pub unsafe extern "C" fn obol_is_excluded(app: *const App) -> bool {
     }
 }
 
-/// Whether the program's agent still runs, or its own core. If not, the membership ends, streams end, and an attached program
-/// calls `obol_attach_again`. False in the child of a fork, and for a null pointer.
+/// Whether the program's agent still runs, or its own core. If not, the membership ends, streams
+/// end, and an attached program calls `obol_attach_again`. False in the child of a fork, and for a
+/// null pointer.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -212,9 +220,9 @@ pub unsafe extern "C" fn obol_agent_lives(app: *const App) -> bool {
     unsafe { app.as_ref() }.is_some_and(|app| app.lost().is_none())
 }
 
-/// After its agent's death: takes a seat at the agent's successor, which has the same name, and waits for one for so many
-/// nanoseconds. `obol_join` follows. Streams of before end with `OBOL_STATUS_AGENT_DIED`; open new ones. Nothing happens as long
-/// as the agent lives.
+/// After its agent's death: takes a seat at the agent's successor, which has the same name, and
+/// waits for one for so many nanoseconds. `obol_join` follows. Streams of before end with
+/// `OBOL_STATUS_AGENT_DIED`; open new ones. Nothing happens as long as the agent lives.
 ///
 /// # Safety
 /// `app` is null or a live handle that no other thread uses during the call.
@@ -232,7 +240,8 @@ pub unsafe extern "C" fn obol_attach_again(app: *mut App, timeout_ns: u64) -> St
     })
 }
 
-/// The newest view that is known to be decided, to be freed by the caller; null before there is one, and for a null pointer.
+/// The newest view that is known to be decided, to be freed by the caller; null before there is
+/// one, and for a null pointer.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -243,8 +252,9 @@ pub unsafe extern "C" fn obol_newest_view(app: *const App) -> *mut View {
     view.map_or(std::ptr::null_mut(), |view| Box::into_raw(Box::new(View(view))))
 }
 
-/// Whether `view` is active for this program now: it is a member of it, and no later view that excludes an application has
-/// been active anywhere. No system call, no allocation; false for a null pointer.
+/// Whether `view` is active for this program now: it is a member of it, and no later view that
+/// excludes an application has been active anywhere. No system call, no allocation; false for a
+/// null pointer.
 ///
 /// # Safety
 /// `app` is null or a live handle, `view` null or a live view that it gave.
@@ -257,8 +267,8 @@ pub unsafe extern "C" fn obol_active(app: *const App, view: *const View) -> bool
     }
 }
 
-/// As `obol_active`, and says why not: `OBOL_STATUS_OK` if it is active, `OBOL_STATUS_INACTIVE`, `OBOL_STATUS_AGENT_DIED`,
-/// `OBOL_STATUS_FORKED`. Costs the same as long as it is active.
+/// As `obol_active`, and says why not: `OBOL_STATUS_OK` if it is active, `OBOL_STATUS_INACTIVE`,
+/// `OBOL_STATUS_AGENT_DIED`, `OBOL_STATUS_FORKED`. Costs the same as long as it is active.
 ///
 /// # Safety
 /// `app` is null or a live handle, `view` null or a live view that it gave.
@@ -271,11 +281,12 @@ pub unsafe extern "C" fn obol_check(app: *const App, view: *const View) -> Statu
     })
 }
 
-/// Calls `work(view, context)` if `view` is active, and tells whether it still is active after that. The effect of `work`
-/// must not count before this has returned true.
+/// Calls `work(view, context)` if `view` is active, and tells whether it still is active after
+/// that. The effect of `work` must not count before this has returned true.
 ///
 /// # Safety
-/// As `obol_active`; `work` is null or a function that returns and may be called with these arguments.
+/// As `obol_active`; `work` is null or a function that returns and may be called with these
+/// arguments.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_guard(
     app: *const App,
@@ -293,9 +304,10 @@ pub unsafe extern "C" fn obol_guard(
     }
 }
 
-/// As `obol_active`, also where the lease has run out: then the coordinators are asked, and `OBOL_STATUS_OK` means that `view`
-/// was active at some moment between the call and its return. Waits for so many nanoseconds at most. It works where delays
-/// are longer than leases, and costs a round trip.
+/// As `obol_active`, also where the lease has run out: then the coordinators are asked, and
+/// `OBOL_STATUS_OK` means that `view` was active at some moment between the call and its return.
+/// Waits for so many nanoseconds at most. It works where delays are longer than leases, and costs a
+/// round trip.
 ///
 /// # Safety
 /// As `obol_active`.
@@ -308,9 +320,10 @@ pub unsafe extern "C" fn obol_confirm(app: *const App, view: *const View, timeou
     })
 }
 
-/// As `obol_guard`, also where leases are too short for the delays: calls `work(view, context)` once older leases are over,
-/// and confirms `view` after that, as `obol_confirm` does. The effect of `work` must not count unless this returns
-/// `OBOL_STATUS_OK`. Waits for so many nanoseconds at most, beside the work.
+/// As `obol_guard`, also where leases are too short for the delays: calls `work(view, context)`
+/// once older leases are over, and confirms `view` after that, as `obol_confirm` does. The effect
+/// of `work` must not count unless this returns `OBOL_STATUS_OK`. Waits for so many nanoseconds at
+/// most, beside the work.
 ///
 /// # Safety
 /// As `obol_guard`.
@@ -342,8 +355,9 @@ pub unsafe extern "C" fn obol_changes(app: *const App) -> u32 {
     unsafe { app.as_ref() }.map_or(0, |app| app.changes())
 }
 
-/// Sleeps until view or lease start have changed since `seen`, or for so many nanoseconds; tells the count. To wait until
-/// a view is active, sleep at most until its lease begins: nobody rings then, so look again every millisecond or so.
+/// Sleeps until view or lease start have changed since `seen`, or for so many nanoseconds; tells
+/// the count. To wait until a view is active, sleep at most until its lease begins: nobody rings
+/// then, so look again every millisecond or so.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -354,8 +368,9 @@ pub unsafe extern "C" fn obol_wait_changed(app: *const App, seen: u32, timeout_n
     app.map_or(0, |app| app.wait_changed(seen, Nanos(timeout_ns)))
 }
 
-/// Promises to call `obol_progress` at least every so many nanoseconds; 0 takes the promise back. A program that breaks it
-/// is removed, however well its process lives. An attached program promises before `obol_join`.
+/// Promises to call `obol_progress` at least every so many nanoseconds; 0 takes the promise back. A
+/// program that breaks it is removed, however well its process lives. An attached program promises
+/// before `obol_join`.
 ///
 /// # Safety
 /// `app` is null or a live handle.

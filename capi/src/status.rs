@@ -20,14 +20,17 @@ pub enum Status {
     Argument = 1,
     /// The cluster can not be used: it does not run here, or has no place left.
     Cluster = 2,
-    /// The agent of this node died, or the program's own core ended: `obol_attach_again`, or close, and attach when it is back.
+    /// The agent of this node died, or the program's own core ended: `obol_attach_again`, or close,
+    /// and attach when it is back.
     AgentDied = 3,
     /// It did not come about in the time that was given.
     Timeout = 4,
-    /// The handle belongs to the process that this one was forked from, which alone is the member: attach, or embed, after
-    /// the fork. `obol_close` may be called, and does nothing to the parent.
+    /// The handle belongs to the process that this one was forked from, which alone is the member:
+    /// attach, or embed, after the fork. `obol_close` may be called, and does nothing to the
+    /// parent.
     Forked = 5,
-    /// The view is not active now: there is no lease on it, or this program is no member of it. Look at the newest view.
+    /// The view is not active now: there is no lease on it, or this program is no member of it.
+    /// Look at the newest view.
     Inactive = 6,
 }
 
@@ -122,7 +125,8 @@ pub(crate) fn told(call: impl FnOnce() -> Result<(), Refusal>) -> Status {
     }
 }
 
-/// Why the last call of this thread that failed did, in words for people. Empty before one has failed.
+/// Why the last call of this thread that failed did, in words for people. Empty before one has
+/// failed.
 ///
 /// The text is valid until the next call of this thread fails.
 #[unsafe(no_mangle)]
@@ -133,7 +137,8 @@ pub extern "C" fn obol_last_error() -> *const c_char {
 /// A text that C gives.
 ///
 /// # Safety
-/// `text` is null or points to a string that ends with a zero byte and is not changed during the call.
+/// `text` is null or points to a string that ends with a zero byte and is not changed during the
+/// call.
 pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str, Refusal> {
     if text.is_null() {
         return Err(Refusal::argument(format_args!("{what} is null")));

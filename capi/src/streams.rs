@@ -44,8 +44,9 @@ impl From<agent::Failure> for Failure {
     }
 }
 
-/// Opens the stream of a program's views, beginning with the newest. Views that were superseded before the program looked
-/// are passed over. Null for a null pointer. It may outlive the program's handle.
+/// Opens the stream of a program's views, beginning with the newest. Views that were superseded
+/// before the program looked are passed over. Null for a null pointer. It may outlive the program's
+/// handle.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -56,12 +57,12 @@ pub unsafe extern "C" fn obol_views_open(app: *const App) -> *mut Views {
     views.unwrap_or(std::ptr::null_mut())
 }
 
-/// The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED` when
-/// there will never be one.
+/// The next view, in `*view`, to be freed by the caller. Waits for one for so many nanoseconds.
+/// `OBOL_STATUS_AGENT_DIED` when there will never be one.
 ///
 /// # Safety
-/// `views` is null or a live stream that no other thread uses during the call; `view` is null or points to memory for a
-/// pointer.
+/// `views` is null or a live stream that no other thread uses during the call; `view` is null or
+/// points to memory for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_views_next(views: *mut Views, timeout_ns: u64, view: *mut *mut View) -> Status {
     told(|| {
@@ -81,13 +82,14 @@ pub unsafe extern "C" fn obol_views_next(views: *mut Views, timeout_ns: u64, vie
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_views_close(views: *mut Views) {
     if !views.is_null() {
-        // SAFETY: every stream that C has was made by `Box::into_raw`, and the caller gives it back.
+        // SAFETY: every stream that C has was made by `Box::into_raw`, and the caller gives it
+        // back.
         drop(unsafe { Box::from_raw(views) });
     }
 }
 
-/// Opens the stream of the failures of other members from now on, each once. Null for a null pointer. It may outlive the
-/// program's handle.
+/// Opens the stream of the failures of other members from now on, each once. Null for a null
+/// pointer. It may outlive the program's handle.
 ///
 /// # Safety
 /// `app` is null or a live handle.
@@ -98,11 +100,12 @@ pub unsafe extern "C" fn obol_failures_open(app: *const App) -> *mut Failures {
     failures.unwrap_or(std::ptr::null_mut())
 }
 
-/// The next failure, in `*failure`. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED` when there will never be one.
+/// The next failure, in `*failure`. Waits for one for so many nanoseconds. `OBOL_STATUS_AGENT_DIED`
+/// when there will never be one.
 ///
 /// # Safety
-/// `failures` is null or a live stream that no other thread uses during the call; `failure` is null or points to memory for
-/// one.
+/// `failures` is null or a live stream that no other thread uses during the call; `failure` is null
+/// or points to memory for one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_failures_next(
     failures: *mut Failures,
@@ -126,7 +129,8 @@ pub unsafe extern "C" fn obol_failures_next(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_failures_close(failures: *mut Failures) {
     if !failures.is_null() {
-        // SAFETY: every stream that C has was made by `Box::into_raw`, and the caller gives it back.
+        // SAFETY: every stream that C has was made by `Box::into_raw`, and the caller gives it
+        // back.
         drop(unsafe { Box::from_raw(failures) });
     }
 }

@@ -7,8 +7,8 @@ use obol_membership as membership;
 use std::ffi::c_char;
 use std::mem::MaybeUninit;
 
-/// A view as the program sees it that took it: who belongs to the cluster, and whether the program does. It does not
-/// change, and may be used by several threads at once.
+/// A view as the program sees it that took it: who belongs to the cluster, and whether the program
+/// does. It does not change, and may be used by several threads at once.
 pub struct View(pub(crate) OwnView);
 
 /// What a member is.
@@ -117,7 +117,8 @@ pub unsafe extern "C" fn obol_view_id(view: *const View) -> u64 {
     unsafe { view.as_ref() }.map_or(0, |view| view.0.id.0)
 }
 
-/// Whether the program that took this view is a member of it. Only then can it be active for that program.
+/// Whether the program that took this view is a member of it. Only then can it be active for that
+/// program.
 ///
 /// # Safety
 /// `view` is null or a live view.
@@ -137,10 +138,12 @@ pub unsafe extern "C" fn obol_view_members(view: *const View) -> usize {
     unsafe { view.as_ref() }.map_or(0, |view| view.0.members.len())
 }
 
-/// Copies the member at `index`, counted from 0 in the order of incarnations, to `member`. False if there is none.
+/// Copies the member at `index`, counted from 0 in the order of incarnations, to `member`. False if
+/// there is none.
 ///
 /// # Safety
-/// `view` is null or a live view; `member` is null or points to memory for one that nobody else uses during the call.
+/// `view` is null or a live view; `member` is null or points to memory for one that nobody else
+/// uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_view_member(view: *const View, index: usize, member: *mut Member) -> bool {
     // SAFETY: the caller's promise.

@@ -1,6 +1,7 @@
 //! Days since 1970 as people count them, in UTC.
 
-/// Year, month and day (H. Hinnant, "chrono-compatible low-level date algorithms", civil_from_days).
+/// Year, month and day (H. Hinnant, "chrono-compatible low-level date algorithms",
+/// civil_from_days).
 #[must_use]
 pub fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;

@@ -1,5 +1,5 @@
-//! How commands talk to the `up` that supervises a cluster: one line of JSON each way over a Unix socket in the
-//! cluster's directory.
+//! How commands talk to the `up` that supervises a cluster: one line of JSON each way over a Unix
+//! socket in the cluster's directory.
 
 use crate::observe::is_stopped;
 use obol_fabric::host::peer::peer;
@@ -128,7 +128,8 @@ pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Op
     write_line(&stream, request).map_err(failed)?;
     let mut reader = BufReader::new(Read::take(&stream, LINE_BYTES_MAX));
     let mut line = Vec::new();
-    // In short turns: a supervisor that is stopped is found at once, and what was read of the answer stays.
+    // In short turns: a supervisor that is stopped is found at once, and what was read of the
+    // answer stays.
     loop {
         if is_stopped(listener) {
             return Err(ControlError::Stopped { pid: listener });
@@ -150,7 +151,8 @@ pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Op
     }
 }
 
-/// Connects within a bound: where many wait for a supervisor that takes nobody, the kernel lets the next one wait, too.
+/// Connects within a bound: where many wait for a supervisor that takes nobody, the kernel lets the
+/// next one wait, too.
 fn connect(at: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let (tx, rx) = mpsc::channel();
     let to = at.to_owned();

@@ -1,4 +1,5 @@
-//! Regions of other hosts, READ over RDMA by a thread of their own: a host that is silent would hold up whoever looks.
+//! Regions of other hosts, READ over RDMA by a thread of their own: a host that is silent would
+//! hold up whoever looks.
 
 use obol_fabric::host::clock;
 use obol_fabric::verbs::{self, Copy};
@@ -42,7 +43,8 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements: a thread that panicked has left nothing half done.
+        // The state is whole between any two statements: a thread that panicked has left nothing
+        // half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -68,7 +70,8 @@ impl Distant {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What was found last in these regions, by number. Those that are wanted for the first time are waited for.
+    /// What was found last in these regions, by number. Those that are wanted for the first time
+    /// are waited for.
     pub(crate) fn look(&self, wanted: &[Address]) -> BTreeMap<u32, Arc<Sight>> {
         let mut state = self.shared.lock();
         state.wanted_at = clock::now();

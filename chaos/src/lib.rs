@@ -1,5 +1,5 @@
-//! What operators do to clusters and see of them: observation by reading regions, drills with a verdict, and the
-//! simulation campaign. Nothing here takes part in the protocol.
+//! What operators do to clusters and see of them: observation by reading regions, drills with a
+//! verdict, and the simulation campaign. Nothing here takes part in the protocol.
 
 pub mod calendar;
 pub mod campaign;

@@ -1,8 +1,9 @@
-//! Notes of operators beside a cluster's memory: "deploy 1.4 began here", or a drill that began or ended. Every console
-//! and recorder of the cluster reads them, so what was noted in one terminal divides before from after in all.
+//! Notes of operators beside a cluster's memory: "deploy 1.4 began here", or a drill that began or
+//! ended. Every console and recorder of the cluster reads them, so what was noted in one terminal
+//! divides before from after in all.
 //!
-//! A note is one line of JSON in the file `marks` of the cluster's directory, which goes with the cluster. Each line is
-//! written at once, so notes of several programs do not mix.
+//! A note is one line of JSON in the file `marks` of the cluster's directory, which goes with the
+//! cluster. Each line is written at once, so notes of several programs do not mix.
 
 use obol_fabric::Instant;
 use serde::{Deserialize, Serialize};
@@ -116,7 +117,8 @@ impl Marks {
         Self { path: dir.join(FILE), read: 0 }
     }
 
-    /// Those that came since the last call. What is no note is left out, and so is a line that is not whole yet.
+    /// Those that came since the last call. What is no note is left out, and so is a line that is
+    /// not whole yet.
     pub fn news(&mut self) -> io::Result<Vec<Mark>> {
         let len = match std::fs::metadata(&self.path) {
             Ok(meta) => meta.len(),

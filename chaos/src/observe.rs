@@ -1,5 +1,5 @@
-//! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process of the cluster is
-//! asked, so a frozen or dying one is seen as well as any other.
+//! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process
+//! of the cluster is asked, so a frozen or dying one is seen as well as any other.
 
 mod judge;
 mod snapshot;
@@ -52,10 +52,11 @@ struct Watched {
     /// Its file, for a thrifty observer.
     source: Option<RegionFile>,
     cursors: Cursors,
-    /// The owner's histograms as far as they were read, in the order of [`Histogram::ALL`], as pairs of bucket and number;
-    /// none before the first look.
+    /// The owner's histograms as far as they were read, in the order of [`Histogram::ALL`], as
+    /// pairs of bucket and number; none before the first look.
     counted: Option<Vec<Pairs>>,
-    /// Whether the flight recorder of the owner, which is dead, ends with its leave; none before it was looked at.
+    /// Whether the flight recorder of the owner, which is dead, ends with its leave; none before it
+    /// was looked at.
     left: Option<bool>,
 }
 
@@ -138,7 +139,8 @@ pub struct Observer {
     unread: Vec<(Name, String)>,
 }
 
-/// Files that a thrifty observer holds open; with the processes that it holds well below the usual limit of descriptors.
+/// Files that a thrifty observer holds open; with the processes that it holds well below the usual
+/// limit of descriptors.
 const SOURCES_MAX: usize = 560;
 
 /// Decoded views that are kept for regions that know them, too.
@@ -164,7 +166,8 @@ impl Observer {
         })
     }
 
-    /// Takes as little memory as the cluster allows: [`Observer::look`] reads regions through their files.
+    /// Takes as little memory as the cluster allows: [`Observer::look`] reads regions through their
+    /// files.
     #[must_use]
     pub fn thrifty(self) -> Self {
         let buffer = RegionSnapshot::new(self.cluster.layout());
@@ -197,7 +200,8 @@ impl Observer {
             }
             // A region that is just being made can not be read yet; the next look will.
             if let Ok(region) = Observed::open(&self.cluster, info.number) {
-                // Everything that a process which came later has counted was counted since the last look.
+                // Everything that a process which came later has counted was counted since the last
+                // look.
                 let counted = self.looked.then(Vec::new);
                 let cursors = BTreeMap::new();
                 let (name, generation) = (info.name, info.generation);
@@ -243,16 +247,16 @@ impl Observer {
         regions.iter().filter_map(|region| self.view(region.reader())).max_by_key(|view| view.id)
     }
 
-    /// Whether a process of this host is stopped. One whose heartbeat has moved since the last look is not, and the kernel
-    /// need not be asked.
+    /// Whether a process of this host is stopped. One whose heartbeat has moved since the last look
+    /// is not, and the kernel need not be asked.
     fn is_frozen(&mut self, seat: (u32, u16), process: obol_fabric::host::Process, beat: u64) -> bool {
         let before = self.beats.insert(seat, (process, beat));
         let beats = before.is_some_and(|(known, last)| known == process && last != beat);
         !beats && is_stopped(process.pid)
     }
 
-    /// Whether the owner of a region, which is dead, ended as it was asked to. Its flight recorder stays as it is, so it is
-    /// read once.
+    /// Whether the owner of a region, which is dead, ended as it was asked to. Its flight recorder
+    /// stays as it is, so it is read once.
     fn has_left(&mut self, reader: Reader<'_>, owner: Owner) -> bool {
         let watched = self.watched.get_mut(&owner.region).filter(|_| owner.time.is_here());
         let told = watched.as_ref().and_then(|watched| watched.left).unwrap_or_else(|| {
@@ -312,8 +316,9 @@ impl Observer {
             counters: reader.counters(0),
         });
         for seat in occupied(&reader, seats) {
-            // Who gives its seat up while its agent runs is no program of the cluster any more. That of a dead agent is worth
-            // nothing: its program gives it up and lives on, until it attaches again.
+            // Who gives its seat up while its agent runs is no program of the cluster any more.
+            // That of a dead agent is worth nothing: its program gives it up and lives on, until it
+            // attaches again.
             let seated = !seat.dead || is_here && !owner.alive;
             let alive = seated && (!is_here || !self.lives.is_dead(seat.process));
             let at = (owner.region, seat.seat);
@@ -347,8 +352,9 @@ impl Observer {
         self.snapshot_of(&infos, None)
     }
 
-    /// Reads everything once, with the events that came since the last call, and with what the owners of the regions
-    /// counted in their histograms since the last look at them, if that is wanted.
+    /// Reads everything once, with the events that came since the last call, and with what the
+    /// owners of the regions counted in their histograms since the last look at them, if that is
+    /// wanted.
     pub fn look(&mut self, spans: bool) -> (Snapshot, Vec<Seen>, Vec<Spans>) {
         let infos = self.refresh();
         self.looked |= spans;
@@ -361,7 +367,8 @@ impl Observer {
 
     fn snapshot_of(&mut self, infos: &[RegionInfo], mut news: Option<&mut News>) -> Snapshot {
         let seats = self.cluster.layout().limits().seats;
-        // First those that may have to be waited for, so that what is near is not old when it is judged.
+        // First those that may have to be waited for, so that what is near is not old when it is
+        // judged.
         let mut distant = self.distant();
         let mut processes = Vec::new();
         for info in infos {
@@ -439,7 +446,8 @@ impl Observer {
         buffer.take(source, wanted, |id| decoded.contains_key(&id), &mut self.load.torn).ok()
     }
 
-    /// The owners of regions on other hosts, by the newest view that is known here, or by what the cluster was made with.
+    /// The owners of regions on other hosts, by the newest view that is known here, or by what the
+    /// cluster was made with.
     fn owners_elsewhere(&self, view: Option<&Arc<View>>) -> Vec<Member> {
         let Some(network) = &self.deployment.network else { return Vec::new() };
         let genesis;
@@ -507,7 +515,8 @@ impl Observer {
         processes
     }
 
-    /// The names of the coordinators that decide now: that may have changed since the cluster was made.
+    /// The names of the coordinators that decide now: that may have changed since the cluster was
+    /// made.
     pub(crate) fn deciders(&self, view: Option<&View>) -> Vec<String> {
         let numbers: Vec<u16> = match view {
             Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
@@ -516,7 +525,8 @@ impl Observer {
         numbers.into_iter().map(|number| coordinator_name(number).to_string()).collect()
     }
 
-    /// The names of all other processes that should run: those that ended as they were asked to are not missed.
+    /// The names of all other processes that should run: those that ended as they were asked to are
+    /// not missed.
     pub(crate) fn others(&self) -> impl Iterator<Item = String> + '_ {
         let names = self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators));
         names.filter(|name| !ended::is_noted(self.cluster.dir(), name))
@@ -556,7 +566,8 @@ impl Observer {
         timeline::merge(events, Plant::NONE)
     }
 
-    /// The members of other hosts whose events the last call of [`Observer::events`] could not read, and why.
+    /// The members of other hosts whose events the last call of [`Observer::events`] could not
+    /// read, and why.
     #[must_use]
     pub fn unread(&self) -> &[(Name, String)] {
         &self.unread
@@ -634,8 +645,9 @@ impl Time {
         matches!(self, Self::Here)
     }
 
-    /// A lease page on the own clock, as if it had been READ just now: what was left of the lease when it was READ. A lease
-    /// that may have run within the doubt about the clocks counts as running.
+    /// A lease page on the own clock, as if it had been READ just now: what was left of the lease
+    /// when it was READ. A lease that may have run within the doubt about the clocks counts as
+    /// running.
     fn page(self, page: Page) -> Page {
         let Self::Elsewhere { clock, doubt, read, now } = self else { return page };
         let here = |at: Instant| match at {
@@ -676,10 +688,10 @@ fn occupied<'a>(
     (1..seats as u16).filter_map(move |seat| reader.seat(seat))
 }
 
-/// A restarted program takes any free seat, and its agent a new region; what the dead one held stays listed until it is
-/// taken, as does the seat of a live program at an agent that died. Of one name the processes in place count, or else the
-/// last that was. What one process held several times (`obol run` is one through all lives of its program) is told apart by
-/// nothing, and stays.
+/// A restarted program takes any free seat, and its agent a new region; what the dead one held
+/// stays listed until it is taken, as does the seat of a live program at an agent that died. Of one
+/// name the processes in place count, or else the last that was. What one process held several
+/// times (`obol run` is one through all lives of its program) is told apart by nothing, and stays.
 fn forget_predecessors(processes: &mut Vec<Process>) {
     let agents: HashSet<u32> =
         processes.iter().filter(|p| p.seat == 0 && p.alive).map(|p| p.region).collect();

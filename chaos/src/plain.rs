@@ -1,6 +1,7 @@
-//! Text of others made harmless for whoever reads it: control sequences of terminals, and characters that turn the order of
-//! a line about or can not be seen, become visible escapes. Everything that a screen, a report or a command shows goes
-//! through here, so nothing that a crafted recording, name or file holds reaches a terminal as more than text.
+//! Text of others made harmless for whoever reads it: control sequences of terminals, and
+//! characters that turn the order of a line about or can not be seen, become visible escapes.
+//! Everything that a screen, a report or a command shows goes through here, so nothing that a
+//! crafted recording, name or file holds reaches a terminal as more than text.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,7 +14,8 @@ pub const fn is_hostile(letter: char) -> bool {
         '\0'..='\x1f' | '\x7f'..='\u{9f}'
         // Soft hyphen; Arabic letter mark; zero width and direction marks.
         | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}'
-        // Separators of lines and paragraphs; embeddings and overrides of direction; invisible operators and isolates.
+        // Separators of lines and paragraphs; embeddings and overrides of direction; invisible
+        // operators and isolates.
         | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
         // Byte order mark, annotations, tags.
         | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
@@ -60,8 +62,8 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     shown(text, ends, as_in_rust)
 }
 
-/// A JSON text, which stays one with the same values: all of these characters can only be in its strings. (RFC 8259,
-/// section 7.)
+/// A JSON text, which stays one with the same values: all of these characters can only be in its
+/// strings. (RFC 8259, section 7.)
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     let escape = |out: &mut String, letter: char| {

@@ -1,5 +1,6 @@
-//! Distributions of durations as the processes count them: sparse counts of the buckets of [`obol_fabric::metrics`],
-//! which can be added up and taken apart, so that a window over them loses nothing between two looks.
+//! Distributions of durations as the processes count them: sparse counts of the buckets of
+//! [`obol_fabric::metrics`], which can be added up and taken apart, so that a window over them
+//! loses nothing between two looks.
 
 use obol_fabric::metrics::{HISTOGRAM_WORDS, Histogram, bucket_floor};
 use obol_fabric::{Name, Nanos};
@@ -10,9 +11,9 @@ use std::collections::BTreeMap;
 pub struct Counts(BTreeMap<u16, u64>);
 
 impl Counts {
-    /// What was counted since the look that left `known`, which becomes what is known now. Both are in the order of the
-    /// buckets. A bucket that is not in `now` may not have been read, so it stays known; a count that fell is of another
-    /// life and counts anew.
+    /// What was counted since the look that left `known`, which becomes what is known now. Both are
+    /// in the order of the buckets. A bucket that is not in `now` may not have been read, so it
+    /// stays known; a count that fell is of another life and counts anew.
     #[must_use]
     pub fn advance(known: &mut Box<[(u16, u64)]>, now: &[(u16, u64)]) -> Self {
         let mut merged = Vec::with_capacity(known.len().max(now.len()));

@@ -1,13 +1,13 @@
-//! Distributions of durations as reports give them: microseconds with fractions, and a percentile only where there are
-//! enough samples to claim it.
+//! Distributions of durations as reports give them: microseconds with fractions, and a percentile
+//! only where there are enough samples to claim it.
 
 use crate::drillfile::Percentile;
 use hdrhistogram::Histogram;
 use obol_fabric::Nanos;
 use serde::Serialize;
 
-/// Samples from which on a p99 is claimed: with fewer, the largest sample may well lie below the true p99
-/// (1 - 0.99^n reaches 95 % at n = 299).
+/// Samples from which on a p99 is claimed: with fewer, the largest sample may well lie below the
+/// true p99 (1 - 0.99^n reaches 95 % at n = 299).
 pub const P99_SAMPLES_MIN: u64 = 299;
 
 /// The longest duration that is told apart: ten minutes.
@@ -50,7 +50,8 @@ impl Distribution {
     /// No samples yet; three significant figures are kept.
     #[must_use]
     pub fn new() -> Self {
-        // The bounds are constants that the library takes: 1 < 2 * lowest <= highest, at most 5 figures.
+        // The bounds are constants that the library takes: 1 < 2 * lowest <= highest, at most 5
+        // figures.
         #[expect(clippy::expect_used, reason = "constant arguments, held by a test")]
         Self(Histogram::new_with_bounds(1, LONGEST.0, 3).expect("constant bounds are valid"))
     }
@@ -84,8 +85,9 @@ impl Distribution {
         Nanos(self.0.value_at_quantile(q))
     }
 
-    /// The 95 % confidence interval of the median, from order statistics: whatever the distribution is, the true median
-    /// lies below a sample with a probability of one half, so the rank of the median is binomial.
+    /// The 95 % confidence interval of the median, from order statistics: whatever the distribution
+    /// is, the true median lies below a sample with a probability of one half, so the rank of the
+    /// median is binomial.
     #[must_use]
     pub fn median_interval(&self) -> (Nanos, Nanos) {
         let half = 0.98 / (self.0.len().max(1) as f64).sqrt();

@@ -1,5 +1,6 @@
-//! The time line of a failover: what each process stamped on its way from a death to being active without the dead.
-//! Built from the flight recorders' own stamps, never from when they were read. (Protocol, section 7.)
+//! The time line of a failover: what each process stamped on its way from a death to being active
+//! without the dead. Built from the flight recorders' own stamps, never from when they were read.
+//! (Protocol, section 7.)
 
 use crate::observe::Seen;
 use obol_fabric::recorder::{Kind as What, Record};
@@ -19,8 +20,8 @@ pub struct Timeline {
     pub propose: Option<Instant>,
     /// When it was decided.
     pub decide: Option<Instant>,
-    /// When every older lease was over, and how many holders a fence had cleared; only for a view that is not
-    /// compatible with its predecessor.
+    /// When every older lease was over, and how many holders a fence had cleared; only for a view
+    /// that is not compatible with its predecessor.
     pub fenced: Option<(Instant, u64)>,
     /// When CLEAR was sent.
     pub clear: Option<Instant>,
@@ -40,7 +41,8 @@ impl Timeline {
             times.entry(who).and_modify(|first| *first = at.min(*first)).or_insert(at);
         };
         match record.kind {
-            // The last proposal before the decision: the one that was decided, or that found it out.
+            // The last proposal before the decision: the one that was decided, or that found it
+            // out.
             What::Propose if self.decide.is_none_or(|decide| at <= decide) => {
                 self.propose = self.propose.max(Some(at));
             }
@@ -63,7 +65,8 @@ impl Timeline {
     }
 }
 
-/// Puts what was read process by process into the order of time; of one time, the order in which it was read stays.
+/// Puts what was read process by process into the order of time; of one time, the order in which it
+/// was read stays.
 #[must_use]
 pub fn merge(mut events: Vec<Seen>, plant: Plant) -> Vec<Seen> {
     if !plant.has(Mutant::MergeUnsorted) {
@@ -113,8 +116,8 @@ impl History {
         }
     }
 
-    /// What counts is what happened first, in whatever order it is read: a second leader may propose and decide a view
-    /// again, and a third clear it again.
+    /// What counts is what happened first, in whatever order it is read: a second leader may
+    /// propose and decide a view again, and a third clear it again.
     fn one(&mut self, seen: &Seen) {
         let (record, at, who) = (&seen.event.record, seen.event.at, seen.process);
         if of_a_view(record.kind) {
@@ -154,7 +157,8 @@ impl History {
         self.views.range(id..).flat_map(|(_, line)| line.active.values().map(|at| *at + line.doubt)).min()
     }
 
-    /// The runs of which a leader stamped that no older lease is left: base, when, and how many a fence had cleared.
+    /// The runs of which a leader stamped that no older lease is left: base, when, and how many a
+    /// fence had cleared.
     pub fn fenced(&self) -> impl Iterator<Item = (ViewId, (Instant, u64))> {
         self.views.iter().filter_map(|(id, line)| Some((*id, line.fenced?)))
     }
@@ -187,8 +191,8 @@ const fn of_a_view(kind: What) -> bool {
     )
 }
 
-/// The phases of one failover; they add up to the time from the kill to the last survivor's `active`. What the survivors did
-/// not wait for, because their own waits had run, takes no time.
+/// The phases of one failover; they add up to the time from the kill to the last survivor's
+/// `active`. What the survivors did not wait for, because their own waits had run, takes no time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Phases {
     /// Kill to the notice at the coordinator that then decided.
@@ -221,8 +225,8 @@ impl Phases {
         self.values().into_iter().fold(Nanos::ZERO, Nanos::saturating_add)
     }
 
-    /// The phases of a view that excludes all of `dead`, which were killed at `killed`; `None` if stamps are missing or
-    /// not in the order of cause and effect.
+    /// The phases of a view that excludes all of `dead`, which were killed at `killed`; `None` if
+    /// stamps are missing or not in the order of cause and effect.
     #[must_use]
     pub fn of(
         history: &History,
@@ -233,7 +237,8 @@ impl Phases {
     ) -> Option<Self> {
         let line = history.view(id)?;
         let decider = line.decider?;
-        // The view's cause is complete when its decider knows of the last of the dead that it could wait for.
+        // The view's cause is complete when its decider knows of the last of the dead that it could
+        // wait for.
         let propose = line.propose?;
         let notices = dead.iter().filter_map(|who| history.notice(decider, *who)).map(|n| n.when);
         let notice = notices.filter(|when| *when <= propose).max()?;

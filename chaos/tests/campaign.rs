@@ -1,4 +1,5 @@
-//! Statements about the campaign itself: it repeats, it finds nothing in the shipped code, and it can fail.
+//! Statements about the campaign itself: it repeats, it finds nothing in the shipped code, and it
+//! can fail.
 
 use obol_chaos::campaign::{CANARY_EVERY, Options, SWEEP_EVERY, SWEEP_PERMILLE, Trial, campaign, run};
 use obol_membership::Plant;

@@ -1,4 +1,5 @@
-//! How dead processes ended, as a thrifty observer tells it again and again, against one that maps every region.
+//! How dead processes ended, as a thrifty observer tells it again and again, against one that maps
+//! every region.
 
 use obol_chaos::observe::Observer;
 use obol_fabric::recorder::{Kind as Event, Record};

@@ -1,4 +1,5 @@
-//! Drill files: those that ship are read, every mistake is told with its place, and the published schema agrees.
+//! Drill files: those that ship are read, every mistake is told with its place, and the published
+//! schema agrees.
 
 use obol_chaos::drillfile::{
     self, AbortMetric, Drill, FaultKind, Keep, Metric, Select, TargetKind, parse, schema, shipped,
@@ -61,7 +62,8 @@ trace = "timeline.json"
 markdown = "postmortem.md"
 "#;
 
-/// What is said about the example with pieces replaced; the line is shown by what stands there before " =".
+/// What is said about the example with pieces replaced; the line is shown by what stands there
+/// before " =".
 fn said(changes: &[(&str, &str)]) -> String {
     let mut text = EXAMPLE.to_owned();
     for (old, new) in changes {

@@ -1,4 +1,5 @@
-//! Nothing in a drill file is ignored: a changed key is refused, a changed value is refused or makes another drill.
+//! Nothing in a drill file is ignored: a changed key is refused, a changed value is refused or
+//! makes another drill.
 
 use obol_chaos::drillfile::{Drill, parse, shipped};
 use toml::{Table, Value};

@@ -4,8 +4,8 @@ use obol_chaos::campaign::{Mark, Marks, run};
 use obol_membership::Plant;
 use std::thread;
 
-/// Seeds, each for the marks that no seed before it has. `obol sim campaign --json` tells which seeds reach a mark; if what
-/// seeds draw changes, so does this.
+/// Seeds, each for the marks that no seed before it has. `obol sim campaign --json` tells which
+/// seeds reach a mark; if what seeds draw changes, so does this.
 const SEEDS: &[u64] = &[3, 4, 6, 9, 12, 15, 25, 28, 32, 38, 110, 128, 177, 287, 324, 450];
 
 #[test]

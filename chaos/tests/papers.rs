@@ -1,5 +1,5 @@
-//! Statements about the papers' experiments: their shape, that they repeat, and that they can not say what the model
-//! does not.
+//! Statements about the papers' experiments: their shape, that they repeat, and that they can not
+//! say what the model does not.
 
 use obol_chaos::papers::{Detector, Method, Table2, leases, report, scale, table2};
 use obol_fabric::Nanos;
@@ -122,7 +122,8 @@ fn failovers_scale_by_every_method() {
     let at = |members, method| {
         *once.points.iter().find(|p| (p.members, p.method) == (members, method)).expect("it is there")
     };
-    // What the methods are for: fences end leases sooner, caches take renewals off the coordinators.
+    // What the methods are for: fences end leases sooner, caches take renewals off the
+    // coordinators.
     assert!(at(8, Method::Fenced).first_us < at(8, Method::Waited).first_us);
     assert!(
         at(64, Method::WaitedCaches).coordinator_operations

@@ -1,5 +1,5 @@
-//! Statements about runs that are written down: they play again as they were, shrink to what matters, and are refused
-//! with a reason if they make no sense.
+//! Statements about runs that are written down: they play again as they were, shrink to what
+//! matters, and are refused with a reason if they make no sense.
 
 use obol_chaos::campaign::{Act, CANARY_EVERY, Scenario, Script, Timed, replay, run, shrink};
 use obol_membership::Plant;

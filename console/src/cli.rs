@@ -238,7 +238,8 @@ pub(crate) enum Command {
     /// Make this host ready for a cluster of several hosts, which a file describes
     #[command(subcommand)]
     Host(HostCommand),
-    /// Show who tells deaths on this host; load and unload the eBPF programs that do, where the kernel module may not
+    /// Show who tells deaths on this host; load and unload the eBPF programs that do, where the
+    /// kernel module may not
     #[command(subcommand)]
     Deaths(DeathsCommand),
     /// Print the manual page of obol, or write those of all its commands
@@ -293,7 +294,8 @@ pub(crate) enum Command {
     /// A console that has an hour of history (started by `bench console`)
     #[command(hide = true)]
     AgedConsole,
-    /// Removes a cluster when the command that made it has ended (started by commands with a cluster of their own)
+    /// Removes a cluster when the command that made it has ended (started by commands with a
+    /// cluster of their own)
     #[command(hide = true)]
     Keep {
         /// A folder of files that goes with it
@@ -330,7 +332,8 @@ pub(crate) struct DemoApp {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum FabricCommand {
-    /// List devices, ports and GIDs, mark what would be used, and say what is missing and how to get it
+    /// List devices, ports and GIDs, mark what would be used, and say what is missing and how to
+    /// get it
     #[command(
         after_help = "Exit codes: 0 a device can be used and nothing is missing, 1 something is missing, \
         2 this host has no RDMA device or no libraries for one.\n\
@@ -349,7 +352,8 @@ pub(crate) enum FabricCommand {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DeathsCommand {
-    /// Say whether the module, eBPF programs, or neither would tell the deaths of this user's processes, and why
+    /// Say whether the module, eBPF programs, or neither would tell the deaths of this user's
+    /// processes, and why
     #[command(after_help = "Exit codes: 0 the kernel tells deaths, 1 only robust futexes and pidfds do.")]
     Show {
         /// Print one JSON object
@@ -391,7 +395,8 @@ pub(crate) struct Up {
     /// What this place is called; a drill runs only where it was made for
     #[arg(long, value_name = "LABEL", default_value = obol_profiles::deployment::ENVIRONMENT)]
     pub(crate) environment: obol_fabric::Name,
-    /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the profile soft-roce
+    /// Join the processes over RDMA, by this address of the host, instead of shared memory; try the
+    /// profile soft-roce
     #[arg(long, value_name = "IP[:PORT]", value_parser = listen)]
     pub(crate) rdma: Option<SocketAddr>,
     /// Do not show the cluster; print one line when it is up
@@ -414,7 +419,8 @@ pub(crate) struct Up {
     /// Print events, and at the end a summary, as lines of JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Read the profile from standard input, and end with it (asked for by commands with a cluster of their own)
+    /// Read the profile from standard input, and end with it (asked for by commands with a cluster
+    /// of their own)
     #[arg(long, hide = true)]
     pub(crate) temporary: bool,
 }
@@ -472,7 +478,8 @@ pub(crate) struct Look {
     /// Theme, keys and columns [default: console.toml in ~/.config/obol]; see `obol config`
     #[arg(long, value_name = "FILE", env = "OBOL_CONFIG", hide_env = true)]
     pub(crate) config: Option<PathBuf>,
-    /// Colours: dark, light, safe (for all kinds of colour vision), 16 or mono [default: by TERM and NO_COLOR]
+    /// Colours: dark, light, safe (for all kinds of colour vision), 16 or mono [default: by TERM
+    /// and NO_COLOR]
     #[arg(long, value_name = "NAME", value_parser = theme)]
     pub(crate) theme: Option<Theme>,
     /// Draw lines and graphs in ASCII, as where the locale has no UTF-8
@@ -577,7 +584,8 @@ pub(crate) enum Coordinator {
         #[arg(long)]
         json: bool,
     },
-    /// After a disaster: go on with new coordinators from a view that survived; what was decided after it is lost
+    /// After a disaster: go on with new coordinators from a view that survived; what was decided
+    /// after it is lost
     #[command(
         after_help = "Only for when the memory of a majority of the coordinators is lost for good. As long as it is \
         there, start them again: nothing is lost then, and this is refused.\n\
@@ -592,7 +600,8 @@ pub(crate) enum Coordinator {
         \nExit codes: 0 the cluster goes on, 1 not in time, 2 refused."
     )]
     Recover(Recover),
-    /// What this host still has of a cluster of several: evidence for `obol coordinator recover` on another host
+    /// What this host still has of a cluster of several: evidence for `obol coordinator recover` on
+    /// another host
     #[command(
         after_help = "Tells which coordinators' memory is there, which is lost, and the newest view that processes of \
         this host know. Changes nothing.\n\
@@ -610,18 +619,19 @@ pub(crate) enum Coordinator {
 
 #[derive(Debug, Args)]
 pub(crate) struct Recover {
-    /// Where the view comes from: `agents`, the newest that any process knows, or a file of `obol coordinator run --save`
-    /// or `obol watch --save`
+    /// Where the view comes from: `agents`, the newest that any process knows, or a file of
+    /// `obol coordinator run --save` or `obol watch --save`
     #[arg(long, value_name = "agents|FILE")]
     pub(crate) from: String,
     /// What `obol coordinator found --json` printed on another host; once for each
     #[arg(long, value_name = "FILE")]
     pub(crate) found: Vec<PathBuf>,
-    /// Give up another host: it is off for good, or was started anew, and nothing of the cluster from before runs there
+    /// Give up another host: it is off for good, or was started anew, and nothing of the cluster
+    /// from before runs there
     #[arg(long, value_name = "HOST")]
     pub(crate) lost: Vec<IpAddr>,
-    /// Wait for leases of this duration if that is longer than lease.max: where one was set with --beyond-max, and a
-    /// host that is given up may have had it
+    /// Wait for leases of this duration if that is longer than lease.max: where one was set with
+    /// --beyond-max, and a host that is given up may have had it
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) longest_lease: Option<Nanos>,
     /// Print one JSON object for scripts
@@ -634,7 +644,8 @@ pub(crate) struct CoordinatorRun {
     /// The coordinator's number, from 1
     #[arg(long)]
     pub(crate) number: u16,
-    /// Keep the newest view in this file, beside the decisions, for `obol coordinator recover` after a disaster
+    /// Keep the newest view in this file, beside the decisions, for `obol coordinator recover`
+    /// after a disaster
     #[arg(long, value_name = "FILE")]
     pub(crate) save: Option<PathBuf>,
 }
@@ -696,7 +707,8 @@ fn share(text: &str) -> Result<f64, String> {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
-    /// Measure what the console costs, and how quick its keys are, in a terminal of 200x50 on synthetic clusters
+    /// Measure what the console costs, and how quick its keys are, in a terminal of 200x50 on
+    /// synthetic clusters
     #[command(
         after_help = "Measured on 32 and on 512 nodes, each with an app, with an hour of history: the share of a core, live \
         and frozen, resident memory, what is written to the terminal, and from a key to the screen. Needs `script` of \
@@ -777,7 +789,8 @@ pub(crate) enum HostCommand {
         #[arg(long)]
         json: bool,
     },
-    /// Make the memory in which this host's processes of the cluster meet; done once after each boot
+    /// Make the memory in which this host's processes of the cluster meet; done once after each
+    /// boot
     Prepare {
         /// The file, the same on all hosts
         file: PathBuf,
@@ -806,7 +819,8 @@ impl Cli {
         parsed.and_then(|found| Self::from_arg_matches(&found)).unwrap_or_else(|mut error| {
             let shown =
                 |name: &String| command.find_subcommand(name).is_none_or(|found| !found.is_hide_set());
-            // The library would list the daemons' commands, too, and propose them for a mistyped one.
+            // The library would list the daemons' commands, too, and propose them for a mistyped
+            // one.
             for kind in [ContextKind::ValidSubcommand, ContextKind::SuggestedSubcommand] {
                 match error.remove(kind) {
                     Some(ContextValue::Strings(mut names)) => {
@@ -840,7 +854,8 @@ fn colours() -> clap::ColorChoice {
     }
 }
 
-/// The completion script of a shell. It knows what operators see, and not what processes of a cluster are started with.
+/// The completion script of a shell. It knows what operators see, and not what processes of a
+/// cluster are started with.
 pub(crate) fn completions(shell: clap_complete::Shell) -> Vec<u8> {
     fn shown(command: &clap::Command) -> clap::Command {
         let below = command.get_subcommands().filter(|one| !one.is_hide_set()).map(shown);

@@ -1,5 +1,6 @@
-//! `obol coordinator`: who decides, changed while the cluster runs. Each step is a decided view, so a command that is
-//! interrupted or repeated leaves the cluster in one of the states between two steps, and all of them are sound.
+//! `obol coordinator`: who decides, changed while the cluster runs. Each step is a decided view, so
+//! a command that is interrupted or repeated leaves the cluster in one of the states between two
+//! steps, and all of them are sound.
 
 mod found;
 mod recover;

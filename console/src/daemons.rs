@@ -24,7 +24,8 @@ pub(crate) const START_TIMEOUT: Nanos = Nanos::from_secs(20);
 /// Between two requests that a demo app serves when nothing changes.
 const SERVE_EVERY: Nanos = Nanos::from_millis(50);
 
-/// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and SIGINT.
+/// Finds the cluster and sets up the process: it dies with its supervisor, and stops at SIGTERM and
+/// SIGINT.
 fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>), Failure> {
     sched::die_with_parent().map_err(Failure::failed)?;
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
@@ -34,7 +35,8 @@ fn enter(root: &Path, cluster: Name) -> Result<(Site, Arc<AtomicBool>), Failure>
     Ok((site, stop))
 }
 
-/// Schedules a process with a core as the profile asks for, where it is allowed; the process works without.
+/// Schedules a process with a core as the profile asks for, where it is allowed; the process works
+/// without.
 fn schedule(site: &Site, tells: bool) -> Result<(), Failure> {
     let Scheduling::Fifo { priority } = site.deployment.profile.scheduling else { return Ok(()) };
     match sched::run_fifo(priority) {
@@ -46,7 +48,8 @@ fn schedule(site: &Site, tells: bool) -> Result<(), Failure> {
     }
 }
 
-/// Says why the kernel module or the eBPF programs are there and yet do not tell deaths. The others of this host are refused alike.
+/// Says why the kernel module or the eBPF programs are there and yet do not tell deaths. The others
+/// of this host are refused alike.
 fn tell_refusal(endpoint: &Endpoint) {
     if let Some(refusal) = endpoint.kernel_refusal() {
         // The process works without it; whether anybody reads this does not matter to it.
@@ -94,7 +97,8 @@ pub(crate) fn coordinator(
     let _saver = match save {
         Some(path) => {
             let dir = site.cluster.dir().to_owned();
-            // What an earlier one could not do says nothing of this one. If it stays, the next save takes it away.
+            // What an earlier one could not do says nothing of this one. If it stays, the next save
+            // takes it away.
             let _ = unsaved::forget(&dir, number);
             let told = move |path: &Path, error: Option<&io::Error>| {
                 let Some(error) = error else {
@@ -102,7 +106,8 @@ pub(crate) fn coordinator(
                     return;
                 };
                 let why = format!("{}: {error}", path.display());
-                // A coordinator decides without it; whether anybody reads this does not matter to it.
+                // A coordinator decides without it; whether anybody reads this does not matter to
+                // it.
                 let _ = unsaved::note(&dir, number, &why);
                 let _ = output::remark(format_args!("obol: coord-{number} can not save views to {why}"));
             };
@@ -140,8 +145,8 @@ pub(crate) fn load(threads: u32, mebibytes: u32, nanoseconds: u64) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// This thread stands for a program, so it is scheduled as the agent is that watches it: beside busy neighbours it would
-/// beat too late otherwise, and be taken for frozen.
+/// This thread stands for a program, so it is scheduled as the agent is that watches it: beside
+/// busy neighbours it would beat too late otherwise, and be taken for frozen.
 pub(crate) fn stands_for_program(site: &Site) {
     if let Some(priority) = site.deployment.profile.scheduling.priority() {
         // Without the right to it the program works all the same; `obol status` shows who has none.
@@ -170,7 +175,8 @@ pub(crate) fn attach(
     }
 }
 
-/// The demo application: it serves small requests under the guard of its view, and notes the first success in each.
+/// The demo application: it serves small requests under the guard of its view, and notes the first
+/// success in each.
 pub(crate) fn app(root: &Path, cluster: Name, name: Name, node: Name) -> Result<ExitCode, Failure> {
     let (site, stop) = enter(root, cluster)?;
     expected(&site, name, || serve_at(&site, name, node, &stop))

@@ -1,4 +1,5 @@
-//! `obol deaths`: who tells deaths on this host, and the eBPF programs for hosts without the kernel module.
+//! `obol deaths`: who tells deaths on this host, and the eBPF programs for hosts without the kernel
+//! module.
 
 use crate::cli::DeathsCommand;
 use crate::output::{self, Failure};

@@ -1,5 +1,6 @@
-//! The directory of a cluster while commands make or remove it. An `up` holds a kernel lock on it for as long as it
-//! runs, so two of them never share a cluster, and none removes what another has made. The lock ends with its process.
+//! The directory of a cluster while commands make or remove it. An `up` holds a kernel lock on it
+//! for as long as it runs, so two of them never share a cluster, and none removes what another has
+//! made. The lock ends with its process.
 
 use crate::output::{self, Failure};
 use crate::saved;
@@ -16,7 +17,8 @@ use std::time::{Duration, Instant};
 /// So often a directory may be removed by others while it is made, before that is an error.
 const TRIES_MAX: u32 = 100;
 
-/// A killed `up` and its processes have this long to die. The processes get their SIGKILL when it is gone.
+/// A killed `up` and its processes have this long to die. The processes get their SIGKILL when it
+/// is gone.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at them.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -119,7 +121,8 @@ impl Made {
                 made => made.map_err(failed)?,
             };
             if !directory.lock().map_err(failed)? {
-                // Whoever holds it runs, hangs, has just begun, or was killed and is still dying: only the first answers.
+                // Whoever holds it runs, hangs, has just begun, or was killed and is still dying:
+                // only the first answers.
                 let left = end.saturating_duration_since(Instant::now());
                 if left.is_zero() || control::ask_within(&path, &Request::Hello, left).is_ok() {
                     return Err(runs(&path, cluster));

@@ -263,7 +263,8 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     let options = Options { count, undo_early, ssh, tell, waits: Some(waits), ..Options::new(program) };
     let count = count.unwrap_or(drill.repeat.count);
     let chatty = std::io::stderr().is_terminal();
-    // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's own report still does.
+    // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's
+    // own report still does.
     let note = |verdict| {
         let _ = Mark::drill(clock::now(), &drill.id, verdict).write(&root.join(cluster.as_str()));
     };
@@ -280,7 +281,8 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     found
 }
 
-/// Makes the directory for the files that the drill names, or for all where only a directory is named.
+/// Makes the directory for the files that the drill names, or for all where only a directory is
+/// named.
 fn place(drill: &Drill, out: Option<&Path>) -> Result<Option<PathBuf>, Failure> {
     let refused = |dir: &Path, why: &dyn Display| Failure::Refused(format!("{}: {why}", dir.display()));
     if let Some(dir) = out {

@@ -1,5 +1,5 @@
-//! `obol host`: a cluster of several hosts, as one of them. The processes themselves are started by the host's own
-//! supervisor, such as systemd.
+//! `obol host`: a cluster of several hosts, as one of them. The processes themselves are started by
+//! the host's own supervisor, such as systemd.
 
 use crate::cli::HostCommand;
 use crate::output::{self, Failure};
@@ -77,7 +77,8 @@ fn names(names: &[Name]) -> Vec<String> {
 
 fn check(file: &Path, json: bool) -> Result<(), Failure> {
     let hosts = Hosts::load(file).map_err(Failure::refused)?;
-    // Whether all fit the profile does not depend on the host, and neither do the coordinators' places.
+    // Whether all fit the profile does not depend on the host, and neither do the coordinators'
+    // places.
     let network = hosts.deployment(0, file).map_err(Failure::refused)?.network;
     let spare = |host: &Host| -> Vec<String> {
         let all = network.iter().flat_map(|network| network.coordinators_of(host.address));

@@ -134,7 +134,8 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
     }
 }
 
-/// Refuses a name that a live process of the cluster has: commands, drills and hooks could not tell the two apart.
+/// Refuses a name that a live process of the cluster has: commands, drills and hooks could not tell
+/// the two apart.
 pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failure> {
     let mut observer = Observer::open(root, cluster).map_err(Failure::refused)?;
     let end = Instant::now() + DYING_TIMEOUT;
@@ -181,12 +182,13 @@ pub(crate) fn is_running(pid: u32) -> bool {
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Ends the cluster by its supervisor if there is one, and by killing its processes if there is none; then removes
-/// what is left.
+/// Ends the cluster by its supervisor if there is one, and by killing its processes if there is
+/// none; then removes what is left.
 pub(crate) fn down(root: &Path, cluster: Name) -> Result<ExitCode, Failure> {
     let opened = match Cluster::open(root, cluster) {
         Ok(opened) => Some(opened),
-        // Whatever is wrong with the table, its supervisor can still be asked and its files removed.
+        // Whatever is wrong with the table, its supervisor can still be asked and its files
+        // removed.
         Err(error @ (HostError::Version { .. } | HostError::Corrupt { .. })) => {
             output::remark(format_args!("obol: {error}; removing its files"))?;
             None
@@ -225,7 +227,8 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
     loop {
         match ask_to_stop(directory, &mut slow) {
             Ok(_) => break,
-            // An `up` that has just begun does not listen yet, and one that ends does not listen any more.
+            // An `up` that has just begun does not listen yet, and one that ends does not listen
+            // any more.
             Err(ControlError::NoSupervisor(_)) if directory.is_held() && Instant::now() < end => {
                 slow.tell(|| {
                     "an `obol up` that holds the cluster's directory and does not listen".to_owned()

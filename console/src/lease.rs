@@ -1,5 +1,6 @@
-//! `obol lease`: how long leases last now, and another duration. It is a decided view like any other, so nothing has to be
-//! stopped for it, and whatever leases were given out before are waited for where they have to be.
+//! `obol lease`: how long leases last now, and another duration. It is a decided view like any
+//! other, so nothing has to be stopped for it, and whatever leases were given out before are waited
+//! for where they have to be.
 
 use crate::cli::{Lease, LeaseLength};
 use crate::output::{self, Failure};

@@ -1,4 +1,5 @@
-//! The live view in plain lines: who is there, how the leases do, and every view change with its cause and time line.
+//! The live view in plain lines: who is there, how the leases do, and every view change with its
+//! cause and time line.
 
 use crate::names::Names;
 use crate::output;
@@ -110,8 +111,8 @@ impl Live {
         self.observer.snapshot()
     }
 
-    /// Looks, and prints what is new. How the cluster is counts once it is `up`: before, some have just not begun. Gives the
-    /// newest view.
+    /// Looks, and prints what is new. How the cluster is counts once it is `up`: before, some have
+    /// just not begun. Gives the newest view.
     pub(crate) fn look(&mut self, up: bool) -> io::Result<Option<Arc<View>>> {
         let events = self.observer.events();
         self.names.know_joined(&events);
@@ -120,7 +121,8 @@ impl Live {
         let Some(view) = snapshot.view.clone() else { return Ok(None) };
         let newest = Some(Arc::clone(&view));
         self.names.know_all(&view);
-        // Views may follow each other faster than they settle; whoever waits is told before it is passed over.
+        // Views may follow each other faster than they settle; whoever waits is told before it is
+        // passed over.
         if let Some((passed, _)) = self.waiting.take_if(|(waiting, _)| waiting.id != view.id) {
             self.tell(&passed, &snapshot)?;
         }

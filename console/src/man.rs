@@ -11,7 +11,8 @@ use std::process::ExitCode;
 /// What the foot of a page says.
 const SOURCE: &str = concat!("obol ", env!("CARGO_PKG_VERSION"));
 
-/// The page of every command that operators see, obol's own first: the file that it goes to, and what is in it.
+/// The page of every command that operators see, obol's own first: the file that it goes to, and
+/// what is in it.
 pub(crate) fn pages() -> Result<Vec<(String, Vec<u8>)>, Failure> {
     let mut whole = Cli::command().disable_help_subcommand(true);
     whole.build();
@@ -28,7 +29,8 @@ fn walk(command: &Command, to: &mut Vec<(String, Vec<u8>)>) -> Result<(), Failur
     command.get_subcommands().filter(|one| !one.is_hide_set()).try_for_each(|one| walk(one, to))
 }
 
-/// The command with all that its help tells behind the options as its description, where readers of manuals look.
+/// The command with all that its help tells behind the options as its description, where readers of
+/// manuals look.
 fn described(command: &Command) -> Command {
     let Some(more) = command.get_after_help() else { return command.clone() };
     let about = command.get_about().map(ToString::to_string).unwrap_or_default();

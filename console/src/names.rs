@@ -1,4 +1,5 @@
-//! Who is who: the names of incarnations, also of members that are gone, and what a view changed in words.
+//! Who is who: the names of incarnations, also of members that are gone, and what a view changed in
+//! words.
 
 use obol_agent::Item;
 use obol_chaos::observe::{Observer, Seen};
@@ -20,8 +21,9 @@ const NAMES_MAX: usize = 1024;
 pub(crate) struct Names(Vec<(Incarnation, Name)>);
 
 impl Names {
-    /// The names in everything that a cluster keeps: its first view, the views that coordinators still have, and what the
-    /// processes have noted of themselves. A view that is kept no more may have named somebody alone, so numbers remain.
+    /// The names in everything that a cluster keeps: its first view, the views that coordinators
+    /// still have, and what the processes have noted of themselves. A view that is kept no more may
+    /// have named somebody alone, so numbers remain.
     pub(crate) fn of(site: &Site, recorders: &mut Observer, events: &[Seen]) -> Self {
         let mut names = Self::default();
         names.know_all(&site.genesis);
@@ -41,7 +43,8 @@ impl Names {
         names
     }
 
-    /// Takes the names of those who noted that they joined: some come and go between two views that are seen.
+    /// Takes the names of those who noted that they joined: some come and go between two views that
+    /// are seen.
     pub(crate) fn know_joined(&mut self, events: &[Seen]) {
         for seen in events.iter().filter(|seen| seen.event.record.kind == Event::Joined) {
             self.know(Incarnation(seen.event.record.a), seen.process);

@@ -1,5 +1,6 @@
-//! What goes to the terminal: text and JSON on standard output, complaints on standard error, exit codes. No command
-//! writes there in another way, so control sequences that came in with a name or a file end here.
+//! What goes to the terminal: text and JSON on standard output, complaints on standard error, exit
+//! codes. No command writes there in another way, so control sequences that came in with a name or
+//! a file end here.
 
 use obol_chaos::drills::Verdict;
 use obol_chaos::plain;
@@ -15,7 +16,8 @@ pub(crate) enum Failure {
     Refused(String),
     /// Tried and did not succeed: exit code 1.
     Failed(String),
-    /// Nothing was found out, because what was to be tried did not happen: the exit code of a drill that is void.
+    /// Nothing was found out, because what was to be tried did not happen: the exit code of a drill
+    /// that is void.
     Void(String),
     /// The output could not be written.
     Output(io::Error),

@@ -1,5 +1,5 @@
-//! What `obol status` says of coordinators that are replaced without an operator: who is missing, who could take its seat,
-//! what was done, and when the next replacement may follow.
+//! What `obol status` says of coordinators that are replaced without an operator: who is missing,
+//! who could take its seat, what was done, and when the next replacement may follow.
 
 use obol_chaos::observe::{Observer, Seen, Snapshot};
 use obol_fabric::Nanos;

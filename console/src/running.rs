@@ -1,8 +1,10 @@
-//! Clusters that a command makes for itself, to measure them, and what ends each of them whatever becomes of the command.
+//! Clusters that a command makes for itself, to measure them, and what ends each of them whatever
+//! becomes of the command.
 //!
-//! A keeper is a child of the command that reads from a pipe which the command holds and never closes. However the command
-//! ends (by itself, by Ctrl-C, by a closed terminal, by SIGKILL), the kernel closes the pipe; the keeper then ends the cluster
-//! and removes its files. No signal handler has a part in it, and nothing else lies in the file system.
+//! A keeper is a child of the command that reads from a pipe which the command holds and never
+//! closes. However the command ends (by itself, by Ctrl-C, by a closed terminal, by SIGKILL), the
+//! kernel closes the pipe; the keeper then ends the cluster and removes its files. No signal
+//! handler has a part in it, and nothing else lies in the file system.
 
 use crate::output::{self, Failure};
 use obol_chaos::observe::{Health, Observer};
@@ -57,7 +59,8 @@ impl Keeper {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
-            // What a terminal sends to this process's group must not end those who clear up after it.
+            // What a terminal sends to this process's group must not end those who clear up after
+            // it.
             .process_group(0)
             .spawn()
             .map_err(Failure::failed)?;
@@ -98,8 +101,9 @@ fn remove(root: &Path, cluster: Name) {
     }
 }
 
-/// Keeps a cluster that this process makes in its own memory, without supervised processes: whatever becomes of this process,
-/// the cluster's directory and a folder of files beside it go with it.
+/// Keeps a cluster that this process makes in its own memory, without supervised processes:
+/// whatever becomes of this process, the cluster's directory and a folder of files beside it go
+/// with it.
 pub(crate) struct Kept {
     keeper: Keeper,
     root: PathBuf,

@@ -1,5 +1,6 @@
-//! What the processes of `up` say on standard error. While a cluster starts it is kept, so that a failed start is one message;
-//! later it goes on to the own standard error, unless the console has the terminal.
+//! What the processes of `up` say on standard error. While a cluster starts it is kept, so that a
+//! failed start is one message; later it goes on to the own standard error, unless the console has
+//! the terminal.
 
 use crate::output;
 use std::collections::{BTreeMap, VecDeque};

@@ -1,9 +1,10 @@
-//! Where `obol up` has its coordinators keep the newest view: in a folder of the user's, because the cluster's directory
-//! is memory and does not outlive a boot. `$XDG_STATE_HOME/obol/views/ROOT/CLUSTER/coord-N.view`, else below
-//! `~/.local/state`; ROOT is the clusters' directory with `%` for `/`, because clusters of two of them may share a name.
+//! Where `obol up` has its coordinators keep the newest view: in a folder of the user's, because
+//! the cluster's directory is memory and does not outlive a boot.
+//! `$XDG_STATE_HOME/obol/views/ROOT/CLUSTER/coord-N.view`, else below `~/.local/state`; ROOT is the
+//! clusters' directory with `%` for `/`, because clusters of two of them may share a name.
 //!
-//! What is there when a cluster begins is of one that was not ended, but crashed or went down with the host. It is kept
-//! beside the new one's, as `coord-N.view.old`.
+//! What is there when a cluster begins is of one that was not ended, but crashed or went down with
+//! the host. It is kept beside the new one's, as `coord-N.view.old`.
 
 use crate::tui::state_home;
 use obol_fabric::Name;
@@ -34,8 +35,8 @@ fn views(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths.into_iter().filter(|path| path.extension().is_some_and(|end| end == SAVED)).collect())
 }
 
-/// Makes the folder of a cluster that begins; none if the user has no home. What an earlier one has left there is put
-/// aside.
+/// Makes the folder of a cluster that begins; none if the user has no home. What an earlier one has
+/// left there is put aside.
 pub(crate) fn begin(root: &Path, cluster: Name) -> Result<Option<PathBuf>, (PathBuf, io::Error)> {
     let Some(folder) = folder(root, cluster) else { return Ok(None) };
     let make = || {
@@ -53,7 +54,8 @@ pub(crate) fn begin(root: &Path, cluster: Name) -> Result<Option<PathBuf>, (Path
     }
 }
 
-/// Removes the saved views of a cluster that was ended: nobody will miss it. Those of an earlier one stay.
+/// Removes the saved views of a cluster that was ended: nobody will miss it. Those of an earlier
+/// one stay.
 pub(crate) fn end(root: &Path, cluster: Name) -> io::Result<()> {
     let Some(folder) = folder(root, cluster) else { return Ok(()) };
     for view in views(&folder)? {

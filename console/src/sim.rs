@@ -1,4 +1,5 @@
-//! `obol sim`: the simulation campaign, one seed again, the planted bugs, and the papers' experiments.
+//! `obol sim`: the simulation campaign, one seed again, the planted bugs, and the papers'
+//! experiments.
 
 mod papers;
 

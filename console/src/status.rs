@@ -78,7 +78,8 @@ struct ProcessJson<'a> {
     host: Option<String>,
     /// Of a program at an agent: whether that agent runs.
     agent_alive: Option<bool>,
-    /// For how many microseconds its join is held back yet, if it is, because its name failed again and again.
+    /// For how many microseconds its join is held back yet, if it is, because its name failed again
+    /// and again.
     #[serde(skip_serializing_if = "Option::is_none")]
     held_back_us: Option<f64>,
     view: Option<u64>,
@@ -214,8 +215,8 @@ fn warnings(observer: &Observer, snapshot: &Snapshot) -> Vec<String> {
     not_real_time(observer, snapshot).into_iter().chain(held).collect()
 }
 
-/// Processes of this host that are not scheduled as the profile asks. Whoever watches them is quicker to suspect them than the
-/// kernel is to run them.
+/// Processes of this host that are not scheduled as the profile asks. Whoever watches them is
+/// quicker to suspect them than the kernel is to run them.
 fn not_real_time(observer: &Observer, snapshot: &Snapshot) -> Option<String> {
     let profile = &observer.deployment().profile;
     profile.scheduling.priority()?;

@@ -86,7 +86,8 @@ fn row(process: &Process, snapshot: &Snapshot, previous: Option<&Snapshot>) -> [
     ]
 }
 
-/// Whether a later life of a dead process is listed. A program that is restarted again and again leaves many seats behind.
+/// Whether a later life of a dead process is listed. A program that is restarted again and again
+/// leaves many seats behind.
 fn has_later(dead: &Process, snapshot: &Snapshot) -> bool {
     let life = |p: &Process| (p.alive, p.incarnation, p.region, p.seat);
     let same = |p: &&Process| (p.kind, p.name) == (dead.kind, dead.name);

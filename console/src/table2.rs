@@ -1,4 +1,5 @@
-//! `obol drill run table2`: the paper's table with clusters of real processes that this command starts for itself.
+//! `obol drill run table2`: the paper's table with clusters of real processes that this command
+//! starts for itself.
 
 use crate::bench;
 use crate::cli::DrillRun;

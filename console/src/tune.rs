@@ -1,4 +1,5 @@
-//! `obol tune`: sweeps leases and heartbeats on clusters of its own, without and with load, and writes a profile.
+//! `obol tune`: sweeps leases and heartbeats on clusters of its own, without and with load, and
+//! writes a profile.
 
 use crate::cli::Tune;
 use crate::output::{self, Failure};
@@ -107,7 +108,8 @@ struct Busy(Child);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // SIGTERM would let stress-ng end its workers; they end with their parent as well, and it with this process.
+        // SIGTERM would let stress-ng end its workers; they end with their parent as well, and it
+        // with this process.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -151,7 +153,8 @@ impl Bench<'_> {
         let shape = Shape { name: "tune", profile, apps: APPS, caches: 0, patience: START_TIMEOUT };
         let running = match Running::start(self.root, &shape) {
             Ok(running) => running,
-            // Its leases are so short that it does not even begin: that is what the step had to tell.
+            // Its leases are so short that it does not even begin: that is what the step had to
+            // tell.
             Err(error) if pause < TRUSTED => {
                 self.tell(load, pause, format_args!("{error}"));
                 return Ok(Measured::new(load.name(), pause, Counted::default()));

@@ -34,26 +34,31 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Between two looks at the cluster. Stamps come from the processes; this only bounds how late they are shown.
+/// Between two looks at the cluster. Stamps come from the processes; this only bounds how late they
+/// are shown.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// The same while the console shows the cluster, and only the summary and the dead children are to be cared for.
+/// The same while the console shows the cluster, and only the summary and the dead children are to
+/// be cared for.
 const LOOK_BESIDE: Duration = Duration::from_secs(1);
-/// A cluster that is not healthy after this long is shown as it is; one in which nobody acts has failed to start.
+/// A cluster that is not healthy after this long is shown as it is; one in which nobody acts has
+/// failed to start.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-/// When one process has failed to start, the others have so long to fail as well, so that one message tells of all.
+/// When one process has failed to start, the others have so long to fail as well, so that one
+/// message tells of all.
 const FAILING_TIMEOUT: Duration = Duration::from_millis(300);
 /// A caller that does not read its answer is given up after this long.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Servers of the demo's cache: one dies, one takes over, one becomes its backup.
 const KV_SERVERS: u32 = 3;
-/// How often they look into their memory unasked, and the demo's client asks: it rings, and backups have room for seconds of it.
+/// How often they look into their memory unasked, and the demo's client asks: it rings, and backups
+/// have room for seconds of it.
 const KV_EVERY: &str = "100ms";
 /// The demo's client.
 const KV_LOAD: &str = "kv_load";
 
-/// The arguments of coordinator `number`. It keeps the newest view in a file: who has lost the memory of a majority goes on
-/// from there.
+/// The arguments of coordinator `number`. It keeps the newest view in a file: who has lost the
+/// memory of a majority goes on from there.
 fn coordinator(number: u16, saves: &Path) -> Vec<String> {
     let save = saves.join(format!("{}.view", coordinator_name(number)));
     let save = save.display().to_string();
@@ -153,7 +158,8 @@ impl Supervisor {
         })
     }
 
-    /// Starts a process that was asked for: one that does not run, and whose name nobody has taken meanwhile.
+    /// Starts a process that was asked for: one that does not run, and whose name nobody has taken
+    /// meanwhile.
     fn start_again(&mut self, name: &str) -> Result<u32, String> {
         self.arguments(name)?;
         self.wait_for_end(name)?;
@@ -168,7 +174,8 @@ impl Supervisor {
             loop {
                 match child.child.try_wait() {
                     Ok(Some(_)) => break,
-                    // Asked for right after a kill: the kernel may not have taken the old one away yet.
+                    // Asked for right after a kill: the kernel may not have taken the old one away
+                    // yet.
                     Ok(None) if is_dying(child.child.id()) && Instant::now() < end => {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -207,7 +214,8 @@ impl Supervisor {
         self.children.get(name).is_some_and(|started| started.ended.is_none())
     }
 
-    /// Whether a coordinator could not be started as a spare: it runs, or its number was lost with its memory.
+    /// Whether a coordinator could not be started as a spare: it runs, or its number was lost with
+    /// its memory.
     fn is_used(&self, number: u16) -> bool {
         let cluster = Cluster::open(&self.root, self.cluster);
         self.runs(coordinator_name(number).as_str())
@@ -222,7 +230,8 @@ impl Supervisor {
             if let (Some(_), Some(listener)) =
                 (started.ended, started.listener.take_if(|_| started.ended.is_some()))
             {
-                // Its end of the pipe is closed: what it said last is read to the end. A panic was told by itself.
+                // Its end of the pipe is closed: what it said last is read to the end. A panic was
+                // told by itself.
                 let _ = listener.join();
             }
         }
@@ -368,7 +377,8 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Up) -> Result<ExitCode, 
     if options.temporary {
         running::stop_with_sender(Arc::clone(&stop))?;
     }
-    // From here on everything is undone when this function is left: first the processes, then the directory.
+    // From here on everything is undone when this function is left: first the processes, then the
+    // directory.
     let directory = Made::new(root, cluster, &deployment)?;
     let requests = listen(&root.join(cluster.as_str()))?;
     let saves = if options.temporary { None } else { saves(root, cluster)? };

@@ -1,7 +1,8 @@
-//! The coordinator daemon: a [`Coordinator`](obol_membership::Coordinator) machine driven over its cluster's fabric.
+//! The coordinator daemon: a [`Coordinator`](obol_membership::Coordinator) machine driven over its
+//! cluster's fabric.
 //!
-//! Its region is the acceptor's memory and outlives the process, so a restarted coordinator goes on where its
-//! predecessor stopped. Everything else it knows it learns again.
+//! Its region is the acceptor's memory and outlives the process, so a restarted coordinator goes on
+//! where its predecessor stopped. Everything else it knows it learns again.
 
 mod operator;
 mod saver;
@@ -47,8 +48,9 @@ impl From<EndpointError> for CoordinatorError {
     }
 }
 
-/// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. If it learns that it was given up
-/// in a recovery, it ends with that as the error. `seed` must differ between lives. `begun` is called once, when peers can use the endpoint.
+/// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. If it
+/// learns that it was given up in a recovery, it ends with that as the error. `seed` must differ
+/// between lives. `begun` is called once, when peers can use the endpoint.
 pub fn run(
     site: &Site,
     number: u16,

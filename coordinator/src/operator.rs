@@ -1,4 +1,5 @@
-//! The operator's hand: a short-lived process that tells the coordinators what it wants, and is no member.
+//! The operator's hand: a short-lived process that tells the coordinators what it wants, and is no
+//! member.
 
 use obol_fabric::{Drive, Event, Fabric, Instant, Machine, Name, Nanos};
 use obol_membership::View;
@@ -63,7 +64,8 @@ impl Operator {
         Ok(Self { endpoint: site.operator(name)? })
     }
 
-    /// Lets time pass. Over a network, what was sent first waits meanwhile until its receiver can be reached.
+    /// Lets time pass. Over a network, what was sent first waits meanwhile until its receiver can
+    /// be reached.
     pub fn wait(&mut self, span: Duration) {
         let end = std::time::Instant::now() + span;
         loop {
@@ -76,13 +78,15 @@ impl Operator {
         }
     }
 
-    /// Asks that coordinator `number` decides from now on, or no more. `newest` is the view that the operator goes by. The
-    /// datagram may be lost, and is forgotten soon: to be repeated until a view shows it.
+    /// Asks that coordinator `number` decides from now on, or no more. `newest` is the view that
+    /// the operator goes by. The datagram may be lost, and is forgotten soon: to be repeated until
+    /// a view shows it.
     pub fn set_acceptor(&mut self, number: u16, decides: bool, newest: &View) {
         self.send(&Message::SetAcceptor { number, decides, as_of: newest.id }, newest);
     }
 
-    /// Asks for leases of this duration. The datagram may be lost: to be repeated until a view shows it.
+    /// Asks for leases of this duration. The datagram may be lost: to be repeated until a view
+    /// shows it.
     pub fn set_lease(&mut self, lease: Nanos, newest: &View) {
         self.send(&Message::SetLease(lease), newest);
     }

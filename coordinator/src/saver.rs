@@ -1,7 +1,8 @@
 //! The newest decided view in a file, for the day on which all memory is lost.
 //!
-//! A coordinator publishes each view in its region before it tells anybody; a thread of its own looks there from time to
-//! time and writes down what is new. The thread that decides does nothing for it, and waits for no disk.
+//! A coordinator publishes each view in its region before it tells anybody; a thread of its own
+//! looks there from time to time and writes down what is new. The thread that decides does nothing
+//! for it, and waits for no disk.
 
 use obol_fabric::ViewId;
 use obol_fabric::host::{Cluster, Observed};
@@ -24,9 +25,9 @@ pub struct Saver {
 }
 
 impl Saver {
-    /// Begins to save the views that coordinator `number` knows. Started before its process asks for real-time scheduling,
-    /// the thread has none. `told` is called with each failure that differs from the one before, and without one when a view
-    /// could be saved again.
+    /// Begins to save the views that coordinator `number` knows. Started before its process asks
+    /// for real-time scheduling, the thread has none. `told` is called with each failure that
+    /// differs from the one before, and without one when a view could be saved again.
     pub fn start(
         cluster: Cluster,
         number: u16,

@@ -4,8 +4,8 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::Write as _;
 
-/// Names the file that skipped checks are written to, a line each. `.ci/run` sets it, prints what is in there, and refuses
-/// what `.ci/skips` does not list with a reason.
+/// Names the file that skipped checks are written to, a line each. `.ci/run` sets it, prints what
+/// is in there, and refuses what `.ci/skips` does not list with a reason.
 pub const SKIPS: &str = "OBOL_SKIPS";
 
 /// Notes that a check of this name is not made here.

@@ -1,4 +1,5 @@
-//! The contract between the protocol and a backend: what may be posted, what comes back, and who calls whom.
+//! The contract between the protocol and a backend: what may be posted, what comes back, and who
+//! calls whom.
 //!
 //! | | `sim` | `shm` | `verbs` |
 //! |---|---|---|---|
@@ -8,9 +9,10 @@
 //! | datagram, multicast | drawn loss, repetition, order | a full lane loses it, counted | the network may lose it |
 //! | death notice | drawn | robust futex (suspicion), pidfd (proof) | on this host as `shm`; of other hosts a broken link (suspicion), a later owner (proof) |
 //!
-//! Operations that are posted to one peer are executed there in the order of the posts. After one of them has failed,
-//! those posted before its completion was taken fail, too: a CAS is never executed after the WRITE before it was lost. An operation that is posted
-//! to the own address takes the same path, so that one word is never changed from two atomicity domains.
+//! Operations that are posted to one peer are executed there in the order of the posts. After one
+//! of them has failed, those posted before its completion was taken fail, too: a CAS is never
+//! executed after the WRITE before it was lost. An operation that is posted to the own address
+//! takes the same path, so that one word is never changed from two atomicity domains.
 
 use crate::atomic::AtomicU64;
 use crate::metrics::{Counter, Histogram};
@@ -37,10 +39,11 @@ pub struct Remote {
 pub enum Completion<'a> {
     /// The bytes that a READ found. More than 8 bytes may be torn: check them.
     Read(&'a [u8]),
-    /// A WRITE was executed. Whoever looks from now on finds it, and what this process looks at from now on is looked at
-    /// after it.
+    /// A WRITE was executed. Whoever looks from now on finds it, and what this process looks at
+    /// from now on is looked at after it.
     Written,
-    /// The value that a CAS found; it swapped iff this equals what was expected. Visible as a WRITE is.
+    /// The value that a CAS found; it swapped iff this equals what was expected. Visible as a WRITE
+    /// is.
     Swapped(u64),
 }
 
@@ -55,7 +58,8 @@ pub enum LinkError {
     OutOfBounds,
     /// The peer does not allow this process to do that.
     Denied,
-    /// This process could not map the peer's region: it is out of descriptors or memory. Says nothing of the peer.
+    /// This process could not map the peer's region: it is out of descriptors or memory. Says
+    /// nothing of the peer.
     Unmapped,
 }
 
@@ -93,7 +97,8 @@ pub enum SeatRequest {
         token: u64,
         /// Where the program sits.
         address: Address,
-        /// Within what time it promises to make progress, again and again; zero if it promises nothing.
+        /// Within what time it promises to make progress, again and again; zero if it promises
+        /// nothing.
         progress_within: Nanos,
     },
     /// Remove me, gracefully.
@@ -105,14 +110,15 @@ pub enum SeatRequest {
 pub enum SeatStatus {
     /// The program is this member.
     Member(Incarnation),
-    /// The program was excluded from the cluster, or its join was refused for good; it may ask to join again.
+    /// The program was excluded from the cluster, or its join was refused for good; it may ask to
+    /// join again.
     Excluded,
     /// The program has left, as it asked.
     Left,
     /// The newest view has no room for the program. Its join stands, and is repeated.
     Full,
-    /// Programs of this name died again and again, so that its join waits until this time of the agent's clock. It stands,
-    /// and is repeated then.
+    /// Programs of this name died again and again, so that its join waits until this time of the
+    /// agent's clock. It stands, and is repeated then.
     HeldBack {
         /// Until when.
         until: Instant,
@@ -150,8 +156,9 @@ pub enum Event<'a> {
         /// What it asks for.
         request: SeatRequest,
     },
-    /// A program that reads the own lease page wants to know whether its view was active at this time of the own clock, or
-    /// later: its lease is of no use now. An answer is a page with a later [`Page::confirmed`].
+    /// A program that reads the own lease page wants to know whether its view was active at this
+    /// time of the own clock, or later: its lease is of no use now. An answer is a page with a
+    /// later [`Page::confirmed`].
     Confirm {
         /// When it asked.
         since: Instant,
@@ -186,8 +193,8 @@ pub const DATAGRAM_BYTES_MAX: usize = 4096;
 
 /// One process's access to the cluster. A machine posts here; results come back as [`Event`]s.
 ///
-/// Nothing here blocks or fails at once: an operation that can not be done comes back as a failed completion, a
-/// datagram that can not be sent is lost and counted.
+/// Nothing here blocks or fails at once: an operation that can not be done comes back as a failed
+/// completion, a datagram that can not be sent is lost and counted.
 pub trait Fabric {
     /// The own address.
     fn address(&self) -> Address;
@@ -196,13 +203,15 @@ pub trait Fabric {
     fn read(&mut self, from: Remote, len: u32, token: Token);
     /// WRITE bytes (a multiple of 8) into a peer's region. Peers may see it half done.
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token);
-    /// As [`Fabric::write`], but its success may go untold: for what is told otherwise, or written again if need be.
+    /// As [`Fabric::write`], but its success may go untold: for what is told otherwise, or written
+    /// again if need be.
     fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
         self.write(to, bytes, token);
     }
-    /// The words of the own region that `[offset, offset + len)` touches, with what peers have written there until now; `None`
-    /// if they are misaligned or outside, or there is no memory. They may be half written. Over RDMA a WRITE that is complete
-    /// for its poster may still be missing; a READ of the own region that is posted later brings it when it completes.
+    /// The words of the own region that `[offset, offset + len)` touches, with what peers have
+    /// written there until now; `None` if they are misaligned or outside, or there is no memory.
+    /// They may be half written. Over RDMA a WRITE that is complete for its poster may still be
+    /// missing; a READ of the own region that is posted later brings it when it completes.
     fn own(&self, _offset: u32, _len: usize) -> Option<&[AtomicU64]> {
         None
     }
@@ -214,12 +223,12 @@ pub trait Fabric {
     /// Sends a datagram to all members of a group, the sender excepted.
     fn multicast(&mut self, group: Group, bytes: &[u8]);
 
-    /// Reports the death of the process at this address, once as a suspicion and once as a proof, until
-    /// [`Fabric::unwatch`]. A process that is dead already is reported at once.
+    /// Reports the death of the process at this address, once as a suspicion and once as a proof,
+    /// until [`Fabric::unwatch`]. A process that is dead already is reported at once.
     fn watch(&mut self, whom: Address);
-    /// As [`Fabric::watch`], but a death alone need not wake this process: it is told on its next turn for another
-    /// reason. Turns a watch that stands into such a one, and the reverse. Keeps processes that can wait from
-    /// competing with the one that has to act.
+    /// As [`Fabric::watch`], but a death alone need not wake this process: it is told on its next
+    /// turn for another reason. Turns a watch that stands into such a one, and the reverse. Keeps
+    /// processes that can wait from competing with the one that has to act.
     fn watch_lazily(&mut self, whom: Address) {
         self.watch(whom);
     }
@@ -228,13 +237,15 @@ pub trait Fabric {
 
     /// Makes `page` the lease page of the own region. The fence word is not touched.
     fn publish_page(&mut self, page: &Page);
-    /// Whether `view` is active on the own lease page: page, fence and clock are read inside the call, behind the operations
-    /// whose completions were given and behind what was read before. Not behind a WRITE that is not complete, or whose
-    /// success goes untold. (uKharon, Algorithm 2, with the fence.) Without a page none ever is.
+    /// Whether `view` is active on the own lease page: page, fence and clock are read inside the
+    /// call, behind the operations whose completions were given and behind what was read before.
+    /// Not behind a WRITE that is not complete, or whose success goes untold. (uKharon, Algorithm
+    /// 2, with the fence.) Without a page none ever is.
     fn is_active(&self, _view: ViewId) -> bool {
         false
     }
-    /// Makes these bytes the newest decided view of the own region, readable by peers and attached programs.
+    /// Makes these bytes the newest decided view of the own region, readable by peers and attached
+    /// programs.
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]);
     /// Tells peers, beside the view, the latest base whose CLEAR this process knows.
     fn publish_cleared(&mut self, base: ViewId);
@@ -251,10 +262,12 @@ pub trait Fabric {
     fn observe(&mut self, histogram: Histogram, value: Nanos);
 }
 
-/// A protocol role without I/O: events and the clock go in, posts come out. It owns no socket, thread or clock.
+/// A protocol role without I/O: events and the clock go in, posts come out. It owns no socket,
+/// thread or clock.
 ///
 /// The backend's loop calls [`Machine::start`] once, then [`Machine::handle`] for each event and
-/// [`Machine::tick`] whenever the clock has reached [`Machine::deadline`]. `now` is read after the event was taken.
+/// [`Machine::tick`] whenever the clock has reached [`Machine::deadline`]. `now` is read after the
+/// event was taken.
 pub trait Machine {
     /// Called once, before anything else.
     fn start<F: Fabric>(&mut self, now: Instant, fabric: &mut F);

@@ -1,9 +1,10 @@
-//! The kernel as the kernel_notifier of a death: `/dev/deadbeat`, which the module in `kernel/` makes.
+//! The kernel as the kernel_notifier of a death: `/dev/deadbeat`, which the module in `kernel/`
+//! makes.
 //!
-//! A program hands over, in advance, what is to be told when a process starts to die and when it is dead, and where to.
-//! The kernel sends it at that moment from within the dying process, before its memory is torn down; no program need
-//! be scheduled. A *dead* notice is a proof: no thread of the process runs user code any more. What the notices say is
-//! not this module's business.
+//! A program hands over, in advance, what is to be told when a process starts to die and when it is
+//! dead, and where to. The kernel sends it at that moment from within the dying process, before its
+//! memory is torn down; no program need be scheduled. A *dead* notice is a proof: no thread of the
+//! process runs user code any more. What the notices say is not this module's business.
 //!
 //! Layouts and calls are those of `kernel/deadbeat.h`; a test compares them with it.
 #![allow(unsafe_code)]
@@ -45,8 +46,9 @@ pub struct UdpGroup {
     pub hops: u8,
 }
 
-/// A multicast group of unreliable datagrams on an RDMA device. All but the device comes with the join of the group,
-/// which the program holds on InfiniBand for as long as it wants notices to be sent.
+/// A multicast group of unreliable datagrams on an RDMA device. All but the device comes with the
+/// join of the group, which the program holds on InfiniBand for as long as it wants notices to be
+/// sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsGroup {
     /// The device, such as `mlx5_0`.
@@ -129,7 +131,8 @@ pub enum DeadbeatError {
     Dead,
     /// The process belongs to another user.
     NotYours,
-    /// The open device, the process, or the user who opened it has all the registrations that it can have.
+    /// The open device, the process, or the user who opened it has all the registrations that it
+    /// can have.
     Full,
     /// There is no module, and the eBPF programs can not be used.
     Ebpf(EbpfError),
@@ -226,7 +229,8 @@ impl Deadbeat {
         }
     }
 
-    /// Whether the module is about to be unloaded and waits for this device, and all that holds it, to be dropped.
+    /// Whether the module is about to be unloaded and waits for this device, and all that holds it,
+    /// to be dropped.
     #[must_use]
     pub fn wants_to_go(&self) -> bool {
         let mut poll = libc::pollfd { fd: self.0.as_raw_fd(), events: 0, revents: 0 };
@@ -252,9 +256,9 @@ impl Deadbeat {
         })
     }
 
-    /// From now on the kernel sends `dying` (nothing, if it is empty) and `dead` when the process of this pidfd dies,
-    /// until the registration is dropped or this process ends. A process may register itself: its own death is told
-    /// before its files are closed.
+    /// From now on the kernel sends `dying` (nothing, if it is empty) and `dead` when the process
+    /// of this pidfd dies, until the registration is dropped or this process ends. A process may
+    /// register itself: its own death is told before its files are closed.
     pub fn register(
         &self,
         pidfd: BorrowedFd<'_>,
@@ -283,9 +287,9 @@ impl Deadbeat {
             _ => DeadbeatError::Kernel { doing: "register a process with the module deadbeat", error },
         })?;
         let registration = Registration { deadbeat: self.clone(), id };
-        // Modules can not look into a pidfd, so the kernel was given a number. It was that process's for as long as the
-        // process has not ended. If it has ended, its number may have been another's just now; a notice that was sent
-        // meanwhile still told the truth.
+        // Modules can not look into a pidfd, so the kernel was given a number. It was that
+        // process's for as long as the process has not ended. If it has ended, its number may have
+        // been another's just now; a notice that was sent meanwhile still told the truth.
         if process::ended(&pidfd) { Err(DeadbeatError::Dead) } else { Ok(registration) }
     }
 }

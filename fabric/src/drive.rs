@@ -7,8 +7,8 @@ use crate::notice::Detection;
 use crate::types::Nanos;
 use core::sync::atomic::AtomicBool;
 
-/// A [`Fabric`] with a loop and a region on this host. Daemons and programs are written against this, so that they run
-/// over shared memory and over RDMA alike.
+/// A [`Fabric`] with a loop and a region on this host. Daemons and programs are written against
+/// this, so that they run over shared memory and over RDMA alike.
 pub trait Drive: Fabric {
     /// The own region.
     fn region(&self) -> &Region;
@@ -25,16 +25,18 @@ pub trait Drive: Fabric {
     /// A handle that ends a wait of the loop from another thread.
     fn waker(&self) -> Waker;
 
-    /// Makes the loop turn, and the heartbeat advance, at least so often. 10 ms if it is not called.
+    /// Makes the loop turn, and the heartbeat advance, at least so often. 10 ms if it is not
+    /// called.
     fn beat_every(&mut self, span: Nanos);
 
     /// Lets go of what was posted or sent. The loop does this after each event.
     fn flush(&mut self);
 
-    /// Drives a machine until `stop` is set; `turn` is called after each turn. A signal to this thread or
-    /// [`Waker::wake`] makes it look at `stop`.
+    /// Drives a machine until `stop` is set; `turn` is called after each turn. A signal to this
+    /// thread or [`Waker::wake`] makes it look at `stop`.
     fn run<M: Machine>(&mut self, machine: &mut M, stop: &AtomicBool, turn: impl FnMut(&mut M, &mut Self));
 
-    /// One turn without waiting: whatever has happened is handled, then what is due. Tells whether there was anything.
+    /// One turn without waiting: whatever has happened is handled, then what is due. Tells whether
+    /// there was anything.
     fn poll_once<M: Machine>(&mut self, machine: &mut M) -> bool;
 }

@@ -1,5 +1,6 @@
-//! Where everything lies in a region, in bytes. Every region of a cluster has the same layout, so a peer computes any
-//! offset from the cluster's [`Limits`]; a region of another version is refused by its header.
+//! Where everything lies in a region, in bytes. Every region of a cluster has the same layout, so a
+//! peer computes any offset from the cluster's [`Limits`]; a region of another version is refused
+//! by its header.
 //!
 //! ```text
 //! 0      Header      who, which layout, doorbell, heartbeat word's home
@@ -75,7 +76,8 @@ pub struct Seat {
     pub generation: u32,
     /// The occupant's process id.
     pub pid: u32,
-    /// Start time of that process in clock ticks since boot, as in `/proc/PID/stat`: tells a reused pid.
+    /// Start time of that process in clock ticks since boot, as in `/proc/PID/stat`: tells a reused
+    /// pid.
     pub started: u64,
     /// The occupant's incarnation, 0 if it is not a member.
     pub incarnation: u64,
@@ -91,15 +93,20 @@ pub struct Seat {
     pub progress: u64,
     /// The occupant's name, see `Name::to_words`.
     pub name: [u64; 3],
-    /// Within so many nanoseconds the application promises to make progress; 0 if it promises nothing.
+    /// Within so many nanoseconds the application promises to make progress; 0 if it promises
+    /// nothing.
     pub progress_within: u64,
-    /// Who tells of the occupant's death first: see [`crate::notice::Detection`]; with eBPF its slot is the upper half.
+    /// Who tells of the occupant's death first: see [`crate::notice::Detection`]; with eBPF its
+    /// slot is the upper half.
     pub detection: u64,
-    /// The tokens of its notices of dying and of being dead, see [`crate::notice`]; 0 where there is none.
+    /// The tokens of its notices of dying and of being dead, see [`crate::notice`]; 0 where there
+    /// is none.
     pub tokens: [u64; 2],
-    /// Robust futexes: the low half holds the occupant's thread id until the kernel marks its owner dead.
+    /// Robust futexes: the low half holds the occupant's thread id until the kernel marks its owner
+    /// dead.
     pub deaths: [u64; DEATH_WORDS],
-    /// Until when the occupant's join is held back, by the clock of its host: of use while the owner's answer is that.
+    /// Until when the occupant's join is held back, by the clock of its host: of use while the
+    /// owner's answer is that.
     pub held_until: u64,
 }
 
@@ -113,7 +120,8 @@ pub struct ViewHead {
     pub id_plus_one: u64,
     /// Its length in bytes.
     pub len: u64,
-    /// The latest base whose CLEAR the owner knows. Not under the sequence lock: it is true whatever the view.
+    /// The latest base whose CLEAR the owner knows. Not under the sequence lock: it is true
+    /// whatever the view.
     pub cleared: u64,
 }
 
@@ -121,7 +129,8 @@ pub struct ViewHead {
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Lane {
-    /// The sender: its region in the high half, its generation in the low half; 0 if the lane is free.
+    /// The sender: its region in the high half, its generation in the low half; 0 if the lane is
+    /// free.
     pub owner: u64,
     /// Datagrams ever put in.
     pub head: u64,
@@ -145,7 +154,8 @@ const _: () = assert!(core::mem::offset_of!(Header, doorbell) == 128);
 const PAGE_AT: usize = 512;
 const SEATS_AT: usize = PAGE_AT + page::WORDS * 8;
 
-/// How much of everything a cluster has. Part of a profile, the same for all processes of a cluster.
+/// How much of everything a cluster has. Part of a profile, the same for all processes of a
+/// cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Limits {

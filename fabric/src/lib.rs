@@ -1,13 +1,15 @@
 //! One process's access to the cluster's memory, messages and time.
 //!
-//! The names are RDMA's: a *region* is memory that peers read, write and compare-and-swap without the owner's
-//! help; a *link* is a reliable FIFO connection to one peer; a *completion* tells how a posted operation ended; a
-//! *group* is a multicast group whose datagrams may be lost, repeated or reordered.
+//! The names are RDMA's: a *region* is memory that peers read, write and compare-and-swap without
+//! the owner's help; a *link* is a reliable FIFO connection to one peer; a *completion* tells how a
+//! posted operation ended; a *group* is a multicast group whose datagrams may be lost, repeated or
+//! reordered.
 //!
-//! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`] and knows no backend. Backends
-//! live here: [`sim`], a deterministic cluster in virtual time, [`shm`], real processes on one host that map each
-//! other's regions from `/dev/shm`, and [`verbs`], RDMA devices. All `unsafe` of the workspace is in this crate, but for
-//! the pointers that C gives to `obol-capi`.
+//! The protocol (`obol-membership`) is written against [`Fabric`] and [`Machine`] and knows no
+//! backend. Backends live here: [`sim`], a deterministic cluster in virtual time, [`shm`], real
+//! processes on one host that map each other's regions from `/dev/shm`, and [`verbs`], RDMA
+//! devices. All `unsafe` of the workspace is in this crate, but for the pointers that C gives to
+//! `obol-capi`.
 
 mod atomic;
 pub mod checks;

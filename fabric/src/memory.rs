@@ -1,5 +1,5 @@
-//! Regions as atomic words: how bytes get in and out without a data race. Torn copies are possible and must be checked
-//! by whoever reads them, as with RDMA.
+//! Regions as atomic words: how bytes get in and out without a data race. Torn copies are possible
+//! and must be checked by whoever reads them, as with RDMA.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 
@@ -59,9 +59,10 @@ pub(crate) fn swap(word: &AtomicU64, expected: u64, desired: u64) -> u64 {
     }
 }
 
-/// Whether this process has stored into memory that others read since it last made sure that all of it is visible. What a
-/// core has stored may wait in its store buffer while its later loads are carried out; an operation that is complete must
-/// not, because its poster then looks at its lease, or sends what rests on it.
+/// Whether this process has stored into memory that others read since it last made sure that all of
+/// it is visible. What a core has stored may wait in its store buffer while its later loads are
+/// carried out; an operation that is complete must not, because its poster then looks at its lease,
+/// or sends what rests on it.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
     unsettled: bool,
@@ -74,8 +75,9 @@ impl Stores {
         self.unsettled = true;
     }
 
-    /// Returns when all of it is visible to everybody: to be called before a completion is told, and before a READ that was
-    /// posted later. Costs as much as the slowest cache line takes to come, so once for all that ended together.
+    /// Returns when all of it is visible to everybody: to be called before a completion is told,
+    /// and before a READ that was posted later. Costs as much as the slowest cache line takes to
+    /// come, so once for all that ended together.
     #[inline]
     pub(crate) fn settle(&mut self) {
         if core::mem::take(&mut self.unsettled) {

@@ -1,5 +1,5 @@
-//! Names of the counters and histograms that a region exposes, and how they lie in it. Counters only grow and have one
-//! writer each; a reader tells a restart by the region's incarnation.
+//! Names of the counters and histograms that a region exposes, and how they lie in it. Counters
+//! only grow and have one writer each; a reader tells a restart by the region's incarnation.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::memory;
@@ -107,17 +107,21 @@ named! {
         FencesFannedOut = "fences_fanned_out",
         /// Notices of the kernel itself that a watched process is dying or dead.
         KernelNotices = "kernel_notices",
-        /// Datagrams to the group of death notices that were not believed: forged, or of another cluster.
+        /// Datagrams to the group of death notices that were not believed: forged, or of another
+        /// cluster.
         KernelNoticesRefused = "kernel_notices_refused",
         /// Links to members that this process found to be down.
         LinksLost = "links_lost",
         /// Times that a program had the acceptors asked because its lease had run out.
         ConfirmsAsked = "confirms_asked",
-        /// Times that joins of a name were held back by this leader, or for longer, because a member of that name failed again.
+        /// Times that joins of a name were held back by this leader, or for longer, because a
+        /// member of that name failed again.
         JoinsHeldBack = "joins_held_back",
-        /// Missing coordinators that decide no more, by this process's decisions and without an operator.
+        /// Missing coordinators that decide no more, by this process's decisions and without an
+        /// operator.
         Replacements = "replacements",
-        /// Times that this process could not map a peer's region: it is out of descriptors or memory.
+        /// Times that this process could not map a peer's region: it is out of descriptors or
+        /// memory.
         MapFailures = "map_failures",
     }
 }
@@ -136,7 +140,8 @@ named! {
     }
 }
 
-/// Words that the counters take in a region; more than there are counters, so that new ones keep the layout.
+/// Words that the counters take in a region; more than there are counters, so that new ones keep
+/// the layout.
 pub const COUNTER_WORDS: usize = 64;
 const _: () = assert!(Counter::ALL.len() <= COUNTER_WORDS);
 

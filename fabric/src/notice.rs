@@ -1,10 +1,12 @@
-//! What obol's death notices say: the bytes that the kernel is given in advance and sends when a process dies.
+//! What obol's death notices say: the bytes that the kernel is given in advance and sends when a
+//! process dies.
 //!
-//! Anyone on the network may send datagrams to the group, and anyone may read what others send there. So each notice
-//! carries a *token*: a random number that its process drew for this one notice and shows only in its region, which no
-//! other user can read. A notice is believed iff its token is the one that stands in the seat it names. A token is
-//! worth nothing once it was sent, because what it tells is true then; and the token of *dying*, which is sent first,
-//! does not help to forge *dead*.
+//! Anyone on the network may send datagrams to the group, and anyone may read what others send
+//! there. So each notice carries a *token*: a random number that its process drew for this one
+//! notice and shows only in its region, which no other user can read. A notice is believed iff its
+//! token is the one that stands in the seat it names. A token is worth nothing once it was sent,
+//! because what it tells is true then; and the token of *dying*, which is sent first, does not help
+//! to forge *dead*.
 
 use crate::types::Address;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -23,7 +25,8 @@ pub enum Stage {
     Dead = 2,
 }
 
-/// Who tells first that a process is dead, the best last. Whoever it is, robust futexes and pidfds tell it, too, if later.
+/// Who tells first that a process is dead, the best last. Whoever it is, robust futexes and pidfds
+/// tell it, too, if later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u64)]
 pub enum Detection {

@@ -1,7 +1,9 @@
-//! Words that two processes use at once, under every order of their accesses that the memory model allows (`loom`):
-//! the lease page, what is WRITTEN before a look at it, the flight recorder, and the datagram lanes.
+//! Words that two processes use at once, under every order of their accesses that the memory model
+//! allows (`loom`): the lease page, what is WRITTEN before a look at it, the flight recorder, and
+//! the datagram lanes.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs these and nothing else that touches atomics.
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p obol-fabric` runs these and nothing else that
+//! touches atomics.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::lanes::{self, Taken};
@@ -83,7 +85,8 @@ fn active_page_and_word() -> (Words, Arc<AtomicU64>) {
     (words, Arc::new(AtomicU64::new(0)))
 }
 
-/// Raises the fence as a coordinator does, whose machine is given the completion before it sends CLEAR.
+/// Raises the fence as a coordinator does, whose machine is given the completion before it sends
+/// CLEAR.
 fn raise(words: &Words) {
     let mut stores = Stores::default();
     assert_eq!(memory::swap(&words[page::FENCE], 0, 2), 0);
@@ -91,8 +94,8 @@ fn raise(words: &Words) {
     stores.settle();
 }
 
-/// Two programs: `first` does something in view 1 and then looks at its lease; the other one raises the fence and then does
-/// what only view 2 allows. `judge` is given what both found.
+/// Two programs: `first` does something in view 1 and then looks at its lease; the other one raises
+/// the fence and then does what only view 2 allows. `judge` is given what both found.
 fn race<T: Send + 'static>(
     first: impl Fn(&Words, &AtomicU64) -> T + Send + Sync + Copy + 'static,
     second: impl Fn(&AtomicU64) -> u64 + Send + Sync + Copy + 'static,
@@ -110,7 +113,8 @@ fn race<T: Send + 'static>(
 
 #[test]
 fn what_was_written_before_an_answer_is_found_by_whoever_raised_the_fence() {
-    // A primary WRITEs a record to its backup, has the completion, looks at its lease and answers. The backup takes over.
+    // A primary WRITEs a record to its backup, has the completion, looks at its lease and answers.
+    // The backup takes over.
     let primary = |words: &Words, log: &AtomicU64| {
         let mut stores = Stores::default();
         memory::write(core::slice::from_ref(log), &7u64.to_le_bytes());
@@ -189,7 +193,8 @@ fn a_read_that_is_posted_after_a_write_is_executed_after_it() {
 #[test]
 fn an_event_is_read_whole_and_in_order_while_the_ring_runs_over() {
     let mut model = loom::model::Builder::new();
-    // Without a bound this takes minutes; without the fence in `write` one switch of threads shows a mixed event.
+    // Without a bound this takes minutes; without the fence in `write` one switch of threads shows
+    // a mixed event.
     model.preemption_bound = Some(3);
     model.check(|| {
         let ring = Arc::new(memory::zeroed(recorder::words(2) * 8));

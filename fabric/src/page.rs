@@ -1,8 +1,9 @@
 //! The lease page: what `active` reads, on this host or by a one-sided READ.
 //!
-//! The holder writes it under a sequence lock. The fence word beside it is never written by the holder: coordinators
-//! raise it by CAS and nobody lowers it. A page is active on view `M` iff it holds `M`, `start <= now < end`, and
-//! `fence <= M`, all read afresh inside the call (uKharon, Algorithm 2, and fencing).
+//! The holder writes it under a sequence lock. The fence word beside it is never written by the
+//! holder: coordinators raise it by CAS and nobody lowers it. A page is active on view `M` iff it
+//! holds `M`, `start <= now < end`, and `fence <= M`, all read afresh inside the call (uKharon,
+//! Algorithm 2, and fencing).
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::types::{Instant, ViewId};
@@ -18,7 +19,8 @@ pub struct Page {
     pub start: Instant,
     /// From when on it may not.
     pub end: Instant,
-    /// When the newest READs were posted by which a majority of acceptors showed that `view` was the newest.
+    /// When the newest READs were posted by which a majority of acceptors showed that `view` was
+    /// the newest.
     pub confirmed: Instant,
 }
 
@@ -29,9 +31,9 @@ impl Page {
         self.view.0 == view.0 && self.start.0 <= now.0 && now.0 < self.end.0 && fence.0 <= view.0
     }
 
-    /// Whether `view` was active at some moment from `since` on, whether or not its lease still runs: a majority that was
-    /// asked at `since` or later knew no other, and every older lease had ended by then. (uKharon, Algorithm 2, lines 10
-    /// to 12.)
+    /// Whether `view` was active at some moment from `since` on, whether or not its lease still
+    /// runs: a majority that was asked at `since` or later knew no other, and every older lease had
+    /// ended by then. (uKharon, Algorithm 2, lines 10 to 12.)
     #[must_use]
     pub const fn is_confirmed(&self, view: ViewId, fence: ViewId, since: Instant) -> bool {
         let asked = self.view.0 == view.0 && since.0 <= self.confirmed.0;
@@ -39,7 +41,8 @@ impl Page {
     }
 }
 
-/// Words of a page in a region: sequence, view, base, start, end, changes, confirmed and wanted, then the fence's cache line.
+/// Words of a page in a region: sequence, view, base, start, end, changes, confirmed and wanted,
+/// then the fence's cache line.
 pub const WORDS: usize = 16;
 /// The word that counts publications, odd while one is under way.
 const SEQUENCE: usize = 0;
@@ -55,7 +58,8 @@ const CONFIRMED: usize = 6;
 /// When a program last wanted to know whether the view was active then: see [`want`].
 const WANTED: usize = 7;
 
-/// A reader gives up after so many torn reads: the writer died, or is stopped, in the middle of a publication.
+/// A reader gives up after so many torn reads: the writer died, or is stopped, in the middle of a
+/// publication.
 pub(crate) const TORN_READS_MAX: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// Publishes a page. Only the holder may call this, from one thread.
@@ -108,24 +112,26 @@ pub fn fenced(words: &[AtomicU64; WORDS]) -> ViewId {
     ViewId(words[FENCE].load(Ordering::Acquire))
 }
 
-/// Whether `view` is active: one seqlock read, one fence read, one clock read, all of them behind whatever the caller has
-/// read before, and behind the WRITEs and CASs whose completions it was given.
+/// Whether `view` is active: one seqlock read, one fence read, one clock read, all of them behind
+/// whatever the caller has read before, and behind the WRITEs and CASs whose completions it was
+/// given.
 ///
 /// uKharon, Algorithm 2, line 9, with the fence. `now` must read the clock when it is called.
 #[inline]
 #[must_use]
 pub fn active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce() -> Instant) -> bool {
-    // What the caller read before is older than this look, though nothing stands here for it: `load` looks at the sequence
-    // once more behind its fence, and fence word and clock are read behind that, too.
+    // What the caller read before is older than this look, though nothing stands here for it:
+    // `load` looks at the sequence once more behind its fence, and fence word and clock are read
+    // behind that, too.
     match load(words) {
         Some(page) if page.view == view => page.is_active(view, fenced(words), now()),
         _ => false,
     }
 }
 
-/// As [`active`], and behind all that the caller has written, too: for programs that write into shared memory by themselves.
-/// Without the full fence a core may look at the page while what it wrote waits in its store buffer, and whoever raised
-/// the fence in between does not find it.
+/// As [`active`], and behind all that the caller has written, too: for programs that write into
+/// shared memory by themselves. Without the full fence a core may look at the page while what it
+/// wrote waits in its store buffer, and whoever raised the fence in between does not find it.
 #[inline]
 #[must_use]
 pub fn still_active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce() -> Instant) -> bool {
@@ -133,8 +139,9 @@ pub fn still_active(words: &[AtomicU64; WORDS], view: ViewId, now: impl FnOnce()
     active(words, view, now)
 }
 
-/// Runs `work` if `view` is active before it, and gives its result if `view` still is active after it. `words` finds the
-/// page for each look: after a `work` that forks, the child finds another. (uKharon, section 6.1.)
+/// Runs `work` if `view` is active before it, and gives its result if `view` still is active after
+/// it. `words` finds the page for each look: after a `work` that forks, the child finds another.
+/// (uKharon, section 6.1.)
 #[inline]
 pub fn guard<'a, T>(
     words: impl Fn() -> &'a [AtomicU64; WORDS],
@@ -150,17 +157,19 @@ pub fn guard<'a, T>(
     still_active(words(), view, now).then_some(done)
 }
 
-/// Whether `view` was active at some moment from `since` on, by what the page shows now. `since` must have been read from
-/// the clock when the call began that wants to know.
+/// Whether `view` was active at some moment from `since` on, by what the page shows now. `since`
+/// must have been read from the clock when the call began that wants to know.
 #[must_use]
 pub fn confirmed(words: &[AtomicU64; WORDS], view: ViewId, since: Instant) -> bool {
     load(words).is_some_and(|page| page.is_confirmed(view, fenced(words), since))
 }
 
-/// Asks the holder to ask the acceptors, so that [`confirmed`] can answer for `since`. Any program that reads the page may.
+/// Asks the holder to ask the acceptors, so that [`confirmed`] can answer for `since`. Any program
+/// that reads the page may.
 pub fn want(words: &[AtomicU64; WORDS], since: Instant) {
     words[WANTED].fetch_max(since.0, Ordering::SeqCst);
-    // Whoever looks at the page after this sees what was published before the holder could not see the wish.
+    // Whoever looks at the page after this sees what was published before the holder could not see
+    // the wish.
     fence(Ordering::SeqCst);
 }
 

@@ -1,5 +1,5 @@
-//! The flight recorder: a ring of fixed-size events in each seat, stamped by the writer's monotonic clock and readable
-//! by one-sided READs while the writer runs, is frozen, or is dead.
+//! The flight recorder: a ring of fixed-size events in each seat, stamped by the writer's monotonic
+//! clock and readable by one-sided READs while the writer runs, is frozen, or is dead.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::metrics::named;
@@ -24,7 +24,8 @@ named! {
         Clear = "clear",
         /// View `a` became active.
         Active = "active",
-        /// The lease on view `a` ended without a successor; `b` = how often by now. Of many, not all are noted.
+        /// The lease on view `a` ended without a successor; `b` = how often by now. Of many, not
+        /// all are noted.
         LeaseLost = "lease_lost",
         /// This process began to lead; `a` = newest view that it knows.
         Takeover = "takeover",
@@ -40,18 +41,22 @@ named! {
         Abort = "abort",
         /// The application's first success in view `a`.
         Service = "service",
-        /// The clock of incarnation `a` is proved to run faster than this process's by `b` ppm at least: beyond the bound.
+        /// The clock of incarnation `a` is proved to run faster than this process's by `b` ppm at
+        /// least: beyond the bound.
         ClockFast = "clock_fast",
-        /// The clock of incarnation `a` is proved to run slower than this process's by `b` ppm at least: beyond the bound.
+        /// The clock of incarnation `a` is proved to run slower than this process's by `b` ppm at
+        /// least: beyond the bound.
         ClockSlow = "clock_slow",
         /// This process left, as it asked; `a` = its incarnation, `b` = the view.
         Left = "left",
-        /// Incarnation `a` failed as others of its name did, so that joins of that name are held back; `b` tells how often, within
-        /// what time, and for how long.
+        /// Incarnation `a` failed as others of its name did, so that joins of that name are held
+        /// back; `b` tells how often, within what time, and for how long.
         JoinHeldBack = "join_held_back",
-        /// The leader decided view `b`, from which coordinator `a` decides because another one is missing.
+        /// The leader decided view `b`, from which coordinator `a` decides because another one is
+        /// missing.
         Replacing = "replacing",
-        /// The leader decided view `b`, from which coordinator `a` decides no more because it is missing.
+        /// The leader decided view `b`, from which coordinator `a` decides no more because it is
+        /// missing.
         Replaced = "replaced",
     }
 }
@@ -114,8 +119,8 @@ pub fn write(words: &[AtomicU64], at: Instant, record: Record) {
     words[0].store(number.wrapping_add(1), Ordering::Release);
 }
 
-/// Reads the events from number `from` on that are still in the ring, oldest first. An event that is being
-/// overwritten is left out.
+/// Reads the events from number `from` on that are still in the ring, oldest first. An event that
+/// is being overwritten is left out.
 #[must_use]
 pub fn read(words: &[AtomicU64], from: u64) -> Vec<Stamped> {
     let capacity = ((words.len() - HEAD_WORDS) / EVENT_WORDS) as u64;

@@ -1,4 +1,5 @@
-//! The vocabulary that every layer shares: time, identities, addresses. Every number carries its unit in its type.
+//! The vocabulary that every layer shares: time, identities, addresses. Every number carries its
+//! unit in its type.
 
 use core::fmt;
 use core::ops::{Add, AddAssign, Sub};
@@ -69,7 +70,8 @@ impl Nanos {
     }
 }
 
-/// Three significant figures with the unit that suits the size: `950ns`, `23.0us`, `1.50ms`, `2.00s`.
+/// Three significant figures with the unit that suits the size: `950ns`, `23.0us`, `1.50ms`,
+/// `2.00s`.
 impl fmt::Display for Nanos {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (value, unit) = match self.0 {
@@ -128,7 +130,8 @@ impl Sub<Nanos> for Instant {
     }
 }
 
-/// The number of a view (a membership). Slot `k` decides view `k`; ids have no gaps. (uKharon, section 3.)
+/// The number of a view (a membership). Slot `k` decides view `k`; ids have no gaps. (uKharon,
+/// section 3.)
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ViewId(pub u64);
 
@@ -149,7 +152,8 @@ impl fmt::Display for ViewId {
     }
 }
 
-/// One life of one process in the cluster. Given out by the coordinators, never reused; zero is nobody.
+/// One life of one process in the cluster. Given out by the coordinators, never reused; zero is
+/// nobody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(pub u64);
 
@@ -166,9 +170,10 @@ impl fmt::Display for Incarnation {
 
 /// Where a process is reached: a region and a seat in it.
 ///
-/// The owner of a region sits in seat 0; programs that are attached to it sit in the others. `generation` tells apart
-/// two processes that used the same seat one after the other, so an operation on a predecessor never hits its
-/// successor. `host` and `port` are zero on fabrics that stay within one host.
+/// The owner of a region sits in seat 0; programs that are attached to it sit in the others.
+/// `generation` tells apart two processes that used the same seat one after the other, so an
+/// operation on a predecessor never hits its successor. `host` and `port` are zero on fabrics that
+/// stay within one host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// IPv6 (or mapped IPv4) address of the host.
@@ -179,7 +184,8 @@ pub struct Address {
     pub seat: u16,
     /// The region's number in the cluster.
     pub region: u32,
-    /// Which occupant of the seat is meant; 0 is whoever holds it (acceptor memory outlives its process).
+    /// Which occupant of the seat is meant; 0 is whoever holds it (acceptor memory outlives its
+    /// process).
     pub generation: u32,
 }
 
@@ -225,7 +231,8 @@ pub const fn mapped(ip: IpAddr) -> Ipv6Addr {
 /// The longest name of a process or a cluster, in bytes.
 pub const NAME_BYTES_MAX: usize = 23;
 
-/// A process's or cluster's name: 1 to 23 bytes of `a-z A-Z 0-9 . _ -`, starting with a letter or digit.
+/// A process's or cluster's name: 1 to 23 bytes of `a-z A-Z 0-9 . _ -`, starting with a letter or
+/// digit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Name {
     len: u8,
@@ -319,8 +326,8 @@ impl core::str::FromStr for Name {
     }
 }
 
-/// The owner of a region: the region's number and the owner's generation, so that a successor is not taken for its
-/// predecessor.
+/// The owner of a region: the region's number and the owner's generation, so that a successor is
+/// not taken for its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionOwner {
     pub(crate) region: u32,

@@ -1,6 +1,6 @@
-//! The kernel module as witness, through the API that an agent uses. Needs `/dev/deadbeat`, so it is run in a VM
-//! (`tests/vm`), where `OBOL_DEADBEAT=require` makes its absence a fault. `OBOL_DEADBEAT_INTERFACE` names an interface
-//! with multicast.
+//! The kernel module as witness, through the API that an agent uses. Needs `/dev/deadbeat`, so it
+//! is run in a VM (`tests/vm`), where `OBOL_DEADBEAT=require` makes its absence a fault.
+//! `OBOL_DEADBEAT_INTERFACE` names an interface with multicast.
 
 use obol_fabric::checks::skipped;
 use obol_fabric::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};

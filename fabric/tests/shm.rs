@@ -1,5 +1,5 @@
-//! Real processes over shared memory: what kills, freezes, restarts and full lanes do. The victims are this very test
-//! binary, started again with a role in its environment.
+//! Real processes over shared memory: what kills, freezes, restarts and full lanes do. The victims
+//! are this very test binary, started again with a role in its environment.
 
 mod support;
 
@@ -108,7 +108,8 @@ fn over_a_link_that_is_cut_nothing_gets_there_and_no_answer_comes_back() {
         endpoint.send(peer, b"0");
         assert!(cluster.impair(from.region, from.generation, Impairment::default()));
     }
-    // One question got there, but its answer came while the way back was cut; or it was sent when all was mended.
+    // One question got there, but its answer came while the way back was cut; or it was sent when
+    // all was mended.
     endpoint.send(peer, b"last");
     until(&mut endpoint, &mut probe, |p| p.datagrams.iter().any(|(_, b)| b == b"last"));
     endpoint.read(word, 8, Token(4));
@@ -180,7 +181,8 @@ fn operations_on_the_dead_and_the_replaced_fail() {
     endpoint.poll_once(&mut probe);
     assert_eq!(probe.failures(), [LinkError::PeerDead; 6]);
 
-    // A dead process's number is given out again when all others have been used, or when it is asked for.
+    // A dead process's number is given out again when all others have been used, or when it is
+    // asked for.
     let _heir = Child::start(&root, "echo", "heir", Some(old.region));
     let new = live(&cluster, "heir");
     assert_eq!((new.region, new.generation), (old.region, old.generation + 1));

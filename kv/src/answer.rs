@@ -1,4 +1,5 @@
-//! What answers a request: written into the client's own memory, into the place that it keeps for the request's number.
+//! What answers a request: written into the client's own memory, into the place that it keeps for
+//! the request's number.
 //!
 //! ```text
 //! 0   number     of the request

@@ -1,6 +1,6 @@
-//! Where the service's memory lies in a member's region. A member that is no acceptor has no use for the slots' values that
-//! every region has room for; there a server's peers write to it, and a client's server its answers. Each entry begins with a
-//! cache line of its own.
+//! Where the service's memory lies in a member's region. A member that is no acceptor has no use
+//! for the slots' values that every region has room for; there a server's peers write to it, and a
+//! client's server its answers. Each entry begins with a cache line of its own.
 //!
 //! ```text
 //!          of a server
@@ -22,12 +22,14 @@ use obol_membership::view::Member;
 pub const WINDOW: u64 = 8;
 /// Backups of a primary: with it that many copies and one. Further servers wait.
 pub(crate) const BACKUPS_MAX: u32 = 2;
-/// Rings of a server. Only primaries that are older write into its log, and who has a log has at most so many before it.
+/// Rings of a server. Only primaries that are older write into its log, and who has a log has at
+/// most so many before it.
 pub(crate) const RINGS: u32 = BACKUPS_MAX;
-/// Bytes of records that can be on the way to the backup at once: some 540 of PUTs of 32 bytes, 32 of the longest.
+/// Bytes of records that can be on the way to the backup at once: some 540 of PUTs of 32 bytes, 32
+/// of the longest.
 pub(crate) const RING_BYTES: u64 = 32 * PLACE_BYTES as u64;
-/// Words of a client's head, which begins a conversation: its id, its first request that it wants an answer to, how
-/// often it began, and whether it is to be rung for. Their sum follows.
+/// Words of a client's head, which begins a conversation: its id, its first request that it wants
+/// an answer to, how often it began, and whether it is to be rung for. Their sum follows.
 pub(crate) const CLIENT_HEAD_WORDS: usize = 4;
 
 /// Bytes of a cache line.
@@ -41,12 +43,14 @@ const BLOCKS_AT: u32 = RINGS_AT + RINGS * RING_BYTES as u32;
 const ANSWERS_BYTES: u32 = WINDOW as u32 * PLACE_BYTES;
 const BLOCK_BYTES: u32 = LINE_BYTES + WINDOW as u32 * PLACE_BYTES;
 
-/// Bytes of the log before a record, the gaps included that the end of the ring makes: no record is broken in two there.
+/// Bytes of the log before a record, the gaps included that the end of the ring makes: no record is
+/// broken in two there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct LogAt(pub(crate) u64);
 
 impl LogAt {
-    /// Where a record after this place begins, whatever its length: both sides know that before they know the record.
+    /// Where a record after this place begins, whatever its length: both sides know that before
+    /// they know the record.
     pub(crate) const fn begin(self) -> Self {
         let left = RING_BYTES - self.0 % RING_BYTES;
         if left < ENTRY_BYTES as u64 { Self(self.0 + left) } else { self }
@@ -78,7 +82,8 @@ pub struct Area {
 }
 
 impl Area {
-    /// The area of the regions of a cluster; `None` if its limits leave no room for a single client.
+    /// The area of the regions of a cluster; `None` if its limits leave no room for a single
+    /// client.
     #[must_use]
     pub fn of(layout: &Layout) -> Option<Self> {
         let values = layout.values();
@@ -99,9 +104,10 @@ impl Area {
         self.blocks
     }
 
-    /// The clients of a view that have a block, with where they are. Each begins to look at the one that its incarnation
-    /// tells and takes the first that no older client has. So all that know the view agree, and a client goes to another block only
-    /// when an older one is gone that it had found in its way: rarely, as incarnations follow each other.
+    /// The clients of a view that have a block, with where they are. Each begins to look at the one
+    /// that its incarnation tells and takes the first that no older client has. So all that know
+    /// the view agree, and a client goes to another block only when an older one is gone that it
+    /// had found in its way: rarely, as incarnations follow each other.
     pub(crate) fn clients(&self, view: &View) -> Vec<(Incarnation, Address, Block)> {
         let mut taken = vec![false; self.blocks as usize];
         let find = |client: &Member| {
@@ -113,7 +119,8 @@ impl Area {
         crate::clients(view).map_while(find).collect()
     }
 
-    /// Of the report of the server at this place of the view, after the primary. Those that wait share the last one's.
+    /// Of the report of the server at this place of the view, after the primary. Those that wait
+    /// share the last one's.
     pub(crate) const fn report(&self, place: u32) -> u32 {
         let place = if place > BACKUPS_MAX { BACKUPS_MAX } else { place };
         self.begin + place.saturating_sub(1) * LINE_BYTES
@@ -192,7 +199,8 @@ mod tests {
         assert_eq!(Area::of(&small), None);
     }
 
-    /// With the slots, proposers and `value_bytes` of the profiles. `docs/design/applications.md` tells this number.
+    /// With the slots, proposers and `value_bytes` of the profiles. `docs/design/applications.md`
+    /// tells this number.
     #[test]
     fn there_are_as_many_blocks_as_the_documents_say() {
         assert_eq!(area().clients_max(), 18);

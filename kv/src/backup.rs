@@ -10,18 +10,22 @@ use crate::whole::{Position, Tail};
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 use std::collections::VecDeque;
 
-/// After so long the primary tries a WRITE to its backup again that has failed, as long as the view names that backup.
+/// After so long the primary tries a WRITE to its backup again that has failed, as long as the view
+/// names that backup.
 const AGAIN_AFTER: Nanos = Nanos::from_micros(100);
-/// So many records are on the way while a new backup gets the keys: the rest of the ring is left to PUTs.
+/// So many records are on the way while a new backup gets the keys: the rest of the ring is left to
+/// PUTs.
 const COPY_SHARE: usize = 16;
 
-/// The number of the first record of a backup's log. A region keeps what was written into it in an earlier life of its process,
-/// and each life gets one log of each primary at most: so logs have numbers far from each other.
+/// The number of the first record of a backup's log. A region keeps what was written into it in an
+/// earlier life of its process, and each life gets one log of each primary at most: so logs have
+/// numbers far from each other.
 pub(crate) fn first_record(backup: Incarnation, primary: Incarnation, planted: Planted) -> u64 {
     if planted.has(Flaw::LogsAlike) {
         return 1;
     }
-    // The finalizer of SplitMix64, which spreads neighbours over all numbers. Half of them, so that counting never overflows.
+    // The finalizer of SplitMix64, which spreads neighbours over all numbers. Half of them, so that
+    // counting never overflows.
     let mut mixed = backup.0.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(primary.0);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -41,7 +45,8 @@ struct Record {
 pub(crate) struct Backup {
     pub(crate) who: Incarnation,
     at: Address,
-    /// It may have a whole state of the primary before: it was there when this one took over, and has not said how far it is.
+    /// It may have a whole state of the primary before: it was there when this one took over, and
+    /// has not said how far it is.
     may_go_on: bool,
     /// The ring that it reads; `None` until it has reported.
     ring: Option<u32>,
@@ -73,7 +78,8 @@ pub(crate) struct Origin {
 }
 
 impl Backup {
-    /// `may_go_on`: it was there when the primary took over, with these PUTs at least if it has any.
+    /// `may_go_on`: it was there when the primary took over, with these PUTs at least if it has
+    /// any.
     pub(crate) const fn new(who: Incarnation, at: Address, next: u64, may_go_on: bool, has: u64) -> Self {
         Self {
             who,
@@ -118,8 +124,9 @@ impl Backup {
         self.ring.is_none() || !self.is_sent || self.posted < self.records.len()
     }
 
-    /// Takes note of what it says, and begins its log when it is heard for the first time. It goes on with what it has if that
-    /// is a beginning of what this primary began with, and what is missing is in the tail.
+    /// Takes note of what it says, and begins its log when it is heard for the first time. It goes
+    /// on with what it has if that is a beginning of what this primary began with, and what is
+    /// missing is in the tail.
     pub(crate) fn hear(
         &mut self,
         report: &Report,
@@ -227,7 +234,8 @@ impl Backup {
         self.ring.is_none() || !self.end.fits(self.applied)
     }
 
-    /// A WRITE to it ended. They end in the order in which they were posted. Gives back what is not needed any more.
+    /// A WRITE to it ended. They end in the order in which they were posted. Gives back what is not
+    /// needed any more.
     pub(crate) fn on_written(&mut self, now: Instant, well: bool) -> Option<Vec<u8>> {
         self.posted = self.posted.checked_sub(1)?;
         if !well {

@@ -48,7 +48,8 @@ impl std::error::Error for Refusal {}
 /// Why a client is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Useless {
-    /// The cache has begun anew with nothing, its keys split into so many shards: not the number that this client knew.
+    /// The cache has begun anew with nothing, its keys split into so many shards: not the number
+    /// that this client knew.
     Misfit(u32),
     /// So many clients are older than this one, and servers have room for no more.
     Crowded(u32),
@@ -101,8 +102,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client with a random id, which looks for answers so often while it waits for any, and asks again after so long
-    /// without one.
+    /// A client with a random id, which looks for answers so often while it waits for any, and asks
+    /// again after so long without one.
     #[must_use]
     pub fn new(area: Area, id: u64, poll_every: Nanos, again_every: Nanos) -> Self {
         Self {
@@ -119,7 +120,8 @@ impl Client {
         }
     }
 
-    /// The same for who sleeps in between: it rings for the primary, which may sleep as well, and is rung for.
+    /// The same for who sleeps in between: it rings for the primary, which may sleep as well, and
+    /// is rung for.
     #[must_use]
     pub fn ringing(mut self) -> Self {
         self.manner.rings = true;
@@ -150,8 +152,8 @@ impl Client {
         Ok(self.begun)
     }
 
-    /// Whether an operation may be refused now: no server was heard of yet, or in some shard the oldest operation that waits for
-    /// its answer is [`WINDOW`] operations old.
+    /// Whether an operation may be refused now: no server was heard of yet, or in some shard the
+    /// oldest operation that waits for its answer is [`WINDOW`] operations old.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.talks.is_empty() || self.talks.iter().any(Talk::is_busy)

@@ -1,6 +1,6 @@
-//! One entry of a server's memory: a client's request, or a record of the primary's log. Both are written by one-sided
-//! WRITEs of more than 8 bytes, so a reader may see half of one; the checksum tells. A GET, and a PUT of 32 bytes, take one
-//! cache line.
+//! One entry of a server's memory: a client's request, or a record of the primary's log. Both are
+//! written by one-sided WRITEs of more than 8 bytes, so a reader may see half of one; the checksum
+//! tells. A GET, and a PUT of 32 bytes, take one cache line.
 //!
 //! ```text
 //! 0   number     counts a client's requests, or a log's records, from 1
@@ -31,7 +31,8 @@ pub(crate) enum Kind {
     Copy = 3,
     /// The log's: the newest PUT of a client, for such a backup.
     Seen = 4,
-    /// The log's: a backup that has this record has everything. Its key is the number of the newest PUT before it.
+    /// The log's: a backup that has this record has everything. Its key is the number of the newest
+    /// PUT before it.
     Synced = 5,
     /// The log's first, for a backup that is to forget what it has.
     Anew = 6,
@@ -80,7 +81,8 @@ impl<'a> Entry<'a> {
         8 * (HEAD_WORDS + more) + self.value.len().next_multiple_of(8)
     }
 
-    /// The entry with this number, if it is all there. It is copied into `buffer` first: whoever wrote it may write again.
+    /// The entry with this number, if it is all there. It is copied into `buffer` first: whoever
+    /// wrote it may write again.
     pub(crate) fn decode(from: &[AtomicU64], number: u64, buffer: &'a mut Vec<u8>) -> Option<Self> {
         let head = words::copy(from, number, HEAD_WORDS, VALUE_BYTES_MAX, buffer)?;
         let buffer: &'a [u8] = buffer;

@@ -1,4 +1,5 @@
-//! Planted bugs, each a step that the algorithm can not do without. The checker of histories has to catch every one.
+//! Planted bugs, each a step that the algorithm can not do without. The checker of histories has to
+//! catch every one.
 
 /// A bug that can be planted with the feature `mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,13 +16,15 @@ pub enum Flaw {
     AnswerFirst,
     /// A GET shows a value that the backup may not have yet.
     ShowSpeculative,
-    /// The primary answers when one of its backups has what is answered for, whatever the other has.
+    /// The primary answers when one of its backups has what is answered for, whatever the other
+    /// has.
     OneCopyIsEnough,
     /// A server that has not got the state, or not all of it, serves what it has.
     ServeWithHoles,
     /// A server that was excluded serves what it had, whoever has served since.
     StaleCopy,
-    /// A backup that takes over does not send on what another backup may not have got from the old primary.
+    /// A backup that takes over does not send on what another backup may not have got from the old
+    /// primary.
     TailForgotten,
 }
 

@@ -1,8 +1,9 @@
 //! The backup's part: applies its log, and reports to the primary what it has.
 //!
-//! Whenever another server is the primary a backup begins a new log, in a ring of its own, because the primary of before may
-//! still write into the old one when it wakes up. First it waits until the old primary can not answer any more, and applies
-//! what is left in the old log. The new primary writes nothing before it has heard how far the backup is.
+//! Whenever another server is the primary a backup begins a new log, in a ring of its own, because
+//! the primary of before may still write into the old one when it wakes up. First it waits until
+//! the old primary can not answer any more, and applies what is left in the old log. The new
+//! primary writes nothing before it has heard how far the backup is.
 
 use crate::area::{Area, LogAt, RING_BYTES};
 use crate::backup::first_record;
@@ -14,9 +15,11 @@ use crate::whole::{Position, Provenance, Tail};
 use crate::words;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 
-/// A backup reports when it has applied so much of its log since: the primary asks only when the ring is full.
+/// A backup reports when it has applied so much of its log since: the primary asks only when the
+/// ring is full.
 const REPORT_BYTES: u64 = RING_BYTES / 4;
-/// It reports so often in any case, lest a report was lost. More often would be the most that an idle cache sends.
+/// It reports so often in any case, lest a report was lost. More often would be the most that an
+/// idle cache sends.
 const REPORT_EVERY: Nanos = Nanos::from_millis(20);
 /// While the primary has not begun the log it reports so soon again, and ever more rarely.
 const REPORT_FIRST: Nanos = Nanos::from_micros(100);
@@ -39,7 +42,8 @@ pub(crate) struct Report {
     pub(crate) applied: LogAt,
     /// Its state, if that is whole.
     pub(crate) whole: Option<Position>,
-    /// Of a server that has nothing: it has answered nobody, and yields to the one that it writes this to.
+    /// Of a server that has nothing: it has answered nobody, and yields to the one that it writes
+    /// this to.
     pub(crate) yields: bool,
 }
 
@@ -69,7 +73,8 @@ pub(crate) struct State {
     /// Set while it is whole.
     pub(crate) whole: Option<Position>,
     pub(crate) tail: Tail,
-    /// It is what an earlier life had, which is the newest only if the oldest server has nothing and yields.
+    /// It is what an earlier life had, which is the newest only if the oldest server has nothing
+    /// and yields.
     pub(crate) carried: Option<Provenance>,
 }
 
@@ -106,7 +111,8 @@ impl Follow {
         area.record(self.ring, self.at.begin())
     }
 
-    /// Applies the records that are there, [`APPLIED_MAX`] at most. Tells whether there may be more.
+    /// Applies the records that are there, [`APPLIED_MAX`] at most. Tells whether there may be
+    /// more.
     pub(crate) fn apply<F: Fabric>(&mut self, area: Area, state: &mut State, fabric: &F) -> bool {
         for _ in 0..APPLIED_MAX {
             let (number, at) = (self.next, self.at.begin());

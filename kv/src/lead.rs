@@ -1,8 +1,9 @@
-//! The primary: executes requests as they come, replicates what changes something, and holds answers back until they may be
-//! given.
+//! The primary: executes requests as they come, replicates what changes something, and holds
+//! answers back until they may be given.
 //!
-//! Every record of the log is numbered, and a backup applies them in order. A backup that joined later gets the keys as
-//! they are as records among the others: whatever it has of a key, the newest record of it comes last.
+//! Every record of the log is numbered, and a backup applies them in order. A backup that joined
+//! later gets the keys as they are as records among the others: whatever it has of a key, the
+//! newest record of it comes last.
 
 use crate::AHEAD_MAX;
 use crate::answer::{Answer, Status};
@@ -20,8 +21,9 @@ use core::sync::atomic::Ordering;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Remote, ViewId};
 use std::collections::VecDeque;
 
-/// So many requests are executed before their answers are given. Fewer keep client and primary at work at the same time, more
-/// have one look at the lease serve more answers; uKharon's batches are of six.
+/// So many requests are executed before their answers are given. Fewer keep client and primary at
+/// work at the same time, more have one look at the lease serve more answers; uKharon's batches are
+/// of six.
 const BATCH: usize = 6;
 /// Buffers of answers that are kept for the next ones.
 const SPARE_MAX: usize = 64;
@@ -107,7 +109,8 @@ impl Lead {
         !self.backups.is_empty() && self.backups.iter().all(Backup::is_redundant)
     }
 
-    /// Whether there are backups, and all of them were given everything that there was when they came.
+    /// Whether there are backups, and all of them were given everything that there was when they
+    /// came.
     pub(crate) fn has_synced_backups(&self) -> bool {
         !self.backups.is_empty() && self.backups.iter().all(Backup::is_whole)
     }
@@ -122,8 +125,9 @@ impl Lead {
         self.backups.iter().filter(|backup| backup.counts()).map(|backup| backup.who).collect()
     }
 
-    /// Takes note of a view in which this server is the primary. What a backup of before did not get needs no replication
-    /// to it any more: without another it is answered as soon as this view is active.
+    /// Takes note of a view in which this server is the primary. What a backup of before did not
+    /// get needs no replication to it any more: without another it is answered as soon as this view
+    /// is active.
     pub(crate) fn install(
         &mut self,
         backups: &[(Incarnation, Address)],
@@ -182,8 +186,8 @@ impl Lead {
         self.advance();
     }
 
-    /// Executes what clients have written into the own memory, [`BATCH`] requests at most, and brings the backup further. Tells
-    /// whether there was a request.
+    /// Executes what clients have written into the own memory, [`BATCH`] requests at most, and
+    /// brings the backup further. Tells whether there was a request.
     pub(crate) fn poll<F: Fabric>(
         &mut self,
         now: Instant,
@@ -248,8 +252,8 @@ impl Lead {
         number >= client.next
     }
 
-    /// Executes the next request of a client, or skips what needs no answer any more. `false` if half of it is there, or what
-    /// no client writes.
+    /// Executes the next request of a client, or skips what needs no answer any more. `false` if
+    /// half of it is there, or what no client writes.
     fn take_request<F: Fabric>(&mut self, at: usize, store: &mut Store, fabric: &F) -> bool {
         let Some(client) = self.clients.get_mut(at) else { return false };
         let place = self.area.request(client.block, client.next);
@@ -320,8 +324,8 @@ impl Lead {
         }
     }
 
-    /// Appends a PUT to the logs of the backups. One that has no log yet, and may go on with what it has, gets it from the
-    /// tail; any other one gets the keys as they are then.
+    /// Appends a PUT to the logs of the backups. One that has no log yet, and may go on with what
+    /// it has, gets it from the tail; any other one gets the keys as they are then.
     fn push(&mut self, entry: &Entry<'_>) {
         let put = self.number;
         let mut is_missing = false;
@@ -386,19 +390,21 @@ impl Lead {
         self.was_active || self.is_early || self.planted.has(Flaw::NoSecondCheck)
     }
 
-    /// Whether work is not in vain, as far as one can tell before it. What counts is the look after it, and the one after the round
-    /// before serves here: who lost its lease meanwhile works one round in vain.
+    /// Whether work is not in vain, as far as one can tell before it. What counts is the look after
+    /// it, and the one after the round before serves here: who lost its lease meanwhile works one
+    /// round in vain.
     fn may_begin<F: Fabric>(&mut self, view: ViewId, fabric: &F) -> bool {
         self.was_active || self.may_serve(view, fabric)
     }
 
-    /// Gives the answers that may be given: all of a round after one look at the lease. Tells how many.
+    /// Gives the answers that may be given: all of a round after one look at the lease. Tells how
+    /// many.
     pub(crate) fn settle<F: Fabric>(&mut self, view: ViewId, fabric: &mut F) -> u64 {
         let durable = self.durable;
         let count = self.waiting.iter().take_while(|(put, _)| *put <= durable).count();
         self.ready.extend(self.waiting.drain(..count).map(|(_, held)| held));
-        // What a GET has read, and that a PUT is replicated, was so before this look: if the view is active now, no later
-        // primary has served anybody before that. (uKharon, Algorithm 2.)
+        // What a GET has read, and that a PUT is replicated, was so before this look: if the view
+        // is active now, no later primary has served anybody before that. (uKharon, Algorithm 2.)
         if self.ready.is_empty() || !self.may_serve(view, fabric) {
             return 0;
         }

@@ -1,5 +1,5 @@
-//! A member of a cluster that serves or uses the cache: the membership protocol and the service in one machine, on one
-//! endpoint.
+//! A member of a cluster that serves or uses the cache: the membership protocol and the service in
+//! one machine, on one endpoint.
 
 use crate::client::Client;
 use crate::server::{Part, Server, part_of, token};
@@ -37,7 +37,8 @@ impl Node {
         Self { member: Box::new(member), service, known: None, met: Vec::new(), once: false, over: false }
     }
 
-    /// Asks for nothing any more once it was excluded: whoever runs it begins anew, with other memory.
+    /// Asks for nothing any more once it was excluded: whoever runs it begins anew, with other
+    /// memory.
     #[must_use]
     pub fn once(self) -> Self {
         Self { once: true, ..self }
@@ -88,7 +89,8 @@ impl Node {
         }
         let was = self.known.replace((view.id, own)).and_then(|(_, was)| was);
         self.over |= self.once && was.is_some() && was != own;
-        // A server has to do with its shard's, itself included: it reads its own log before it takes over.
+        // A server has to do with its shard's, itself included: it reads its own log before it
+        // takes over.
         let shard = self.server().map(Server::shard);
         let meets = |with: Option<Shard>| match shard {
             Some(_) => with.is_none() || with == shard,

@@ -60,9 +60,11 @@ pub enum Standing {
         /// Its backup has everything.
         redundant: bool,
     },
-    /// It is the oldest and has not got the whole state: nobody is served until a server comes back that has.
+    /// It is the oldest and has not got the whole state: nobody is served until a server comes back
+    /// that has.
     Stopped,
-    /// It is stopped, and another one has the state: it has to leave, so that the other one is the oldest.
+    /// It is stopped, and another one has the state: it has to leave, so that the other one is the
+    /// oldest.
     Yields,
     /// The oldest server splits the keys into another number of shards: this one can not serve.
     Misfit {
@@ -74,7 +76,8 @@ pub enum Standing {
 /// A server that waits, and has what may be the only copy of the state, says so often that it has.
 const CLAIM_EVERY: Nanos = Nanos::from_millis(20);
 
-/// A server with something to do that nobody rings for looks so often at least, however rarely it looks otherwise.
+/// A server with something to do that nobody rings for looks so often at least, however rarely it
+/// looks otherwise.
 const LOOK_EVERY_MAX: Nanos = Nanos::from_micros(20);
 
 enum Role {
@@ -117,7 +120,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of a shard that looks into its memory so often. The name of its member has to tell the shard.
+    /// A server of a shard that looks into its memory so often. The name of its member has to tell
+    /// the shard.
     #[must_use]
     pub fn new(area: Area, shard: Shard, poll_every: Nanos, view: Arc<View>) -> Self {
         Self {
@@ -140,14 +144,16 @@ impl Server {
         }
     }
 
-    /// The same, which begins with nothing where it is the first. Any other server that is the oldest without a whole state waits
-    /// for one that has it: keys that are lost must not look as if they had never been there.
+    /// The same, which begins with nothing where it is the first. Any other server that is the
+    /// oldest without a whole state waits for one that has it: keys that are lost must not look as
+    /// if they had never been there.
     #[must_use]
     pub fn beginning(self) -> Self {
         Self { may_begin: true, ..self }
     }
 
-    /// The same with what a server had that was excluded: it serves that if nobody can have anything newer.
+    /// The same with what a server had that was excluded: it serves that if nobody can have
+    /// anything newer.
     #[must_use]
     pub fn carrying(self, copy: Option<Box<Copy>>) -> Self {
         Self { carried: copy, ..self }
@@ -186,7 +192,8 @@ impl Server {
         self.own
     }
 
-    /// Of a primary: whether its backups were given everything that there was when they came. Later PUTs may be on the way.
+    /// Of a primary: whether its backups were given everything that there was when they came. Later
+    /// PUTs may be on the way.
     #[must_use]
     pub fn has_synced_backups(&self) -> bool {
         matches!(&self.role, Role::Primary(lead) if lead.has_synced_backups())
@@ -215,7 +222,8 @@ impl Server {
             crate::servers(view, self.shard).map(|member| (member.incarnation, member.address)).collect();
         let place = servers.iter().position(|(who, _)| Some(*who) == own);
         if place.is_none() || self.own != own {
-            // A member that was removed and comes back is another; what it has now may be of use later.
+            // A member that was removed and comes back is another; what it has now may be of use
+            // later.
             self.set_aside(fabric);
             (self.role, self.state, self.rings) = (Role::Out, State::default(), 0);
         }
@@ -367,7 +375,8 @@ impl Server {
                         follow.report(now, own, &self.state, at, slot, fabric);
                         self.poll_at = self.poll_at.min(follow.report_at());
                     } else {
-                        // Another one is the primary: what the one before has answered for is to be here first.
+                        // Another one is the primary: what the one before has answered for is to be
+                        // here first.
                         self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
                         drain(follow, fabric.is_active(view), self.area, fabric);
                     }
@@ -375,12 +384,13 @@ impl Server {
             }
             Role::TakingOver(follow) => {
                 self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
-                // Once this view is active no earlier one is: whoever was the primary before can not answer for a record that is
-                // not in the log by now.
+                // Once this view is active no earlier one is: whoever was the primary before can
+                // not answer for a record that is not in the log by now.
                 let may_drain = fabric.is_active(view) || self.planted.has(Flaw::ServeEarly);
                 drain(follow, may_drain, self.area, fabric);
             }
-            // The primary has two backups already; but if it is no primary, it is to know who has the state.
+            // The primary has two backups already; but if it is no primary, it is to know who has
+            // the state.
             Role::Spare if self.state.whole.is_some() && now >= self.claim_at => {
                 self.claim_at = now + CLAIM_EVERY;
                 if let Some(((primary, at), own)) = self.primary.zip(self.own) {
@@ -435,7 +445,8 @@ impl Server {
                     && self.primary.is_some_and(|(primary, _)| primary != follow.primary);
                 if result.is_ok() && is_of_before {
                     while follow.apply(self.area, &mut self.state, fabric) {}
-                    // There are rings for all primaries that a server can have before it is the oldest.
+                    // There are rings for all primaries that a server can have before it is the
+                    // oldest.
                     self.role = if self.rings < RINGS { Role::Backup(self.follow()) } else { Role::Yields };
                     self.poll_at = Instant::ZERO;
                 }
@@ -462,8 +473,8 @@ fn drain<F: Fabric>(follow: &mut Follow, may_drain: bool, area: Area, fabric: &m
     }
 }
 
-/// Tells a server that says that it has the whole state that this one, the oldest, has nothing and has answered nobody. Tells
-/// whether there is one.
+/// Tells a server that says that it has the whole state that this one, the oldest, has nothing and
+/// has answered nobody. Tells whether there is one.
 fn yield_to_whole<F: Fabric>(
     own: Incarnation,
     view: &View,

@@ -1,6 +1,7 @@
-//! Which keys a server owns. Each shard of a cache has servers of its own: members with a core, a region and a lease, which share
-//! nothing with those of other shards even where they are threads of one process. A server's name tells its shard, so every
-//! view tells all of them, and into how many parts the keys are split.
+//! Which keys a server owns. Each shard of a cache has servers of its own: members with a core, a
+//! region and a lease, which share nothing with those of other shards even where they are threads
+//! of one process. A server's name tells its shard, so every view tells all of them, and into how
+//! many parts the keys are split.
 
 use core::fmt;
 use obol_fabric::Name;

@@ -1,5 +1,5 @@
-//! The state of a server: the keys, and which PUT of each client is the newest, so that one that is sent again is not
-//! executed again.
+//! The state of a server: the keys, and which PUT of each client is the newest, so that one that is
+//! sent again is not executed again.
 
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -61,7 +61,8 @@ impl Store {
         self.seen.get(&client).is_some_and(|newest| request <= *newest)
     }
 
-    /// Notes the newest PUT of a client. Of too many clients the one with the lowest id is forgotten: ids are drawn at random.
+    /// Notes the newest PUT of a client. Of too many clients the one with the lowest id is
+    /// forgotten: ids are drawn at random.
     pub(crate) fn see(&mut self, client: u64, request: u64) {
         let newest = self.seen.entry(client).or_default();
         *newest = request.max(*newest);

@@ -1,5 +1,5 @@
-//! A client's conversation with the servers of one shard: requests go into the primary's memory, answers come into the own, and
-//! what has none is asked for again.
+//! A client's conversation with the servers of one shard: requests go into the primary's memory,
+//! answers come into the own, and what has none is asked for again.
 
 use crate::answer::{ANSWER_BYTES, Answer};
 use crate::area::{Area, Block, WINDOW};
@@ -11,14 +11,15 @@ use crate::words;
 use obol_fabric::{Address, Fabric, Incarnation, Instant, Nanos, Remote};
 use std::collections::VecDeque;
 
-/// A client asks again at last only so many times more rarely than at first: a network or a primary that is behind does not
-/// catch up with what is sent twice.
+/// A client asks again at last only so many times more rarely than at first: a network or a primary
+/// that is behind does not catch up with what is sent twice.
 const AGAIN_TIMES_MAX: u64 = 32;
 
 /// How clients ask.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner {
-    /// Tells this client's requests from those of another in the same place. Drawn at random, never zero.
+    /// Tells this client's requests from those of another in the same place. Drawn at random, never
+    /// zero.
     pub(crate) id: u64,
     /// It sleeps while it waits, and so may the primary.
     pub(crate) rings: bool,
@@ -44,7 +45,8 @@ pub(crate) struct Primary {
     pub(crate) block: Block,
 }
 
-/// A conversation with the primaries of a shard, one after the other. The primary executes what is asked in order.
+/// A conversation with the primaries of a shard, one after the other. The primary executes what is
+/// asked in order.
 pub(crate) struct Talk {
     area: Area,
     manner: Manner,
@@ -140,7 +142,8 @@ impl Talk {
         }
     }
 
-    /// Looks for answers in the own memory; tells whether there were any. An answer may be one to a request that had one already.
+    /// Looks for answers in the own memory; tells whether there were any. An answer may be one to a
+    /// request that had one already.
     pub(crate) fn look<F: Fabric>(
         &mut self,
         now: Instant,
@@ -172,8 +175,8 @@ impl Talk {
         any
     }
 
-    /// How long it waits before it asks again for the first time. Where answers take longer than that, as over an emulated network, it
-    /// would ask for each of them twice.
+    /// How long it waits before it asks again for the first time. Where answers take longer than
+    /// that, as over an emulated network, it would ask for each of them twice.
     fn patience(&self) -> Nanos {
         self.usual.saturating_mul(2).clamp(self.manner.again_every, self.longest())
     }
@@ -220,7 +223,8 @@ impl Talk {
         fabric.write_unsignaled(to, &self.bytes, token(Part::Send, 0));
     }
 
-    /// Tells the primary where the conversation begins. After the requests, on the same link: so it comes after them.
+    /// Tells the primary where the conversation begins. After the requests, on the same link: so it
+    /// comes after them.
     fn write_head<F: Fabric>(&mut self, fabric: &mut F) {
         let Some(Primary { at, block, .. }) = self.primary else { return };
         self.is_begun = true;

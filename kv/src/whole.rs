@@ -1,5 +1,6 @@
-//! What a server knows of the completeness of its state: how far it is in which primary's PUTs, the newest of those PUTs,
-//! and, once it was excluded, whether what it has may still be the newest state that there is.
+//! What a server knows of the completeness of its state: how far it is in which primary's PUTs, the
+//! newest of those PUTs, and, once it was excluded, whether what it has may still be the newest
+//! state that there is.
 
 use crate::AHEAD_MAX;
 use crate::store::Store;
@@ -23,8 +24,8 @@ pub(crate) struct Executed {
     pub(crate) value: Vec<u8>,
 }
 
-/// The newest PUTs, [`AHEAD_MAX`] at most: no primary executes more before all its backups have the first of them. So
-/// whatever one backup has and another has not is here.
+/// The newest PUTs, [`AHEAD_MAX`] at most: no primary executes more before all its backups have the
+/// first of them. So whatever one backup has and another has not is here.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tail(VecDeque<Executed>);
 
@@ -73,11 +74,13 @@ pub(crate) struct Provenance {
 }
 
 impl Provenance {
-    /// Whether no server can have answered for anything that this copy has not, as far as a view tells. In doubt it may have.
+    /// Whether no server can have answered for anything that this copy has not, as far as a view
+    /// tells. In doubt it may have.
     ///
-    /// Only who had a whole state when this server was removed can have served later, or who got the state from those. So
-    /// it is enough that there were none; or that all of them were removed no later than this server, and that nobody has
-    /// joined since who is gone again: such a one could have brought a copy of its own, served, and died.
+    /// Only who had a whole state when this server was removed can have served later, or who got
+    /// the state from those. So it is enough that there were none; or that all of them were removed
+    /// no later than this server, and that nobody has joined since who is gone again: such a one
+    /// could have brought a copy of its own, served, and died.
     pub(crate) fn may_be_newest(&self, view: &View, now: Incarnation) -> bool {
         if self.others.is_empty() {
             return true;

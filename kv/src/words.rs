@@ -1,5 +1,5 @@
-//! What is written by one-sided WRITEs and read while it may be half written: a number, a head with a checksum, and what
-//! follows them, all in words of 8 bytes.
+//! What is written by one-sided WRITEs and read while it may be half written: a number, a head with
+//! a checksum, and what follows them, all in words of 8 bytes.
 
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use obol_fabric::memory;
@@ -20,7 +20,8 @@ pub(crate) fn word(bytes: &[u8], n: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(8 * n..8 * n + 8)?.try_into().ok()?))
 }
 
-/// Makes `out` these words and this value, filled up with zeros to a multiple of 8. `head.more` counts the words of `more`.
+/// Makes `out` these words and this value, filled up with zeros to a multiple of 8. `head.more`
+/// counts the words of `more`.
 pub(crate) fn encode(number: u64, head: Head, always: &[u64], more: &[u64], value: &[u8], out: &mut Vec<u8>) {
     debug_assert!(value.len() <= crate::VALUE_BYTES_MAX, "checked where it was taken");
     debug_assert_eq!(usize::from(head.more), more.len(), "as the reader will believe");
@@ -38,8 +39,9 @@ pub(crate) fn encode(number: u64, head: Head, always: &[u64], more: &[u64], valu
     out[CHECKSUM_AT].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Copies what has this number into `buffer`, which ends with the value; `None` if there is nothing, or half of it, or what
-/// nobody writes. `before`: words before the value that are always there.
+/// Copies what has this number into `buffer`, which ends with the value; `None` if there is
+/// nothing, or half of it, or what nobody writes. `before`: words before the value that are always
+/// there.
 pub(crate) fn copy(
     from: &[AtomicU64],
     number: u64,

@@ -1,9 +1,9 @@
 //! Leases that grow with the delays of the network, and shrink again. (uKharon 6.3.)
 //!
-//! A holder whose renewals come too late twice within `lease_calm` tells the coordinators; the leader doubles the lease, up
-//! to `lease_max`, and halves it again when nobody has complained for `lease_calm`. Either makes a compatible view: no
-//! lease is disturbed, and every wait follows the longest lease that was given out. Once is a pause of one process, not
-//! a slow network.
+//! A holder whose renewals come too late twice within `lease_calm` tells the coordinators; the
+//! leader doubles the lease, up to `lease_max`, and halves it again when nobody has complained for
+//! `lease_calm`. Either makes a compatible view: no lease is disturbed, and every wait follows the
+//! longest lease that was given out. Once is a pause of one process, not a slow network.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -34,7 +34,8 @@ pub struct Stretch {
 }
 
 impl Stretch {
-    /// A holder complains about leases of `lease`; the duration that it should be, if the complaint is about `view`.
+    /// A holder complains about leases of `lease`; the duration that it should be, if the complaint
+    /// is about `view`.
     pub fn strained(&mut self, lease: Nanos, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
         let most = config.timing.lease_max;
         if lease != view.lease || lease >= most || config.plant.has(Mutant::DeafToStrain) {
@@ -56,7 +57,8 @@ impl Stretch {
         self.since.map_or(Instant::NEVER, |since| since + timing.lease_calm)
     }
 
-    /// The duration that the lease should have now that nobody complains any more, if it is another.
+    /// The duration that the lease should have now that nobody complains any more, if it is
+    /// another.
     pub fn calm(&mut self, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
         if now < self.due(&config.timing) {
             return None;

@@ -1,8 +1,10 @@
-//! What a lease cache does beside holding a lease: it vouches for the newest view, and raises fences for the leader.
+//! What a lease cache does beside holding a lease: it vouches for the newest view, and raises
+//! fences for the leader.
 //!
-//! uKharon, section 6.3. A cache vouches on the strength of its own lease, so what it vouches for was the newest view no
-//! longer ago than that lease's duration; every wait counts that in ([`View::reach`](crate::View::reach)). Its word about
-//! a fence is first-hand: it is given after the CAS came back, and a fence never falls.
+//! uKharon, section 6.3. A cache vouches on the strength of its own lease, so what it vouches for
+//! was the newest view no longer ago than that lease's duration; every wait counts that in
+//! ([`View::reach`](crate::View::reach)). Its word about a fence is first-hand: it is given after
+//! the CAS came back, and a fence never falls.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -11,7 +13,8 @@ use crate::wire::{Addresses, Message};
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Completion, Fabric, Instant, LinkError, Remote, ViewId};
 
-/// Requests to raise fences that a cache works on at once; more are dropped, and the leader raises those itself.
+/// Requests to raise fences that a cache works on at once; more are dropped, and the leader raises
+/// those itself.
 pub const JOBS_MAX: usize = 64;
 /// Fences of one request; what a datagram holds is mostly less.
 pub const FENCES_MAX: usize = 256;
@@ -87,8 +90,8 @@ impl FanOut {
         }
         let fences = pages.take(FENCES_MAX).map(|page| (page, State::Outstanding(ViewId::GENESIS)));
         self.round = self.round.wrapping_add(1);
-        // Half of what the leader waits for: so that one page that can not be reached does not keep it from hearing of
-        // the others.
+        // Half of what the leader waits for: so that one page that can not be reached does not keep
+        // it from hearing of the others.
         let due = now + obol_fabric::Nanos(config.timing.cache_timeout.0 / 2);
         let job = Job { round: self.round, from, nonce, chunk, base, fences: fences.collect(), due };
         for at in 0..job.fences.len() {

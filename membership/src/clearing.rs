@@ -1,10 +1,10 @@
-//! Ending leases without waiting for them: the leader raises the fence of every page that may still hold a lease on an
-//! older view, and sends CLEAR when every holder is clear.
+//! Ending leases without waiting for them: the leader raises the fence of every page that may still
+//! hold a lease on an older view, and sends CLEAR when every holder is clear.
 //!
-//! A holder is clear when (1) a CAS put its fence at or above the new base, or found it there; (2) every process that
-//! can read its page is proved dead; or (3) the wait has run on the leader's own clock since the leader learned that
-//! the successor of the holder's last view was decided. Everything not known is waited for. The rules are argued in
-//! `docs/design/leases.md`.
+//! A holder is clear when (1) a CAS put its fence at or above the new base, or found it there; (2)
+//! every process that can read its page is proved dead; or (3) the wait has run on the leader's own
+//! clock since the leader learned that the successor of the holder's last view was decided.
+//! Everything not known is waited for. The rules are argued in `docs/design/leases.md`.
 
 use crate::Config;
 use crate::cache::FENCES_MAX;
@@ -54,7 +54,8 @@ impl Holder {
 /// Fences that caches were asked to raise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FanOut {
-    /// No other attempt has it, of this leader or another: a late answer can not be taken for one to this.
+    /// No other attempt has it, of this leader or another: a late answer can not be taken for one
+    /// to this.
     nonce: u64,
     /// The places in [`Clearing::holders`] that each request named; emptied by its answer.
     chunks: Vec<Vec<u16>>,
@@ -88,8 +89,8 @@ pub struct Clearing {
 }
 
 impl Clearing {
-    /// Begins to clear all views in `[cleared, base)`, where `base` is the newest view's. `round` and `nonce` must differ
-    /// from those of all earlier attempts.
+    /// Begins to clear all views in `[cleared, base)`, where `base` is the newest view's. `round`
+    /// and `nonce` must differ from those of all earlier attempts.
     pub fn begin<F: Fabric>(
         known: &Known<'_>,
         (round, nonce): (u32, u64),
@@ -136,8 +137,9 @@ impl Clearing {
         clearing
     }
 
-    /// Asks the caches to raise the fences of holders that most likely live, if there are many. Those of the others take
-    /// a link's timeout to fail, which would keep a cache from answering for the rest.
+    /// Asks the caches to raise the fences of holders that most likely live, if there are many.
+    /// Those of the others take a link's timeout to fail, which would keep a cache from answering
+    /// for the rest.
     fn delegate<F: Fabric>(
         &mut self,
         known: &Known<'_>,
@@ -182,7 +184,8 @@ impl Clearing {
     ) {
         let any = config.plant.has(Mutant::FanOutAnyRound);
         let Some(fan_out) = self.fan_out.as_mut().filter(|f| f.nonce == nonce || any) else { return };
-        // One CAS at a time is out for a page: what a second one found says nothing about the guess of the first.
+        // One CAS at a time is out for a page: what a second one found says nothing about the guess
+        // of the first.
         let ours = fan_out.until == Instant::NEVER;
         let Some(places) = fan_out.chunks.get_mut(usize::from(chunk)).map(core::mem::take) else { return };
         for (nth, at) in places.into_iter().enumerate() {

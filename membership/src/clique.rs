@@ -1,20 +1,23 @@
-//! Who stays when not everybody can talk to everybody: the largest set of members that all reach each other and that the
-//! leader belongs to, with a majority of those who decide. A pure function of the links that are down; who learns of those is told in [`crate::links`].
+//! Who stays when not everybody can talk to everybody: the largest set of members that all reach
+//! each other and that the leader belongs to, with a majority of those who decide. A pure function
+//! of the links that are down; who learns of those is told in [`crate::links`].
 //!
-//! uKharon, section 4.2, catastrophic failures: "approximately the maximum clique in which it is included". Here it is
-//! exact wherever broken links form small clusters of members, as those of a real network do.
+//! uKharon, section 4.2, catastrophic failures: "approximately the maximum clique in which it is
+//! included". Here it is exact wherever broken links form small clusters of members, as those of a
+//! real network do.
 
-/// Members of one connected cluster of broken links up to which the largest clique is found for certain; in larger ones
-/// the member with the most broken links goes first, which keeps at least the sum of `1 / (1 + broken links)` over its
-/// members, and all of the larger side where a network is cut in two.
+/// Members of one connected cluster of broken links up to which the largest clique is found for
+/// certain; in larger ones the member with the most broken links goes first, which keeps at least
+/// the sum of `1 / (1 + broken links)` over its members, and all of the larger side where a network
+/// is cut in two.
 pub const EXACT_MAX: usize = 24;
 
-/// Which of `members` nodes stay: true for each that does. `down` are the pairs without a link, in any order, repeated or
-/// not; those that name a node beyond `members` are ignored. `centers`, which have no broken link to each other, stay in
-/// any case.
+/// Which of `members` nodes stay: true for each that does. `down` are the pairs without a link, in
+/// any order, repeated or not; those that name a node beyond `members` are ignored. `centers`,
+/// which have no broken link to each other, stay in any case.
 ///
-/// Of several sets of the same size, the one with the lowest node in which they differ stays, so that every process
-/// finds the same one. Nodes that lost no link stay in any case.
+/// Of several sets of the same size, the one with the lowest node in which they differ stays, so
+/// that every process finds the same one. Nodes that lost no link stay in any case.
 #[must_use]
 pub fn largest(members: usize, down: &[(usize, usize)], centers: &[usize]) -> Vec<bool> {
     let mut stays = vec![true; members];
@@ -47,7 +50,8 @@ fn is_clique(stays: &[bool], broken: &[Vec<usize>]) -> bool {
     (0..stays.len()).all(|node| !stays[node] || broken[node].iter().all(|peer| !stays[*peer]))
 }
 
-/// The nodes that broken links connect to this one, in order; none if it was seen before or does not stay.
+/// The nodes that broken links connect to this one, in order; none if it was seen before or does
+/// not stay.
 fn cluster_of(first: usize, broken: &[Vec<usize>], stays: &[bool], seen: &mut [bool]) -> Vec<usize> {
     let (mut cluster, mut open) = (Vec::new(), vec![first]);
     while let Some(node) = open.pop() {
@@ -62,7 +66,8 @@ fn cluster_of(first: usize, broken: &[Vec<usize>], stays: &[bool], seen: &mut [b
 
 /// Finds the best subset without a broken link, for certain.
 fn choose(cluster: &[usize], broken: &[Vec<usize>], stays: &mut [bool]) {
-    // The first node has the highest bit, so that of two sets of one size the larger number is the one that stays.
+    // The first node has the highest bit, so that of two sets of one size the larger number is the
+    // one that stays.
     let bit = |place: usize| 1u32 << (31 - place);
     let conflicts: Vec<u32> = cluster
         .iter()
@@ -79,7 +84,8 @@ fn choose(cluster: &[usize], broken: &[Vec<usize>], stays: &mut [bool]) {
     }
 }
 
-/// Tries all ways to go on from `chosen` with some of `open`, which conflict with nothing that is chosen.
+/// Tries all ways to go on from `chosen` with some of `open`, which conflict with nothing that is
+/// chosen.
 fn search(chosen: u32, open: u32, conflicts: &[u32], best: &mut u32) {
     if chosen.count_ones() + open.count_ones() < best.count_ones() {
         return;
@@ -103,7 +109,8 @@ fn search(chosen: u32, open: u32, conflicts: &[u32], best: &mut u32) {
     }
 }
 
-/// Drops the node with the most broken links until there is none, then takes back whoever fits after all.
+/// Drops the node with the most broken links until there is none, then takes back whoever fits
+/// after all.
 fn thin_out(cluster: &[usize], broken: &[Vec<usize>], stays: &mut [bool]) {
     let mut degrees: Vec<usize> =
         cluster.iter().map(|&node| broken[node].iter().filter(|peer| stays[**peer]).count()).collect();

@@ -1,15 +1,16 @@
 //! The heartbeat detector: who is suspected because its counter stands still.
 //!
-//! uKharon, section 4.2, kernel failures. Processes with a core form a ring by incarnation and each READs its
-//! successor's counter; an agent also READs those of the programs in its seats. Beyond the paper, a coordinator READs
-//! those of all others, and suspects them after twice as many: were its predecessor the leader's only watcher, nobody
-//! would act when both stand still at once.
+//! uKharon, section 4.2, kernel failures. Processes with a core form a ring by incarnation and each
+//! READs its successor's counter; an agent also READs those of the programs in its seats. Beyond
+//! the paper, a coordinator READs those of all others, and suspects them after twice as many: were
+//! its predecessor the leader's only watcher, nobody would act when both stand still at once.
 //!
-//! The pause runs from the completion of a READ, so a slow network delays a suspicion but does not cause one. The paper
-//! suspects at the second equal value; here a profile says how many, because shared cores schedule late.
+//! The pause runs from the completion of a READ, so a slow network delays a suspicion but does not
+//! cause one. The paper suspects at the second equal value; here a profile says how many, because
+//! shared cores schedule late.
 //!
-//! A program may promise progress: then its agent also READs the word that the application itself advances, and suspects
-//! it although its process lives. (Mu, section 5.1, fate sharing.)
+//! A program may promise progress: then its agent also READs the word that the application itself
+//! advances, and suspects it although its process lives. (Mu, section 5.1, fate sharing.)
 
 use crate::Config;
 use crate::tokens::{self, Part};
@@ -61,8 +62,8 @@ pub struct Detector {
 }
 
 impl Target {
-    /// Whether what was read makes it a suspect. Both rules date from the completion of one READ to the post of a later
-    /// one, so a slow fabric delays a suspicion and never causes one.
+    /// Whether what was read makes it a suspect. Both rules date from the completion of one READ to
+    /// the post of a later one, so a slow fabric delays a suspicion and never causes one.
     fn stands_still(&self, config: &Config) -> bool {
         match self.word {
             Word::Heartbeat => self.same >= config.timing.heartbeat_confirm,
@@ -82,8 +83,8 @@ impl Target {
 }
 
 impl Detector {
-    /// Watches whom `me` has to watch in this view; who was watched before keeps its history. `promises` are those of
-    /// programs in the own seats.
+    /// Watches whom `me` has to watch in this view; who was watched before keeps its history.
+    /// `promises` are those of programs in the own seats.
     pub fn follow(
         &mut self,
         view: &View,
@@ -107,7 +108,8 @@ impl Detector {
         let old = core::mem::take(&mut self.targets);
         self.targets = wanted
             .map(|(m, word)| match old.iter().find(|t| (t.incarnation, t.word) == (m.incarnation, word)) {
-                // A READ that is out belongs to the old list and will not be recognised: read again.
+                // A READ that is out belongs to the old list and will not be recognised: read
+                // again.
                 Some(t) => Target { reading: false, ..t.clone() },
                 None => Target {
                     incarnation: m.incarnation,

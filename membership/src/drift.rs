@@ -1,9 +1,11 @@
-//! Clocks against each other: does any member's clock run faster or slower than the bound that all leases rely on?
+//! Clocks against each other: does any member's clock run faster or slower than the bound that all
+//! leases rely on?
 //!
-//! uKharon, appendix C, relies on invariant TSCs; here the rates are measured, pair by pair. A member asks another for its
-//! clock and knows that the answer was read between its question and its arrival. Two such answers bound the ratio of the
-//! two rates from both sides, whatever the messages' delays were. Only a ratio that lies outside the bound for certain
-//! raises an alarm: a slow network makes the measurement coarse, never wrong.
+//! uKharon, appendix C, relies on invariant TSCs; here the rates are measured, pair by pair. A
+//! member asks another for its clock and knows that the answer was read between its question and
+//! its arrival. Two such answers bound the ratio of the two rates from both sides, whatever the
+//! messages' delays were. Only a ratio that lies outside the bound for certain raises an alarm: a
+//! slow network makes the measurement coarse, never wrong.
 
 use crate::Config;
 use crate::rng::Rng;
@@ -60,8 +62,8 @@ impl Drift {
         self.due
     }
 
-    /// Asks the member after the one that was asked last. One question is out at a time; one that was lost is given up
-    /// with the next.
+    /// Asks the member after the one that was asked last. One question is out at a time; one that
+    /// was lost is given up with the next.
     pub fn tick<F: Fabric>(
         &mut self,
         view: &View,
@@ -114,7 +116,8 @@ impl Drift {
         };
         let bound = config.timing.drift_ppm;
         let alarm = judge(&first, &later, bound).map(|(fast, ppm)| Alarm { who, fast, ppm });
-        // What is known well enough begins anew: a clock that goes wrong later is not averaged away.
+        // What is known well enough begins anew: a clock that goes wrong later is not averaged
+        // away.
         let unsure = first.answered.since(first.posted).saturating_add(now.since(posted));
         let span = posted.since(first.answered);
         if alarm.is_some() || u128::from(unsure.0) * 4_000_000 < u128::from(span.0) * u128::from(bound) {
@@ -124,12 +127,13 @@ impl Drift {
     }
 }
 
-/// Whether two answers prove that the ratio of the rates is beyond `(1 + d) / (1 - d)` or below its inverse; and by how
-/// much at least the peer's rate is off, in parts per million.
+/// Whether two answers prove that the ratio of the rates is beyond `(1 + d) / (1 - d)` or below its
+/// inverse; and by how much at least the peer's rate is off, in parts per million.
 fn judge(first: &Exchange, later: &Exchange, bound_ppm: u32) -> Option<(bool, u64)> {
     const MILLION: u128 = 1_000_000;
     let span = |from: Instant, to: Instant| u128::from(to.since(from).0);
-    // Between the two moments at which the peer read its clock, at least and at most so much passed here.
+    // Between the two moments at which the peer read its clock, at least and at most so much passed
+    // here.
     let (least, most) = (span(first.answered, later.posted), span(first.posted, later.answered));
     let peer = span(first.clock, later.clock);
     let (fast, slow) = (MILLION + u128::from(bound_ppm), MILLION.saturating_sub(u128::from(bound_ppm)));

@@ -1,9 +1,10 @@
 //! The CAS engine: abortable consensus on one slot at a time by one-sided compare-and-swap.
 //!
-//! uKharon, section 5 and appendix A, Algorithm 5, with three differences. A phase succeeds when a majority of its
-//! CASes succeeded, even if another one failed meanwhile, and aborts once that is impossible. An adopted value is read
-//! from an acceptor that accepted it and written into the own value area before it is proposed again, because an
-//! accepted index must always name bytes that the acceptor holds. The adopted value is what is decided and announced.
+//! uKharon, section 5 and appendix A, Algorithm 5, with three differences. A phase succeeds when a
+//! majority of its CASes succeeded, even if another one failed meanwhile, and aborts once that is
+//! impossible. An adopted value is read from an acceptor that accepted it and written into the own
+//! value area before it is proposed again, because an accepted index must always name bytes that
+//! the acceptor holds. The adopted value is what is decided and announced.
 //!
 //! Safety does not depend on the predictions: a wrong one costs an abort.
 
@@ -20,7 +21,8 @@ use std::sync::Arc;
 pub enum Outcome {
     /// The slot is prepared; nothing was accepted in it before, so any value may be proposed.
     Prepared,
-    /// The slot is prepared and holds another proposer's value, which must be proposed: call [`Engine::accept`].
+    /// The slot is prepared and holds another proposer's value, which must be proposed: call
+    /// [`Engine::accept`].
     Adopted,
     /// The slot is decided on this sealed value. `adopted` tells whether it is another proposer's.
     Decided {
@@ -29,7 +31,8 @@ pub enum Outcome {
         /// Whether it was adopted.
         adopted: bool,
     },
-    /// The attempt failed; call [`Engine::prepare`] again, after a pause if another proposer is about.
+    /// The attempt failed; call [`Engine::prepare`] again, after a pause if another proposer is
+    /// about.
     Aborted(Abort),
 }
 
@@ -93,11 +96,13 @@ struct Row {
     /// Number of the last CAS posted to it.
     round: u32,
     answer: Answer,
-    /// Whether the value that it accepted could not be read whole in this attempt, so that it counts as none.
+    /// Whether the value that it accepted could not be read whole in this attempt, so that it
+    /// counts as none.
     hollow: bool,
 }
 
-/// Proposal numbers of a slot end here: uKharon A.6, with room for every proposer in what a word holds.
+/// Proposal numbers of a slot end here: uKharon A.6, with room for every proposer in what a word
+/// holds.
 pub const PROPOSAL_MAX: u16 = crate::word::NUMBER_MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
 
 /// One proposer's state. See the module's text.
@@ -212,8 +217,8 @@ impl Engine {
 
     /// Asks for promises. Algorithm 5, lines 14 to 27.
     ///
-    /// An acceptor whose numbers are used up is passed over like one that can not be reached: it need not be part of the
-    /// majority.
+    /// An acceptor whose numbers are used up is passed over like one that can not be reached: it
+    /// need not be part of the majority.
     pub fn prepare<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
         if (0..self.rows.len()).any(|at| self.rows[at].predicted.state(self.slot).is_none()) {
             return Some(self.abort(Abort::Behind));
@@ -225,7 +230,8 @@ impl Engine {
         let highest = with_room.iter().map(|at| self.state(*at).min_proposal).max().unwrap_or(0);
         let stride = self.layout.limits().proposers as u16;
         let wraps = self.plant.has(Mutant::WrapProposal) && highest > PROPOSAL_MAX - stride;
-        // A number that it has used itself is passed, too: what an earlier attempt proposed under it may be accepted somewhere.
+        // A number that it has used itself is passed, too: what an earlier attempt proposed under
+        // it may be accepted somewhere.
         let taken = if self.plant.has(Mutant::ReuseNumber) { highest.saturating_sub(1) } else { highest };
         while self.proposal <= taken && !wraps {
             self.proposal += stride;
@@ -243,10 +249,11 @@ impl Engine {
         None
     }
 
-    /// Proposes a value on a prepared slot; an adopted value takes precedence. Algorithm 5, lines 29 to 42.
+    /// Proposes a value on a prepared slot; an adopted value takes precedence. Algorithm 5, lines
+    /// 29 to 42.
     ///
-    /// The value is written first and the slot swapped after it on the same link, so an acceptor can not hold an
-    /// accepted index without holding its value.
+    /// The value is written first and the slot swapped after it on the same link, so an acceptor
+    /// can not hold an accepted index without holding its value.
     pub fn accept<F: Fabric>(&mut self, own: Arc<[u8]>, fabric: &mut F) -> Option<Outcome> {
         let Phase::Prepared(adopted) = self.phase else { return None };
         self.adopted = adopted;
@@ -309,9 +316,10 @@ impl Engine {
             Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
                 let Ok(Completion::Read(bytes)) = *result else { return Some(self.abort(Abort::Unreadable)) };
                 let Ok(whole) = sealed::open_for(self.slot, bytes) else {
-                    // Its proposer was writing another value over it, perhaps as it died. It may do so only under a
-                    // later number for which a majority promised and told of no such value: so this one was not
-                    // chosen and will not be. (A ring that went on looks the same; then no majority will accept.)
+                    // Its proposer was writing another value over it, perhaps as it died. It may do
+                    // so only under a later number for which a majority promised and told of no
+                    // such value: so this one was not chosen and will not be. (A ring that went on
+                    // looks the same; then no majority will accept.)
                     self.rows[at].hollow = true;
                     return self.adopt(fabric);
                 };
@@ -354,7 +362,8 @@ impl Engine {
         Some(self.abort(reason))
     }
 
-    /// Prepared: takes over the accepted value with the highest number among the promises, if there is one.
+    /// Prepared: takes over the accepted value with the highest number among the promises, if there
+    /// is one.
     fn adopt<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
         let highest = (0..self.rows.len())
             .filter(|&at| self.rows[at].answer == Answer::Swapped && !self.rows[at].hollow)
@@ -386,9 +395,10 @@ impl Engine {
     }
 
     fn abort(&mut self, reason: Abort) -> Outcome {
-        // Acceptors mostly hold the same word. One that has not answered yet will have been mispredicted like the
-        // one that has; learning that from its own answer would cost another attempt.
-        // (But that one has used up its numbers is said of itself alone: whoever is thought to have is not asked.)
+        // Acceptors mostly hold the same word. One that has not answered yet will have been
+        // mispredicted like the one that has; learning that from its own answer would cost another
+        // attempt. (But that one has used up its numbers is said of itself alone: whoever is
+        // thought to have is not asked.)
         let mut with_room = (0..self.rows.len()).filter(|at| self.has_room(*at)).map(|at| &self.rows[at]);
         let wrong = with_room.find(|row| row.answer == Answer::Mismatch);
         if let Some((expected, found)) = wrong.map(|row| (row.expected, row.predicted)) {

@@ -1,8 +1,9 @@
-//! Names whose members die again and again, as programs do that crash as soon as they have begun. Each of their joins and
-//! deaths is a view that all others have to follow, so joins of such a name wait, twice as long each time.
+//! Names whose members die again and again, as programs do that crash as soon as they have begun.
+//! Each of their joins and deaths is a view that all others have to follow, so joins of such a name
+//! wait, twice as long each time.
 //!
-//! Everybody computes this from the views that it sees, so a new leader knows most of it. It decides no safety: who forgets
-//! it admits somebody sooner.
+//! Everybody computes this from the views that it sees, so a new leader knows most of it. It
+//! decides no safety: who forgets it admits somebody sooner.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -45,7 +46,8 @@ pub struct Held {
     pub within: Nanos,
 }
 
-/// What the flight recorder keeps of a [`Held`] in one word: `failures:12 | within in ms:20 | hold in us:32`.
+/// What the flight recorder keeps of a [`Held`] in one word:
+/// `failures:12 | within in ms:20 | hold in us:32`.
 const FAILURES_SHIFT: u32 = 52;
 const WITHIN_SHIFT: u32 = 32;
 const WITHIN_MASK: u64 = (1 << (FAILURES_SHIFT - WITHIN_SHIFT)) - 1;
@@ -121,7 +123,8 @@ impl Series {
 }
 
 impl HoldBack {
-    /// Learns what changed from one view to the next; gives the names that are held back for it from now on.
+    /// Learns what changed from one view to the next; gives the names that are held back for it
+    /// from now on.
     pub fn follow(&mut self, before: &View, view: &View, config: &Config, now: Instant) -> Vec<Held> {
         let timing = &config.timing;
         let mut newly = Vec::new();
@@ -161,7 +164,8 @@ impl HoldBack {
         self.0[at].failed(timing, now);
     }
 
-    /// From when on a member of this name can fail without a hold: for whoever kills members on purpose.
+    /// From when on a member of this name can fail without a hold: for whoever kills members on
+    /// purpose.
     #[must_use]
     pub fn spare_from(&self, name: Name, timing: &Timing, now: Instant) -> Instant {
         let known = self.0.iter().find(|series| series.name == name);
@@ -274,7 +278,8 @@ mod tests {
         assert_eq!(hold(&names, "loop", now), None);
     }
 
-    /// Failures that come after pauses of so many microseconds, each as soon as it may join; gives their times.
+    /// Failures that come after pauses of so many microseconds, each as soon as it may join; gives
+    /// their times.
     fn crashes(pauses: &[u64], to: u64) -> Vec<u64> {
         let (mut names, mut now, mut times) = (HoldBack::default(), 0, Vec::new());
         for pause in pauses.iter().cycle() {

@@ -1,8 +1,8 @@
 //! A holder's lease: which view its page is on, from when and until when.
 //!
-//! uKharon, section 6.2, Algorithm 2, with the wait of every view whose lease may still run instead of the last one's,
-//! compatible views (6.3), and CLEAR, by which the coordinators say that the wait is over. The rules are load-bearing;
-//! `docs/design/leases.md` argues each.
+//! uKharon, section 6.2, Algorithm 2, with the wait of every view whose lease may still run instead
+//! of the last one's, compatible views (6.3), and CLEAR, by which the coordinators say that the
+//! wait is over. The rules are load-bearing; `docs/design/leases.md` argues each.
 
 use crate::mutants::{Mutant, Plant};
 use crate::timing::Timing;
@@ -12,7 +12,8 @@ use obol_fabric::{Instant, Nanos, Page, ViewId};
 /// Parts per million.
 const MILLION: u64 = 1_000_000;
 
-/// The longest that `lease` can last on a clock that runs slow by the bound, as a newcomer with a fast one measures it.
+/// The longest that `lease` can last on a clock that runs slow by the bound, as a newcomer with a
+/// fast one measures it.
 #[must_use]
 pub fn lengthened(span: Nanos, drift_ppm: u32) -> Nanos {
     Nanos(span.0.saturating_add(span.0.saturating_mul(u64::from(drift_ppm)).div_ceil(MILLION)))
@@ -95,16 +96,16 @@ impl Lease {
         self.known = None;
     }
 
-    /// Whether the lease on `view`, the newest view known, still runs. Then no later view was decided longer than this
-    /// lease's duration ago.
+    /// Whether the lease on `view`, the newest view known, still runs. Then no later view was
+    /// decided longer than this lease's duration ago.
     #[must_use]
     pub fn vouches(&self, view: ViewId, now: Instant) -> bool {
         let newest = self.known.is_some_and(|known| known.view == view);
         newest && self.page.view == view && (now < self.page.end || self.plant.has(Mutant::AnswerExpired))
     }
 
-    /// The READs of the slot after `view`, posted at `posted`, found nothing accepted at a majority; or a cache that was
-    /// asked at `posted` vouched for `view`.
+    /// The READs of the slot after `view`, posted at `posted`, found nothing accepted at a
+    /// majority; or a cache that was asked at `posted` vouched for `view`.
     pub fn renewed(&mut self, view: ViewId, posted: Instant, now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
         let from = if self.plant.has(Mutant::DateFromCompletion) { now } else { posted };
@@ -130,9 +131,9 @@ impl Lease {
         Renewed::First
     }
 
-    /// The acceptors themselves, by READs that were posted at `posted`, showed that `view` was the newest then: that
-    /// answers who asked before, whether or not the lease still runs. A cache's word is not taken for that: it is as old as
-    /// the cache's own lease.
+    /// The acceptors themselves, by READs that were posted at `posted`, showed that `view` was the
+    /// newest then: that answers who asked before, whether or not the lease still runs. A cache's
+    /// word is not taken for that: it is as old as the cache's own lease.
     pub fn confirmed(&mut self, view: ViewId, posted: Instant, now: Instant) {
         let from = if self.plant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
         if self.page.view == view && self.page.end != Instant::ZERO {
@@ -149,8 +150,9 @@ impl Lease {
         if self.plant.has(Mutant::ShortWait) { Nanos(wait.0 - wait.0 / 20) } else { wait }
     }
 
-    /// CLEAR(`base`): no lease on a view below `base` exists. Applies to a page of that base at once, to a later page
-    /// of that base when it comes, and to nothing else. True if the page may start earlier by it.
+    /// CLEAR(`base`): no lease on a view below `base` exists. Applies to a page of that base at
+    /// once, to a later page of that base when it comes, and to nothing else. True if the page may
+    /// start earlier by it.
     pub fn clear(&mut self, base: ViewId, now: Instant) -> bool {
         if self.clear.is_none_or(|clear| clear < base) {
             self.clear = Some(base);

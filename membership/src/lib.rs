@@ -1,13 +1,15 @@
-//! The membership core: views, the CAS engine, detectors, leases and fencing as plain state machines.
+//! The membership core: views, the CAS engine, detectors, leases and fencing as plain state
+//! machines.
 //!
-//! Two machines make a cluster: [`Coordinator`] decides views and clears leases, [`Member`] runs beside applications,
-//! renews the lease that their `active` check reads, and speaks for the programs that are attached to it; as a lease
-//! cache it vouches for the leases of others instead. Both take
-//! events and the clock and give posts to a [`Fabric`](obol_fabric::Fabric); they own no socket, thread or clock, so
-//! the model checker explores, and the simulator drives, the very code that ships.
+//! Two machines make a cluster: [`Coordinator`] decides views and clears leases, [`Member`] runs
+//! beside applications, renews the lease that their `active` check reads, and speaks for the
+//! programs that are attached to it; as a lease cache it vouches for the leases of others instead.
+//! Both take events and the clock and give posts to a [`Fabric`](obol_fabric::Fabric); they own no
+//! socket, thread or clock, so the model checker explores, and the simulator drives, the very code
+//! that ships.
 //!
-//! Bring a fabric, a [`Config`], and for each coordinator its number. What this crate does not care about: where the
-//! processes run, how they are started, and who looks at them.
+//! Bring a fabric, a [`Config`], and for each coordinator its number. What this crate does not care
+//! about: where the processes run, how they are started, and who looks at them.
 
 pub mod adapt;
 pub mod cache;

@@ -1,11 +1,14 @@
-//! Which members this process can talk to: the level-3 detector. It says nothing about processes, only about links.
+//! Which members this process can talk to: the level-3 detector. It says nothing about processes,
+//! only about links.
 //!
-//! uKharon, section 4.2, catastrophic failures. Every process with a core multicasts a heartbeat. Beyond the paper,
-//! silence alone breaks no link: it makes a READ of the silent member's memory go out, and only if that fails, too, is
-//! the link down; it stays so until a READ succeeds. So a broken multicast tree, a lost datagram, or a process that is
-//! stopped (which is level 2's to find) is not taken for a broken link, and a link does not flap with its last datagrams.
+//! uKharon, section 4.2, catastrophic failures. Every process with a core multicasts a heartbeat.
+//! Beyond the paper, silence alone breaks no link: it makes a READ of the silent member's memory go
+//! out, and only if that fails, too, is the link down; it stays so until a READ succeeds. So a
+//! broken multicast tree, a lost datagram, or a process that is stopped (which is level 2's to
+//! find) is not taken for a broken link, and a link does not flap with its last datagrams.
 //!
-//! A READ needs both directions, a heartbeat only one: of a link that is cut one way, one end reports the other.
+//! A READ needs both directions, a heartbeat only one: of a link that is cut one way, one end
+//! reports the other.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -16,8 +19,8 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::{Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Remote};
 
-/// Members with a core up to which links are watched. Everybody hears everybody, so that the cost grows with the square;
-/// in a larger view the detector rests.
+/// Members with a core up to which links are watched. Everybody hears everybody, so that the cost
+/// grows with the square; in a larger view the detector rests.
 pub const LINK_MEMBERS_MAX: usize = 1024;
 /// READs that are out at once. A silent member that waits for its turn is not down yet.
 pub const PROBES_MAX: usize = 32;
@@ -103,7 +106,8 @@ pub const fn are_watched(config: &Config) -> bool {
 }
 
 impl Links {
-    /// Watches the links to the members of this view. `me` is none while the process is no member itself.
+    /// Watches the links to the members of this view. `me` is none while the process is no member
+    /// itself.
     pub fn follow(&mut self, view: &View, me: Option<Incarnation>, config: &Config, now: Instant) {
         let cores = || view.members.iter().filter(|m| m.has_core() && Some(m.incarnation) != me);
         if !are_watched(config) || (me.is_none() && !self.proving) || cores().count() >= LINK_MEMBERS_MAX {
@@ -135,8 +139,8 @@ impl Links {
         self.look_due = now;
     }
 
-    /// The process was excluded. It asks to be admitted only once all of its links are proved: or it would be admitted and
-    /// excluded again as long as one of them is broken.
+    /// The process was excluded. It asks to be admitted only once all of its links are proved: or
+    /// it would be admitted and excluded again as long as one of them is broken.
     pub fn prove(&mut self, config: &Config) {
         self.proving = are_watched(config) && !config.plant.has(Mutant::RejoinUnproved);
         self.told = false;
@@ -149,13 +153,15 @@ impl Links {
         self.look_due = Instant::ZERO;
     }
 
-    /// Whether the process may ask to be admitted: it was not excluded, or every link is proved since.
+    /// Whether the process may ask to be admitted: it was not excluded, or every link is proved
+    /// since.
     #[must_use]
     pub fn are_proved(&self) -> bool {
         !self.proving || self.peers.iter().all(|peer| matches!(peer.link, Link::Up(_)))
     }
 
-    /// Whether a coordinator of the view is within reach and moves: then there is somebody to lead, or soon will be.
+    /// Whether a coordinator of the view is within reach and moves: then there is somebody to lead,
+    /// or soon will be.
     #[must_use]
     pub fn see_coordinator(&self) -> bool {
         self.proving
@@ -253,7 +259,8 @@ impl Links {
             free -= 1;
             peer.reading = true;
             let offset = config.layout.heartbeat(peer.address.seat);
-            // The lower half of an incarnation tells apart all members that any view names at a time.
+            // The lower half of an incarnation tells apart all members that any view names at a
+            // time.
             let token = tokens::pack(Part::Link, 0, peer.who.0 as u32);
             fabric.read(Remote { at: peer.address, offset }, 8, token);
         }

@@ -1,4 +1,5 @@
-//! The last views that a coordinator saw, with the moment at which it learned of each: who may hold which lease.
+//! The last views that a coordinator saw, with the moment at which it learned of each: who may hold
+//! which lease.
 
 use crate::view::View;
 use obol_fabric::{Instant, ViewId};
@@ -60,7 +61,8 @@ impl Log {
 
     /// Views that name every holder of the views in `[from, to)`, or `None` if that is not known.
     ///
-    /// Views that are not kept do not matter if they are of the same run as the oldest that is: their holders are its.
+    /// Views that are not kept do not matter if they are of the same run as the oldest that is:
+    /// their holders are its.
     #[must_use]
     pub fn range(&self, from: ViewId, to: ViewId) -> Option<impl Iterator<Item = &Entry>> {
         let oldest = &self.0.front()?.view;

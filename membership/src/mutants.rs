@@ -1,6 +1,7 @@
-//! Planted bugs: each breaks one rule of the protocol, and the simulation campaign and the model checker must catch
-//! every one. The feature `mutants` is never on in a shipped build; without it a [`Plant`] is an empty type, every
-//! question to it is `false` at compile time, and no trace of a bug is left.
+//! Planted bugs: each breaks one rule of the protocol, and the simulation campaign and the model
+//! checker must catch every one. The feature `mutants` is never on in a shipped build; without it a
+//! [`Plant`] is an empty type, every question to it is `false` at compile time, and no trace of a
+//! bug is left.
 
 use crate::word::Word;
 use obol_fabric::ViewId;
@@ -31,7 +32,8 @@ macro_rules! mutants {
     };
 }
 
-// Under the row by which the oracle names what each does; where that is another one than the bug is about, it says why.
+// Under the row by which the oracle names what each does; where that is another one than the bug is
+// about, it says why.
 mutants! {
     1 {
         /// A prepared proposer ignores values that acceptors have accepted.
@@ -53,7 +55,8 @@ mutants! {
         CasBeforeWrite = "cas-before-write",
         /// All slots share one value area per proposer.
         ReuseValueArea = "reuse-value-area",
-        /// A proposal number may equal the highest that was promised, which may be the own one of an earlier attempt.
+        /// A proposal number may equal the highest that was promised, which may be the own one of
+        /// an earlier attempt.
         ReuseNumber = "reuse-number",
         /// A newcomer is admitted although the view has no room for it.
         /// Of row 14: a value that does not fit its area is accepted in part.
@@ -139,7 +142,8 @@ mutants! {
         TimerFromTakeover = "timer-from-takeover",
         /// The wait of a leader is not lengthened for clocks that drift.
         UndriftedClear = "undrifted-clear",
-        /// A coordinator that starts takes the view that it starts from for one that was decided long ago.
+        /// A coordinator that starts takes the view that it starts from for one that was decided
+        /// long ago.
         StartLongAgo = "start-long-ago",
         /// A renewal puts the fence back.
         RenewalLowersFence = "renewal-lowers-fence",
@@ -205,7 +209,8 @@ mutants! {
         MergeUnsorted = "merge-unsorted",
     }
     21 {
-        /// The slots of an acceptor that was away for long are told apart by the last 16 bits of their numbers.
+        /// The slots of an acceptor that was away for long are told apart by the last 16 bits of
+        /// their numbers.
         NarrowIndex = "narrow-index",
         /// An aborted proposal is not tried again.
         NoRetry = "no-retry",

@@ -1,6 +1,6 @@
-//! Death notices that this process has to spread: repeated until a view excludes the accused, because multicast is
-//! lossy. The first goes by multicast, repetitions also go to each coordinator, so that a dead multicast tree does not
-//! keep a death a secret.
+//! Death notices that this process has to spread: repeated until a view excludes the accused,
+//! because multicast is lossy. The first goes by multicast, repetitions also go to each
+//! coordinator, so that a dead multicast tree does not keep a death a secret.
 
 use crate::Config;
 use crate::view::{Kind, Level, View};

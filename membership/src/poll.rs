@@ -1,8 +1,10 @@
-//! Reading slots: is the newest view that a process knows still the newest, and if not, what comes next?
+//! Reading slots: is the newest view that a process knows still the newest, and if not, what comes
+//! next?
 //!
-//! uKharon, Algorithm 6, with one difference. Where the paper's reader proposes what it found (line 8), ours asks the
-//! coordinators to settle the slot: so members need no right to CAS a slot, and proposal numbers stay the
-//! coordinators'. A value counts as decided when a majority of acceptors accepted it under the same number.
+//! uKharon, Algorithm 6, with one difference. Where the paper's reader proposes what it found (line
+//! 8), ours asks the coordinators to settle the slot: so members need no right to CAS a slot, and
+//! proposal numbers stay the coordinators'. A value counts as decided when a majority of acceptors
+//! accepted it under the same number.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -24,7 +26,8 @@ const WORD_DOUBLINGS_MAX: u32 = 5;
 /// What a poll found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// A majority holds nothing accepted in the next slot: the view was the newest when the READs were posted.
+    /// A majority holds nothing accepted in the next slot: the view was the newest when the READs
+    /// were posted.
     Empty {
         /// The view.
         view: ViewId,
@@ -33,8 +36,8 @@ pub enum Found {
     },
     /// The next view.
     Next(Arc<View>),
-    /// A later view: the ones in between are out of reach, or nobody asked for them. And the latest base whose CLEAR
-    /// any of the coordinators knows.
+    /// A later view: the ones in between are out of reach, or nobody asked for them. And the latest
+    /// base whose CLEAR any of the coordinators knows.
     Newer(Arc<View>, ViewId),
     /// A snapshot round found no later view at a majority; the latest CLEAR all the same.
     NothingNewer(ViewId),
@@ -49,7 +52,8 @@ enum Stage {
     Idle,
     /// Reading slot words; one answer for each acceptor.
     Words(Vec<Option<Option<Word>>>),
-    /// Reading the value of a decided slot. If these acceptors were found to have decided it, the value must say so, too.
+    /// Reading the value of a decided slot. If these acceptors were found to have decided it, the
+    /// value must say so, too.
     Value(ViewId, Option<Vec<Acceptor>>),
     /// Reading the coordinators' newest views: answers so far, and the newest of them.
     Views {
@@ -63,7 +67,8 @@ enum Stage {
         answers: Vec<Option<Option<Vec<Word>>>>,
         cleared: ViewId,
     },
-    /// Reading any value that was proposed for the slot of the first of these candidates, which tells who decides that slot.
+    /// Reading any value that was proposed for the slot of the first of these candidates, which
+    /// tells who decides that slot.
     Deciders(Vec<Candidate>),
     /// Reading the words of that slot at those who decide it; one answer for each of them.
     Slot {
@@ -96,8 +101,8 @@ pub struct Poll {
     behind: bool,
     /// How often in a row a view could not be read in time.
     expired: u32,
-    /// As `expired`, for words: whoever gives up before any answer can come renews no lease, and does not even learn that
-    /// leases are too short.
+    /// As `expired`, for words: whoever gives up before any answer can come renews no lease, and
+    /// does not even learn that leases are too short.
     slow: u32,
 }
 
@@ -135,20 +140,23 @@ impl Poll {
         }
     }
 
-    /// Whether whole rings are being read, because no coordinator that is left has published the newest view.
+    /// Whether whole rings are being read, because no coordinator that is left has published the
+    /// newest view.
     #[must_use]
     pub const fn reads_rings(&self) -> bool {
         matches!(self.stage, Stage::Rings { .. } | Stage::Deciders(_) | Stage::Slot { .. })
     }
 
-    /// When to give up what is out. A view that thousands of members fetch at once takes long, and whoever gives up early
-    /// and asks again only lengthens the queue, so that nobody would ever get it: each failure in a row doubles the time.
+    /// When to give up what is out. A view that thousands of members fetch at once takes long, and
+    /// whoever gives up early and asks again only lengthens the queue, so that nobody would ever
+    /// get it: each failure in a row doubles the time.
     #[must_use]
     pub fn deadline(&self, config: &Config) -> Instant {
         match self.stage {
             Stage::Idle => Instant::NEVER,
             Stage::Words(_) => self.posted + self.word_patience(config),
-            // The last of these comes after views and rings, and its time counts from the same start.
+            // The last of these comes after views and rings, and its time counts from the same
+            // start.
             Stage::Value(..)
             | Stage::Views { .. }
             | Stage::Rings { .. }
@@ -192,7 +200,8 @@ impl Poll {
         }
     }
 
-    /// As [`Poll::snapshot`], of others: of those who are said to decide after a later view than `view`.
+    /// As [`Poll::snapshot`], of others: of those who are said to decide after a later view than
+    /// `view`.
     pub fn snapshot_of<F: Fabric>(
         &mut self,
         acceptors: Vec<Acceptor>,
@@ -218,8 +227,8 @@ impl Poll {
         self.stage = Stage::Idle;
     }
 
-    /// Gives up waiting for those who have not answered, and judges by the others: a majority that holds something under
-    /// several numbers is not made to wait for an acceptor that is silent.
+    /// Gives up waiting for those who have not answered, and judges by the others: a majority that
+    /// holds something under several numbers is not made to wait for an acceptor that is silent.
     pub fn expire(&mut self) -> Found {
         if !matches!(self.stage, Stage::Idle | Stage::Words(_) | Stage::Slot { .. }) {
             self.expired = (self.expired + 1).min(DOUBLINGS_MAX);
@@ -358,7 +367,8 @@ impl Poll {
             }
             return (answered == words.len()).then_some(Found::Failed);
         }
-        // Any acceptor that holds the value will do: readers share them out, so that no port carries it to all.
+        // Any acceptor that holds the value will do: readers share them out, so that no port
+        // carries it to all.
         let turn = fabric.address().region as usize % accepted.len();
         for &(at, state) in accepted[turn..].iter().chain(&accepted[..turn]) {
             let same = accepted.iter().filter(|(_, s)| {
@@ -392,11 +402,12 @@ impl Poll {
         }
     }
 
-    /// Which slots the rings show that may hold a later view, newest first. Whoever decided it is gone and told nobody who
-    /// is left.
+    /// Which slots the rings show that may hold a later view, newest first. Whoever decided it is
+    /// gone and told nobody who is left.
     ///
-    /// The reader knows who decided the slot after its own view, and not who decided later ones: the acceptors may have
-    /// changed any number of times. So what it knows is where to look, and each slot tells by whom it is decided.
+    /// The reader knows who decided the slot after its own view, and not who decided later ones:
+    /// the acceptors may have changed any number of times. So what it knows is where to look, and
+    /// each slot tells by whom it is decided.
     fn weigh_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Rings { answers, cleared } = &self.stage else { return None };
         let view = self.view.as_ref()?;
@@ -427,8 +438,8 @@ impl Poll {
         self.try_next(candidates, config, fabric)
     }
 
-    /// Turns to the last of these candidates: any value that was proposed for its slot follows the same view, so it tells who
-    /// decides.
+    /// Turns to the last of these candidates: any value that was proposed for its slot follows the
+    /// same view, so it tells who decides.
     fn try_next<F: Fabric>(
         &mut self,
         mut candidates: Vec<Candidate>,
@@ -440,7 +451,8 @@ impl Poll {
             candidates.pop();
         }
         let Some(&Candidate { slot, acceptor, proposer, .. }) = candidates.last() else {
-            // None of the acceptors that this reader knows was part of a decision that can still be read.
+            // None of the acceptors that this reader knows was part of a decision that can still be
+            // read.
             return Some(Found::Failed);
         };
         self.stage = Stage::Deciders(candidates);
@@ -474,12 +486,14 @@ impl Poll {
         None
     }
 
-    /// Judges a slot by the words of those who decide it, which were read after it was known whether it is settled: words that
-    /// came with the rings may have been read before the decision.
+    /// Judges a slot by the words of those who decide it, which were read after it was known
+    /// whether it is settled: words that came with the rings may have been read before the
+    /// decision.
     ///
-    /// What a majority of them accepted under one number is decided. Where the slot is known to be decided, the value with the
-    /// highest number at any majority of them is the decided one: that majority shares an acceptor with the one that decided,
-    /// and whatever was accepted under a later number is the same.
+    /// What a majority of them accepted under one number is decided. Where the slot is known to be
+    /// decided, the value with the highest number at any majority of them is the decided one: that
+    /// majority shares an acceptor with the one that decided, and whatever was accepted under a
+    /// later number is the same.
     fn weigh_slot<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Slot { left, deciders, words } = &mut self.stage else { return None };
         let Candidate { slot, settled, .. } = *left.last()?;
@@ -505,8 +519,8 @@ impl Poll {
             if !settled && !all {
                 return None;
             }
-            // Too few can be reached, the place was used again meanwhile, or nothing is decided in the latest slot yet. What is
-            // decided below it is newer than what this reader knows.
+            // Too few can be reached, the place was used again meanwhile, or nothing is decided in
+            // the latest slot yet. What is decided below it is newer than what this reader knows.
             let mut left = core::mem::take(left);
             left.retain(|candidate| candidate.slot < slot);
             return self.try_next(left, config, fabric);
@@ -567,7 +581,8 @@ fn slot_after(known: ViewId, word: Word) -> Option<ViewId> {
     word.slot(known).filter(|slot| *slot > known)
 }
 
-/// The CLEAR that a region's owner knows: a single word, so it is never torn, and it holds for ever.
+/// The CLEAR that a region's owner knows: a single word, so it is never torn, and it holds for
+/// ever.
 fn cleared_beside(bytes: &[u8]) -> ViewId {
     let at = core::mem::offset_of!(ViewHead, cleared);
     let word = bytes.get(at..at + 8).and_then(|word| word.try_into().ok());

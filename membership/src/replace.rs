@@ -1,12 +1,14 @@
-//! Replacing coordinators without an operator: when a seat among those who decide counts as vacant, and what the leader
-//! then does about it.
+//! Replacing coordinators without an operator: when a seat among those who decide counts as vacant,
+//! and what the leader then does about it.
 //!
-//! A seat is vacant while its coordinator is no member. Detectors make it so, whatever happened: the process is dead,
-//! frozen, cut off, or has left. So nothing new has to be found out here, and no proof of a death is needed: a seat that
-//! is given away takes nobody's lease, and its coordinator can come back as a spare.
+//! A seat is vacant while its coordinator is no member. Detectors make it so, whatever happened:
+//! the process is dead, frozen, cut off, or has left. So nothing new has to be found out here, and
+//! no proof of a death is needed: a seat that is given away takes nobody's lease, and its
+//! coordinator can come back as a spare.
 //!
-//! An odd set gets a spare first and then loses the vacant seat; an even one just loses it. Whoever can be reached of a set
-//! that decides is a majority of it after each of these steps, if it was before: see docs/design/consensus.md.
+//! An odd set gets a spare first and then loses the vacant seat; an even one just loses it. Whoever
+//! can be reached of a set that decides is a majority of it after each of these steps, if it was
+//! before: see docs/design/consensus.md.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -33,15 +35,15 @@ pub fn vacant(view: &View) -> impl Iterator<Item = u16> {
     view.acceptors.iter().map(|a| a.proposer).filter(|number| seated(view, *number).is_none())
 }
 
-/// The coordinators that are members and decide nothing, the oldest member first: who comes back again and again waits
-/// behind those that stay.
+/// The coordinators that are members and decide nothing, the oldest member first: who comes back
+/// again and again waits behind those that stay.
 pub fn spares(view: &View) -> impl Iterator<Item = &Member> {
     view.of_kind(Kind::Coordinator).filter(|m| view.acceptor(m.proposer).is_none())
 }
 
 impl Vacancies {
-    /// What a process knows that starts with this view: how long a seat has been vacant, or since when these decide, it
-    /// can not tell.
+    /// What a process knows that starts with this view: how long a seat has been vacant, or since
+    /// when these decide, it can not tell.
     #[must_use]
     pub fn begin(view: &View, now: Instant) -> Self {
         Self { since: vacant(view).map(|number| (number, now)).collect(), changed: now }
@@ -60,7 +62,8 @@ impl Vacancies {
         }
     }
 
-    /// Learns of a later view, where it does not matter if a seat was taken for a moment in between.
+    /// Learns of a later view, where it does not matter if a seat was taken for a moment in
+    /// between.
     pub fn look(&mut self, view: &View, now: Instant) {
         let since = |number| self.since.get(&number).copied().unwrap_or(now);
         self.since = vacant(view).map(|number| (number, since(number))).collect();
@@ -73,8 +76,8 @@ impl Vacancies {
         Some((*number, if haste { *since } else { *since + config.timing.replace_after }))
     }
 
-    /// What to change, as far as it is time, and when. Nothing if it could not be done. `lives` tells whether a member seems
-    /// to live.
+    /// What to change, as far as it is time, and when. Nothing if it could not be done. `lives`
+    /// tells whether a member seems to live.
     fn plan(
         &self,
         view: &View,
@@ -118,7 +121,8 @@ impl Vacancies {
         self.plan(view, config, lives).filter(|(_, due)| *due <= now).map(|(change, _)| change)
     }
 
-    /// When a leader has to look again, if nothing else happens. A change that is due already waits for something else.
+    /// When a leader has to look again, if nothing else happens. A change that is due already waits
+    /// for something else.
     pub fn due(
         &self,
         view: &View,
@@ -129,9 +133,9 @@ impl Vacancies {
         self.plan(view, config, lives).map(|(_, due)| due).filter(|due| *due > now).unwrap_or(Instant::NEVER)
     }
 
-    /// The coordinator that whoever starts processes should start now, of the numbers up to `limit`: nobody is there to take
-    /// the seat that is to be given away. `runs` tells whether a number has a process, in whatever state. The next one
-    /// only `replace_pause` after `started`.
+    /// The coordinator that whoever starts processes should start now, of the numbers up to
+    /// `limit`: nobody is there to take the seat that is to be given away. `runs` tells whether a
+    /// number has a process, in whatever state. The next one only `replace_pause` after `started`.
     pub fn missing_spare(
         &self,
         view: &View,

@@ -1,4 +1,5 @@
-//! Randomness for back-off and join tokens. Seeded from outside, so that a simulated run repeats exactly.
+//! Randomness for back-off and join tokens. Seeded from outside, so that a simulated run repeats
+//! exactly.
 
 use obol_fabric::Nanos;
 

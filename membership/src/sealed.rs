@@ -1,5 +1,5 @@
-//! The envelope of a value in a slot or a view area: a length, the view it is for, and a checksum, so that a reader
-//! who got half an old and half a new value can tell.
+//! The envelope of a value in a slot or a view area: a length, the view it is for, and a checksum,
+//! so that a reader who got half an old and half a new value can tell.
 
 use obol_fabric::ViewId;
 use std::sync::Arc;

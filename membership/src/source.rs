@@ -1,7 +1,9 @@
-//! Where a member renews its lease: at one lease cache while one answers, otherwise at the acceptors.
+//! Where a member renews its lease: at one lease cache while one answers, otherwise at the
+//! acceptors.
 //!
-//! uKharon, section 6.3, lease caches. The first lease on a view always comes from the acceptors; a cache only renews. So
-//! a cache lies on nobody's way from a failure to being active again, and a member never learns of a view from one.
+//! uKharon, section 6.3, lease caches. The first lease on a view always comes from the acceptors; a
+//! cache only renews. So a cache lies on nobody's way from a failure to being active again, and a
+//! member never learns of a view from one.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -33,8 +35,8 @@ pub enum Answer {
     Refused,
 }
 
-/// The lease cache of a view that a member asks first, as long as it answers. Each member has its own order of them, so
-/// that they share the work.
+/// The lease cache of a view that a member asks first, as long as it answers. Each member has its
+/// own order of them, so that they share the work.
 #[must_use]
 pub fn preferred(view: &View, me: Incarnation) -> Option<Incarnation> {
     view.of_kind(Kind::LeaseCache).map(|m| m.incarnation).min_by_key(|who| mix(me.0, who.0))
@@ -53,7 +55,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Learns of a view's caches. Each member has its own order of them, so that they share the work.
+    /// Learns of a view's caches. Each member has its own order of them, so that they share the
+    /// work.
     pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, fabric: &mut F) {
         self.caches = view.of_kind(Kind::LeaseCache).map(|m| (m.incarnation, m.address)).collect();
         self.caches.sort_by_key(|(who, _)| mix(me.0, who.0));
@@ -120,7 +123,8 @@ impl Source {
         self.question.map_or(Instant::NEVER, |q| q.posted + config.timing.cache_timeout)
     }
 
-    /// Takes an answer. One to another question is none: it may tell of a time before this one was posted.
+    /// Takes an answer. One to another question is none: it may tell of a time before this one was
+    /// posted.
     pub fn answered<F: Fabric>(
         &mut self,
         nonce: u64,
@@ -157,8 +161,8 @@ impl Source {
         self.question.take_if(|q| q.cache == cache).is_some()
     }
 
-    /// Asks another cache for as long as the heartbeat detector needs to find this one out: then it is out of the view, or
-    /// alive after all.
+    /// Asks another cache for as long as the heartbeat detector needs to find this one out: then it
+    /// is out of the view, or alive after all.
     fn pass_over<F: Fabric>(&mut self, cache: Incarnation, config: &Config, now: Instant, fabric: &mut F) {
         if config.plant.has(Mutant::NoFallback) {
             return;

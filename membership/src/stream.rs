@@ -1,10 +1,11 @@
-//! The views of a cluster as a stream, for programs that are not members: every decided view once, in order, from any
-//! view on that the rings still hold, and a gap by name where they do not.
+//! The views of a cluster as a stream, for programs that are not members: every decided view once,
+//! in order, from any view on that the rings still hold, and a gap by name where they do not.
 //!
-//! Nobody is asked and nothing is changed: a reader needs no more than READs of the coordinators' regions. It knows that
-//! a view is decided because some coordinator has published it or a later one. Then the accepted value with the highest
-//! number at any majority of the acceptors is the decided one: that majority shares an acceptor with the one that decided,
-//! and every value that was accepted under a later number is the same.
+//! Nobody is asked and nothing is changed: a reader needs no more than READs of the coordinators'
+//! regions. It knows that a view is decided because some coordinator has published it or a later
+//! one. Then the accepted value with the highest number at any majority of the acceptors is the
+//! decided one: that majority shares an acceptor with the one that decided, and every value that
+//! was accepted under a later number is the same.
 
 use crate::Config;
 use crate::mutants::{Mutant, Plant};
@@ -29,7 +30,8 @@ pub trait Regions {
 pub enum Item {
     /// The next view.
     View(Arc<View>),
-    /// These views were decided, but their slots have been used again since: nobody can read them any more.
+    /// These views were decided, but their slots have been used again since: nobody can read them
+    /// any more.
     Gap {
         /// The first that is missing.
         first: ViewId,
@@ -71,7 +73,8 @@ impl Stream {
         self.next
     }
 
-    /// What comes next, or `None` if nothing more is decided, or too few coordinators' memories can be reached now.
+    /// What comes next, or `None` if nothing more is decided, or too few coordinators' memories can
+    /// be reached now.
     pub fn next(&mut self, regions: &mut impl Regions) -> Option<Item> {
         let homes = regions.coordinators();
         let newest = self.newest_of(&homes, regions)?;
@@ -151,7 +154,8 @@ impl Stream {
         let same = accepted.iter().take_while(|(_, s)| s.accepted_proposal == highest.accepted_proposal);
         let view = same.filter_map(|&(at, state)| self.value(id, at, state, regions)).next();
         let Some(view) = view else { return lost };
-        // Every proposal for this slot follows the same view, so any of them tells whose words count.
+        // Every proposal for this slot follows the same view, so any of them tells whose words
+        // count.
         let of_this_lap = |acceptor: &&Acceptor| {
             let word = words.iter().find(|(at, _)| at.owner() == acceptor.address.owner());
             word.and_then(|(_, word)| (*word)?.state(id)).is_some()

@@ -1,7 +1,8 @@
 //! Views: who belongs to the cluster, under which leases, and what a successor inherits.
 //!
-//! A view is immutable once decided. Everything that safety needs besides the members is computed by the proposer and
-//! travels in the view, so that everybody uses the same values: `base`, `cleared`, `wait`.
+//! A view is immutable once decided. Everything that safety needs besides the members is computed
+//! by the proposer and travels in the view, so that everybody uses the same values: `base`,
+//! `cleared`, `wait`.
 
 use crate::mutants::{Mutant, Plant};
 use crate::sealed;
@@ -39,7 +40,8 @@ impl Kind {
         }
     }
 
-    /// Whether members of this kind act under a lease. Coordinators have none, and a cache's only serves others.
+    /// Whether members of this kind act under a lease. Coordinators have none, and a cache's only
+    /// serves others.
     #[must_use]
     pub const fn acts(self) -> bool {
         matches!(self, Self::Agent | Self::App)
@@ -115,7 +117,8 @@ pub struct Member {
     pub name: Name,
     /// Where its memory is.
     pub address: Address,
-    /// The agent that an attached app reads its lease from; [`Incarnation::NONE`] for everybody else.
+    /// The agent that an attached app reads its lease from; [`Incarnation::NONE`] for everybody
+    /// else.
     pub host: Incarnation,
     /// The token of its join.
     pub token: u64,
@@ -124,7 +127,8 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether programs act under this member's own lease page. A cache's page only serves those of others.
+    /// Whether programs act under this member's own lease page. A cache's page only serves those of
+    /// others.
     #[must_use]
     pub fn is_holder(&self) -> bool {
         self.kind.acts() && self.has_core()
@@ -197,8 +201,8 @@ impl FromIterator<u16> for Numbers {
     }
 }
 
-/// A member that is gone, remembered so that a late copy of its join does not bring it back, and so that whoever reads the
-/// view can say who it was.
+/// A member that is gone, remembered so that a late copy of its join does not bring it back, and so
+/// that whoever reads the view can say who it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Departed {
     /// The token of its join.
@@ -247,17 +251,18 @@ pub enum Change {
     AcceptorRemoved(Acceptor),
     /// Nothing: the slot had to be decided so that readers find it settled.
     Settled,
-    /// An operator went on from this view after the memory of a majority of acceptors was lost. What was decided between
-    /// it and this one is lost.
+    /// An operator went on from this view after the memory of a majority of acceptors was lost.
+    /// What was decided between it and this one is lost.
     Recovered(ViewId),
 }
 
-/// A join with an `as_of` older than so many views is refused, and members that went are remembered for as long: so
-/// every late copy of a join is recognised.
+/// A join with an `as_of` older than so many views is refused, and members that went are remembered
+/// for as long: so every late copy of a join is recognised.
 pub const JOIN_WINDOW: u64 = 32;
 
-/// A recovery goes on so many views, and incarnations, after the newest that was found: more than can have been decided
-/// without anybody's knowing who is left, and few enough for the serial numbers of slots.
+/// A recovery goes on so many views, and incarnations, after the newest that was found: more than
+/// can have been decided without anybody's knowing who is left, and few enough for the serial
+/// numbers of slots.
 pub const RECOVERY_SKIP: u64 = 1 << 12;
 
 /// A cluster membership: slot `id`'s decided value.
@@ -269,7 +274,8 @@ pub struct View {
     pub base: ViewId,
     /// No lease on any view below this one exists any more.
     pub cleared: ViewId,
-    /// The longest reach of all views in `[cleared, base)`: what a newcomer to this run waits, before clock drift.
+    /// The longest reach of all views in `[cleared, base)`: what a newcomer to this run waits,
+    /// before clock drift.
     pub wait: Nanos,
     /// The longest [`View::reach`] of the views in `[base, id]`.
     pub run_reach: Nanos,
@@ -281,7 +287,8 @@ pub struct View {
     pub next_incarnation: Incarnation,
     /// Who decides the next slot.
     pub acceptors: Vec<Acceptor>,
-    /// Coordinators that were given up in a recovery. They never decide again, whatever became of their memory.
+    /// Coordinators that were given up in a recovery. They never decide again, whatever became of
+    /// their memory.
     pub retired: Numbers,
     /// The members, by incarnation.
     pub members: Vec<Member>,
@@ -311,14 +318,15 @@ pub struct Newcomer {
 /// What a leader wants of the next view.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Edit {
-    /// Members to remove, and why: [`Change::Left`] or [`Change::Failed`]. Unknown ones are ignored.
+    /// Members to remove, and why: [`Change::Left`] or [`Change::Failed`]. Unknown ones are
+    /// ignored.
     pub remove: Vec<Change>,
     /// Newcomers, in the order of their incarnations.
     pub admit: Vec<Newcomer>,
     /// A new lease duration.
     pub lease: Option<Nanos>,
-    /// [`Change::AcceptorAdded`] or [`Change::AcceptorRemoved`]; one at a time, so that a majority before and one after
-    /// always meet.
+    /// [`Change::AcceptorAdded`] or [`Change::AcceptorRemoved`]; one at a time, so that a majority
+    /// before and one after always meet.
     pub acceptor: Option<Change>,
 }
 
@@ -426,8 +434,8 @@ impl View {
         deciders
     }
 
-    /// Who leads of the coordinators that `lives` lets through: the one with the lowest number. One that decides nothing,
-    /// not yet or not any more, does not lead.
+    /// Who leads of the coordinators that `lives` lets through: the one with the lowest number. One
+    /// that decides nothing, not yet or not any more, does not lead.
     #[must_use]
     pub fn leader(&self, lives: impl Fn(&Member) -> bool) -> Option<&Member> {
         let candidates = self.of_kind(Kind::Coordinator).filter(|m| self.acceptor(m.proposer).is_some());
@@ -449,16 +457,17 @@ impl View {
         }
     }
 
-    /// How long after its successor's decision some holder may still have a lease on this view: where it names a
-    /// cache, that one may answer as long as its own lease lasts, and what it answers lasts a lease.
+    /// How long after its successor's decision some holder may still have a lease on this view:
+    /// where it names a cache, that one may answer as long as its own lease lasts, and what it
+    /// answers lasts a lease.
     #[must_use]
     pub fn reach(&self) -> Nanos {
         let cached = self.of_kind(Kind::LeaseCache).next().is_some();
         if cached { self.lease.saturating_add(self.cache_lease) } else { self.lease }
     }
 
-    /// Whether a lease on the one is as good as a lease on the other: the same apps with the same lease pages.
-    /// Coordinators, caches and lease durations may differ. (uKharon 6.3.)
+    /// Whether a lease on the one is as good as a lease on the other: the same apps with the same
+    /// lease pages. Coordinators, caches and lease durations may differ. (uKharon 6.3.)
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         let protected = |view: &Self| {
@@ -469,8 +478,9 @@ impl View {
 
     /// The view after this one. `cleared` is the latest base whose CLEAR the proposer knows.
     ///
-    /// Apps of an agent that goes, go with it. An older member at a newcomer's seat goes, too. The wait covers every
-    /// view whose leases may still run, not just the last: a compatible view may have shortened the lease in between.
+    /// Apps of an agent that goes, go with it. An older member at a newcomer's seat goes, too. The
+    /// wait covers every view whose leases may still run, not just the last: a compatible view may
+    /// have shortened the lease in between.
     #[must_use]
     pub fn successor(&self, edit: &Edit, cleared: ViewId, plant: Plant) -> Self {
         let id = self.id.next();
@@ -509,7 +519,8 @@ impl View {
         }
         let mut next_incarnation = self.next_incarnation;
         for &Newcomer { kind, name, address, host, token, proposer } in &edit.admit {
-            // An attached app needs its agent: under the page of anything else it would not be fenced.
+            // An attached app needs its agent: under the page of anything else it would not be
+            // fenced.
             let hosts = |m: &Member| m.incarnation == host && m.kind == Kind::Agent;
             if host != Incarnation::NONE && !members.iter().any(hosts) {
                 continue;
@@ -585,19 +596,21 @@ impl View {
         next
     }
 
-    /// The view from which an operator goes on when the memory of a majority of acceptors is lost: this one's members
-    /// without its coordinators, and other acceptors, whose memory must never have been of use to anybody.
+    /// The view from which an operator goes on when the memory of a majority of acceptors is lost:
+    /// this one's members without its coordinators, and other acceptors, whose memory must never
+    /// have been of use to anybody.
     ///
-    /// Those who decided so far are retired: one that comes back with the memory of before must not vote in this cluster
-    /// again. It is of another run, and waits for every lease that a view after this one may have given: `lease_max` is
-    /// the longest that the cluster gives, or that an operator has asked for. Nothing decides it: see the operator's
-    /// command.
+    /// Those who decided so far are retired: one that comes back with the memory of before must not
+    /// vote in this cluster again. It is of another run, and waits for every lease that a view
+    /// after this one may have given: `lease_max` is the longest that the cluster gives, or that an
+    /// operator has asked for. Nothing decides it: see the operator's command.
     #[must_use]
     pub fn recovered(&self, acceptors: Vec<Acceptor>, lease_max: Nanos) -> Self {
         let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
         let gone = self.of_kind(Kind::Coordinator);
         let departed = gone.map(|m| Departed::of(m, id, false));
-        // A lost view may have had a longer lease than this one, and a cache that this one does not name.
+        // A lost view may have had a longer lease than this one, and a cache that this one does not
+        // name.
         let reach_max = self.lease.max(lease_max).saturating_add(self.cache_lease);
         let longest = reach_max.max(self.wait).max(self.run_reach);
         let mut next = Self {
@@ -626,8 +639,8 @@ impl View {
         departed
     }
 
-    /// Whether a cluster of these regions can have this view: everybody's seat and number are there. Whatever a peer or a
-    /// region says must pass here before a machine goes by it.
+    /// Whether a cluster of these regions can have this view: everybody's seat and number are
+    /// there. Whatever a peer or a region says must pass here before a machine goes by it.
     #[must_use]
     pub fn fits(&self, layout: &Layout) -> bool {
         let proposers = 1..=layout.limits().proposers;

@@ -1,5 +1,5 @@
-//! Programs that are attached to an agent: the agent asks for their membership, tells them how it stands, and reports
-//! their death.
+//! Programs that are attached to an agent: the agent asks for their membership, tells them how it
+//! stands, and reports their death.
 
 use crate::Config;
 use crate::holdback::HoldBack;
@@ -13,9 +13,11 @@ enum Phase {
     Joining,
     Member(Incarnation),
     Leaving(Incarnation),
-    /// The program died before it was known to be a member. If its join is decided yet, its death is told.
+    /// The program died before it was known to be a member. If its join is decided yet, its death
+    /// is told.
     Dead,
-    /// A member of this agent that no program here stands for: its join was given up, and then decided after all.
+    /// A member of this agent that no program here stands for: its join was given up, and then
+    /// decided after all.
     Stray(Incarnation),
 }
 
@@ -63,7 +65,8 @@ impl Wards {
                     return;
                 }
                 self.0.retain_mut(|w| {
-                    // Whoever has to go still has to: where the view is full, nobody is admitted who could replace it.
+                    // Whoever has to go still has to: where the view is full, nobody is admitted
+                    // who could replace it.
                     if let Phase::Leaving(who) = w.phase
                         && w.seat == seat
                     {
@@ -111,7 +114,8 @@ impl Wards {
         })
     }
 
-    /// Whether a program at this address asked to join: it died, or may have. If it has not, it asks again.
+    /// Whether a program at this address asked to join: it died, or may have. If it has not, it
+    /// asks again.
     pub fn died<F: Fabric>(&mut self, address: Address, fabric: &mut F) -> bool {
         let joins = |w: &&mut Ward| w.address == address && w.phase == Phase::Joining;
         let Some(ward) = self.0.iter_mut().find(joins) else { return false };
@@ -130,7 +134,8 @@ impl Wards {
 
     /// Compares the programs with a new view and tells them what has changed.
     ///
-    /// `me` is the agent's incarnation. What it hosts and nobody here stands for is asked to be removed after `patience`.
+    /// `me` is the agent's incarnation. What it hosts and nobody here stands for is asked to be
+    /// removed after `patience`.
     pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, patience: Instant, fabric: &mut F) {
         self.0.retain_mut(|ward| {
             match ward.phase {
@@ -138,8 +143,8 @@ impl Wards {
                     if let Some(member) = view.by_token(ward.token) {
                         ward.phase = Phase::Member(member.incarnation);
                         ward.due = Instant::NEVER;
-                        // The coordinators watch it, too; this is for fabrics where only its own node can. A death that
-                        // was told already is told again.
+                        // The coordinators watch it, too; this is for fabrics where only its own
+                        // node can. A death that was told already is told again.
                         fabric.watch_lazily(ward.address);
                         fabric.publish_seat(ward.seat, SeatStatus::Member(member.incarnation));
                         return true;

@@ -1,4 +1,5 @@
-//! Bytes of views and datagrams: little-endian, length-prefixed, every count checked before it is believed.
+//! Bytes of views and datagrams: little-endian, length-prefixed, every count checked before it is
+//! believed.
 
 use crate::sealed;
 use crate::timing::{LEASE_MAX, LEASE_MIN};
@@ -6,12 +7,15 @@ use crate::view::{Acceptor, Change, Departed, Kind, Level, Member, Numbers, View
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Name, Nanos, ViewId};
 use std::sync::Arc;
 
-/// Members of one view. Bounds what a decoder allocates; a cluster's own limit is `Limits::value_bytes`.
+/// Members of one view. Bounds what a decoder allocates; a cluster's own limit is
+/// `Limits::value_bytes`.
 pub const MEMBERS_MAX: usize = 8192;
 
-/// Views, incarnations and clocks are counted from small numbers, one by one: nothing that a cluster gives out comes near.
+/// Views, incarnations and clocks are counted from small numbers, one by one: nothing that a
+/// cluster gives out comes near.
 pub const NUMBER_MAX: u64 = 1 << 62;
-/// The longest reach of a view, and so the longest wait: a lease and a cache's lease, with room for another rule.
+/// The longest reach of a view, and so the longest wait: a lease and a cache's lease, with room for
+/// another rule.
 const REACH_MAX: Nanos = LEASE_MAX.saturating_mul(4);
 
 /// Why bytes are not what they should be.
@@ -246,8 +250,8 @@ fn write_changes(w: &mut Writer, view: &View) {
     }
 }
 
-/// How a view follows from its predecessor, where the view is too large for a datagram: what differs, and the checksum of
-/// the sealed view that comes out.
+/// How a view follows from its predecessor, where the view is too large for a datagram: what
+/// differs, and the checksum of the sealed view that comes out.
 #[must_use]
 pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(256));
@@ -263,8 +267,8 @@ pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
     w.0
 }
 
-/// The view that [`encode_step`] told of, sealed, too; none if these bytes tell of another predecessor's successor, or if what
-/// comes out is not what was decided.
+/// The view that [`encode_step`] told of, sealed, too; none if these bytes tell of another
+/// predecessor's successor, or if what comes out is not what was decided.
 #[must_use]
 pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
     let mut r = Reader(bytes);
@@ -280,8 +284,8 @@ pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
     (sealed::sum(&sealed) == r.rest()).then_some((view, sealed))
 }
 
-/// Bytes by which a view can grow, beside the members that go, when some of its members are removed, the lease changes or
-/// nothing does.
+/// Bytes by which a view can grow, beside the members that go, when some of its members are
+/// removed, the lease changes or nothing does.
 #[must_use]
 pub fn removal_reserve(view: &View) -> usize {
     /// An entry among the departed without its name, and a [`Change::Failed`].
@@ -381,7 +385,8 @@ pub enum Refusal {
     Departed,
     /// The agent that the app is attached to is not a member.
     NoHost,
-    /// Members of this name failed again and again, so that its joins wait: ask again after so long, and not before.
+    /// Members of this name failed again and again, so that its joins wait: ask again after so
+    /// long, and not before.
     HeldBack(Nanos),
 }
 
@@ -494,8 +499,8 @@ pub enum Message<'a> {
         newcomer: crate::view::Newcomer,
         /// The newest view that the sender knew when it drew the token.
         as_of: ViewId,
-        /// Whether the sender reaches every member of the newest view that it knows. Whoever does not is let in only
-        /// where nothing can be decided without it.
+        /// Whether the sender reaches every member of the newest view that it knows. Whoever does
+        /// not is let in only where nothing can be decided without it.
         proved: bool,
     },
     /// The answer to a join.
@@ -513,14 +518,15 @@ pub enum Message<'a> {
     SetLease(Nanos),
     /// Leases of this duration run out before they are renewed.
     Strained(Nanos),
-    /// An operator's wish: the coordinator with this number shall decide from now on, or no more. It is repeated as long
-    /// as the operator waits for it, and forgotten soon after.
+    /// An operator's wish: the coordinator with this number shall decide from now on, or no more.
+    /// It is repeated as long as the operator waits for it, and forgotten soon after.
     SetAcceptor {
         /// The coordinator.
         number: u16,
         /// Whether it shall decide.
         decides: bool,
-        /// The newest view that the operator knew: a copy that comes after another change does nothing.
+        /// The newest view that the operator knew: a copy that comes after another change does
+        /// nothing.
         as_of: ViewId,
     },
     /// Nobody answers any more of those who decide after this view: who decides now?
@@ -577,7 +583,8 @@ pub enum Message<'a> {
         nonce: u64,
         /// The request's.
         chunk: u16,
-        /// A bit for each page, from the lowest of the first byte on: set if its fence stands at the base or above.
+        /// A bit for each page, from the lowest of the first byte on: set if its fence stands at
+        /// the base or above.
         raised: &'a [u8],
     },
     /// A heartbeat for those who watch their links.
@@ -588,7 +595,8 @@ pub enum Message<'a> {
         from: Incarnation,
         /// The newest view that it knows.
         view: ViewId,
-        /// A bit for each of that view's members, from the lowest of the first byte on: set if the link to it is down.
+        /// A bit for each of that view's members, from the lowest of the first byte on: set if the
+        /// link to it is down.
         silent: &'a [u8],
     },
 }
@@ -601,7 +609,8 @@ pub fn deciders(view: &View) -> Vec<u8> {
     Message::Deciders { id: view.id, acceptors: Addresses(&bytes) }.encode()
 }
 
-/// The acceptors that such a datagram names. It does not tell their numbers, which a reader does not need.
+/// The acceptors that such a datagram names. It does not tell their numbers, which a reader does
+/// not need.
 #[must_use]
 pub fn acceptors(addresses: Addresses<'_>) -> Vec<Acceptor> {
     let acceptors = addresses.map(|address| Acceptor { proposer: 0, address });

@@ -1,16 +1,19 @@
-//! A slot's word: the whole state of one acceptor in one instance of Paxos, small enough for one CAS.
+//! A slot's word: the whole state of one acceptor in one instance of Paxos, small enough for one
+//! CAS.
 
 use core::fmt;
 use obol_fabric::ViewId;
 
-/// `instance:32 | min_proposal:14 | accepted_proposal:14 | accepted_value:4`, from the high bits down.
+/// `instance:32 | min_proposal:14 | accepted_proposal:14 | accepted_value:4`, from the high bits
+/// down.
 ///
-/// Proposal numbers start at 1, so zero means none. `accepted_value` is the number of the proposer whose value area
-/// holds the view (uKharon 5.3.1). `instance` is the low half of the slot's view id: the ring's words are recycled, and
-/// a word of an earlier lap reads as empty.
+/// Proposal numbers start at 1, so zero means none. `accepted_value` is the number of the proposer
+/// whose value area holds the view (uKharon 5.3.1). `instance` is the low half of the slot's view
+/// id: the ring's words are recycled, and a word of an earlier lap reads as empty.
 ///
-/// The paper's word has 16 bits for each. An acceptor may be away for any number of views and come back with the words
-/// that it had, so the instance has most of the bits: see [`LAG_MAX`] and [`AGE_MAX`].
+/// The paper's word has 16 bits for each. An acceptor may be away for any number of views and come
+/// back with the words that it had, so the instance has most of the bits: see [`LAG_MAX`] and
+/// [`AGE_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Word(pub u64);
 
@@ -28,10 +31,12 @@ const _: () = assert!(obol_fabric::layout::PROPOSERS_MAX as u64 <= VALUE_MASK);
 pub const NUMBER_MAX: u16 = PROPOSAL_MASK as u16;
 /// Numbers by which words tell instances apart.
 pub const INSTANCES: u64 = 1 << (64 - INSTANCE_SHIFT);
-/// A reader that lags by so many views still knows a word of a later slot for one. In `Timing::resync_after`, a minute at
-/// most, a leader that decides a view a microsecond stays far below.
+/// A reader that lags by so many views still knows a word of a later slot for one. In
+/// `Timing::resync_after`, a minute at most, a leader that decides a view a microsecond stays far
+/// below.
 pub const LAG_MAX: u64 = 1 << 30;
-/// A word that is older than this by some views may be taken for one of a later slot: days of decisions without a pause.
+/// A word that is older than this by some views may be taken for one of a later slot: days of
+/// decisions without a pause.
 pub const AGE_MAX: u64 = INSTANCES - LAG_MAX - 1;
 
 /// How a word relates to the slot that a reader means.
@@ -77,8 +82,8 @@ impl Word {
         (self.0 >> INSTANCE_SHIFT) as u32
     }
 
-    /// Whether this is a word of `slot`, of an earlier or a later lap: by [`AGE_MAX`] views at most, or by [`LAG_MAX`].
-    /// An all-zero word has never been touched.
+    /// Whether this is a word of `slot`, of an earlier or a later lap: by [`AGE_MAX`] views at
+    /// most, or by [`LAG_MAX`]. An all-zero word has never been touched.
     #[must_use]
     pub const fn lap(self, slot: ViewId) -> Lap {
         if self.0 == 0 {
@@ -105,7 +110,8 @@ impl Word {
         slot.filter(|_| self.raw().min_proposal != 0)
     }
 
-    /// The planted bug: a word is taken for one of the slot nearest to `near` that has the same 16 bits.
+    /// The planted bug: a word is taken for one of the slot nearest to `near` that has the same 16
+    /// bits.
     #[cfg(feature = "mutants")]
     #[must_use]
     pub(crate) fn narrowed(self, near: ViewId) -> Self {
@@ -124,7 +130,8 @@ impl Word {
         }
     }
 
-    /// The acceptor's state for `slot`: empty if the word is of an earlier lap, `None` if it is of a later one.
+    /// The acceptor's state for `slot`: empty if the word is of an earlier lap, `None` if it is of
+    /// a later one.
     #[must_use]
     pub const fn state(self, slot: ViewId) -> Option<State> {
         match self.lap(slot) {
@@ -156,8 +163,9 @@ pub struct Head {
 }
 
 impl Head {
-    /// What the words of a ring say. `near` is any view that is not more than [`LAG_MAX`] behind the newest; `proposers` is
-    /// how many a cluster can have, in whose steps each of them counts its proposals.
+    /// What the words of a ring say. `near` is any view that is not more than [`LAG_MAX`] behind
+    /// the newest; `proposers` is how many a cluster can have, in whose steps each of them counts
+    /// its proposals.
     #[must_use]
     pub fn of(ring: &[u64], near: ViewId, proposers: u32) -> Self {
         let touched = |raw: &u64| Some((Word(*raw).slot(near)?, Word(*raw).raw()));

@@ -1,5 +1,5 @@
-//! Row 16: coordinators are added, removed and replaced while the cluster runs, whoever dies meanwhile. Every view is
-//! decided by a majority of the acceptors that its predecessor names.
+//! Row 16: coordinators are added, removed and replaced while the cluster runs, whoever dies
+//! meanwhile. Every view is decided by a majority of the acceptors that its predecessor names.
 
 mod instant;
 
@@ -58,7 +58,8 @@ fn node(cluster: &Cluster, number: u16) -> usize {
 struct Oracle(BTreeMap<ViewId, View>);
 
 impl Oracle {
-    /// Holds that everybody knows the same views, and that a new one was decided by those whom its predecessor names.
+    /// Holds that everybody knows the same views, and that a new one was decided by those whom its
+    /// predecessor names.
     fn look(&mut self, cluster: &Cluster) -> Result<(), String> {
         for at in (0..cluster.nodes.len()).filter(|at| cluster.nodes[*at].alive) {
             let view = cluster.view(at);
@@ -92,8 +93,8 @@ impl Oracle {
     }
 }
 
-/// Adds coordinator 4, then removes coordinator 1. So many events after the wish, the victim dies; at the end it comes
-/// back. `Ok(false)` once the step is over before the victim's time has come.
+/// Adds coordinator 4, then removes coordinator 1. So many events after the wish, the victim dies;
+/// at the end it comes back. `Ok(false)` once the step is over before the victim's time has come.
 fn replace(plant: Plant, remove: bool, after: usize, victim: u16) -> Result<bool, String> {
     let mut cluster = cluster(plant);
     let mut oracle = Oracle::default();
@@ -360,7 +361,8 @@ fn decide(cluster: &mut Cluster, views: u64) {
     }
 }
 
-/// Coordinator 3 misses so many views, dead or removed as well, and comes back with the memory that it had.
+/// Coordinator 3 misses so many views, dead or removed as well, and comes back with the memory that
+/// it had.
 fn comes_back(views: u64, removed: bool) {
     let mut cluster = cluster(Plant::NONE);
     let slots = u64::from(cluster.config.layout.limits().slots);

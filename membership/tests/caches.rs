@@ -1,4 +1,5 @@
-//! What lease caches do for members and for the leader when the fabric is kind: one statement a test.
+//! What lease caches do for members and for the leader when the fabric is kind: one statement a
+//! test.
 
 mod instant;
 

@@ -42,7 +42,8 @@ fn name(text: &str) -> Name {
     Name::new(text).expect("a name")
 }
 
-/// Alarms at each of three coordinators and three agents whose clocks are off by so many ppm, after a simulated second.
+/// Alarms at each of three coordinators and three agents whose clocks are off by so many ppm, after
+/// a simulated second.
 fn alarms(off_ppm: [i64; 6]) -> [u64; 6] {
     let layout = Layout::new(LIMITS).expect("in bounds");
     let config = Config { timing: TIMING, layout, plant: Plant::NONE };

@@ -117,7 +117,8 @@ fn a_value_half_written_is_never_taken_for_whole() {
     common::holds("one slot, torn writes", model, 230_000);
 }
 
-/// Two proposers, of which the first may die while it writes over a value of its own that one acceptor accepted.
+/// Two proposers, of which the first may die while it writes over a value of its own that one
+/// acceptor accepted.
 fn torn_over() -> Slots {
     Slots { attempts: [2, 1], torn: true, guesses: vec![[false, true]], ..slots(&[1]) }
 }
@@ -137,11 +138,13 @@ fn a_proposer_that_dies_in_a_write_over_its_accepted_value_blocks_nobody() {
         vec![Step::Prepare(0)],
         [hear(0), hear(1)].concat(),
         vec![Step::Propose(0)],
-        // Its value is accepted by the third acceptor alone: the second proposer outbids it at the others. All have it whole.
+        // Its value is accepted by the third acceptor alone: the second proposer outbids it at the
+        // others. All have it whole.
         execute(0, 2, 2),
         vec![Step::Prepare(1)],
         [execute(1, 0, 1), hear(0), deliver(1, 0), execute(1, 1, 1), hear(1)].concat(),
-        // It is promised again, has not heard of the third acceptor, proposes another value, and dies in its WRITE.
+        // It is promised again, has not heard of the third acceptor, proposes another value, and
+        // dies in its WRITE.
         vec![Step::Prepare(0)],
         [hear(0), hear(1)].concat(),
         vec![Step::Propose(0)],

@@ -1,5 +1,5 @@
-//! Whatever bytes a peer, a region or a file holds: decoders refuse them or give something that can be used, and no machine
-//! panics or comes to a standstill over it.
+//! Whatever bytes a peer, a region or a file holds: decoders refuse them or give something that can
+//! be used, and no machine panics or comes to a standstill over it.
 
 mod instant;
 
@@ -282,7 +282,8 @@ fn machines_read_any_memory() {
         }
         let layout = cluster.config.layout;
         let seed = u64::from_le_bytes(*place);
-        // Words of slots are left: whoever reads nonsense in a majority's goes on reading, at the pace of the fabric.
+        // Words of slots are left: whoever reads nonsense in a majority's goes on reading, at the
+        // pace of the fabric.
         let head = layout.view() + size_of::<ViewHead>() as u32;
         let offsets = [layout.value(seed, 1), layout.value(seed, 2), layout.view(), layout.view() + 8, head];
         let offset = offsets[(seed % PLACES) as usize];
@@ -297,8 +298,8 @@ fn machines_read_any_memory() {
     });
 }
 
-/// The inputs of the corpus that once broke something are whole, so that they go on testing what they tested. One lies right at a
-/// bound, and is no view too many.
+/// The inputs of the corpus that once broke something are whole, so that they go on testing what
+/// they tested. One lies right at a bound, and is no view too many.
 #[test]
 fn inputs_that_once_panicked_are_refused_now() {
     for file in std::fs::read_dir(corpus("views")).expect("the corpus") {

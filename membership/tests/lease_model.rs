@@ -1,5 +1,5 @@
-//! Every interleaving of renewals, decisions, fences, CLEARs, deaths and time in small clusters, with the leases,
-//! clearings and views that ship.
+//! Every interleaving of renewals, decisions, fences, CLEARs, deaths and time in small clusters,
+//! with the leases, clearings and views that ship.
 
 mod common;
 mod leases;
@@ -84,8 +84,8 @@ fn rejoined(plant: Plant) -> Leases {
     Leases::new(&[true, false], false, TICK, &turns, plant)
 }
 
-/// A lease lasts three ticks; the first holder's clock runs at half of the rate of true time, all others at one and a half
-/// of it: the two ends of a drift bound of one half.
+/// A lease lasts three ticks; the first holder's clock runs at half of the rate of true time, all
+/// others at one and a half of it: the two ends of a drift bound of one half.
 fn drifting(model: Leases) -> Leases {
     let (slow, fast) = (500, 1_500);
     let mut rates = vec![fast; model.rates.len()];

@@ -9,7 +9,8 @@ use obol_membership::{Change, Kind, Level, Plant, Timing};
 
 const EVERY: Nanos = Nanos(250_000);
 const TIMEOUT: Nanos = Nanos(1_000_000);
-/// From a cut to the view without whoever has to go: the silence, the wait for reports, and some periods.
+/// From a cut to the view without whoever has to go: the silence, the wait for reports, and some
+/// periods.
 const DECIDED: Nanos = Nanos(3_500_000);
 
 /// Three coordinators (nodes 0 to 2) and so many agents after them, joined, that watch their links.
@@ -201,7 +202,8 @@ fn a_coordinator_without_which_nothing_is_decided_comes_back_though_it_lost_a_me
     cluster.kill(0);
     cluster.run(Nanos::from_millis(5));
     cut(&mut cluster, 1, 4);
-    // A false notice: of the coordinators one stays, and decides through the memory of one that is no member.
+    // A false notice: of the coordinators one stays, and decides through the memory of one that is
+    // no member.
     cluster.report(cluster.nodes[1].address, Evidence::Suspicion);
     cluster.run(TIMEOUT);
     assert_eq!(cluster.counted(1, Counter::Exclusions), 1);
@@ -223,7 +225,8 @@ fn who_can_decide_nothing_waits_and_does_not_look_again_and_again() {
             let mut cluster = Cluster::with_timing(3, 3, timing, Plant::NONE);
             cut(&mut cluster, 0, lost);
             cluster.run(Nanos(delay * TIMEOUT.0 / 20));
-            // The last one without which they decide nothing is dead, and the link to it not known to be down yet.
+            // The last one without which they decide nothing is dead, and the link to it not known
+            // to be down yet.
             cluster.kill(dies);
             // Ends if no deadline stays in the past.
             cluster.run(Nanos::from_millis(5));

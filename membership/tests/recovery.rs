@@ -1,6 +1,7 @@
-//! A recovery after a disaster, in a simulated cluster whose machines begin as those of the daemons do: coordinators die
-//! for good while agents hold leases, some of them long, and some on views that the operator does not know; an operator
-//! goes on at once; those who were given up come back with the memory of before.
+//! A recovery after a disaster, in a simulated cluster whose machines begin as those of the daemons
+//! do: coordinators die for good while agents hold leases, some of them long, and some on views
+//! that the operator does not know; an operator goes on at once; those who were given up come back
+//! with the memory of before.
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{
@@ -277,15 +278,16 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     run.until("all agents join", all_hold);
     // What an earlier look, or a file, knows of the cluster.
     let early = run.world.machine(COORDINATORS).view().as_ref().clone();
-    // One host may be cut off in the end with whatever it knows, and the operator gives it up. The others may hear nothing
-    // of what is decided before.
+    // One host may be cut off in the end with whatever it knows, and the operator gives it up. The
+    // others may hear nothing of what is decided before.
     let given_up = COORDINATORS + run.rng.below(u64::from(AGENTS)) as u32;
     let asks_it = run.rng.coin();
     let deaf = !asks_it && run.rng.coin();
     if deaf {
         Run::agents().filter(|node| *node != given_up).for_each(|node| run.cut(node));
     }
-    // An operator lengthens leases; some coordinators may hear of it, and some agents of what comes of it.
+    // An operator lengthens leases; some coordinators may hear of it, and some agents of what comes
+    // of it.
     let lease = if run.rng.coin() { LONG_LEASE } else { LEASE + 1 };
     run.world.with_machine(given_up, |_, _, port| {
         (0..COORDINATORS)
@@ -309,7 +311,8 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     }
     let span = run.rng.below(LEASE / 4);
     run.run_for(span);
-    // The newest view that those who were asked know, or one of a file that is older where nobody could be asked.
+    // The newest view that those who were asked know, or one of a file that is older where nobody
+    // could be asked.
     let asked = Run::agents().filter(|node| asks_it || *node != given_up);
     let known = asked.map(|node| run.world.machine(node).view().as_ref().clone());
     let found = known.chain([early]).max_by_key(|view| view.id).expect("somebody knows a view");
@@ -320,7 +323,8 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
         let view = run.world.machine(node).view();
         marks.held_long += u32::from(view.id == holder && view.lease == Nanos(LONG_LEASE));
     }
-    // Whoever gives up a host says how long its leases may be, if that may be longer than the profile's.
+    // Whoever gives up a host says how long its leases may be, if that may be longer than the
+    // profile's.
     let new = Acceptor { proposer: NEW.1, address: Address::region(NEW.0) };
     let recovered = found.recovered(vec![new], Nanos(lease));
     let recovered = View { wait: planted.unwrap_or(recovered.wait), ..recovered };
@@ -331,7 +335,8 @@ fn run(seed: u64, planted: Planted, marks: &mut Marks) -> Option<String> {
     }
     let span = run.rng.below(4 * LEASE);
     run.run_for(span);
-    // A minority comes back, with its memory, and is told nothing: its host shows what its region does.
+    // A minority comes back, with its memory, and is told nothing: its host shows what its region
+    // does.
     let old = run.rng.below(u64::from(COORDINATORS)) as u32;
     let own = run.world.machine(old).view().as_ref().clone();
     let machine = run.machine(old, Some(own));

@@ -1,5 +1,5 @@
-//! When a coordinator is replaced without an operator: what [`Vacancies`] says of views, one after the other. Whole
-//! clusters are in `acceptors.rs`.
+//! When a coordinator is replaced without an operator: what [`Vacancies`] says of views, one after
+//! the other. Whole clusters are in `acceptors.rs`.
 
 mod instant;
 

@@ -1,9 +1,11 @@
-//! A reader that slept through more views than the ring holds, while the acceptors changed any number of times, takes only
-//! for decided what the deciders of a slot decided: every interleaving of its READs with two proposers.
+//! A reader that slept through more views than the ring holds, while the acceptors changed any
+//! number of times, takes only for decided what the deciders of a slot decided: every interleaving
+//! of its READs with two proposers.
 //!
-//! What is explored is the reader that ships. Acceptors and proposers are as small as Paxos allows: a proposer's round at one
-//! acceptor is one step, and so is a READ, which may be carried out at any time, or fail. Of the READs that are out the first
-//! or the last comes next: what is known after some of them does not depend on their order.
+//! What is explored is the reader that ships. Acceptors and proposers are as small as Paxos allows:
+//! a proposer's round at one acceptor is one step, and so is a READ, which may be carried out at
+//! any time, or fail. Of the READs that are out the first or the last comes next: what is known
+//! after some of them does not depend on their order.
 
 mod common;
 mod instant;
@@ -31,8 +33,8 @@ const LAST: u64 = 5;
 /// The slot before it, which is decided.
 const SETTLED: u64 = LAST - 1;
 
-/// Proposers by number: of views 1 to 3, of an older proposal of the settled slot and of the one that was decided, and the
-/// two that contend for the last.
+/// Proposers by number: of views 1 to 3, of an older proposal of the settled slot and of the one
+/// that was decided, and the two that contend for the last.
 const EARLY: u16 = 1;
 const OLD: u16 = 2;
 const NEW: u16 = 3;
@@ -219,7 +221,8 @@ impl Rings {
         let at = from.at.region as usize - 1;
         let layout = self.config.layout;
         let mut bytes = if from.offset == layout.view() {
-            // All that the first three ever published: whoever learned more has died, and not come back.
+            // All that the first three ever published: whoever learned more has died, and not come
+            // back.
             let head = vec![0; size_of::<ViewHead>()];
             [&head[..], &self.views[0].seal()[..]].concat()
         } else if from.offset >= layout.value(0, 1) {
@@ -281,7 +284,8 @@ impl Rings {
             };
             pasts = pasts.into_iter().flat_map(each).collect();
         }
-        // Whoever decided it had a majority's promise, and none of those had accepted the older proposal.
+        // Whoever decided it had a majority's promise, and none of those had accepted the older
+        // proposal.
         pasts.retain(|past| self.majority_of(SETTLED, |at| past[at] == Held::Second));
         pasts
     }
@@ -363,7 +367,8 @@ impl Model for Rings {
             Step::PromiseSecond(at) => {
                 next.last[at] =
                     if state.last[at] == Held::First { Held::FirstPromised } else { Held::Promised };
-                // It proposes as soon as it has a majority's promises; what comes later tells nobody anything.
+                // It proposes as soon as it has a majority's promises; what comes later tells
+                // nobody anything.
                 let promised = |at: usize| matches!(next.last[at], Held::Promised | Held::FirstPromised);
                 if self.majority_of(LAST, promised) {
                     next.adopts = Some(next.last.contains(&Held::FirstPromised));

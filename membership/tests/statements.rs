@@ -193,7 +193,8 @@ fn dies(cluster: &mut Cluster, program: Address) {
     cluster.run(Nanos::from_millis(1));
 }
 
-/// Lets members of one name fail until joins of it are held back; gives the time of the last failure.
+/// Lets members of one name fail until joins of it are held back; gives the time of the last
+/// failure.
 fn crash_three_times(cluster: &mut Cluster) -> obol_fabric::Instant {
     let mut failed = cluster.now;
     for token in 51..=53 {
@@ -522,8 +523,8 @@ fn a_cluster_whose_coordinators_all_died_goes_on() {
     assert!(cluster.is_active(3, after));
 }
 
-/// When CLEARs were sent of coordinators that all start again while a program lives that can be neither fenced nor proved
-/// dead: half a lease after the start, and two leases after it.
+/// When CLEARs were sent of coordinators that all start again while a program lives that can be
+/// neither fenced nor proved dead: half a lease after the start, and two leases after it.
 fn clears_after_a_start(plant: Plant) -> [u64; 2] {
     let lease = TIMING.standby.saturating_mul(6);
     let mut cluster = Cluster::new(3, plant);
@@ -559,8 +560,9 @@ fn mutants_a_view_that_is_taken_for_an_old_one_is_cleared_too_early() {
     assert!(clears_after_a_start(Plant::new(obol_membership::Mutant::StartLongAgo))[0] > 0);
 }
 
-/// Seed 1966 of the campaign: who leads before anybody has admitted it asks with the first view that it knew, which is
-/// older than what the cluster remembers. Nobody else watches its former life.
+/// Seed 1966 of the campaign: who leads before anybody has admitted it asks with the first view
+/// that it knew, which is older than what the cluster remembers. Nobody else watches its former
+/// life.
 #[test]
 fn coordinators_that_come_back_after_many_views_take_the_place_of_their_former_lives() {
     let mut cluster = cluster(1);
@@ -576,8 +578,9 @@ fn coordinators_that_come_back_after_many_views_take_the_place_of_their_former_l
     assert!(cluster.is_active(3, newest(&cluster)));
 }
 
-/// Seed 734 of the campaign. The leader decides with one other acceptor and dies for good; those who are left were
-/// asleep for longer than the ring remembers, and see every decision at one of them only.
+/// Seed 734 of the campaign. The leader decides with one other acceptor and dies for good; those
+/// who are left were asleep for longer than the ring remembers, and see every decision at one of
+/// them only.
 #[test]
 fn what_a_dead_leader_decided_is_found_by_those_who_slept_through_it() {
     let mut cluster = cluster(1);
@@ -650,7 +653,8 @@ fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
     let slot = newest(&cluster).next();
     let at = cluster.config.layout.slot(slot.0);
     let mut bid = 0;
-    // A rival that is always faster: whatever is promised to the leader, more is promised to this one right behind it.
+    // A rival that is always faster: whatever is promised to the leader, more is promised to this
+    // one right behind it.
     let mut rival = |cluster: &Cluster| {
         let words =
             [0, 1, 2].map(|n| &memory::span(&cluster.nodes[n].memory, at, 8).expect("a word of the ring")[0]);

@@ -1,4 +1,5 @@
-//! Row 19: a stream of views is ordered, without repetition, resumable, and names what it could not read.
+//! Row 19: a stream of views is ordered, without repetition, resumable, and names what it could not
+//! read.
 
 mod instant;
 

@@ -7,7 +7,8 @@ use obol_membership::lease::shortened;
 
 /// A rule.
 pub(crate) struct Rule {
-    /// The keys that it binds; the first takes the blame. The rule is asked only if all of them were read.
+    /// The keys that it binds; the first takes the blame. The rule is asked only if all of them
+    /// were read.
     pub(crate) keys: &'static [&'static str],
     /// The rule and its reason, a sentence without its full stop.
     pub(crate) must: &'static str,
@@ -75,7 +76,8 @@ pub(crate) static RULES: &[Rule] = &[
 ];
 
 impl Profile {
-    /// What is wrong with leases of another duration, if the rest stays: whether a renewal and its repeat still fit in.
+    /// What is wrong with leases of another duration, if the rest stays: whether a renewal and its
+    /// repeat still fit in.
     #[must_use]
     pub fn lease_trouble(&self, lease: Nanos) -> Option<String> {
         let mut with = self.clone();
@@ -121,8 +123,8 @@ fn holds_too_short(profile: &Profile) -> Option<String> {
     (max < first).then(|| format!("{} is less than {}", print(max), print(first)))
 }
 
-/// Each limit was checked by itself when it was read; what is left is their sum. The message names the products that
-/// weigh most, not the exact bytes: those are the layout's business.
+/// Each limit was checked by itself when it was read; what is left is their sum. The message names
+/// the products that weigh most, not the exact bytes: those are the layout's business.
 fn region_too_large(profile: &Profile) -> Option<String> {
     let limits = &profile.limits;
     let product = |factors: [u32; 3]| factors.into_iter().map(u64::from).product::<u64>();

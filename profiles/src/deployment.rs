@@ -1,4 +1,5 @@
-//! What a cluster was started with, as its directory keeps it: every process of the cluster reads the same two files.
+//! What a cluster was started with, as its directory keeps it: every process of the cluster reads
+//! the same two files.
 
 use crate::{FileError, Network, Profile};
 use obol_fabric::layout::LimitError;
@@ -156,7 +157,8 @@ impl Deployment {
         Self { environment, ..self }
     }
 
-    /// The names of all processes that belong to the cluster from its start: the coordinators first.
+    /// The names of all processes that belong to the cluster from its start: the coordinators
+    /// first.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
         let coordinators = (1..=self.coordinators).map(|n| coordinator_name(n).to_string());
@@ -167,8 +169,8 @@ impl Deployment {
         coordinators.chain(members).collect()
     }
 
-    /// Whether a view of so many app nodes and caches fits a slot's value, together with the members that may have gone
-    /// lately, and every process can hear every other.
+    /// Whether a view of so many app nodes and caches fits a slot's value, together with the
+    /// members that may have gone lately, and every process can hear every other.
     fn has_room(&self, apps: u16, caches: u16) -> bool {
         let limits = &self.profile.limits;
         let senders = u32::from(self.coordinators) + u32::from(apps) + u32::from(caches);

@@ -1,5 +1,5 @@
-//! What every file of this format shares: faults with their line and column, values with their bounds, and the nearest
-//! known name for a wrong one.
+//! What every file of this format shares: faults with their line and column, values with their
+//! bounds, and the nearest known name for a wrong one.
 
 use crate::duration;
 use crate::error::{Fault, FileError, Problem};
@@ -53,7 +53,8 @@ impl BuiltIn {
         }
     }
 
-    /// The text of this name or, if it has a `/` or ends in `.toml`, of this file; and what errors call it.
+    /// The text of this name or, if it has a `/` or ends in `.toml`, of this file; and what errors
+    /// call it.
     pub fn load(&self, name_or_path: &str) -> Result<(Cow<'static, str>, String), FileError> {
         if !is_path(name_or_path) {
             return self.text(name_or_path).map(|(text, origin)| (text.into(), origin));
@@ -195,8 +196,8 @@ pub fn shortened(text: &str) -> String {
 /// How far a misspelt name may be from the one that was meant.
 const DISTANCE_MAX: usize = 3;
 
-/// The candidate that is most like `given`, if one is near enough: at most `DISTANCE_MAX` slips, and fewer than
-/// half of the name, or any short name would be like any other.
+/// The candidate that is most like `given`, if one is near enough: at most `DISTANCE_MAX` slips,
+/// and fewer than half of the name, or any short name would be like any other.
 #[must_use]
 pub fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates

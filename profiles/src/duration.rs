@@ -1,5 +1,6 @@
-//! Durations as people write them: a number with its unit, `20ms`, `1.5s`. Exact in both directions: no floating
-//! point, so what is printed is read back as the same number of nanoseconds.
+//! Durations as people write them: a number with its unit, `20ms`, `1.5s`. Exact in both
+//! directions: no floating point, so what is printed is read back as the same number of
+//! nanoseconds.
 
 use core::fmt;
 use obol_fabric::Nanos;
@@ -45,7 +46,8 @@ impl fmt::Display for DurationError {
 
 impl std::error::Error for DurationError {}
 
-/// Reads `20ms`, `23us`, `1.5s`, `100ns`: digits, perhaps a point and digits, then the unit, without spaces.
+/// Reads `20ms`, `23us`, `1.5s`, `100ns`: digits, perhaps a point and digits, then the unit,
+/// without spaces.
 ///
 /// ```
 /// use obol_fabric::Nanos;

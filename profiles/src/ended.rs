@@ -1,5 +1,6 @@
-//! Which of a cluster's own processes have ended because they were asked to, as files in the cluster's directory: a look
-//! at the cluster must not take them for failed, and their memory may have another owner by then.
+//! Which of a cluster's own processes have ended because they were asked to, as files in the
+//! cluster's directory: a look at the cluster must not take them for failed, and their memory may
+//! have another owner by then.
 
 use obol_fabric::Name;
 use std::fs::{self, File};

@@ -1,4 +1,5 @@
-//! A process's place in a cluster, over whatever joins the cluster: the one place that chooses the fabric.
+//! A process's place in a cluster, over whatever joins the cluster: the one place that chooses the
+//! fabric.
 
 use crate::network::Network;
 use crate::voted::Voted;
@@ -18,7 +19,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A process that wants to leave waits so long for the view without it; then it just ends, and counts as failed.
+/// A process that wants to leave waits so long for the view without it; then it just ends, and
+/// counts as failed.
 pub const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(1);
 
 /// No member's kind: observers pass over the region.
@@ -63,7 +65,8 @@ pub enum EndpointError {
         /// Why not.
         error: std::io::Error,
     },
-    /// An operator went on from a view after a disaster, and it can not be had: to begin with an older one is not safe.
+    /// An operator went on from a view after a disaster, and it can not be had: to begin with an
+    /// older one is not safe.
     Recovered {
         /// The file that holds it.
         at: PathBuf,
@@ -153,13 +156,14 @@ impl Site {
         self.open_member(kind, name, false)
     }
 
-    /// As [`Site::member`]; other members may WRITE the value areas of its region, over an RDMA device as over the memory of
-    /// one host.
+    /// As [`Site::member`]; other members may WRITE the value areas of its region, over an RDMA
+    /// device as over the memory of one host.
     pub fn mailbox(&self, kind: Kind, name: Name) -> Result<Endpoint, EndpointError> {
         self.open_member(kind, name, true)
     }
 
-    /// Opens the place of somebody who only tells the cluster something: no member, and nobody's kind.
+    /// Opens the place of somebody who only tells the cluster something: no member, and nobody's
+    /// kind.
     pub fn operator(&self, name: Name) -> Result<Endpoint, EndpointError> {
         self.place(Owner { kind: NO_KIND, name, region: None, groups: 0 }, false)
     }
@@ -298,8 +302,8 @@ impl Endpoint {
         }
     }
 
-    /// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the cluster has gone on without
-    /// it for good.
+    /// Drives a machine until `stop` is set; then it leaves the cluster. Ends by itself if the
+    /// cluster has gone on without it for good.
     pub fn serve<R: Role>(&mut self, machine: &mut R, stop: &AtomicBool) {
         self.each(Serve { machine, stop });
     }

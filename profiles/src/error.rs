@@ -1,5 +1,5 @@
-//! What can be wrong with a file, each with its place in the file and what to do next. A file is judged to its end:
-//! all its faults are told at once.
+//! What can be wrong with a file, each with its place in the file and what to do next. A file is
+//! judged to its end: all its faults are told at once.
 
 use crate::document::nearest;
 use crate::duration::DurationError;
@@ -191,7 +191,8 @@ impl fmt::Display for Fault {
     }
 }
 
-/// A line for each fault: `profiles/mine.toml:12:1: unknown key lease.durration; did you mean lease.duration?`
+/// A line for each fault:
+/// `profiles/mine.toml:12:1: unknown key lease.durration; did you mean lease.duration?`
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

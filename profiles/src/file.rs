@@ -1,4 +1,5 @@
-//! Reads files that operators name: never more than a bound, and never one that could keep the reader waiting for ever.
+//! Reads files that operators name: never more than a bound, and never one that could keep the
+//! reader waiting for ever.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
@@ -15,8 +16,8 @@ pub enum Pipes {
     Refused,
 }
 
-/// Opens a file that an operator named. Refused is what has no end, or may never have a beginning: devices, and pipes that
-/// have a name.
+/// Opens a file that an operator named. Refused is what has no end, or may never have a beginning:
+/// devices, and pipes that have a name.
 pub fn open(path: &Path, pipes: Pipes) -> io::Result<File> {
     // Else the open itself waits for somebody who writes to a pipe.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
@@ -45,7 +46,8 @@ fn kind(meta: &Metadata) -> &'static str {
     }
 }
 
-/// Everything in such a file, if that is no more than so many bytes. `what` it should be is for the error.
+/// Everything in such a file, if that is no more than so many bytes. `what` it should be is for the
+/// error.
 pub fn read(path: &Path, pipes: Pipes, bytes_max: u64, what: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path, pipes)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;

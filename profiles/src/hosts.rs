@@ -1,5 +1,5 @@
-//! The file that an operator writes for a cluster of several hosts: which hosts there are and what runs on each. The
-//! same file lies on all of them.
+//! The file that an operator writes for a cluster of several hosts: which hosts there are and what
+//! runs on each. The same file lies on all of them.
 //!
 //! ```toml
 //! schema = 1
@@ -90,7 +90,8 @@ pub enum HostsError {
     },
 }
 
-/// A line for each fault: `/etc/obol/cluster.toml:9:11: hosts.adress is unknown; did you mean address?`
+/// A line for each fault:
+/// `/etc/obol/cluster.toml:9:11: hosts.adress is unknown; did you mean address?`
 impl fmt::Display for HostsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -141,7 +142,8 @@ impl Hosts {
         self.hosts.iter().position(|host| addresses.contains(&host.address))
     }
 
-    /// The cluster as the host at this place sees it. `origin` is the file: a profile's path starts beside it.
+    /// The cluster as the host at this place sees it. `origin` is the file: a profile's path starts
+    /// beside it.
     pub fn deployment(&self, host: usize, origin: &Path) -> Result<Deployment, HostsError> {
         let refused = |error| HostsError::Deployment(origin.to_owned(), error);
         let Some(here) = self.hosts.get(host) else {
@@ -161,8 +163,8 @@ impl Hosts {
         let mut coordinators: Vec<_> =
             self.hosts.iter().filter_map(|host| Some((host.coordinator?, host.address))).collect();
         coordinators.sort_unstable();
-        // A number beyond those of the file belongs to one of the hosts all the same, in turn: one that comes in place of
-        // another, or after a disaster, is found without a new file.
+        // A number beyond those of the file belongs to one of the hosts all the same, in turn: one
+        // that comes in place of another, or after a disaster, is found without a new file.
         let numbers = 0..u16::try_from(profile.limits.proposers).unwrap_or(u16::MAX);
         let listens: Vec<SocketAddr> = coordinators
             .iter()

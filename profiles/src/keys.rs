@@ -1,5 +1,6 @@
-//! The table of keys: the one place that knows what a profile can say. Reading, bounds, suggestions, the written form
-//! and the reference all follow from it; a new constant is a row here and a line in each built-in file.
+//! The table of keys: the one place that knows what a profile can say. Reading, bounds,
+//! suggestions, the written form and the reference all follow from it; a new constant is a row here
+//! and a line in each built-in file.
 
 use crate::kind::{Choice, Kind};
 use crate::{Profile, Scheduling};
@@ -56,7 +57,8 @@ pub(crate) fn tables() -> impl Iterator<Item = &'static str> {
 const AUTO: &str = "auto";
 const US: Nanos = Nanos::from_micros(1);
 const SECOND: Nanos = Nanos::from_secs(1);
-/// Longer spans are slips of a unit: the service is for clusters that notice a death in microseconds.
+/// Longer spans are slips of a unit: the service is for clusters that notice a death in
+/// microseconds.
 const MINUTE: Nanos = Nanos::from_secs(60);
 /// What takes people's time into account.
 const HOUR: Nanos = Nanos::from_secs(3600);
@@ -394,7 +396,8 @@ pub(crate) static KEYS: &[Key] = &[
     ),
     key(
         "limits.seats",
-        // The layout allows one: an agent to which nothing can attach, which no cluster that is started from a profile is for.
+        // The layout allows one: an agent to which nothing can attach, which no cluster that is
+        // started from a profile is for.
         Kind::Number { unit: "seats", low: 2, high: Limits::BOUNDS[0].2, at: |p| Some(&mut p.limits.seats) },
         "Seats of a region: its owner and the attached programs.",
     ),

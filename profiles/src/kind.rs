@@ -151,8 +151,8 @@ impl Kind {
         Ok(())
     }
 
-    /// The value as TOML; nothing if it does not exist in this profile. (A profile to write to, because one accessor
-    /// serves both directions.)
+    /// The value as TOML; nothing if it does not exist in this profile. (A profile to write to,
+    /// because one accessor serves both directions.)
     pub(crate) fn write(&self, profile: &mut Profile) -> Option<String> {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         match self {
@@ -220,8 +220,8 @@ fn smallest() -> Limits {
     Limits { seats, slots, proposers, value_bytes, lanes, lane_slots, datagram_bytes, recorder_events }
 }
 
-/// Checks one limit by itself. [`Layout::new`] tells only of the first that is wrong; beside the smallest of all
-/// others, each can be told of.
+/// Checks one limit by itself. [`Layout::new`] tells only of the first that is wrong; beside the
+/// smallest of all others, each can be told of.
 fn check_limit(at: fn(&mut Limits) -> &mut u32, value: u32) -> Result<Layout, LimitError> {
     let mut limits = smallest();
     *at(&mut limits) = value;

@@ -1,16 +1,17 @@
 //! Every constant of a deployment, read from TOML and checked.
 //!
-//! A [`Profile`] is named (`laptop`, `dedicated`) or a file. It is read strictly: unknown keys, missing keys, bare
-//! numbers for durations and values out of bounds are refused, all at once, with line, column and the nearest known
-//! name:
+//! A [`Profile`] is named (`laptop`, `dedicated`) or a file. It is read strictly: unknown keys,
+//! missing keys, bare numbers for durations and values out of bounds are refused, all at once, with
+//! line, column and the nearest known name:
 //!
 //! ```text
 //! profiles/mine.toml:12:1: unknown key lease.durration; did you mean lease.duration?
 //! profiles/mine.toml:14:12: lease.drift_ppm is 20000, but must lie in 1..=10000
 //! ```
 //!
-//! What a profile can say is one table (`keys.rs`); reading, bounds, the written form ([`Profile::to_toml`]) and the
-//! reference ([`Profile::reference`]) follow from it. Nothing here acts on a profile: that is for the daemons.
+//! What a profile can say is one table (`keys.rs`); reading, bounds, the written form
+//! ([`Profile::to_toml`]) and the reference ([`Profile::reference`]) follow from it. Nothing here
+//! acts on a profile: that is for the daemons.
 
 mod check;
 pub mod deployment;

@@ -25,8 +25,8 @@ impl Profile {
         Self::parse(text, &origin)
     }
 
-    /// Reads and checks TOML. `origin` says in errors where the text is from; nothing is opened. All faults are
-    /// told, not only the first.
+    /// Reads and checks TOML. `origin` says in errors where the text is from; nothing is opened.
+    /// All faults are told, not only the first.
     pub fn parse(text: &str, origin: &str) -> Result<Self, FileError> {
         read::read(text, origin)
     }
@@ -37,7 +37,8 @@ impl Profile {
         Self::parse(&text, &origin)
     }
 
-    /// The profile as TOML, each key with its meaning, unit and bounds. Read back, it is the same profile.
+    /// The profile as TOML, each key with its meaning, unit and bounds. Read back, it is the same
+    /// profile.
     #[must_use]
     pub fn to_toml(&self) -> String {
         write::to_toml(self)

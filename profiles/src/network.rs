@@ -7,13 +7,15 @@ use std::path::PathBuf;
 
 /// Where coordinator 1 listens, if nobody says otherwise; coordinator n listens n - 1 above.
 pub const PORT: u16 = 7471;
-/// The multicast groups, if nobody says otherwise: of the block for use within one organisation (RFC 2365).
+/// The multicast groups, if nobody says otherwise: of the block for use within one organisation
+/// (RFC 2365).
 pub const GROUPS: Groups = Groups {
     coordinators: IpAddr::V4(Ipv4Addr::new(239, 192, 77, 1)),
     everyone: IpAddr::V4(Ipv4Addr::new(239, 192, 77, 2)),
 };
 
-/// The multicast groups of a cluster. Clusters with groups of their own do not wake each other's processes.
+/// The multicast groups of a cluster. Clusters with groups of their own do not wake each other's
+/// processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Groups {
@@ -34,24 +36,25 @@ pub struct Network {
     pub host: u8,
     /// This host's address.
     pub address: IpAddr,
-    /// All hosts, in the order of their numbers; empty if one supervisor has started the whole cluster on this one.
+    /// All hosts, in the order of their numbers; empty if one supervisor has started the whole
+    /// cluster on this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<IpAddr>,
-    /// Where coordinator 1, 2, .. listens, up to the highest number that the profile allows: one that comes later, in
-    /// place of another, must be found as well.
+    /// Where coordinator 1, 2, .. listens, up to the highest number that the profile allows: one
+    /// that comes later, in place of another, must be found as well.
     pub coordinators: Vec<SocketAddr>,
     /// The multicast groups.
     pub groups: Groups,
-    /// Coordinators that have forgotten their votes: this host was started anew since they first voted here. They must
-    /// not vote again.
+    /// Coordinators that have forgotten their votes: this host was started anew since they first
+    /// voted here. They must not vote again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub memory_lost: Vec<u16>,
-    /// Where it is noted which coordinators have voted on this host, in files that outlive a boot; none if one supervisor
-    /// has started the whole cluster, which ends with it.
+    /// Where it is noted which coordinators have voted on this host, in files that outlive a boot;
+    /// none if one supervisor has started the whole cluster, which ends with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<PathBuf>,
-    /// The agents and lease caches of all hosts, by name; empty if one supervisor has started the whole cluster and named
-    /// them by number.
+    /// The agents and lease caches of all hosts, by name; empty if one supervisor has started the
+    /// whole cluster and named them by number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<String>,
 }

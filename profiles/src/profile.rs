@@ -1,12 +1,14 @@
-//! What a profile is once it is read: plain values with their units, ready for the machines and the fabric.
+//! What a profile is once it is read: plain values with their units, ready for the machines and the
+//! fabric.
 
 use obol_fabric::Wait;
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::{Limits, Name, Nanos};
 use obol_membership::Timing;
 
-/// Every constant of a deployment. Made by [`Profile::load`], [`Profile::parse`] or [`Profile::builtin`], which check
-/// it. All processes of a cluster use the same `timing` and `limits`.
+/// Every constant of a deployment. Made by [`Profile::load`], [`Profile::parse`] or
+/// [`Profile::builtin`], which check it. All processes of a cluster use the same `timing` and
+/// `limits`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Profile {
     /// What it is called.
@@ -85,8 +87,8 @@ impl Scheduling {
 }
 
 impl Profile {
-    /// What reading starts from: every key overwrites its part, and a missing key is an error, so nothing of it is
-    /// ever seen.
+    /// What reading starts from: every key overwrites its part, and a missing key is an error, so
+    /// nothing of it is ever seen.
     pub(crate) fn blank() -> Self {
         Self {
             name: Name::default(),

@@ -1,7 +1,8 @@
 //! Reads a text into a profile, or into everything that is wrong with it.
 //!
-//! The parser recovers from syntax errors line by line, so the rest of such a file is judged as well, except what may
-//! only follow from the error: values up to the next table header, missing keys, and rules between keys.
+//! The parser recovers from syntax errors line by line, so the rest of such a file is judged as
+//! well, except what may only follow from the error: values up to the next table header, missing
+//! keys, and rules between keys.
 
 use crate::Profile;
 use crate::check::RULES;
@@ -173,7 +174,8 @@ impl<'d, 'i> Reader<'d, 'i> {
     }
 }
 
-/// The key that was probably meant: one with a similar name in the same table, or with the same name in another.
+/// The key that was probably meant: one with a similar name in the same table, or with the same
+/// name in another.
 fn nearest_key(table: Option<&'static str>, name: &str) -> Option<&'static str> {
     let (same, others): (Vec<_>, Vec<_>) = KEYS.iter().partition(|key| key.table() == table);
     let meant = nearest(name, same.iter().map(|key| key.name()));

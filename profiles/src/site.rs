@@ -1,4 +1,5 @@
-//! A running cluster as a process of it finds it: its memory, what it is made of, and what follows from that.
+//! A running cluster as a process of it finds it: its memory, what it is made of, and what follows
+//! from that.
 
 use crate::endpoint::EndpointError;
 use crate::file::{self, Pipes};
@@ -88,9 +89,9 @@ impl Site {
         self.start(0).map(|start| Arc::clone(start.newest()))
     }
 
-    /// What a process of the cluster starts with: the newest view that a coordinator of this host has published, or the
-    /// first. The coordinators that the first view names may all have been replaced since. `seed` must differ between
-    /// processes and lives.
+    /// What a process of the cluster starts with: the newest view that a coordinator of this host
+    /// has published, or the first. The coordinators that the first view names may all have been
+    /// replaced since. `seed` must differ between processes and lives.
     pub fn start(&self, seed: u64) -> Result<Start, EndpointError> {
         let published = (1..=PROPOSERS_MAX as u32).filter_map(|number| {
             let region = Observed::open(&self.cluster, number).ok()?;
@@ -100,8 +101,8 @@ impl Site {
         Ok(Start::new(self.config, &self.genesis, published.chain(self.recovered()?), seed))
     }
 
-    /// The newest view that any process of this host knows or knew, or that an operator recovered. Programs may act under
-    /// the lease of an agent that is dead, so its region counts as well.
+    /// The newest view that any process of this host knows or knew, or that an operator recovered.
+    /// Programs may act under the lease of an agent that is dead, so its region counts as well.
     pub fn known(&self) -> Result<Option<View>, EndpointError> {
         let regions = self.cluster.regions();
         let views = regions.iter().filter_map(|info| {

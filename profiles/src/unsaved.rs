@@ -1,5 +1,5 @@
-//! Which coordinators can not save the views that they know, as files in the cluster's directory, for whoever looks at the
-//! cluster.
+//! Which coordinators can not save the views that they know, as files in the cluster's directory,
+//! for whoever looks at the cluster.
 
 use std::fs;
 use std::io::{self, ErrorKind, Read};

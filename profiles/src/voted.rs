@@ -1,5 +1,5 @@
-//! Notes on disk that a coordinator has voted on this host: its memory does not outlive a boot, and with an empty one it
-//! could vote twice. A new identity is a new cluster.
+//! Notes on disk that a coordinator has voted on this host: its memory does not outlive a boot, and
+//! with an empty one it could vote twice. A new identity is a new cluster.
 
 use crate::network::print_id;
 use obol_fabric::Name;
@@ -32,7 +32,8 @@ impl Voted {
         !matches!(fs::metadata(&self.path), Err(error) if error.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Notes it, before the first vote: a host that goes down in between has lost nothing but must ask.
+    /// Notes it, before the first vote: a host that goes down in between has lost nothing but must
+    /// ask.
     pub fn note(&self) -> io::Result<()> {
         let Some(dir) = self.path.parent() else { return Ok(()) };
         fs::create_dir_all(dir)?;

@@ -26,7 +26,8 @@ pub(crate) fn to_toml(profile: &Profile) -> String {
     text
 }
 
-/// Meaning, type with unit and bounds, and rules of a key as comment lines; each starts a line of its own.
+/// Meaning, type with unit and bounds, and rules of a key as comment lines; each starts a line of
+/// its own.
 pub(crate) fn comment(key: &Key) -> String {
     let rules = RULES.iter().filter(|rule| rule.keys.first() == Some(&key.path));
     let rules = rules.map(|rule| sentence(rule.must));

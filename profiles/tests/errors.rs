@@ -13,7 +13,8 @@ fn plain() -> String {
         .collect()
 }
 
-/// What is said about the laptop profile with pieces replaced; for the number of a line, what stands there before " =".
+/// What is said about the laptop profile with pieces replaced; for the number of a line, what
+/// stands there before " =".
 fn said(changes: &[(&str, &str)]) -> String {
     let mut text = plain();
     for (old, new) in changes {

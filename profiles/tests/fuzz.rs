@@ -1,4 +1,5 @@
-//! Whatever a file holds: readers refuse it with places that exist, or give something that can be used.
+//! Whatever a file holds: readers refuse it with places that exist, or give something that can be
+//! used.
 
 use obol_fabric::Layout;
 use obol_fuzz::{Shape, Target, outcome};

@@ -1,4 +1,5 @@
-//! The file of a cluster of several hosts: what it says arrives, and each mistake is told with its place.
+//! The file of a cluster of several hosts: what it says arrives, and each mistake is told with its
+//! place.
 
 use obol_profiles::{Hosts, Network};
 use std::path::Path;

@@ -3,14 +3,16 @@
 use super::Root;
 use serde_json::Value;
 
-/// A busy machine voids a repetition or suspects somebody who only got no core. So often in a row it does not.
+/// A busy machine voids a repetition or suspects somebody who only got no core. So often in a row
+/// it does not.
 const TRIES: u32 = 6;
 
 fn sum(of: &[&Value], key: &str) -> u64 {
     of.iter().map(|trial| trial[key].as_u64().expect("a number")).sum()
 }
 
-/// Runs a drill until it passes, and gives its journal. Each run that does not pass must say why, in its own figures.
+/// Runs a drill until it passes, and gives its journal. Each run that does not pass must say why,
+/// in its own figures.
 pub(crate) fn passes(root: &Root, arguments: &[&str], before: impl Fn()) -> Value {
     let mut why = Vec::new();
     for _ in 0..TRIES {

@@ -1,7 +1,9 @@
-//! What the tests with real processes share: a root directory of their own, the program, and waiting for conditions.
+//! What the tests with real processes share: a root directory of their own, the program, and
+//! waiting for conditions.
 //!
-//! One test at a time has a root, because a cluster is nine processes and a host may have two cores. No test relies on
-//! nobody being suspected wrongly: a process that gets no core for 0.3 s is excluded and comes back, rightly.
+//! One test at a time has a root, because a cluster is nine processes and a host may have two
+//! cores. No test relies on nobody being suspected wrongly: a process that gets no core for 0.3 s
+//! is excluded and comes back, rightly.
 
 pub(crate) mod journals;
 
@@ -144,7 +146,8 @@ pub(crate) fn has_ended(pid: i64) -> bool {
     stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with(['Z', 'X']))
 }
 
-/// A root directory of its own. Whatever happens, nothing of it is left at the end: no process and no file.
+/// A root directory of its own. Whatever happens, nothing of it is left at the end: no process and
+/// no file.
 pub(crate) struct Root {
     path: PathBuf,
     _alone: MutexGuard<'static, ()>,

@@ -1,11 +1,13 @@
-//! What an adversary can do to a cluster, and when: the language of storms, of recorded runs and of scenario files.
+//! What an adversary can do to a cluster, and when: the language of storms, of recorded runs and of
+//! scenario files.
 
 use super::driver::Driver;
 use super::marks::Mark;
 use super::oracle::Verdict;
 use serde::{Deserialize, Serialize};
 
-/// One thing that goes wrong, or that somebody asks for. Nodes are numbered as in [`super::Scenario`], seats from 1.
+/// One thing that goes wrong, or that somebody asks for. Nodes are numbered as in
+/// [`super::Scenario`], seats from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Act {
@@ -41,7 +43,8 @@ pub enum Act {
     SetLease(u64, u32),
     /// Who watches this seat is told that its process may be dead.
     Suspect(u32, u16),
-    /// A program, or the embedded app that the node is (seat 0), begins work that takes so many nanoseconds.
+    /// A program, or the embedded app that the node is (seat 0), begins work that takes so many
+    /// nanoseconds.
     Work(u32, u16, u64),
     /// A program, or the embedded app that the node is (seat 0), wants its view to be confirmed.
     Confirm(u32, u16),

@@ -1,6 +1,7 @@
-//! Programs that want to know whether their view is active although its lease has run out: they note the time, have the
-//! acceptors asked, and take an answer that holds for that time or later, as `confirm` of the crate `agent` does. An answer
-//! is as good as an `active` that was called when they asked.
+//! Programs that want to know whether their view is active although its lease has run out: they
+//! note the time, have the acceptors asked, and take an answer that holds for that time or later,
+//! as `confirm` of the crate `agent` does. An answer is as good as an `active` that was called when
+//! they asked.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -27,7 +28,8 @@ pub(super) struct Asking {
 }
 
 impl Driver {
-    /// Lets a program, or the embedded app of a node, ask whether the view that its page is on is active.
+    /// Lets a program, or the embedded app of a node, ask whether the view that its page is on is
+    /// active.
     pub(super) fn begin_confirm(&mut self, node: u32, seat: u16) -> Verdict {
         if !self.is_member(node, seat) {
             return Ok(());
@@ -76,7 +78,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Has all members that act confirm the newest view, where no lease lasts as long as a renewal takes.
+    /// Has all members that act confirm the newest view, where no lease lasts as long as a renewal
+    /// takes.
     pub(super) fn confirm_all(&mut self) {
         if !self.scenario.far {
             return;

@@ -1,5 +1,5 @@
-//! Row 22: a program that crashes as soon as it is a member, and is started again at once, joins no more often than its name
-//! may fail, and others can act for nearly all the time.
+//! Row 22: a program that crashes as soon as it is a member, and is started again at once, joins no
+//! more often than its name may fail, and others can act for nearly all the time.
 
 use super::driver::{Driver, PROGRAMS};
 use super::marks::Mark;
@@ -13,12 +13,13 @@ use std::sync::Arc;
 const LEASES: u64 = 160;
 /// Others are looked at so often in a lease.
 const LOOKS_PER_LEASE: u64 = 8;
-/// Others must be able to act for so many thousandths of the time. Without fences each failure costs them a lease, one of a
-/// cache, and how long it takes to find the dead; some 15 are allowed in so long.
+/// Others must be able to act for so many thousandths of the time. Without fences each failure
+/// costs them a lease, one of a cache, and how long it takes to find the dead; some 15 are allowed
+/// in so long.
 const AVAILABLE_PERMILLE: u64 = 600;
 
-/// How often a name may fail within that time: as the window allows until it is held back, for so long, and once after each
-/// hold.
+/// How often a name may fail within that time: as the window allows until it is held back, for so
+/// long, and once after each hold.
 fn failures_allowed(timing: &Timing, time: u64, free: u64) -> u64 {
     let burst = u64::from(timing.join_burst);
     let (mut allowed, mut held, mut hold) =

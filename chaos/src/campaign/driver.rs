@@ -116,8 +116,8 @@ impl Driver {
         driver
     }
 
-    /// Gives the coordinator that was away the memory that it had when it left: a ring of slots that were decided then, with
-    /// their values.
+    /// Gives the coordinator that was away the memory that it had when it left: a ring of slots
+    /// that were decided then, with their values.
     fn outdate(&mut self) {
         let Some((node, views)) = self.scenario.away else { return };
         let (layout, last) = (self.scenario.config.layout, self.scenario.first_view.0 - views);
@@ -152,7 +152,8 @@ impl Driver {
         }
     }
 
-    /// Lets an acceptor have promised one of the last proposal numbers in the slots that come first.
+    /// Lets an acceptor have promised one of the last proposal numbers in the slots that come
+    /// first.
     fn wear(&mut self) {
         let Some((node, min_proposal)) = self.scenario.worn else { return };
         let (layout, first) = (self.scenario.config.layout, self.scenario.first_view.0);
@@ -165,7 +166,8 @@ impl Driver {
         self.oracle.decisions.start(&self.world, node);
     }
 
-    /// The views that the coordinators' regions on a node's host show to a process that starts there.
+    /// The views that the coordinators' regions on a node's host show to a process that starts
+    /// there.
     fn found(&self, node: u32) -> Vec<View> {
         let layout = self.scenario.config.layout;
         let here = |region: &u32| self.scenario.one_host || *region == node;
@@ -434,7 +436,8 @@ impl Driver {
         });
     }
 
-    /// Every join that may still count arrives once more, as datagrams do that the network has kept.
+    /// Every join that may still count arrives once more, as datagrams do that the network has
+    /// kept.
     pub(super) fn repeat_joins(&mut self) {
         use obol_fabric::Fabric;
         let newest = self.oracle.newest().id.0;
@@ -488,8 +491,8 @@ impl Driver {
         !self.is_dead(node) && self.oracle.newest().members.iter().any(|m| m.address == address)
     }
 
-    /// Lets time pass until what was told of links that were cut, and of members that were suspected, has had its
-    /// consequences.
+    /// Lets time pass until what was told of links that were cut, and of members that were
+    /// suspected, has had its consequences.
     pub(super) fn forget(&mut self) -> Verdict {
         let timing = self.scenario.config.timing;
         let end = self.world.now() + FORGET_TIMEOUTS * timing.link_timeout.0;
@@ -497,8 +500,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Row 21: what keeps the cluster from being well, or `None` if all that live are active in the newest view, and
-    /// it names exactly them.
+    /// Row 21: what keeps the cluster from being well, or `None` if all that live are active in the
+    /// newest view, and it names exactly them.
     pub(super) fn trouble(&self) -> Option<String> {
         self.trouble_of(|_| true)
     }
@@ -577,7 +580,8 @@ impl Driver {
         bytes > self.scenario.config.layout.limits().value_bytes as usize
     }
 
-    /// Row 21, or one of those that it is under a condition of its own; and what it is that is wrong.
+    /// Row 21, or one of those that it is under a condition of its own; and what it is that is
+    /// wrong.
     pub(super) fn ill(&self, since: u64) -> Verdict {
         let trouble = self.trouble().unwrap_or_default();
         let waited = self.world.now() - since;

@@ -1,5 +1,5 @@
-//! What comes last in most runs, behind the storms and drawn apart from them: faults whose windows are so narrow that
-//! storms hardly meet them.
+//! What comes last in most runs, behind the storms and drawn apart from them: faults whose windows
+//! are so narrow that storms hardly meet them.
 
 use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
@@ -22,8 +22,8 @@ impl Storms {
         }
     }
 
-    /// A program joins and goes; so many views later that half of the window is over in which its join counts, the network
-    /// brings a copy of that.
+    /// A program joins and goes; so many views later that half of the window is over in which its
+    /// join counts, the network brings a copy of that.
     fn late_joins(&mut self, driver: &Driver, rng: &mut Rng) -> u64 {
         let unit = lease(driver);
         let fits = |n: &u32| driver.scenario.is_agent(*n) && driver.is_inside(*n) && driver.runs(*n);
@@ -45,10 +45,11 @@ impl Storms {
         time + unit
     }
 
-    /// A leader dies while it proposes a view, before its own region or all of the others have it. Nobody else settles the
-    /// slot: its next life does, while an acceptor can not be reached that may have what the earlier one proposed. The first
-    /// coordinator stands still before, so that another one leads: who guesses that a coordinator of a higher number has
-    /// prepared a slot takes another number by that alone.
+    /// A leader dies while it proposes a view, before its own region or all of the others have it.
+    /// Nobody else settles the slot: its next life does, while an acceptor can not be reached that
+    /// may have what the earlier one proposed. The first coordinator stands still before, so that
+    /// another one leads: who guesses that a coordinator of a higher number has prepared a slot
+    /// takes another number by that alone.
     fn second_life(&mut self, driver: &Driver, rng: &mut Rng) -> u64 {
         let unit = lease(driver);
         let Some(leader) = driver.leader() else { return 0 };
@@ -69,9 +70,9 @@ impl Storms {
         over + unit
     }
 
-    /// Holders ask acceptors, and stop before they take the answers, for longer than any lease lasts. Nobody can fence them.
-    /// When they go on others have been active without them, their programs ask once more, and the answers that wait are
-    /// older than the question.
+    /// Holders ask acceptors, and stop before they take the answers, for longer than any lease
+    /// lasts. Nobody can fence them. When they go on others have been active without them, their
+    /// programs ask once more, and the answers that wait are older than the question.
     fn late_answers(&mut self, driver: &Driver, rng: &mut Rng) -> u64 {
         let (unit, newest) = (lease(driver), driver.oracle.newest());
         let coordinators = driver.scenario.coordinators;

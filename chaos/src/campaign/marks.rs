@@ -26,7 +26,8 @@ words! {
         Settled = "settled",
         /// A view was announced by its number because it did not fit into a datagram.
         AnnouncedByNumber = "announced_by_number",
-        /// A view was too large for a datagram, and what differs from its predecessor was announced.
+        /// A view was too large for a datagram, and what differs from its predecessor was
+        /// announced.
         AnnouncedByStep = "announced_by_step",
         /// A holder was cleared by its fence.
         ClearByFence = "clear_by_fence",
@@ -76,7 +77,8 @@ words! {
         RefusedFull = "refused_full",
         /// A join was held back because its name failed too often.
         HeldBack = "held_back",
-        /// A program crashed as soon as it was a member, again and again, and others hardly noticed.
+        /// A program crashed as soon as it was a member, again and again, and others hardly
+        /// noticed.
         CrashLoop = "crash_loop",
         /// A join was refused for another reason.
         RefusedOther = "refused_departed",
@@ -222,7 +224,8 @@ words! {
         LinkTimedOut = "link_timed_out",
         /// A long operation was executed in two halves.
         Torn = "torn",
-        /// Clocks beyond the drift bound let two incompatible views overlap, and nothing else broke.
+        /// Clocks beyond the drift bound let two incompatible views overlap, and nothing else
+        /// broke.
         OverlapPastBound = "overlap_past_bound",
     }
 }

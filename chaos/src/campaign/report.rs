@@ -244,9 +244,9 @@ pub struct Hunt {
     pub mutants: Vec<Found>,
 }
 
-/// Looks for the first seed from `first` on that shows a planted bug by breaking the row that is declared for it, on so many
-/// threads. Seeds whose clocks are beyond the drift bound do not count, and what breaks another row is not this bug as it is
-/// understood.
+/// Looks for the first seed from `first` on that shows a planted bug by breaking the row that is
+/// declared for it, on so many threads. Seeds whose clocks are beyond the drift bound do not count,
+/// and what breaks another row is not this bug as it is understood.
 #[must_use]
 pub fn hunt(name: &'static str, row: u8, plant: Plant, first: u64, budget: u64, threads: usize) -> Found {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));

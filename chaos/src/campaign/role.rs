@@ -1,4 +1,5 @@
-//! A node's machine as the simulator drives it, with a tap on what it is told: some paths leave no other trace.
+//! A node's machine as the simulator drives it, with a tap on what it is told: some paths leave no
+//! other trace.
 
 use super::marks::{Mark, Marks};
 use obol_fabric::{Event, Fabric, Instant, Machine, ViewId};
@@ -6,7 +7,8 @@ use obol_membership::wire::{Message, Refusal};
 use obol_membership::{Coordinator, Member, View};
 use std::sync::Arc;
 
-/// The first bytes of messages that a mark is about: CLEAR, a join's reply, a nudge, an announcement by number, and so on.
+/// The first bytes of messages that a mark is about: CLEAR, a join's reply, a nudge, an
+/// announcement by number, and so on.
 const OVERHEARD: [u8; 10] = [2, 3, 6, 8, 13, 15, 16, 19, 22, 23];
 
 /// Which machine.

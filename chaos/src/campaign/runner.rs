@@ -1,4 +1,5 @@
-//! One seed from its first to its last step: a safety phase with faults, then a liveness phase without.
+//! One seed from its first to its last step: a safety phase with faults, then a liveness phase
+//! without.
 
 use super::act::Act;
 use super::crashes;
@@ -55,7 +56,8 @@ pub fn run(seed: u64, plant: Plant, story: bool) -> Run {
     play(Scenario::draw(seed, plant), None, story)
 }
 
-/// Plays a script instead of what its seed would draw. `story` asks for an account of what happened.
+/// Plays a script instead of what its seed would draw. `story` asks for an account of what
+/// happened.
 #[must_use]
 pub fn replay(script: &Script, plant: Plant, story: bool) -> Run {
     let mut scenario = Scenario::draw(script.seed, plant);
@@ -92,7 +94,8 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
                 recovery = recovery.max(heal(&mut driver, &mut survivors)?);
             }
             if driver.scenario.split {
-                // What the storms have broken may still make somebody go: that is no part of what follows.
+                // What the storms have broken may still make somebody go: that is no part of what
+                // follows.
                 driver.forget()?;
                 recovery = recovery.max(heal(&mut driver, &mut survivors)?);
                 if split::split(&mut driver)? {
@@ -189,8 +192,9 @@ fn mark(driver: &mut Driver) {
     }
 }
 
-/// Draws who is left of the coordinators: a majority, or more. All of them where there are spares, as a change of acceptors
-/// that is still under way may need any; and where an acceptor's numbers are used up, as it decides nothing.
+/// Draws who is left of the coordinators: a majority, or more. All of them where there are spares,
+/// as a change of acceptors that is still under way may need any; and where an acceptor's numbers
+/// are used up, as it decides nothing.
 fn draw_survivors(driver: &mut Driver) -> Vec<u32> {
     let all = driver.scenario.coordinators;
     if driver.scenario.spares > 0 || driver.scenario.worn.is_some() {
@@ -202,8 +206,8 @@ fn draw_survivors(driver: &mut Driver) -> Vec<u32> {
     (0..keep).map(|n| (first + n) % all).collect()
 }
 
-/// The liveness phase: row 21. Gives what it took, in thousandths of what is allowed. `survivors` are the coordinators
-/// that live; they are drawn if there are none.
+/// The liveness phase: row 21. Gives what it took, in thousandths of what is allowed. `survivors`
+/// are the coordinators that live; they are drawn if there are none.
 fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation> {
     let nodes = driver.scenario.nodes();
     for a in 0..nodes {
@@ -243,7 +247,8 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     let end = began + driver.scenario.patience;
     let mut looks = 0;
     let timing = driver.scenario.config.timing;
-    // Leases that have grown by themselves are given the time to shrink by themselves before an operator interferes.
+    // Leases that have grown by themselves are given the time to shrink by themselves before an
+    // operator interferes.
     let adapts =
         driver.oracle.newest().lease > timing.lease && driver.oracle.newest().lease <= timing.lease_max;
     let mut asked = if adapts { began + 2 * timing.lease_calm.0 } else { 0 };
@@ -251,7 +256,8 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
         let lease = driver.oracle.newest().lease;
         let fits = lease == Nanos(usual) || driver.scenario.slow && lease > Nanos(usual);
         if !fits && asked <= driver.world.now() {
-            // Members renew at a third of the usual lease: a shorter one would lapse again and again.
+            // Members renew at a third of the usual lease: a shorter one would lapse again and
+            // again.
             driver.set_lease(usual, (1 << all) - 1);
             asked = driver.world.now() + 2 * usual;
         }
@@ -286,14 +292,16 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     Ok((driver.world.now() - began) * 1000 / driver.scenario.patience)
 }
 
-/// A canary, or a step of the sweep: a slow holder is cut off right behind a renewal and another one dies. Beyond the bound
-/// waits on fast clocks are over before its lease is, and the oracle must say so.
+/// A canary, or a step of the sweep: a slow holder is cut off right behind a renewal and another
+/// one dies. Beyond the bound waits on fast clocks are over before its lease is, and the oracle
+/// must say so.
 fn sing(driver: &mut Driver) -> Verdict {
     let mut storms = Storms::default();
     let unit = lease(driver);
     until(driver, &mut storms, 12 * unit)?;
     let hidden = 3;
-    // Without a majority it renews no more; it still answers its neighbours, so nobody removes it before the lease ends.
+    // Without a majority it renews no more; it still answers its neighbours, so nobody removes it
+    // before the lease ends.
     let majority = driver.scenario.coordinators / 2 + 1;
     let mut acts: Vec<(u64, Act)> = (0..majority).map(|peer| (0, Act::Cut(hidden, peer))).collect();
     acts.push((0, Act::Kill(5)));

@@ -1,5 +1,5 @@
-//! What a seed draws: the cluster, its clocks, its weather, and how long it is tormented. Nothing here looks at a plant,
-//! so that a planted bug meets the same world as the shipped code.
+//! What a seed draws: the cluster, its clocks, its weather, and how long it is tormented. Nothing
+//! here looks at a plant, so that a planted bug meets the same world as the shipped code.
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
@@ -15,7 +15,8 @@ pub const SWEEP_EVERY: u64 = CANARY_EVERY;
 pub const SWEEP_PERMILLE: [u32; 10] = [500, 900, 999, 1_100, 1_250, 1_500, 2_000, 4_000, 8_000, 20_000];
 /// The drift bound of a sweep, in parts per million.
 const SWEEP_DRIFT_PPM: u32 = 20_000;
-/// The lease of a sweep: long, so that the bound's share of it is more than the time between a renewal and a decision.
+/// The lease of a sweep: long, so that the bound's share of it is more than the time between a
+/// renewal and a decision.
 const SWEEP_LEASE: u64 = 10_000_000;
 /// Seats of a region: the owner and up to three programs.
 const SEATS: u32 = 4;
@@ -42,8 +43,8 @@ pub enum Trial {
     Storms,
     /// Clocks are far beyond the bound: row 5 or 10 must break.
     Canary,
-    /// All clocks are off by this many thousandths of the bound: within it nothing may break, beyond it only what rests
-    /// on clocks.
+    /// All clocks are off by this many thousandths of the bound: within it nothing may break,
+    /// beyond it only what rests on clocks.
     Sweep(u32),
 }
 
@@ -101,15 +102,18 @@ pub struct Scenario {
     pub clocks: Vec<Clock>,
     /// Within what time programs promise to make progress; zero if they promise nothing.
     pub promise: Nanos,
-    /// An acceptor, and the number that it has promised in every slot of the ring's first lap: one of the last there are.
+    /// An acceptor, and the number that it has promised in every slot of the ring's first lap: one
+    /// of the last there are.
     pub worn: Option<(u32, u16)>,
     /// A coordinator that was away, and for how many views: its memory is as it left it.
     pub away: Option<(u32, u64)>,
-    /// Whether all run on one host, so that a process that starts finds every coordinator's region there.
+    /// Whether all run on one host, so that a process that starts finds every coordinator's region
+    /// there.
     pub one_host: bool,
     /// Whether delays outgrow the usual lease, so that only leases that adapt make a view active.
     pub slow: bool,
-    /// The same, and leases do not adapt, so that no view ever is active by a lease: members have it confirmed.
+    /// The same, and leases do not adapt, so that no view ever is active by a lease: members have
+    /// it confirmed.
     pub far: bool,
     /// Whether programs have views confirmed while storms last.
     pub curious: bool,
@@ -117,7 +121,8 @@ pub struct Scenario {
     pub storms: u32,
     /// Whether a partition that lasts follows: who is left must be a clique.
     pub split: bool,
-    /// Whether a program follows that crashes as soon as it is a member, again and again: others must hardly notice.
+    /// Whether a program follows that crashes as soon as it is a member, again and again: others
+    /// must hardly notice.
     pub crash_loop: bool,
     /// Within what time, after the faults have stopped, all must be well.
     pub patience: u64,
@@ -217,7 +222,8 @@ impl Scenario {
         let far = slow && asks.permille(500);
         if far {
             timing.lease_max = timing.lease;
-            // As in a profile, where the repeat of a renewal has to fit into a lease: no answer comes within that.
+            // As in a profile, where the repeat of a renewal has to fit into a lease: no answer
+            // comes within that.
             timing.renew_timeout = Nanos(lease / 2);
         }
         let mut loops = Rng::new(seed ^ 0xc4a5_1022_0000_0000);
@@ -317,8 +323,8 @@ impl Scenario {
         format!("{:08x}", crc32fast::hash(format!("{drawn:?}{worn}{away}{}", self.one_host).as_bytes()))
     }
 
-    /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all others fast: beyond the
-    /// bound it outlasts their wait, whatever the protocol does.
+    /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all
+    /// others fast: beyond the bound it outlasts their wait, whatever the protocol does.
     fn skewed(seed: u64, trial: Trial, lease: u64, drift_ppm: u32, rate_ppb: i64, plant: Plant) -> Self {
         let mut rng = Rng::new(seed);
         let calm = calm_network(&mut rng, lease);
@@ -356,8 +362,8 @@ impl Scenario {
     }
 }
 
-/// How many views an acceptor has missed: a lap of the ring or a few, or a number at which narrower words than ours would
-/// have wrapped, so that the run goes past it.
+/// How many views an acceptor has missed: a lap of the ring or a few, or a number at which narrower
+/// words than ours would have wrapped, so that the run goes past it.
 fn time_away(rng: &mut Rng, slots: u64) -> u64 {
     let bits = match rng.below(4) {
         0 => return slots + rng.below(4 * slots),
@@ -489,7 +495,8 @@ fn rough_network(rng: &mut Rng, lease: u64, calm: Network) -> Network {
     rough
 }
 
-/// The same fabric with every delay at its least: contenders that once move alike always do, unless they draw.
+/// The same fabric with every delay at its least: contenders that once move alike always do, unless
+/// they draw.
 fn steady(network: Network) -> Network {
     let still = |delay: Delay| Delay { jitter: Nanos::ZERO, ..delay };
     Network {
@@ -502,12 +509,13 @@ fn steady(network: Network) -> Network {
     }
 }
 
-/// The bound of row 21: every stage of finding, removing, admitting and leasing may have to be repeated, one after the
-/// other for each coordinator that is gone.
+/// The bound of row 21: every stage of finding, removing, admitting and leasing may have to be
+/// repeated, one after the other for each coordinator that is gone.
 fn patience(timing: &Timing, calm: &Network) -> u64 {
     let detect =
         timing.heartbeat_period.0 * u64::from(timing.heartbeat_confirm + 1) + 4 * calm.link_timeout.min.0;
-    // Each of the coordinators that come before the one that leads in the end may have its turn first.
+    // Each of the coordinators that come before the one that leads in the end may have its turn
+    // first.
     let links = if timing.link_watch { 4 * timing.link_timeout.0 } else { 0 };
     let stage = detect
         + links
@@ -519,7 +527,8 @@ fn patience(timing: &Timing, calm: &Network) -> u64 {
     let resync = if timing.resync_after.0 < 1 << 30 { timing.resync_after.0 } else { 0 };
     let replaces = if timing.replace { 2 * (timing.replace_after.0 + timing.replace_pause.0) } else { 0 };
     let shrinks = if timing.lease_max > timing.lease { 2 * timing.lease_calm.0 } else { 0 };
-    // Whoever failed often waits as long as it can be held back, and the view of others may come just before.
+    // Whoever failed often waits as long as it can be held back, and the view of others may come
+    // just before.
     let holds = 2 * timing.join_hold_max.0;
     40 * stage + 2 * timing.standby.0 + 12 * timing.lease.0 + resync + shrinks + holds + replaces
 }

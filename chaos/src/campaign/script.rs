@@ -1,5 +1,6 @@
-//! A run written down: the seed that draws its cluster, and everything that an adversary does to it. A recorded run is
-//! played again step by step; a shrunk one is a scenario that a person can read, keep in a file and change.
+//! A run written down: the seed that draws its cluster, and everything that an adversary does to
+//! it. A recorded run is played again step by step; a shrunk one is a scenario that a person can
+//! read, keep in a file and change.
 
 use super::act::{Act, Timed};
 use super::driver::{Driver, PROGRAMS};
@@ -12,7 +13,8 @@ use std::fmt;
 
 /// Acts of a script at most; no drawn run comes near.
 const ACTS_MAX: usize = 100_000;
-/// No time of a script, and no span or lease in it, is longer than an hour; no drawn run comes near.
+/// No time of a script, and no span or lease in it, is longer than an hour; no drawn run comes
+/// near.
 const TIME_MAX: u64 = 3_600_000_000_000;
 
 /// A run.

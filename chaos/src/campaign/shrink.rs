@@ -1,7 +1,9 @@
-//! Makes a violation small enough to read: drops what it does not need, as long as the same row breaks.
+//! Makes a violation small enough to read: drops what it does not need, as long as the same row
+//! breaks.
 //!
-//! Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), without its complements: an act
-//! that is dropped changes every draw that comes after it, so what is left is not a part of the same run but another one.
+//! Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002), without its
+//! complements: an act that is dropped changes every draw that comes after it, so what is left is
+//! not a part of the same run but another one.
 
 use super::runner::replay;
 use super::script::Script;
@@ -79,7 +81,8 @@ impl Shrinker {
     }
 }
 
-/// Shrinks a script that breaks a row, in so many runs at most; `None` if playing it breaks nothing of the kind.
+/// Shrinks a script that breaks a row, in so many runs at most; `None` if playing it breaks nothing
+/// of the kind.
 #[must_use]
 pub fn shrink(script: &Script, plant: Plant, budget: u32) -> Option<Shrunk> {
     let acts_before = script.acts.len();

@@ -1,6 +1,7 @@
-//! Row 21 where the network stays broken: under a partition of any shape that leaves a majority of the coordinators
-//! connected, whoever is left as a member can talk to all others that are, all of them are active, and nobody is kept
-//! out who could talk to them all. And so it stays: nobody comes and goes.
+//! Row 21 where the network stays broken: under a partition of any shape that leaves a majority of
+//! the coordinators connected, whoever is left as a member can talk to all others that are, all of
+//! them are active, and nobody is kept out who could talk to them all. And so it stays: nobody
+//! comes and goes.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -16,7 +17,8 @@ const DRAWS_MAX: u32 = 8;
 
 type Cuts = Vec<(u32, u32)>;
 
-/// Cuts the network for good and waits for the clique; false if no partition was found that leaves a majority.
+/// Cuts the network for good and waits for the clique; false if no partition was found that leaves
+/// a majority.
 pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     let mut rng = Rng::new(driver.scenario.seed ^ 0x5e9a_7a7e_0000_0000);
     let lives: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| driver.is_inside(*n)).collect();
@@ -88,8 +90,8 @@ fn leaves_majority(driver: &Driver, lives: &[u32], cuts: &Cuts) -> bool {
     (0..1u32 << live.len()).any(|set| set.count_ones() as usize > all.len() / 2 && whole(set))
 }
 
-/// Draws a partition: pairs, a node that loses some, two or three sides with or without bridges, or any links at all, each
-/// in one direction or both.
+/// Draws a partition: pairs, a node that loses some, two or three sides with or without bridges, or
+/// any links at all, each in one direction or both.
 fn draw(rng: &mut Rng, lives: &[u32], coordinators: u32) -> Cuts {
     let mut cuts = Cuts::new();
     let any = |rng: &mut Rng| lives[rng.below(lives.len() as u64) as usize];

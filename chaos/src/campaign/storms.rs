@@ -1,5 +1,6 @@
-//! The adversary: what goes wrong, when, and in which combination. A storm may wait for a cue of the oracle, such as a
-//! renewal or the first acceptance of a value, because the narrow windows are right behind those.
+//! The adversary: what goes wrong, when, and in which combination. A storm may wait for a cue of
+//! the oracle, such as a renewal or the first acceptance of a value, because the narrow windows are
+//! right behind those.
 
 use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
@@ -82,8 +83,9 @@ impl Storms {
         }
     }
 
-    /// A holder stops while READs of its are under way, or nearly, and goes on when others have been active without it: the
-    /// answers that wait for it then are older than whatever its programs ask.
+    /// A holder stops while READs of its are under way, or nearly, and goes on when others have
+    /// been active without it: the answers that wait for it then are older than whatever its
+    /// programs ask.
     fn stale_answer(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let holds = |d: &Driver, n: u32| n >= d.scenario.coordinators && !d.scenario.is_cache(n) && d.runs(n);
@@ -271,7 +273,8 @@ impl Storms {
         self.trap(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
     }
 
-    /// An operator changes who decides, insisting as operators do, while somebody whom that concerns is hit.
+    /// An operator changes who decides, insisting as operators do, while somebody whom that
+    /// concerns is hit.
     fn change_acceptors(&mut self, driver: &mut Driver) {
         if driver.rng.permille(250) {
             return self.outvote_sleepers(driver);
@@ -308,9 +311,10 @@ impl Storms {
         self.trap(cue, driver.world.now() + 3 * unit, acts);
     }
 
-    /// The first coordinators sleep but for one, while others come to those who decide and slots are used again. Then the one
-    /// that is awake gets a value accepted by enough of the first for a majority of those, but of all who decide by now; and
-    /// members start that know the first view only, find nothing newer at the sleepers, and read rings.
+    /// The first coordinators sleep but for one, while others come to those who decide and slots
+    /// are used again. Then the one that is awake gets a value accepted by enough of the first for
+    /// a majority of those, but of all who decide by now; and members start that know the first
+    /// view only, find nothing newer at the sleepers, and read rings.
     fn outvote_sleepers(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let (first, all) = (driver.scenario.deciders(), driver.scenario.coordinators);
@@ -377,7 +381,8 @@ impl Storms {
         acts
     }
 
-    /// A holder disappears right after a renewal, its lease still running, while views go on without it.
+    /// A holder disappears right after a renewal, its lease still running, while views go on
+    /// without it.
     fn hide(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let Some(holder) = pick(driver, |d, n| n >= d.scenario.coordinators && d.runs(n)) else { return };
@@ -419,7 +424,8 @@ impl Storms {
         let (mut acts, mut time) = (Vec::new(), 0);
         let everybody = (1 << driver.scenario.coordinators) - 1;
         if driver.rng.permille(300) {
-            // Leases that were handed out before are longer than the ones that the next views tell of.
+            // Leases that were handed out before are longer than the ones that the next views tell
+            // of.
             let lease = least_lease(driver);
             acts.push((0, Act::SetLease(lease, everybody)));
             time += 2_000 + driver.rng.below(unit / 8);

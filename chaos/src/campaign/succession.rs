@@ -1,5 +1,6 @@
-//! Row 23 where coordinators fail for good, one at a time: each is replaced by a spare, for as long as there are spares,
-//! and nobody has to do anything. Without that the last of these failures would end every lease.
+//! Row 23 where coordinators fail for good, one at a time: each is replaced by a spare, for as long
+//! as there are spares, and nobody has to do anything. Without that the last of these failures
+//! would end every lease.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -10,8 +11,8 @@ use obol_membership::Coordinator;
 /// Steps between two looks.
 const LOOK_EVERY: u32 = 64;
 
-/// Lets coordinators that decide fail until no spare is left and one more has failed. The cluster is well at the beginning;
-/// gives what the longest wait took, in thousandths of what is allowed.
+/// Lets coordinators that decide fail until no spare is left and one more has failed. The cluster
+/// is well at the beginning; gives what the longest wait took, in thousandths of what is allowed.
 pub(super) fn succession(driver: &mut Driver) -> Result<u64, Violation> {
     let mut rng = Rng::new(driver.scenario.seed ^ 0x50cc_e551_0400_0000);
     call_back(driver)?;
@@ -55,7 +56,8 @@ fn call_back(driver: &mut Driver) -> Verdict {
     settle(driver, &[], None).map(|_| ())
 }
 
-/// Until so many decide, an operator adds coordinators: fewer tolerate no failure. Then the last wish runs out.
+/// Until so many decide, an operator adds coordinators: fewer tolerate no failure. Then the last
+/// wish runs out.
 const LEAST: usize = 3;
 /// More than the times of `Timing::join_every` for which coordinators heed a wish.
 const WISH_JOINS: u64 = 5;

@@ -1,5 +1,6 @@
-//! Row 19: programs that follow the views without being members. One looks all the time, one so seldom that slots are
-//! used again meanwhile, and both begin anew where they had left off, as a program does that was restarted.
+//! Row 19: programs that follow the views without being members. One looks all the time, one so
+//! seldom that slots are used again meanwhile, and both begin anew where they had left off, as a
+//! program does that was restarted.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -73,7 +74,8 @@ impl Driver {
         verdict
     }
 
-    /// All that can be read now comes in order, without a repetition, and what is left out is named.
+    /// All that can be read now comes in order, without a repetition, and what is left out is
+    /// named.
     fn look(&mut self, watcher: &mut Watcher) -> Verdict {
         let now = self.world.now();
         let genesis = Arc::clone(self.genesis());

@@ -1,5 +1,6 @@
-//! Programs that work under a view: they look whether it is active, take their time, look again, and only then let the
-//! work take effect, as `guard` of the crate `agent` does. Row 18 is about those that are stopped in between.
+//! Programs that work under a view: they look whether it is active, take their time, look again,
+//! and only then let the work take effect, as `guard` of the crate `agent` does. Row 18 is about
+//! those that are stopped in between.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -43,8 +44,8 @@ impl Driver {
         Some(Worker { who: program.address(), runs: program.is_running(), words, now })
     }
 
-    /// Whether a program knows that it is a member. One that is not may not act, and nobody waits for it or fences it:
-    /// its agent's death alone clears the page.
+    /// Whether a program knows that it is a member. One that is not may not act, and nobody waits
+    /// for it or fences it: its agent's death alone clears the page.
     pub(super) fn is_member(&self, node: u32, seat: u16) -> bool {
         let told = self.world.program(node, seat).and_then(Program::status);
         seat == 0 || matches!(told, Some(SeatStatus::Member(_)))

@@ -1,7 +1,9 @@
-//! Drill files: what must hold, what breaks, on which cue, how often, and which bounds the figures must meet.
+//! Drill files: what must hold, what breaks, on which cue, how often, and which bounds the figures
+//! must meet.
 //!
-//! A file is read strictly: unknown keys, values out of bounds, and percentiles that so few repetitions can not claim
-//! are refused, all at once, with line, column and the nearest known name. Nothing here touches a cluster.
+//! A file is read strictly: unknown keys, values out of bounds, and percentiles that so few
+//! repetitions can not claim are refused, all at once, with line, column and the nearest known
+//! name. Nothing here touches a cluster.
 
 mod read;
 mod schema;
@@ -51,7 +53,8 @@ pub struct Drill {
 }
 
 impl Drill {
-    /// Whether it has anything to hold what it finds against: a bound, or a state that must hold afterwards.
+    /// Whether it has anything to hold what it finds against: a bound, or a state that must hold
+    /// afterwards.
     #[must_use]
     pub fn judges(&self) -> bool {
         !self.expect.is_empty() || self.steady.iter().any(|steady| steady.after)
@@ -71,7 +74,8 @@ pub struct Repeat {
     pub stop_after_failures: u32,
 }
 
-/// What no repetition may do. The runner and each fault agent check them, each by what it sees itself.
+/// What no repetition may do. The runner and each fault agent check them, each by what it sees
+/// itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Guards {
     /// Processes that one repetition may hit.
@@ -449,8 +453,8 @@ impl Percentile {
         }
     }
 
-    /// Samples from which on it is claimed: the smallest `n` with 1 - q^n >= 95 %, so that the largest sample is most
-    /// likely not below the true percentile.
+    /// Samples from which on it is claimed: the smallest `n` with 1 - q^n >= 95 %, so that the
+    /// largest sample is most likely not below the true percentile.
     #[must_use]
     pub const fn samples_min(self) -> u32 {
         match self {

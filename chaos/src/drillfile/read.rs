@@ -17,7 +17,8 @@ const SPAN_MIN: Nanos = Nanos::from_micros(1);
 /// A fault, a pause or a silence may last so long.
 const SPAN_MAX: Nanos = Nanos::from_secs(600);
 const TIMEOUT_MAX: Nanos = Nanos::from_secs(24 * 3600);
-/// A dead man's switch that is shorter would undo a drill whenever the runner gets no core for a moment.
+/// A dead man's switch that is shorter would undo a drill whenever the runner gets no core for a
+/// moment.
 const DEAD_MAN: (Nanos, Nanos) = (Nanos::from_millis(200), Nanos::from_secs(60));
 pub(super) const COUNT_MAX: u32 = 100_000;
 pub(super) const TARGETS_MAX: u32 = 64;
@@ -124,7 +125,8 @@ fn top(top: &mut Section<'_, '_>, faults: &mut Faults) -> Option<Drill> {
         .collect();
     let rollback = match top.section("rollback", faults) {
         Some(section) => section.read(faults, |section, faults| rollback(section, &context, &steps, faults)),
-        // Whatever a step kills is started again, or the second repetition would find less than the first.
+        // Whatever a step kills is started again, or the second repetition would find less than the
+        // first.
         None => Rollback {
             strategy: Strategy::Always,
             restart: context.targets.iter().map(|target| target.name.clone()).collect(),

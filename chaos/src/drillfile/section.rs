@@ -1,4 +1,5 @@
-//! One table of a drill file while it is read: which keys were asked for, and which of the rest nobody knows.
+//! One table of a drill file while it is read: which keys were asked for, and which of the rest
+//! nobody knows.
 
 use obol_fabric::{Name, Nanos};
 use obol_profiles::document::{Faults, bare, found, nearest, number, span};
@@ -18,7 +19,8 @@ pub(super) struct At<T> {
     pub(super) value: T,
 }
 
-/// A table that is being read. Every key that is asked for is known; at the end the others are faults.
+/// A table that is being read. Every key that is asked for is known; at the end the others are
+/// faults.
 pub(super) struct Section<'d, 'i> {
     path: String,
     at: usize,
@@ -155,8 +157,8 @@ impl<'d, 'i> Section<'d, 'i> {
         })
     }
 
-    /// Reads a table by `read`, and judges its keys whatever came of that: what is not understood is told, and never dropped
-    /// without a word.
+    /// Reads a table by `read`, and judges its keys whatever came of that: what is not understood
+    /// is told, and never dropped without a word.
     pub(super) fn read<T>(
         mut self,
         faults: &mut Faults,
@@ -167,7 +169,8 @@ impl<'d, 'i> Section<'d, 'i> {
         found
     }
 
-    /// Knows these keys without reading them: which of them belong here depends on a key that is missing or wrong.
+    /// Knows these keys without reading them: which of them belong here depends on a key that is
+    /// missing or wrong.
     pub(super) fn spare(&mut self, keys: impl IntoIterator<Item = &'static str>) {
         self.known.extend(keys);
     }

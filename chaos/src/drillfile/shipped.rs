@@ -49,7 +49,8 @@ pub fn shipped() -> impl ExactSizeIterator<Item = Shipped> {
     SHIPPED.texts.iter().map(|(name, text)| Shipped { name, text })
 }
 
-/// A drill that ships, or a file if `name_or_path` has a `/` or ends in `.toml`. Also gives the text.
+/// A drill that ships, or a file if `name_or_path` has a `/` or ends in `.toml`. Also gives the
+/// text.
 pub fn load(name_or_path: &str) -> Result<(Drill, String), FileError> {
     let (text, origin) = SHIPPED.load(name_or_path)?;
     Ok((parse(&text, &origin)?, text.into_owned()))

@@ -1,4 +1,5 @@
-//! What a runner and a fault agent say to each other: lines of JSON over a channel that says who is at its other end.
+//! What a runner and a fault agent say to each other: lines of JSON over a channel that says who is
+//! at its other end.
 
 use crate::control::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};

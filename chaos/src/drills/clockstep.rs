@@ -1,5 +1,5 @@
-//! A jump of `CLOCK_REALTIME`, which belongs to the whole host, and how it is taken back: once, however often that is asked
-//! for, and without what others have set the clock by meanwhile.
+//! A jump of `CLOCK_REALTIME`, which belongs to the whole host, and how it is taken back: once,
+//! however often that is asked for, and without what others have set the clock by meanwhile.
 
 use obol_fabric::host::clock;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,9 @@
 //! Wakes the cores that targets sleep on right before the first fault, so that no fault has to.
 //!
-//! A signal to a process whose core sleeps takes as long as waking that core does, which in a virtual machine is ten times
-//! what the next signal takes: the faults of one cue would lie that far apart. What is woken here is a thread of our own on each
-//! of those cores; it spins until the faults are injected, and sleeps again. Nothing but the cue waits for it.
+//! A signal to a process whose core sleeps takes as long as waking that core does, which in a
+//! virtual machine is ten times what the next signal takes: the faults of one cue would lie that
+//! far apart. What is woken here is a thread of our own on each of those cores; it spins until the
+//! faults are injected, and sleeps again. Nothing but the cue waits for it.
 
 use obol_fabric::host::{clock, sched};
 use obol_fabric::{Instant, Nanos};
@@ -36,7 +37,8 @@ pub(super) struct CoreWarmer {
 }
 
 impl CoreWarmer {
-    /// Starts the threads. Where the system allows neither the core nor the priority, the skew says what came of it.
+    /// Starts the threads. Where the system allows neither the core nor the priority, the skew says
+    /// what came of it.
     pub(super) fn on(cores: BTreeSet<u32>, priority: u32) -> Self {
         let shared = Arc::<Shared>::default();
         let start = |core: u32| {

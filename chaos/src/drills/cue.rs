@@ -1,5 +1,6 @@
-//! The cue: one multicast datagram that makes armed fault agents fire. It carries nothing but a token that was agreed on over an
-//! authenticated channel and that serves once, so neither a guess nor a replay does anything.
+//! The cue: one multicast datagram that makes armed fault agents fire. It carries nothing but a
+//! token that was agreed on over an authenticated channel and that serves once, so neither a guess
+//! nor a replay does anything.
 
 use std::fmt;
 use std::fs::File;

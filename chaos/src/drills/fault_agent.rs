@@ -1,10 +1,11 @@
-//! The fault agent: the process that breaks things on the cue, so that the runner does not have to be awake, and that undoes
-//! them when the runner is gone.
+//! The fault agent: the process that breaks things on the cue, so that the runner does not have to
+//! be awake, and that undoes them when the runner is gone.
 //!
-//! It hears one runner: its parent over a Unix socket, or, on another host, whoever the operator's ssh let in, over its own
-//! standard input and output. It is armed with a single-use token and a deadline; it holds its
-//! targets by pidfd from then on, and asks every guard again by what it sees itself. On the cue it injects and stamps each
-//! fault. Before it answers that it is armed, its undo record is on disk.
+//! It hears one runner: its parent over a Unix socket, or, on another host, whoever the operator's
+//! ssh let in, over its own standard input and output. It is armed with a single-use token and a
+//! deadline; it holds its targets by pidfd from then on, and asks every guard again by what it sees
+//! itself. On the cue it injects and stamps each fault. Before it answers that it is armed, its
+//! undo record is on disk.
 
 use super::channel::{Arm, INJECTIONS_MAX, Injection, Lines, Order, Reply, Stamp, Whom, socket_name};
 use super::clockstep::{ClockStep, may_step};
@@ -42,9 +43,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Until it is armed for the first time, a fault agent waits so long for its runner's next word.
 const DEAD_MAN: Nanos = Nanos::from_secs(10);
-/// The lowest real-time priority: above every ordinary program, below whatever has one for a reason.
+/// The lowest real-time priority: above every ordinary program, below whatever has one for a
+/// reason.
 const PRIORITY: u32 = 1;
-/// Whoever hears of the faults wakes up, and would take a core from the failover, which takes this long on an emulated one.
+/// Whoever hears of the faults wakes up, and would take a core from the failover, which takes this
+/// long on an emulated one.
 const QUIET: Duration = Duration::from_millis(20);
 /// How often the endpoint's loop turns by itself while nothing comes.
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
@@ -284,7 +287,8 @@ pub enum ReachedBy {
     Standard,
 }
 
-/// Runs a fault agent until its runner is gone. `program` is this program, which a load is started from.
+/// Runs a fault agent until its runner is gone. `program` is this program, which a load is started
+/// from.
 pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result<(), FaultAgentError> {
     let mut observer = Observer::open(root, cluster).map_err(FaultAgentError::Observe)?;
     let (hearing, saying): (Box<dyn Read + Send>, Box<dyn Write>) = match way {
@@ -367,7 +371,8 @@ fn listen(
     let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
         Ok(mut endpoint) => {
             endpoint.beat_every(BEAT_EVERY);
-            // Nobody should come between two faults. Where the system does not allow that, the skew says what came of it.
+            // Nobody should come between two faults. Where the system does not allow that, the skew
+            // says what came of it.
             let _ = sched::run_fifo_alone(PRIORITY);
             // The receiver waits for this word alone.
             let _ = ready.send(Ok(()));
@@ -384,7 +389,8 @@ fn listen(
 
 fn hear(from: impl Read, tell: &Sender<News>) {
     let mut lines = Lines::new(from);
-    // A line that is no order ends the conversation, as silence does: the runner is another program than ours.
+    // A line that is no order ends the conversation, as silence does: the runner is another program
+    // than ours.
     while let Ok(Some(order)) = lines.read::<Order>() {
         if tell.send(News::Order(order)).is_err() {
             return;
@@ -596,7 +602,8 @@ impl FaultAgent<'_> {
         }
     }
 
-    /// The runner is gone: nothing more is injected, what was is undone, and what was killed is started again.
+    /// The runner is gone: nothing more is injected, what was is undone, and what was killed is
+    /// started again.
     fn undo_all(&mut self) {
         lock(self.state).armed = None;
         self.undo(Instant::NEVER);

@@ -1,5 +1,5 @@
-//! What the cluster does after the faults: read from the flight recorders and views until every survivor is active
-//! without the dead. Nothing here is on the way of a failover.
+//! What the cluster does after the faults: read from the flight recorders and views until every
+//! survivor is active without the dead. Nothing here is on the way of a failover.
 
 use super::journal::{Outcome, Trial};
 use super::overlap::{Killed, overlap_seen};
@@ -16,8 +16,8 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// Between two looks at the cluster. The stamps do not depend on it; looking more often would only take the cores from
-/// the cluster.
+/// Between two looks at the cluster. The stamps do not depend on it; looking more often would only
+/// take the cores from the cluster.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// A failover that takes longer has failed.
 const FAILOVER_TIMEOUT: Nanos = Nanos::from_secs(10);
@@ -52,7 +52,8 @@ pub(super) fn healthy_within(observer: &mut Observer, within: Nanos) -> Result<S
     }
 }
 
-/// Writes into the trial how the cluster bore a step. `trial` has the stamps of its faults. Gives back what happened.
+/// Writes into the trial how the cluster bore a step. `trial` has the stamps of its faults. Gives
+/// back what happened.
 pub(super) fn follow(
     observer: &mut Observer,
     step: &Step,
@@ -76,7 +77,8 @@ pub(super) fn follow(
         let kills = step.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Kill { .. }));
         let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
         let patience = if kills { FAILOVER_TIMEOUT } else { lasts.saturating_add(THAWED_TIMEOUT) };
-        // A program in a seat reads its agent's page. Those of `up` stamp it themselves; for others the agent's stamp stands.
+        // A program in a seat reads its agent's page. Those of `up` stamp it themselves; for others
+        // the agent's stamp stands.
         let stamps = |p: &Process| p.seat == 0 || supervisor.started(p);
         failover(observer, &mut history, &silent, (old, patience), (before, &stamps), trial);
     }
@@ -97,8 +99,8 @@ pub(super) struct Followed {
     killed: Killed,
 }
 
-/// Adds to the trial for how long two incompatible views could be used at once, up to now, and fails it for any time at all:
-/// that must never be, whatever else was measured.
+/// Adds to the trial for how long two incompatible views could be used at once, up to now, and
+/// fails it for any time at all: that must never be, whatever else was measured.
 pub(super) fn check_overlap(
     observer: &mut Observer,
     followed: &mut Followed,
@@ -162,7 +164,8 @@ fn failover(
     }
 }
 
-/// Counts whom nobody had hit and who was removed all the same, up to now: a fault that lasts may do so after the failover.
+/// Counts whom nobody had hit and who was removed all the same, up to now: a fault that lasts may
+/// do so after the failover.
 pub(super) fn recount(observer: &mut Observer, chosen: &[Chosen], before: &Snapshot, trial: &mut Trial) {
     let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
     let agents: Vec<u32> =
@@ -192,7 +195,8 @@ enum Failover {
     Failed(String),
 }
 
-/// Watches the flight recorders until every survivor is active without the dead. Also tells how many others were removed.
+/// Watches the flight recorders until every survivor is active without the dead. Also tells how
+/// many others were removed.
 fn until_active(
     observer: &mut Observer,
     history: &mut History,
@@ -213,8 +217,8 @@ fn until_active(
         if let Some(id) = first
             && survivors.iter().all(|name| history.active_from(id, *name).is_some())
         {
-            // Coordinators write their stamps before the members can have theirs, so all are read by now; but
-            // they may lie in a part that was read just before.
+            // Coordinators write their stamps before the members can have theirs, so all are read
+            // by now; but they may lie in a part that was read just before.
             history.take(&observer.events());
             let drift = observer.deployment().profile.timing.drift_ppm;
             let outcome = if strangers > 0 {
@@ -248,7 +252,8 @@ fn leave(observer: &mut Observer, leaving: &[Process], old: ViewId, trial: &mut 
     loop {
         let snapshot = observer.snapshot();
         let departed = snapshot.view.as_ref().map(|view| view.departed.clone()).unwrap_or_default();
-        // Out of the view it may still run its last lines, and can not be started again before it has ended.
+        // Out of the view it may still run its last lines, and can not be started again before it
+        // has ended.
         let out = |p: &Process| departed.iter().any(|d| d.incarnation == p.incarnation) && has_ended(p);
         if leaving.iter().all(out) {
             let failed = departed.iter().filter(|d| d.at > old && !d.left);

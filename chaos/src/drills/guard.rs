@@ -1,4 +1,5 @@
-//! What forbids a repetition. The runner asks before it arms anything, and each fault agent asks again by what it sees itself.
+//! What forbids a repetition. The runner asks before it arms anything, and each fault agent asks
+//! again by what it sees itself.
 
 use super::clockstep::may_step;
 use super::select::Chosen;

@@ -160,7 +160,8 @@ pub struct Journal {
     pub verdict: Verdict,
     /// Repetitions that count and were begun.
     pub count: u32,
-    /// Those of them that were added to what was asked for, in place of such as could not be measured.
+    /// Those of them that were added to what was asked for, in place of such as could not be
+    /// measured.
     pub extended: u32,
     /// Steps that could not be measured.
     pub void: u32,
@@ -270,25 +271,28 @@ pub fn verdict(drill: &Drill, trials: &[Trial], judged: &[Judged], after: &[Prob
     }
 }
 
-/// How many samples are missing for the highest percentile that so many repetitions could claim if all were measured.
+/// How many samples are missing for the highest percentile that so many repetitions could claim if
+/// all were measured.
 #[must_use]
 pub fn lacks(trials: &[Trial], count: u32) -> u64 {
     let claims = Percentile::ALL.iter().filter(|(_, percentile)| *percentile != Percentile::Max);
     let claimed = claims.map(|(_, percentile)| percentile.samples_min()).filter(|least| *least <= count);
     let failovers = distribution(trials, Metric::CueToActive).len();
-    // Where nobody falls silent there is no failover, and every repetition that was measured counts.
+    // Where nobody falls silent there is no failover, and every repetition that was measured
+    // counts.
     let sound = if failovers == 0 { measured(trials).count() as u64 } else { failovers };
     u64::from(claimed.max().unwrap_or(0)).saturating_sub(sound)
 }
 
-/// Whether nothing was held against anything: no bound could be judged, and no state had to hold afterwards.
+/// Whether nothing was held against anything: no bound could be judged, and no state had to hold
+/// afterwards.
 #[must_use]
 pub fn judged_nothing(judged: &[Judged], after: &[Probed]) -> bool {
     after.is_empty() && judged.iter().all(|one| one.holds.is_none())
 }
 
-/// Whether so many repetitions were void that the others say too little: most of them, or so many that a percentile can not
-/// be judged which all of them together could have claimed.
+/// Whether so many repetitions were void that the others say too little: most of them, or so many
+/// that a percentile can not be judged which all of them together could have claimed.
 fn is_void(drill: &Drill, trials: &[Trial]) -> bool {
     let all = counted(trials).count();
     let sound = counted(trials).filter(|trial| trial.outcome != Outcome::Void).count();

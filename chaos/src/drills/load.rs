@@ -1,4 +1,5 @@
-//! The load that a drill puts on a host: threads that compute, or memory that is written again and again.
+//! The load that a drill puts on a host: threads that compute, or memory that is written again and
+//! again.
 
 use obol_fabric::Nanos;
 use obol_fabric::host::clock;

@@ -1,7 +1,9 @@
-//! Drills from files on a live cluster: who would be hit, what forbids it, whether the steady state holds, and the run.
+//! Drills from files on a live cluster: who would be hit, what forbids it, whether the steady state
+//! holds, and the run.
 //!
-//! A runner arms a fault agent, gives the cue by multicast, and follows the flight recorders; the fault agent injects, stamps and
-//! undoes. Each works without the other: what one leaves behind, the next one undoes from the undo record.
+//! A runner arms a fault agent, gives the cue by multicast, and follows the flight recorders; the
+//! fault agent injects, stamps and undoes. Each works without the other: what one leaves behind,
+//! the next one undoes from the undo record.
 
 pub mod channel;
 pub mod clockstep;

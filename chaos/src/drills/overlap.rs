@@ -1,5 +1,6 @@
-//! Whether two incompatible views could be used at the same time, judged from what the processes themselves wrote: the
-//! start and end of each lease page, its fence, and the stamps of the flight recorders. When they are read plays no part.
+//! Whether two incompatible views could be used at the same time, judged from what the processes
+//! themselves wrote: the start and end of each lease page, its fence, and the stamps of the flight
+//! recorders. When they are read plays no part.
 
 use crate::observe::{Process, Snapshot};
 use crate::timeline::History;
@@ -25,21 +26,23 @@ pub struct Begun {
     pub base: ViewId,
     /// When it, or a later one, could first be used by anybody.
     pub at: Instant,
-    /// When its leader knew that no older lease is left, and how many holders it had fenced by then.
+    /// When its leader knew that no older lease is left, and how many holders it had fenced by
+    /// then.
     pub fenced: Option<(Instant, u64)>,
 }
 
-/// The longest time for which any of these pages could be used after an incompatible view was in use. `seen` is when the
-/// pages were read. Zero if the lease rule held.
+/// The longest time for which any of these pages could be used after an incompatible view was in
+/// use. `seen` is when the pages were read. Zero if the lease rule held.
 ///
-/// A fence is stamped by nobody but the leader that raised it, so it counts from the stamp of that leader: at the latest
-/// then it was up. A fence that no leader vouches for counts for nothing.
+/// A fence is stamped by nobody but the leader that raised it, so it counts from the stamp of that
+/// leader: at the latest then it was up. A fence that no leader vouches for counts for nothing.
 #[must_use]
 pub fn overlap(begun: &[Begun], held: &[Held], seen: Instant) -> Nanos {
     begun.iter().map(|run| beside(run, held, seen)).fold(Nanos::ZERO, Nanos::max)
 }
 
-/// Until when a page could be used: to its end, and by who asked the acceptors to the moment that they confirmed.
+/// Until when a page could be used: to its end, and by who asked the acceptors to the moment that
+/// they confirmed.
 fn used_until(page: &Page) -> Instant {
     page.end.max(page.confirmed)
 }
@@ -71,8 +74,9 @@ fn beside(run: &Begun, held: &[Held], seen: Instant) -> Nanos {
 /// When this process was injected so that it runs no code of its own any more.
 pub(super) type Killed = Vec<(Process, Instant)>;
 
-/// The same of a cluster. `before` was seen before the faults, `history` has all events since, and `snapshot` was read from
-/// `from` on. Whoever was killed could not act from the fault on, whenever its death was noticed.
+/// The same of a cluster. `before` was seen before the faults, `history` has all events since, and
+/// `snapshot` was read from `from` on. Whoever was killed could not act from the fault on, whenever
+/// its death was noticed.
 pub(super) fn overlap_seen(
     (history, killed): (&History, &Killed),
     before: &Snapshot,
@@ -89,8 +93,8 @@ pub(super) fn overlap_seen(
     bases.dedup();
     let begun = bases.into_iter().filter_map(|base| {
         let fenced = history.fenced().find(|(of, _)| *of == base).map(|(_, fenced)| fenced);
-        // Whoever starts by a CLEAR dates the page from the turn that it came in, which may have begun before the CLEAR was
-        // sent; the recorder's stamp is exact there.
+        // Whoever starts by a CLEAR dates the page from the turn that it came in, which may have
+        // begun before the CLEAR was sent; the recorder's stamp is exact there.
         let exact = |start: &Instant| fenced.is_none_or(|(done, _)| *start >= done);
         let starts = pages().filter(|(_, page, _)| page.base >= base && page.start < page.end);
         let starts = starts.map(|(_, page, _)| page.start).filter(exact);
@@ -118,7 +122,8 @@ pub(super) fn overlap_seen(
 mod tests {
     use super::*;
 
-    /// The new run began to be used at 100; its leader was done with fences at 95, having raised one.
+    /// The new run began to be used at 100; its leader was done with fences at 95, having raised
+    /// one.
     const RUN: Begun = Begun { base: ViewId(8), at: Instant(100), fenced: Some((Instant(95), 1)) };
 
     fn held(end: u64) -> Held {
@@ -144,7 +149,8 @@ mod tests {
         assert_eq!(found(RUN, &[never]), 0);
     }
 
-    /// However late the pages are read: at 5,000 this lease is long over, and a look at that time would find nothing.
+    /// However late the pages are read: at 5,000 this lease is long over, and a look at that time
+    /// would find nothing.
     #[test]
     fn a_lease_that_ran_on_is_found_although_it_is_over_when_it_is_read() {
         assert_eq!(found(RUN, &[held(101)]), 1);

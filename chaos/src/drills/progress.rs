@@ -1,4 +1,5 @@
-//! How far a repetition is, told while it runs: a line for whoever watches. What counts stands in the journal.
+//! How far a repetition is, told while it runs: a line for whoever watches. What counts stands in
+//! the journal.
 //!
 //! ```text
 //! repetition 3 kill: armed against app-2

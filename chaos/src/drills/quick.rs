@@ -1,5 +1,5 @@
-//! The drills without a file: kill somebody, wait, start a replacement, and again. The same engine runs them; what they
-//! report is one flat object for scripts.
+//! The drills without a file: kill somebody, wait, start a replacement, and again. The same engine
+//! runs them; what they report is one flat object for scripts.
 
 use super::journal::{Host, Journal, Outcome, Trial, Verdict, counted, distribution};
 use crate::drillfile::{
@@ -104,7 +104,8 @@ pub struct Report {
     pub void: u32,
     /// Members that were removed although nobody had killed them.
     pub false_suspicions: u64,
-    /// The longest time for which two incompatible views could be used at once, in nanoseconds; must be 0.
+    /// The longest time for which two incompatible views could be used at once, in nanoseconds;
+    /// must be 0.
     pub overlap_ns: u64,
     /// First fault to the last survivor's `active`.
     pub failover_us: Summary,

@@ -1,4 +1,5 @@
-//! The runner's side of a fault agent: starts it, connects, keeps telling it that somebody is there, and ends it.
+//! The runner's side of a fault agent: starts it, connects, keeps telling it that somebody is
+//! there, and ends it.
 
 use super::channel::{Arm, Lines, Order, Reply, socket_name};
 use super::ssh::Ssh;
@@ -132,7 +133,8 @@ impl Remote {
         }
     }
 
-    /// Starts a fault agent by the operator's own ssh: with their configuration, agent, jump hosts and known hosts.
+    /// Starts a fault agent by the operator's own ssh: with their configuration, agent, jump hosts
+    /// and known hosts.
     pub fn by_ssh(ssh: &Ssh, place: Place<'_>, dead_man: Nanos) -> Result<Self, RemoteError> {
         let mut child = ssh
             .command(place)
@@ -149,7 +151,8 @@ impl Remote {
         let (complain, complaints) = mpsc::channel();
         thread::spawn(move || {
             for line in BufReader::new(errors.take(COMPLAINTS_BYTES_MAX)).lines().map_while(Result::ok) {
-                // Once the fault agent has answered nobody listens, but ssh must not write into a closed pipe.
+                // Once the fault agent has answered nobody listens, but ssh must not write into a
+                // closed pipe.
                 let _ = complain.send(line);
             }
         });

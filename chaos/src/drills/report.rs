@@ -1,4 +1,5 @@
-//! The files that a run leaves: for scripts, for trace viewers, for monitoring, and for a reader who was not there.
+//! The files that a run leaves: for scripts, for trace viewers, for monitoring, and for a reader
+//! who was not there.
 
 pub(super) mod document;
 mod figures;

@@ -1,7 +1,7 @@
 //! Runs a drill: steady state, arm, cue, follow, undo, and again; then the verdict.
 //!
-//! The runner works while the cluster is failing: a lost process is a datum. It holds the cluster's drill lock, so there
-//! is one drill at a time, and undoes first what an earlier one left behind.
+//! The runner works while the cluster is failing: a lost process is a datum. It holds the cluster's
+//! drill lock, so there is one drill at a time, and undoes first what an earlier one left behind.
 
 use super::channel::{Arm, Injection, Links, Order, Reply, Stamp, Whom};
 use super::cue::{REGION_KIND, Token};
@@ -51,7 +51,8 @@ pub struct Options {
     pub count: Option<u32>,
     /// This program, which fault agents are started from.
     pub program: PathBuf,
-    /// Whether faults are undone as soon as the failover has been measured, instead of when their time is over.
+    /// Whether faults are undone as soon as the failover has been measured, instead of when their
+    /// time is over.
     pub undo_early: bool,
     /// The host of the fault agent, where it is not this one.
     pub ssh: Option<Ssh>,
@@ -190,13 +191,15 @@ struct Runner<'a> {
     ssh: Option<String>,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
-    /// Victims until now: one whose name failed too often would be held back, and the drill would wait for it.
+    /// Victims until now: one whose name failed too often would be held back, and the drill would
+    /// wait for it.
     failed: HoldBack,
     /// Repetitions that were asked for.
     wanted: u32,
 }
 
-/// Runs a drill. `go_on` is called after each repetition with its number; `false` ends the drill early.
+/// Runs a drill. `go_on` is called after each repetition with its number; `false` ends the drill
+/// early.
 pub fn run(
     root: &Path,
     cluster: Name,
@@ -317,7 +320,8 @@ impl Runner<'_> {
                         self.remarks.push(format!("the fault agent refused repetition {number}: {reason}"));
                         return Ok((Some(Verdict::Aborted), done));
                     }
-                    // What was found until now is not thrown away; the fault agent undoes by itself.
+                    // What was found until now is not thrown away; the fault agent undoes by
+                    // itself.
                     Err(RunError::FaultAgent(error)) => {
                         self.remarks
                             .push(format!("the fault agent was lost in repetition {number}: {error}"));
@@ -364,10 +368,12 @@ impl Runner<'_> {
         }
     }
 
-    /// Waits until the victims can fail without their names being held back, and notes that they will; true if it waited.
+    /// Waits until the victims can fail without their names being held back, and notes that they
+    /// will; true if it waited.
     fn spare(&mut self, chosen: &[Chosen]) -> bool {
         let timing = self.observer.deployment().profile.timing;
-        // Half of what is free, at the same rate: failures are decided at times of their own, and others come from elsewhere.
+        // Half of what is free, at the same rate: failures are decided at times of their own, and
+        // others come from elsewhere.
         let (join_burst, join_window) = (timing.join_burst.div_ceil(2), Nanos(timing.join_window.0 / 2));
         let timing = Timing { join_burst, join_window, ..timing };
         let now = clock::now();
@@ -407,7 +413,8 @@ impl Runner<'_> {
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
         self.tell(number, step, Stage::Armed(&victims));
         self.observer.events();
-        // Whoever takes the cue stamps its own faults; nothing here is on the way from them to the survivors.
+        // Whoever takes the cue stamps its own faults; nothing here is on the way from them to the
+        // survivors.
         self.endpoint.multicast(Group::Drills, &token.cue());
         self.endpoint.flush();
         let mut trial = Trial {
@@ -519,7 +526,8 @@ impl Runner<'_> {
         Ok((arm, lasts))
     }
 
-    /// The processes that a step ends, the drill wants to be started again, and the supervisor can start.
+    /// The processes that a step ends, the drill wants to be started again, and the supervisor can
+    /// start.
     fn restart(&self, step: &Step, chosen: &[Chosen]) -> Vec<String> {
         let kills = |c: &&Chosen| {
             let of = |fault: &&crate::drillfile::Fault| {
@@ -694,7 +702,8 @@ fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// What a fault of the network does to its target's links. Targets of one fault still reach each other.
+/// What a fault of the network does to its target's links. Targets of one fault still reach each
+/// other.
 fn links(fault: NetworkFault, island: u8) -> Links {
     let whole = Links::default();
     match fault {

@@ -1,4 +1,5 @@
-//! Who is hit: the processes that a drill's targets stand for, chosen anew for each repetition from the drill's seed.
+//! Who is hit: the processes that a drill's targets stand for, chosen anew for each repetition from
+//! the drill's seed.
 
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, FaultKind, Select, Step, Target, TargetKind};
@@ -19,7 +20,8 @@ pub struct Chosen {
     pub supervised: bool,
 }
 
-/// The `up` that started a cluster's processes, if one runs. It can start its own children again, and nobody else's.
+/// The `up` that started a cluster's processes, if one runs. It can start its own children again,
+/// and nobody else's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Supervisor(Option<u32>);
 
@@ -115,10 +117,11 @@ impl fmt::Display for SelectError {
 
 impl std::error::Error for SelectError {}
 
-/// Chooses the processes that a step hits, in the order of its targets. `number` is the repetition's.
+/// Chooses the processes that a step hits, in the order of its targets. `number` is the
+/// repetition's.
 ///
-/// Programs that operators attached themselves are left alone, and so is, where it is to be started again, whoever has no
-/// supervisor: unless the drill names them.
+/// Programs that operators attached themselves are left alone, and so is, where it is to be started
+/// again, whoever has no supervisor: unless the drill names them.
 pub fn choose(
     drill: &Drill,
     step: &Step,

@@ -1,13 +1,14 @@
-//! The way to a fault agent on another host: the operator's own `ssh`, as they use it themselves. It brings their
-//! configuration, agent, jump hosts and known hosts; nothing is weakened, and nobody is asked for a password.
+//! The way to a fault agent on another host: the operator's own `ssh`, as they use it themselves.
+//! It brings their configuration, agent, jump hosts and known hosts; nothing is weakened, and
+//! nobody is asked for a password.
 
 use super::remote::Place;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Beyond what the operator has set: never a question, never an unknown host, never another one's connection; a silent
-/// network is noticed within seconds.
+/// Beyond what the operator has set: never a question, never an unknown host, never another one's
+/// connection; a silent network is noticed within seconds.
 const OPTIONS: [&str; 7] = [
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
@@ -71,7 +72,8 @@ fn quoted(text: &OsStr) -> OsString {
 }
 
 impl Ssh {
-    /// Starts a fault agent there. Faults and targets never come here: they follow as JSON on its standard input.
+    /// Starts a fault agent there. Faults and targets never come here: they follow as JSON on its
+    /// standard input.
     pub(super) fn command(&self, place: Place<'_>) -> Command {
         let mut command = Command::new("ssh");
         if let Some(config) = &self.config {

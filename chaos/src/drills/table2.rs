@@ -1,5 +1,5 @@
-//! uKharon's Table 2 with real processes: which shipped drill stands for which of its cells, and what was found beside
-//! what was published.
+//! uKharon's Table 2 with real processes: which shipped drill stands for which of its cells, and
+//! what was found beside what was published.
 
 use super::journal::{Host, Journal, Outcome, Verdict, counted, distribution};
 use crate::drillfile::{Drill, Metric, load};
@@ -25,7 +25,8 @@ pub struct Wanted {
     pub drill: Drill,
 }
 
-/// The eight cells: those that lose a lease cache are of a cluster with caches, the others of one without.
+/// The eight cells: those that lose a lease cache are of a cluster with caches, the others of one
+/// without.
 pub fn cells() -> Result<Vec<Wanted>, FileError> {
     Scenario::all()
         .filter(|scenario| scenario.caches == scenario.cache)
@@ -121,8 +122,8 @@ impl Cell {
 pub struct Table {
     /// Repetitions of each cell.
     pub repetitions: u32,
-    /// The least that a failover costs on this host, measured in turns with the cells: nine processes and nothing
-    /// around them. In microseconds.
+    /// The least that a failover costs on this host, measured in turns with the cells: nine
+    /// processes and nothing around them. In microseconds.
     pub floor_us: Summary,
     /// The longest standstill of a heartbeat that is no suspicion yet, in microseconds.
     pub heartbeat_us: f64,

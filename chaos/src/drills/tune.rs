@@ -1,10 +1,11 @@
-//! Which lease and which heartbeat a machine can sustain, after uKharon, Figure 3: what share of renewals comes in time
-//! for leases of different lengths, without and with load beside them.
+//! Which lease and which heartbeat a machine can sustain, after uKharon, Figure 3: what share of
+//! renewals comes in time for leases of different lengths, without and with load beside them.
 //!
-//! What a lease has to outlast is the pause between two renewals beyond the one that was wanted: the scheduler's. So the
-//! sweep is over that pause. A step's leases are renewed as often as is cheap, and last that long beyond; in the same
-//! step a process has to stand still for as long to be suspected. A profile for a pause follows by the ratios of
-//! [`for_pause`], and is tried before it is recommended.
+//! What a lease has to outlast is the pause between two renewals beyond the one that was wanted:
+//! the scheduler's. So the sweep is over that pause. A step's leases are renewed as often as is
+//! cheap, and last that long beyond; in the same step a process has to stand still for as long to
+//! be suspected. A profile for a pause follows by the ratios of [`for_pause`], and is tried before
+//! it is recommended.
 
 use super::journal::Host;
 use super::report::document::{Document, Part, number, words};
@@ -31,9 +32,11 @@ pub const PAUSES: [Nanos; 10] = [
 ];
 /// How often leases are renewed in the sweep, at the most: often enough to see many, and cheap.
 const RENEW_EVERY_MAX: Nanos = Nanos::from_millis(1);
-/// A lease of a profile that is made here, in pauses that it outlasts: what is left of it after `renew_every`.
+/// A lease of a profile that is made here, in pauses that it outlasts: what is left of it after
+/// `renew_every`.
 const LEASE_PER_PAUSE: f64 = 1.0 / 0.7;
-/// A process that is removed falsely costs more than a lease that is renewed late, so its pause may be so much longer.
+/// A process that is removed falsely costs more than a lease that is renewed late, so its pause may
+/// be so much longer.
 const HEARTBEAT_PAUSES: u64 = 2;
 /// What claims are made with.
 const CONFIDENCE: f64 = 0.95;
@@ -42,8 +45,9 @@ fn part(span: Nanos, of: f64) -> Nanos {
     Nanos((span.0 as f64 * of) as u64).max(Nanos::from_micros(1))
 }
 
-/// A process that works stands still for its own `every` and a pause; it is suspected after `confirm` READs, so after
-/// `confirm - 1` periods. Half a period for the first leaves this much for the pause.
+/// A process that works stands still for its own `every` and a pause; it is suspected after
+/// `confirm` READs, so after `confirm - 1` periods. Half a period for the first leaves this much
+/// for the pause.
 fn heartbeat(profile: &mut Profile, pause: Nanos) {
     let timing = &mut profile.timing;
     let periods = f64::from(timing.heartbeat_confirm) - 1.5;
@@ -66,8 +70,8 @@ pub fn step(base: &Profile, pause: Nanos) -> Profile {
     profile
 }
 
-/// The profile whose leases outlast a pause, and whose processes are suspected after a longer one. It is checked as one
-/// from a file is.
+/// The profile whose leases outlast a pause, and whose processes are suspected after a longer one.
+/// It is checked as one from a file is.
 pub fn for_pause(base: &Profile, lease: Nanos, silence: Nanos) -> Result<Profile, FileError> {
     let mut profile = base.clone();
     profile.name = Name::new("tuned").unwrap_or(base.name);
@@ -120,8 +124,8 @@ impl Counted {
     }
 }
 
-/// The largest mean that a Poisson variable may have and still be at most `seen` with 5 %: the exact one-sided bound,
-/// and its normal approximation where there are many.
+/// The largest mean that a Poisson variable may have and still be at most `seen` with 5 %: the
+/// exact one-sided bound, and its normal approximation where there are many.
 fn poisson_above(seen: u64) -> f64 {
     let n = seen as f64;
     if seen > 500 {
@@ -169,13 +173,15 @@ fn micros<S: Serializer>(span: &Nanos, to: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Measured {
-    /// Whether there was a cluster to count in: with leases that are far too short, none becomes healthy.
+    /// Whether there was a cluster to count in: with leases that are far too short, none becomes
+    /// healthy.
     #[must_use]
     pub const fn came_up(&self) -> bool {
         self.renewals > 0
     }
 
-    /// Renewals, late, in time, claimed and false suspicions, as a table has them; `none` where no cluster came up.
+    /// Renewals, late, in time, claimed and false suspicions, as a table has them; `none` where no
+    /// cluster came up.
     #[must_use]
     pub fn cells(&self, none: &str) -> [String; 5] {
         if !self.came_up() {
@@ -209,7 +215,8 @@ impl Measured {
     }
 }
 
-/// Whether a step can no longer claim what is wanted, however well its rest goes: `part` of its time is over.
+/// Whether a step can no longer claim what is wanted, however well its rest goes: `part` of its
+/// time is over.
 #[must_use]
 pub fn is_hopeless(counted: Counted, part: f64, wanted_percent: f64) -> bool {
     let seen = (counted.timely + counted.late) as f64;
@@ -257,8 +264,8 @@ pub struct Tuned {
     pub recommended: Option<Recommended>,
 }
 
-/// The shortest pauses that suffice under every load: for leases by the claimed share, for heartbeats by the absence of
-/// any false suspicion, there and at each longer pause.
+/// The shortest pauses that suffice under every load: for leases by the claimed share, for
+/// heartbeats by the absence of any false suspicion, there and at each longer pause.
 #[must_use]
 pub fn choose(sweep: &[Measured], wanted_percent: f64) -> Option<(Nanos, Nanos)> {
     let (lease, silence) = (timely(sweep, wanted_percent)?, quiet(sweep)?);

@@ -1,4 +1,5 @@
-//! Undo records: written before anything is injected, so that whoever comes later can undo what a fault agent left behind.
+//! Undo records: written before anything is injected, so that whoever comes later can undo what a
+//! fault agent left behind.
 
 use super::clockstep::ClockStep;
 use crate::control::{self, Request};
@@ -136,8 +137,8 @@ pub fn records(dir: &Path) -> io::Result<Vec<Record>> {
     Ok(records)
 }
 
-/// Undoes everything that fault agents left behind, and ends fault agents whose runner is gone. Twice gives the same result. Only
-/// for who holds the drill lock.
+/// Undoes everything that fault agents left behind, and ends fault agents whose runner is gone.
+/// Twice gives the same result. Only for who holds the drill lock.
 pub fn recover(observer: &mut Observer) -> io::Result<Undone> {
     let dir = observer.cluster().dir().to_owned();
     let mut undone = Undone::default();

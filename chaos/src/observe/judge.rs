@@ -9,7 +9,8 @@ use std::collections::HashSet;
 pub(super) struct Expected {
     /// The coordinators that decide, by name.
     pub(super) deciders: Vec<String>,
-    /// The other processes that belong to the cluster, without those that ended as they were asked to.
+    /// The other processes that belong to the cluster, without those that ended as they were asked
+    /// to.
     pub(super) others: Vec<String>,
     /// Why processes of other hosts can not be looked at, if they can not.
     pub(super) trouble: Option<String>,
@@ -17,8 +18,8 @@ pub(super) struct Expected {
     pub(super) unsaved: Vec<(Name, String)>,
 }
 
-/// How many more acceptors may fail before no majority is left, of `acceptors` of which so many can be reached; none if no
-/// majority is there now. A frozen coordinator's memory still answers.
+/// How many more acceptors may fail before no majority is left, of `acceptors` of which so many can
+/// be reached; none if no majority is there now. A frozen coordinator's memory still answers.
 #[must_use]
 pub const fn spare(acceptors: usize, reachable: usize) -> Option<usize> {
     reachable.checked_sub(acceptors / 2 + 1)

@@ -27,9 +27,11 @@ pub struct Process {
     pub alive: bool,
     /// Whether it is stopped (SIGSTOP).
     pub frozen: bool,
-    /// Whether it left as it was asked to, and nobody misses it. Never so of a coordinator: its memory may still decide.
+    /// Whether it left as it was asked to, and nobody misses it. Never so of a coordinator: its
+    /// memory may still decide.
     pub left: bool,
-    /// Its incarnation, as far as it knows, [`Incarnation::NONE`] if it is not a member; see [`Snapshot::is_member`].
+    /// Its incarnation, as far as it knows, [`Incarnation::NONE`] if it is not a member; see
+    /// [`Snapshot::is_member`].
     pub incarnation: Incarnation,
     /// The newest view that it knows; for a program in a seat, that its agent knows.
     pub view: Option<Arc<View>>,
@@ -39,7 +41,8 @@ pub struct Process {
     pub detection: Detection,
     /// What it runs.
     pub version: Version,
-    /// Until when its join is held back, if it is: programs of its name died again and again. Known on this host.
+    /// Until when its join is held back, if it is: programs of its name died again and again. Known
+    /// on this host.
     pub held_until: Option<Instant>,
     /// How far its heartbeat is.
     pub heartbeat: u64,
@@ -66,7 +69,8 @@ impl Process {
         (self.seat != 0).then(|| snapshot.everybody().any(is_agent))
     }
 
-    /// Whether it sits at an agent that is dead: it is no member any more, and can not become one before it attaches again.
+    /// Whether it sits at an agent that is dead: it is no member any more, and can not become one
+    /// before it attaches again.
     #[must_use]
     pub fn lost_agent(&self, snapshot: &Snapshot) -> bool {
         self.alive && self.agent_lives(snapshot) == Some(false)
@@ -106,7 +110,8 @@ pub enum Health {
     Healthy,
     /// Something is missing; the reasons say what.
     Degraded,
-    /// Processes live, and none may act: no majority of the coordinators can decide, or every lease has ended.
+    /// Processes live, and none may act: no majority of the coordinators can decide, or every lease
+    /// has ended.
     Unavailable,
     /// No process of it lives.
     Unreachable,
@@ -124,8 +129,8 @@ impl Health {
         }
     }
 
-    /// The exit code of commands that end with how the cluster is. 2 is also that of a command that was refused, so the
-    /// severity that came later has the number after it.
+    /// The exit code of commands that end with how the cluster is. 2 is also that of a command that
+    /// was refused, so the severity that came later has the number after it.
     #[must_use]
     pub const fn exit_code(self) -> u8 {
         match self {
@@ -152,7 +157,8 @@ pub struct Snapshot {
     pub view: Option<Arc<View>>,
     /// Every process of this host that is there, coordinators first.
     pub processes: Vec<Process>,
-    /// Those of other hosts that the newest view names, as READ over RDMA. Their numbers name other processes here.
+    /// Those of other hosts that the newest view names, as READ over RDMA. Their numbers name other
+    /// processes here.
     pub distant: Vec<Process>,
     /// How it is.
     pub health: Health,
@@ -161,7 +167,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// The live coordinator with the lowest number that the newest view names, if it runs on this host.
+    /// The live coordinator with the lowest number that the newest view names, if it runs on this
+    /// host.
     #[must_use]
     pub fn leader(&self) -> Option<&Process> {
         let leads = self.leads()?.incarnation;
@@ -181,7 +188,8 @@ impl Snapshot {
         view.leader(|m| of(m).is_some()).and_then(of)
     }
 
-    /// Who tells first of the death of any process that lives: what the least of them has. `None` if none lives.
+    /// Who tells first of the death of any process that lives: what the least of them has. `None`
+    /// if none lives.
     #[must_use]
     pub fn detection(&self) -> Option<Detection> {
         self.processes.iter().filter(|p| p.alive).map(|p| p.detection).min()
@@ -193,8 +201,8 @@ impl Snapshot {
         self.processes.iter().find(|p| p.alive && p.name.as_str() == name)
     }
 
-    /// Whether a process is in the newest view. One that was removed and does not know it, because it is stopped or dead,
-    /// still has its incarnation.
+    /// Whether a process is in the newest view. One that was removed and does not know it, because
+    /// it is stopped or dead, still has its incarnation.
     #[must_use]
     pub fn is_member(&self, process: &Process) -> bool {
         self.view.as_ref().is_some_and(|view| view.member(process.incarnation).is_some())

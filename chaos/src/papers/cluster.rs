@@ -1,5 +1,5 @@
-//! A cluster of the machines that ship on a simulated testbed: built, brought to a steady state, and watched in true
-//! time.
+//! A cluster of the machines that ship on a simulated testbed: built, brought to a steady state,
+//! and watched in true time.
 
 use super::shared::{Shared, Views};
 use crate::campaign::role::Role;
@@ -49,7 +49,8 @@ pub(super) struct Shape {
     pub(super) stretch: u64,
     /// Flight recorders are written.
     pub(super) record: bool,
-    /// The cluster is started on a fabric without limits, and put on the testbed once it is in a steady state.
+    /// The cluster is started on a fabric without limits, and put on the testbed once it is in a
+    /// steady state.
     pub(super) quick_start: bool,
 }
 
@@ -84,8 +85,8 @@ impl Shape {
     }
 }
 
-/// The timing of the published cluster, and of what the papers do not tell, something that is on no path of the
-/// experiments while nothing is lost.
+/// The timing of the published cluster, and of what the papers do not tell, something that is on no
+/// path of the experiments while nothing is lost.
 pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
     let published = &testbed.deployment;
     let stretched = |span: Nanos| span.saturating_mul(shape.stretch);
@@ -155,7 +156,8 @@ pub(super) fn network(testbed: &Testbed, shape: &Shape) -> Network {
     }
 }
 
-/// Does something for all of `0..count` on so many threads; what comes out does not depend on how many.
+/// Does something for all of `0..count` on so many threads; what comes out does not depend on how
+/// many.
 pub(super) fn in_parallel<T: Send>(
     threads: usize,
     count: usize,
@@ -184,8 +186,9 @@ pub(super) fn in_parallel<T: Send>(
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A view with all members but the last app, which nobody has a lease on: where thousands would join one after the other, a
-/// cluster begins with it. The view that the last one joins makes all of them members.
+/// A view with all members but the last app, which nobody has a lease on: where thousands would
+/// join one after the other, a cluster begins with it. The view that the last one joins makes all
+/// of them members.
 fn populated(shape: &Shape, founders: &View, member: impl Fn(u32) -> Member) -> Arc<View> {
     let joins = (COORDINATORS..shape.nodes()).filter(|node| *node + 1 != shape.app_nodes().end);
     let admit = joins.filter_map(|node| {
@@ -284,7 +287,8 @@ impl Cluster {
         )))
     }
 
-    /// What all flight recorders tell, in the order of true time, and as if it had been stamped by it.
+    /// What all flight recorders tell, in the order of true time, and as if it had been stamped by
+    /// it.
     pub(super) fn recorded(&self) -> Vec<Seen> {
         let view = Arc::clone(self.world.machine(0).view());
         let mut events = Vec::new();
@@ -315,8 +319,8 @@ impl Cluster {
         page::active(self.world.page(node), view, || self.world.local_now(node))
     }
 
-    /// The true time at which `active` of a view with base `base` or later becomes (or is) true at a node, if its page
-    /// stays as it is.
+    /// The true time at which `active` of a view with base `base` or later becomes (or is) true at
+    /// a node, if its page stays as it is.
     pub(super) fn active_at(&self, node: u32, base: ViewId) -> Option<u64> {
         let words = self.world.page(node);
         let page = page::load(words)?;

@@ -1,9 +1,9 @@
-//! uKharon, Figure 3: how long must leases be to be renewed in time, while other traffic loads the network and other
-//! programs load the memory?
+//! uKharon, Figure 3: how long must leases be to be renewed in time, while other traffic loads the
+//! network and other programs load the memory?
 //!
-//! When a lease is renewed does not depend on how long it lasts. So one run of each load, with leases that do not run out,
-//! gives every length at once: a renewal is timely for all lengths that reach from the post of the one before to its own
-//! completion.
+//! When a lease is renewed does not depend on how long it lasts. So one run of each load, with
+//! leases that do not run out, gives every length at once: a renewal is timely for all lengths that
+//! reach from the post of the one before to its own completion.
 
 use super::cluster::{Cluster, Shape, Stuck};
 use obol_fabric::page;
@@ -36,7 +36,8 @@ pub struct Load {
     pub renewals: u64,
     /// For each of [`LENGTHS_US`], which percentage of renewals would have been timely.
     pub timely_percent: Vec<f64>,
-    /// For each of [`LENGTHS_US`], in which percentage of the time `active` would have returned at once.
+    /// For each of [`LENGTHS_US`], in which percentage of the time `active` would have returned at
+    /// once.
     pub covered_percent: Vec<f64>,
 }
 
@@ -59,9 +60,10 @@ pub struct Leases {
     pub inputs: Vec<Parameter>,
 }
 
-/// The queue in front of a port that other packets occupy for `percent` of the time: what it adds to a packet. Below
-/// saturation an M/D/1 queue, whose waiting time is taken for exponential where it is not zero (Kleinrock, Queueing
-/// Systems I, section 5.12, for its mean); a saturated port has full queues.
+/// The queue in front of a port that other packets occupy for `percent` of the time: what it adds
+/// to a packet. Below saturation an M/D/1 queue, whose waiting time is taken for exponential where
+/// it is not zero (Kleinrock, Queueing Systems I, section 5.12, for its mean); a saturated port has
+/// full queues.
 fn queueing(testbed: &Testbed, percent: u32) -> Quantiles {
     if percent >= 100 {
         return testbed.saturated.clone();

@@ -1,6 +1,7 @@
-//! The papers' experiments, run by this program's machines on a simulated [`Testbed`](obol_profiles::Testbed): failover
-//! times (uKharon, Table 2), timely renewals (Figure 3), and how both scale. A testbed's parameters go in, with their
-//! sources; times come out. `docs/papers.md` tells both apart and gives the figures reached.
+//! The papers' experiments, run by this program's machines on a simulated
+//! [`Testbed`](obol_profiles::Testbed): failover times (uKharon, Table 2), timely renewals (Figure
+//! 3), and how both scale. A testbed's parameters go in, with their sources; times come out.
+//! `docs/papers.md` tells both apart and gives the figures reached.
 
 mod cluster;
 mod leases;

@@ -1,8 +1,10 @@
-//! How failovers and renewals scale with the number of members: with and without lease caches, leases waited for or
-//! fenced, fences raised by the leader or fanned out through caches (uKharon, section 6.3, and what obol adds).
+//! How failovers and renewals scale with the number of members: with and without lease caches,
+//! leases waited for or fenced, fences raised by the leader or fanned out through caches (uKharon,
+//! section 6.3, and what obol adds).
 //!
-//! Leases are published for 32 members. Beyond that they, and all other periods, grow with the number of members, so that
-//! renewals cost every coordinator the same at any size, and what is compared is what a failover costs.
+//! Leases are published for 32 members. Beyond that they, and all other periods, grow with the
+//! number of members, so that renewals cost every coordinator the same at any size, and what is
+//! compared is what a failover costs.
 
 use super::cluster::{COORDINATORS, Cluster, Shape, Stuck, in_parallel};
 use crate::stats::Distribution;
@@ -16,7 +18,8 @@ use std::ops::RangeInclusive;
 
 /// The least and the greatest number of members.
 pub const MEMBERS: RangeInclusive<u32> = 8..=4096;
-/// Members of all clusters that are simulated at once: so many take 1.5 GB, in one cluster or in several.
+/// Members of all clusters that are simulated at once: so many take 1.5 GB, in one cluster or in
+/// several.
 const MEMBERS_AT_ONCE: u32 = *MEMBERS.end();
 /// Members that the published lease is made for (uKharon, section 7.1).
 const LEASE_MEMBERS: u32 = 32;
@@ -91,7 +94,8 @@ pub struct Point {
     pub first_us: f64,
     /// From the kill to the last one.
     pub last_us: f64,
-    /// Operations and datagrams that reached each coordinator from the kill until the last survivor was active.
+    /// Operations and datagrams that reached each coordinator from the kill until the last survivor
+    /// was active.
     pub failover_operations: f64,
 }
 

@@ -1,4 +1,5 @@
-//! Machines that keep one copy of each view between them, as thousands of them would fill the memory with equal ones.
+//! Machines that keep one copy of each view between them, as thousands of them would fill the
+//! memory with equal ones.
 
 use crate::campaign::role::Role;
 use obol_fabric::metrics::{Counter, Histogram};
@@ -84,7 +85,8 @@ impl Machine for Shared {
     }
 }
 
-/// A fabric on which members do not publish their views: nobody reads them here, and there are thousands.
+/// A fabric on which members do not publish their views: nobody reads them here, and there are
+/// thousands.
 struct Quiet<'a, F> {
     inner: &'a mut F,
     member: bool,

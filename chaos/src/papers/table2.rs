@@ -1,6 +1,6 @@
-//! uKharon, Table 2: from a failure to the first moment at which a survivor is active in a view without the failed
-//! app. The app dies alone or together with the leader, a lease cache, or both; it is noticed by its kernel (deadbeat) or
-//! by a counter that stands still (heartbeat).
+//! uKharon, Table 2: from a failure to the first moment at which a survivor is active in a view
+//! without the failed app. The app dies alone or together with the leader, a lease cache, or both;
+//! it is noticed by its kernel (deadbeat) or by a counter that stands still (heartbeat).
 
 use super::cluster::{Cluster, Shape, Stuck, in_parallel};
 use crate::stats::Distribution;
@@ -14,8 +14,8 @@ use obol_profiles::testbed::Parameter;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// Apps of the cluster: the one that dies, the one that is watched, and one more. With the coordinators and the caches
-/// they fill the paper's eight nodes.
+/// Apps of the cluster: the one that dies, the one that is watched, and one more. With the
+/// coordinators and the caches they fill the paper's eight nodes.
 const APPS: u32 = 3;
 /// Caches, where there are any: one may die.
 const CACHES: u32 = 2;
@@ -29,7 +29,8 @@ words! {
     Detector {
         /// By their kernel: processes are killed.
         Deadbeat = "deadbeat",
-        /// By their counters alone: processes are stopped, as by a kernel that hangs, and their memory still answers.
+        /// By their counters alone: processes are stopped, as by a kernel that hangs, and their
+        /// memory still answers.
         Heartbeat = "heartbeat",
     }
 }
@@ -94,11 +95,12 @@ pub struct Figure {
     pub p50_interval: [f64; 2],
     /// Its 99th percentile, if there are enough repetitions to claim it.
     pub p99: Option<f64>,
-    /// The median until a survivor is active in a view that names no failed process: where the program that the paper's
-    /// authors published stops its clock. The same as `p50` where only the app fails.
+    /// The median until a survivor is active in a view that names no failed process: where the
+    /// program that the paper's authors published stops its clock. The same as `p50` where only the
+    /// app fails.
     pub all_p50: f64,
-    /// How long each phase until the app is excluded took on average, in the order of [`Phases::NAMES`], where all time
-    /// lines were whole: they add up to the mean. See [`Phases`].
+    /// How long each phase until the app is excluded took on average, in the order of
+    /// [`Phases::NAMES`], where all time lines were whole: they add up to the mean. See [`Phases`].
     pub phases: Option<[f64; 6]>,
 }
 
@@ -115,7 +117,8 @@ pub struct Cell {
     pub deviation_percent: f64,
     /// Leases are fenced.
     pub fenced: Figure,
-    /// Leases are fenced, and kernels tell of the signal, not the exit; `None` where no kernel tells anything.
+    /// Leases are fenced, and kernels tell of the signal, not the exit; `None` where no kernel
+    /// tells anything.
     pub early: Option<Figure>,
 }
 
@@ -208,8 +211,8 @@ fn figure(
 /// A fault to come: when, and at which node.
 type Fault = (u64, u32);
 
-/// When each victim dies after a cue. Each has a killer of its own, which waits for the cue and knows nothing of the
-/// others (uKharon, section 7.2), so the offsets are independent.
+/// When each victim dies after a cue. Each has a killer of its own, which waits for the cue and
+/// knows nothing of the others (uKharon, section 7.2), so the offsets are independent.
 fn kills(victims: &[u32], cue: u64, spread: &Quantiles, rng: &mut Rng) -> Vec<Fault> {
     victims.iter().map(|node| (cue + spread.draw(rng), *node)).collect()
 }
@@ -229,14 +232,16 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
     let fencing = setting != Setting::Waited;
     let shape = Shape { apps: APPS, caches, fencing, record: true, ..Shape::default() };
     let mut cluster = Cluster::steady(testbed, shape, seed)?;
-    // The oldest of their kinds: so the youngest member lives, who watches the leader's counter in the ring. Were they
-    // stopped together, the leader would be noticed later, by the other coordinators.
+    // The oldest of their kinds: so the youngest member lives, who watches the leader's counter in
+    // the ring. Were they stopped together, the leader would be noticed later, by the other
+    // coordinators.
     let view = Arc::clone(cluster.world.machine(0).view());
     let of_kind = |kind, nth| view.of_kind(kind).nth(nth).map(|member| member.address.region);
     let (Some(app), Some(survivor)) = (of_kind(Kind::App, 0), of_kind(Kind::App, 1)) else {
         return Err(Stuck(format!("seed {seed}: view {} has too few apps", view.id)));
     };
-    // For the same reason rather not the cache that watches the app's counter: its predecessor in the ring.
+    // For the same reason rather not the cache that watches the app's counter: its predecessor in
+    // the ring.
     let ring: Vec<u32> = view.members.iter().filter(|m| m.has_core()).map(|m| m.address.region).collect();
     let watcher = ring.windows(2).find(|pair| pair[1] == app).map(|pair| pair[0]);
     let caches: Vec<u32> = view.of_kind(Kind::LeaseCache).map(|m| m.address.region).collect();
@@ -282,7 +287,8 @@ fn failover(testbed: &Testbed, scenario: &Scenario, setting: Setting, seed: u64)
     Err(Stuck(format!("seed {seed}: no failover of {} within {}", scenario.name(), Nanos(PATIENCE))))
 }
 
-/// The phases of a failover that has just come to its end. What kills more than the app has more causes than a time line has.
+/// The phases of a failover that has just come to its end. What kills more than the app has more
+/// causes than a time line has.
 fn phases(
     cluster: &mut Cluster,
     old: &View,

@@ -1,5 +1,6 @@
-//! Pictures and pages for readers: charts as SVG text, and one self-contained HTML page around them. Nothing here knows
-//! what is drawn; whoever has figures brings them as points, bars and cells.
+//! Pictures and pages for readers: charts as SVG text, and one self-contained HTML page around
+//! them. Nothing here knows what is drawn; whoever has figures brings them as points, bars and
+//! cells.
 
 mod bars;
 mod chart;
@@ -27,8 +28,8 @@ const LABEL_TEXT: u32 = 12;
 /// Series that one chart tells apart by colour.
 pub const SERIES_MAX: usize = 8;
 
-/// Colours that readers with any colour vision can tell apart, darkened where they were too faint on white (Okabe and
-/// Ito, Color Universal Design, 2008).
+/// Colours that readers with any colour vision can tell apart, darkened where they were too faint
+/// on white (Okabe and Ito, Color Universal Design, 2008).
 const COLORS: [RGBColor; SERIES_MAX] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -47,7 +48,8 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Why there is no picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlotError {
-    /// There is nothing to draw: no series has a point that is a finite number (and above zero, on a logarithmic axis).
+    /// There is nothing to draw: no series has a point that is a finite number (and above zero, on
+    /// a logarithmic axis).
     Empty,
     /// More series than [`SERIES_MAX`]: draw two charts.
     Series(usize),

@@ -1,9 +1,11 @@
-//! An HTML page that needs no other file: text, tables, and charts inside it. Whatever text comes in is escaped.
+//! An HTML page that needs no other file: text, tables, and charts inside it. Whatever text comes
+//! in is escaped.
 
 use crate::plain;
 use std::fmt::Write as _;
 
-/// Plain, legible, printable; the page follows the reader's preference of light or dark, charts stay on white.
+/// Plain, legible, printable; the page follows the reader's preference of light or dark, charts
+/// stay on white.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#222;--soft:#666;--line:#ddd;--paper:#fff;--head:#f4f5f7}\
 @media(prefers-color-scheme:dark){:root{--ink:#e4e4e4;--soft:#a0a0a0;--line:#3d3d3d;--paper:#1b1c1e;--head:#27292c}}\
@@ -125,7 +127,8 @@ impl Page {
     }
 }
 
-/// The same picture without a size of its own, so that it fills its place; its view box keeps the ratio.
+/// The same picture without a size of its own, so that it fills its place; its view box keeps the
+/// ratio.
 fn scalable(svg: &str) -> String {
     let Some((head, rest)) = svg.split_once('>') else { return svg.to_owned() };
     let sized = |word: &&str| word.starts_with("width=") || word.starts_with("height=");

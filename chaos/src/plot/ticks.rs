@@ -43,10 +43,12 @@ impl Span {
 /// Marks that an axis should have at most.
 const TICKS_MAX: f64 = 8.0;
 
-/// A logarithmic axis from its lowest to so many times that has even steps, for want of round powers.
+/// A logarithmic axis from its lowest to so many times that has even steps, for want of round
+/// powers.
 const EVEN_MAX: f64 = 4.0;
 
-/// The range of an axis around its values, widened to whole steps, and the marks in it. `None` without any value.
+/// The range of an axis around its values, widened to whole steps, and the marks in it. `None`
+/// without any value.
 pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> Option<Span> {
     let fits = |v: &f64| v.is_finite() && (scale == Scale::Linear || *v > 0.0);
     let (low, high) = values
@@ -80,7 +82,8 @@ fn steps(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     (first * step, last * step, marks)
 }
 
-/// Even steps, where the highest is a few times the lowest; else powers of ten; of two, where the values are few octaves of whole numbers; 1, 2, 5 where few decades are shown.
+/// Even steps, where the highest is a few times the lowest; else powers of ten; of two, where the
+/// values are few octaves of whole numbers; 1, 2, 5 where few decades are shown.
 fn logarithmic(low: f64, high: f64) -> (f64, f64, Vec<f64>) {
     let octaves = (high / low).log2();
     let whole = |v: f64| (v.log2() - v.log2().round()).abs() < 1e-9;

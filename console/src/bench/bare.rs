@@ -1,5 +1,5 @@
-//! The same death with and without the drills' runner around it, in turns: a runner that can be seen in what it measures
-//! would be measuring itself.
+//! The same death with and without the drills' runner around it, in turns: a runner that can be
+//! seen in what it measures would be measuring itself.
 
 use super::Figure;
 use super::failover::drill;
@@ -81,7 +81,8 @@ impl Way {
     }
 }
 
-/// Failovers of an app that this process kills itself: no helper, no cue, and nobody who looks before it is over.
+/// Failovers of an app that this process kills itself: no helper, no cue, and nobody who looks
+/// before it is over.
 fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
     let mut observer = running.observer()?;
     let drill = Victims::App.drill(observer.deployment().environment, count, Nanos::ZERO);
@@ -106,7 +107,8 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
         let mut history = History::default();
         let end = Instant::now() + TIMEOUT;
         let phases = loop {
-            // Once more after the view is known: what its decider wrote may lie in a part that was read just before.
+            // Once more after the view is known: what its decider wrote may lie in a part that was
+            // read just before.
             history.take(&observer.events());
             let view = observer.snapshot().view;
             history.take(&observer.events());

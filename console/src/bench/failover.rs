@@ -1,5 +1,5 @@
-//! The product's failover on a cluster of nine real processes, in turns with the floor's, and what that cluster costs
-//! while it is idle.
+//! The product's failover on a cluster of nine real processes, in turns with the floor's, and what
+//! that cluster costs while it is idle.
 
 use super::{Figure, PROFILE, bare, floor, idle};
 use crate::output::Failure;
@@ -22,7 +22,8 @@ fn us(span: Nanos) -> f64 {
     span.as_micros_f64()
 }
 
-/// Adds a drill's repetitions to what is known of the failover and of the time from notice to decision.
+/// Adds a drill's repetitions to what is known of the failover and of the time from notice to
+/// decision.
 struct Measured {
     failover: Distribution,
     wait_us: f64,

@@ -1,5 +1,6 @@
-//! The floor: nine processes that do the least a failover needs, with nothing around it. A victim dies, two coordinators
-//! see its robust futex, one of them swaps three words twice, wakes two relays, and they wake four apps.
+//! The floor: nine processes that do the least a failover needs, with nothing around it. A victim
+//! dies, two coordinators see its robust futex, one of them swaps three words twice, wakes two
+//! relays, and they wake four apps.
 
 use crate::output::Failure;
 use crate::running::Kept;

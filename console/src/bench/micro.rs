@@ -1,5 +1,5 @@
-//! Hot loops in one process: deciding on a prepared slot, changing the leader, and the lease check, each beside the bare
-//! instructions that it can not do without.
+//! Hot loops in one process: deciding on a prepared slot, changing the leader, and the lease check,
+//! each beside the bare instructions that it can not do without.
 
 use super::Figure;
 use crate::output::Failure;
@@ -59,7 +59,8 @@ impl Machine for Proposer {
     }
 }
 
-/// Coordinators 1 to 3, each held by a thread, and the directory that goes with the last of them. Coordinator 4 proposes.
+/// Coordinators 1 to 3, each held by a thread, and the directory that goes with the last of them.
+/// Coordinator 4 proposes.
 struct Acceptors {
     root: PathBuf,
     site: Arc<Site>,
@@ -175,7 +176,8 @@ fn until_done<D: Drive>(endpoint: &mut D, proposer: &mut Proposer) -> Result<Out
     }
 }
 
-/// Decides slot after slot, on odd ones as the stable leader, on even ones after a change of the leader.
+/// Decides slot after slot, on odd ones as the stable leader, on even ones after a change of the
+/// leader.
 struct Decide<'a> {
     view: &'a View,
     layout: Layout,

@@ -1,7 +1,8 @@
-//! `obol bench`: what this host can do at best, what the product does, and the ratio of the two, in one run.
+//! `obol bench`: what this host can do at best, what the product does, and the ratio of the two, in
+//! one run.
 //!
-//! Absolute times drift from machine to machine and from minute to minute; ratios of one run do not. The benchmark fails
-//! if a figure misses what it must be.
+//! Absolute times drift from machine to machine and from minute to minute; ratios of one run do
+//! not. The benchmark fails if a figure misses what it must be.
 
 mod bare;
 mod console;
@@ -33,7 +34,8 @@ struct Figure {
     /// What it is compared with, in the same unit.
     floor: Option<f64>,
     ratio: Option<f64>,
-    /// What it must not exceed (or, for rates, fall below): the ratio where there is a floor, else the figure.
+    /// What it must not exceed (or, for rates, fall below): the ratio where there is a floor, else
+    /// the figure.
     must: f64,
     /// `true` if larger is better.
     at_least: bool,

@@ -3,8 +3,8 @@
 use super::{Cli, Command, Coordinator, CoordinatorRun, DemoApp, Named, Place};
 use clap::{Parser, Subcommand};
 
-/// The command line of a cluster's own processes, without those of all other commands: what is read of it stays in the
-/// memory of a process that runs for months.
+/// The command line of a cluster's own processes, without those of all other commands: what is read
+/// of it stays in the memory of a process that runs for months.
 #[derive(Debug, Parser)]
 #[command(name = "obol", disable_help_flag = true, disable_help_subcommand = true)]
 pub(super) struct Daemon {

@@ -34,7 +34,8 @@ pub(crate) struct Drill {
     /// Pause between repetitions
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = duration)]
     pub(crate) gap: Duration,
-    /// Whose failover: the members', or beside it that of a client of a replicated cache, whose primary is then the app
+    /// Whose failover: the members', or beside it that of a client of a replicated cache, whose
+    /// primary is then the app
     #[arg(long, value_enum, default_value_t = Observe::Members)]
     pub(crate) observe: Observe,
     #[command(flatten)]
@@ -101,10 +102,12 @@ pub(crate) struct DrillRun {
     /// Say yes to a drill that requires it
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where the drill names files]
+    /// Directory for the files of the report, which must not exist yet [default: drill-NAME-N where
+    /// the drill names files]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and known hosts; it never asks
+    /// Let the fault agent inject on this host, by your own ssh: your configuration, agent and
+    /// known hosts; it never asks
     #[arg(long, value_name = "[USER@]HOST")]
     pub(crate) ssh: Option<Ssh>,
     /// A configuration for ssh in place of your own
@@ -113,7 +116,8 @@ pub(crate) struct DrillRun {
     /// The path of obol on that host [default: as here]
     #[arg(long, value_name = "FILE", requires = "ssh")]
     pub(crate) ssh_program: Option<PathBuf>,
-    /// table2 only: measure each cell without fences as well, so that failovers wait for leases as in the paper
+    /// table2 only: measure each cell without fences as well, so that failovers wait for leases as
+    /// in the paper
     #[arg(long)]
     pub(crate) no_fence: bool,
     /// table2 only: the profile of its clusters, a name or a file

@@ -1,7 +1,8 @@
-//! What the command line says of itself, against the files in `reference/`: every `--help`, every manual page, the
-//! completions of every shell, and the schema of the console's configuration.
+//! What the command line says of itself, against the files in `reference/`: every `--help`, every
+//! manual page, the completions of every shell, and the schema of the console's configuration.
 //!
-//! What was changed on purpose: `OBOL_BLESS=1 cargo test --release -p obol cli`, then read the difference.
+//! What was changed on purpose: `OBOL_BLESS=1 cargo test --release -p obol cli`, then read the
+//! difference.
 
 use super::{Cli, completions};
 use clap::{Command, CommandFactory as _, ValueEnum as _};

@@ -35,7 +35,8 @@ pub(crate) enum Sim {
         #[arg(long, value_name = "NAME")]
         mutant: Option<String>,
     },
-    /// Drop from a violating seed or scenario whatever the violation does not need, and save the rest
+    /// Drop from a violating seed or scenario whatever the violation does not need, and save the
+    /// rest
     Shrink {
         /// A seed, or a scenario file
         #[arg(value_name = "SEED|FILE")]
@@ -50,7 +51,8 @@ pub(crate) enum Sim {
         #[arg(long, value_name = "N", default_value_t = 3000)]
         budget: u32,
     },
-    /// Plant each bug and count the seeds until it is caught (in a build with the feature `mutants`)
+    /// Plant each bug and count the seeds until it is caught (in a build with the feature
+    /// `mutants`)
     Mutants {
         /// Seeds that a bug may survive before the campaign has failed
         #[arg(long, value_name = "N", default_value_t = 2000)]
@@ -61,11 +63,12 @@ pub(crate) enum Sim {
     },
     /// uKharon's Table 2 on a simulated testbed: failover times beside the published ones
     ///
-    /// Runs this program's machines, leases and all, on the testbed's parameters. Each row is a failure of an
-    /// app (A) alone or with the leader (C), a lease cache (L), or both. Columns: as in the paper (leases are waited
-    /// for); with fencing; with fencing and kernels that tell of a kill at its signal. Times are medians in
-    /// microseconds from the death of the app to the first survivor that is active without it, the 99th percentile in
-    /// brackets (from 299 repetitions on). ALL OUT is until no failed process is left in the view.
+    /// Runs this program's machines, leases and all, on the testbed's parameters. Each row is a
+    /// failure of an app (A) alone or with the leader (C), a lease cache (L), or both. Columns: as
+    /// in the paper (leases are waited for); with fencing; with fencing and kernels that tell of a
+    /// kill at its signal. Times are medians in microseconds from the death of the app to the first
+    /// survivor that is active without it, the 99th percentile in brackets (from 299 repetitions
+    /// on). ALL OUT is until no failed process is left in the view.
     Table2 {
         /// Failovers behind each figure
         #[arg(long, value_name = "N", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -75,8 +78,9 @@ pub(crate) enum Sim {
     },
     /// uKharon's Figure 3 on a simulated testbed: how long leases must be to be renewed in time
     ///
-    /// 32 members renew at the coordinators while other traffic loads the network and other programs load the memory.
-    /// Each figure is the percentage of renewals that would have been timely with leases of that length.
+    /// 32 members renew at the coordinators while other traffic loads the network and other
+    /// programs load the memory. Each figure is the percentage of renewals that would have been
+    /// timely with leases of that length.
     Leases {
         /// Simulated time of each load
         #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=60_000))]
@@ -86,11 +90,13 @@ pub(crate) enum Sim {
     },
     /// How failovers and renewals scale on a simulated testbed, from 8 to 4096 members
     ///
-    /// Each member has a lease page of its own. Methods: leases waited for or fenced, renewed at the acceptors or at lease
-    /// caches, fences raised by the leader or fanned out through the caches. Up to 32 members leases are as published;
-    /// beyond that they grow with the members, so that renewals cost a coordinator the same at any size.
+    /// Each member has a lease page of its own. Methods: leases waited for or fenced, renewed at
+    /// the acceptors or at lease caches, fences raised by the leader or fanned out through the
+    /// caches. Up to 32 members leases are as published; beyond that they grow with the members, so
+    /// that renewals cost a coordinator the same at any size.
     ///
-    /// Clusters are simulated on all cores, but no more than 4096 members at once, which take 1.5 GB of memory.
+    /// Clusters are simulated on all cores, but no more than 4096 members at once, which take 1.5
+    /// GB of memory.
     Scale {
         /// The largest size; sizes double from 8 on
         #[arg(long = "up-to", value_name = "MEMBERS", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(8..=4096))]
@@ -103,8 +109,8 @@ pub(crate) enum Sim {
     },
     /// Run table2, leases and scale, and draw them into one HTML page
     ///
-    /// The page needs no other file. In a directory it is called report.html, and each plot lies beside it as SVG. It takes
-    /// 1.5 GB of memory: see scale.
+    /// The page needs no other file. In a directory it is called report.html, and each plot lies
+    /// beside it as SVG. It takes 1.5 GB of memory: see scale.
     Report {
         /// Where to write it: a file, or a directory that exists
         #[arg(value_name = "FILE|DIR")]

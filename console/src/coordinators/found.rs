@@ -1,6 +1,7 @@
-//! `obol coordinator found`: what one host of a cluster of several still has of it, as evidence for a recovery on
-//! another one. A host that is asked answers for the memory of coordinators that do not run, which nobody can READ over
-//! the network; and the operator carries the answer, so it is theirs to trust.
+//! `obol coordinator found`: what one host of a cluster of several still has of it, as evidence for
+//! a recovery on another one. A host that is asked answers for the memory of coordinators that do
+//! not run, which nobody can READ over the network; and the operator carries the answer, so it is
+//! theirs to trust.
 
 use crate::output::{self, Failure};
 use obol_fabric::host::Observed;
@@ -39,7 +40,8 @@ pub(super) struct Found {
     sealed: Option<String>,
 }
 
-/// Whether a coordinator's memory is there: where its process lives or can be started again, its slots are.
+/// Whether a coordinator's memory is there: where its process lives or can be started again, its
+/// slots are.
 pub(super) fn is_there(site: &Site, number: u16) -> bool {
     let region = Observed::open(&site.cluster, u32::from(number));
     region.is_ok_and(|region| region.reader().view().is_some())
@@ -178,7 +180,8 @@ fn read(path: &Path, site: &Site, network: &Network) -> Result<(Found, Option<Vi
     judge(&text, site.cluster.name(), network, &site.config.layout).map_err(refused)
 }
 
-/// What a text says of another host of this cluster, and the view in it; else what is wrong with it.
+/// What a text says of another host of this cluster, and the view in it; else what is wrong with
+/// it.
 fn judge(
     text: &str,
     cluster: Name,

@@ -1,7 +1,9 @@
-//! `obol coordinator recover`: an operator goes on from a view that survived the memory of a majority of acceptors.
+//! `obol coordinator recover`: an operator goes on from a view that survived the memory of a
+//! majority of acceptors.
 //!
-//! Nobody decides that view, so this is only right while nobody can decide anything any more. Its id, and its
-//! incarnations, lie beyond any that can have been decided after the view that was found.
+//! Nobody decides that view, so this is only right while nobody can decide anything any more. Its
+//! id, and its incarnations, lie beyond any that can have been decided after the view that was
+//! found.
 
 use super::found::{self, Asked, is_there};
 use super::{shown, start};
@@ -73,7 +75,8 @@ fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure>
     }
 }
 
-/// Refuses while a majority of those who decide can be read or started, and while that is not known.
+/// Refuses while a majority of those who decide can be read or started, and while that is not
+/// known.
 fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Result<(), Failure> {
     let network = site.deployment.network.as_ref();
     let (mut there, mut unknown) = (Vec::new(), Vec::new());
@@ -114,7 +117,8 @@ fn disaster(site: &Site, view: &View, snapshot: &Snapshot, asked: &Asked) -> Res
     Ok(())
 }
 
-/// Refuses to give up a host that answers: what runs there would go on beside the recovered cluster.
+/// Refuses to give up a host that answers: what runs there would go on beside the recovered
+/// cluster.
 fn given_up(lost: &[std::net::IpAddr], view: &View, snapshot: &Snapshot, site: &Site) -> Result<(), Failure> {
     let Some(network) = &site.deployment.network else { return Ok(()) };
     for process in snapshot.distant.iter().filter(|p| p.alive) {
@@ -128,9 +132,10 @@ fn given_up(lost: &[std::net::IpAddr], view: &View, snapshot: &Snapshot, site: &
     Ok(())
 }
 
-/// Numbers for the new coordinators: as many as there were if somebody can start them, otherwise one, and if there is
-/// room. A number whose memory was lost is never used again, because empty slots look like undisturbed leases to whoever
-/// still holds an old view. A new coordinator begins on this host, because the recovered view is here.
+/// Numbers for the new coordinators: as many as there were if somebody can start them, otherwise
+/// one, and if there is room. A number whose memory was lost is never used again, because empty
+/// slots look like undisturbed leases to whoever still holds an old view. A new coordinator begins
+/// on this host, because the recovered view is here.
 fn choose(site: &Site, view: &View, supervised: bool) -> Result<Vec<u16>, Failure> {
     let limit = site.deployment.profile.limits.proposers as u16;
     let network = site.deployment.network.as_ref();
@@ -150,7 +155,8 @@ fn choose(site: &Site, view: &View, supervised: bool) -> Result<Vec<u16>, Failur
     Ok(chosen)
 }
 
-/// What was done for a recovery that has not succeeded yet; undone when this is dropped before it has.
+/// What was done for a recovery that has not succeeded yet; undone when this is dropped before it
+/// has.
 struct Attempt<'a> {
     site: &'a Site,
     observer: &'a mut Observer,
@@ -230,7 +236,8 @@ impl<'a> Attempt<'a> {
         let end = Instant::now() + UNDO_TIMEOUT;
         let started = self.started.clone();
         let lives = || started.iter().find(|(_, pid)| kill::is_running(*pid));
-        // One that has just begun has no place in the cluster yet, by which it could be told from another process.
+        // One that has just begun has no place in the cluster yet, by which it could be told from
+        // another process.
         while let Some(&(number, pid)) = lives() {
             let snapshot = self.observer.snapshot();
             for process in snapshot.processes.iter().filter(|p| p.alive) {
@@ -251,7 +258,8 @@ impl<'a> Attempt<'a> {
                 "{name} runs, and the recovered view stays for it; stop its unit, or let it go on"
             ));
         }
-        // What they decided until they died stands: then the view from which they began must stay as well.
+        // What they decided until they died stands: then the view from which they began must stay
+        // as well.
         if self.decided().map_err(|failure| failure.to_string())?.is_some() {
             return Err(
                 "the new coordinators have decided a view meanwhile; start them with `obol start`".to_owned()

@@ -1,6 +1,7 @@
-//! The check of a running cache: every key has one writer, whose values rise. So an answer can be judged at once: it must
-//! not be older than what was known of the key before the GET was begun, nor newer than what its writer has begun.
-//! For registers with one writer that is linearizability, and it takes no memory however long it runs.
+//! The check of a running cache: every key has one writer, whose values rise. So an answer can be
+//! judged at once: it must not be older than what was known of the key before the GET was begun,
+//! nor newer than what its writer has begun. For registers with one writer that is linearizability,
+//! and it takes no memory however long it runs.
 
 use super::Sharding;
 use super::freeze::{Freezer, Running};
@@ -179,7 +180,8 @@ impl Checker<'_> {
 
     fn next(&mut self) -> (Operation, Asked) {
         if self.rng.below(5) == 0 {
-            // Only this thread writes it, and numbers its values in the order in which it begins them.
+            // Only this thread writes it, and numbers its values in the order in which it begins
+            // them.
             let key = self.own.start + self.rng.below(KEYS_EACH) as usize;
             let value = self.keys[key].begun.fetch_add(1, Ordering::SeqCst) + 1;
             return (Operation::Put(key as u64, bytes(value)), Asked::Put { key, value });
@@ -370,7 +372,8 @@ impl<'a> Servers<'a> {
         let mut all = Self { root, cluster, shards, options, running, pids, fate };
         let anew = [options, &["--begin-anew"]].concat();
         for place in 0..count {
-            // Whatever was there before: what is checked begins here. Later nobody may begin with nothing.
+            // Whatever was there before: what is checked begins here. Later nobody may begin with
+            // nothing.
             let server = Server::start(root, cluster, &name(place), shards, &anew, &all.fate);
             all.running.push(server.map_err(Failure::failed)?);
         }
@@ -390,8 +393,8 @@ impl<'a> Servers<'a> {
             .map_err(Failure::failed)
     }
 
-    /// The place of the first shard's primary, once the backups of all primaries have everything. Starts servers again that have
-    /// ended.
+    /// The place of the first shard's primary, once the backups of all primaries have everything.
+    /// Starts servers again that have ended.
     pub(super) fn redundant(&mut self) -> Result<usize, Failure> {
         let end = std::time::Instant::now() + PATIENCE;
         loop {
@@ -432,7 +435,8 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Kills a server and starts it again. What the killed one still has in its pipe is told to nobody.
+    /// Kills a server and starts it again. What the killed one still has in its pipe is told to
+    /// nobody.
     fn kill(&mut self, place: usize) -> Result<(), Failure> {
         let server = &mut self.running[place];
         server.child.kill().map_err(Failure::failed)?;
@@ -618,8 +622,8 @@ fn happened(options: &Options, summary: &Summary) -> Result<(), Failure> {
     )))
 }
 
-/// Whether the cache kept its word. No answer may be wrong, and one fault at a time, or a stall and a crash at once, must
-/// leave somebody who has everything.
+/// Whether the cache kept its word. No answer may be wrong, and one fault at a time, or a stall and
+/// a crash at once, must leave somebody who has everything.
 fn verdict(summary: &Summary) -> Result<(), Failure> {
     let why = match summary {
         Summary { wrong, .. } if *wrong > 0 => format!("{wrong} answers were wrong"),

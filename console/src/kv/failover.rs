@@ -1,5 +1,5 @@
-//! What a client sees of a failover: from its last success at a primary that is killed to its first at the next one, beside
-//! the failover of the membership for the very same kill.
+//! What a client sees of a failover: from its last success at a primary that is killed to its first
+//! at the next one, beside the failover of the membership for the very same kill.
 
 use super::check::{POLL_EVERY, Servers};
 use super::session::{Session, Work};
@@ -117,8 +117,8 @@ impl Actives {
         }
     }
 
-    /// When the last process did, of this view or the next that came to be active: two deaths may be two views at once. What was
-    /// told of it and of those before is forgotten.
+    /// When the last process did, of this view or the next that came to be active: two deaths may
+    /// be two views at once. What was told of it and of those before is forgotten.
     fn take_last(&mut self, view: ViewId) -> Option<Instant> {
         let (told, _) = *self.0.range((view, Name::default())..).next()?.0;
         let later = self.0.split_off(&(ViewId(told.0.saturating_add(1)), Name::default()));

@@ -1,4 +1,5 @@
-//! Freezes servers of a check now and then, one at a time and whatever else goes on: so a stall may overlap a crash.
+//! Freezes servers of a check now and then, one at a time and whatever else goes on: so a stall may
+//! overlap a crash.
 
 use crate::output::Failure;
 use obol_fabric::host::{Held, Process};

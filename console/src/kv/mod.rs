@@ -35,8 +35,8 @@ const LATENCY_MAX: Nanos = Nanos::from_secs(100);
 /// Latencies are kept with so many figures.
 const FIGURES: u8 = 3;
 
-/// So many looks in vain, some microseconds, and a loop that waits for another process yields its core: that one may be
-/// waiting for it.
+/// So many looks in vain, some microseconds, and a loop that waits for another process yields its
+/// core: that one may be waiting for it.
 const LOOKS_IN_VAIN: u32 = 64;
 
 /// A loop's looks in vain.
@@ -59,7 +59,8 @@ impl Patience {
 /// How many shards a cache that is to be started has.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Sharding {
-    /// Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number
+    /// Split the keys among so many threads of each server, which share nothing; all servers of a
+    /// cache need the same number
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(SHARDS_MAX)))]
     pub(crate) shards: u32,

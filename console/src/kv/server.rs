@@ -25,13 +25,15 @@ pub(crate) struct Options {
     name: Name,
     #[command(flatten)]
     sharding: Sharding,
-    /// How often it looks into its memory; 0 keeps a core for each shard busy that nobody else wants
+    /// How often it looks into its memory; 0 keeps a core for each shard busy that nobody else
+    /// wants
     #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
     poll_every: Duration,
     /// Stay on this core; further shards on those that follow
     #[arg(long, value_name = "N")]
     core: Option<u32>,
-    /// Begin with nothing if this is the first server, even if others had the state and died; end all servers of before first
+    /// Begin with nothing if this is the first server, even if others had the state and died; end
+    /// all servers of before first
     #[arg(long)]
     begin_anew: bool,
     /// Print where it stands as JSON lines
@@ -105,7 +107,8 @@ struct Tell<'a> {
     site: &'a Site,
     name: Name,
     whose: Whose,
-    /// It looks without a pause: whoever else wants its core must not wait until the kernel takes it away.
+    /// It looks without a pause: whoever else wants its core must not wait until the kernel takes
+    /// it away.
     yields: bool,
 }
 
@@ -147,7 +150,8 @@ impl Act for Tell<'_> {
                 patience.idle();
             }
             let standing = if node.is_over() { Standing::Out } else { server.standing() };
-            // While there is traffic the log is never empty for long: what is told is that the backup has everything once.
+            // While there is traffic the log is never empty for long: what is told is that the
+            // backup has everything once.
             let is_news = match (told, standing) {
                 (Some(Standing::Primary { redundant: true }), Standing::Primary { redundant: false }) => {
                     !server.has_synced_backups()
@@ -171,7 +175,8 @@ impl Act for Tell<'_> {
     }
 }
 
-/// Ends all threads when one ends, however it does: a server without one of its shards would never be whole again.
+/// Ends all threads when one ends, however it does: a server without one of its shards would never
+/// be whole again.
 struct EndAll<'a>(&'a AtomicBool);
 
 impl Drop for EndAll<'_> {
@@ -201,13 +206,15 @@ fn serve(
         Failure::Refused(format!("--name {} with `.{shard}` at its end: {error}", options.name))
     })?;
     let yields = every == Nanos::ZERO;
-    // Whoever watches this thread is scheduled so, and one that looks without a pause would keep a core from all others.
+    // Whoever watches this thread is scheduled so, and one that looks without a pause would keep a
+    // core from all others.
     if let Some(priority) = site.deployment.profile.scheduling.priority().filter(|_| !yields) {
         // Without the right to it the server works all the same; `obol status` shows who has none.
         let _ = sched::run_fifo_alone(priority);
     }
-    // A server that was excluded comes back with memory of its own: what a primary of before still writes, which may have slept
-    // longer, comes into no log that counts. What it had it brings along: it may be all that is left.
+    // A server that was excluded comes back with memory of its own: what a primary of before still
+    // writes, which may have slept longer, comes into no log that counts. What it had it brings
+    // along: it may be all that is left.
     let mut copy = None;
     let last = loop {
         let newest = site.newest().map_err(Failure::refused)?;

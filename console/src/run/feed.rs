@@ -1,5 +1,6 @@
-//! The hook that stays: started once, and told by a line on its standard input what the other hooks are started for. What
-//! it needs to act it can have at hand, and to start a program takes longer than all the rest of a failover.
+//! The hook that stays: started once, and told by a line on its standard input what the other hooks
+//! are started for. What it needs to act it can have at hand, and to start a program takes longer
+//! than all the rest of a failover.
 
 use super::guard::{Input, guarded};
 use super::hooks::{Call, names};
@@ -28,7 +29,8 @@ pub(super) struct Feed {
 /// lost 12 5 it was frozen
 /// ```
 ///
-/// The view, the own incarnation, and the applications of the view, oldest first; or why the membership was lost.
+/// The view, the own incarnation, and the applications of the view, oldest first; or why the
+/// membership was lost.
 fn line(call: &Call, newest: u64) -> String {
     match call {
         Call::View { view, own } => format!("view {} {own} {}\n", view.id, names(view)),
@@ -59,7 +61,8 @@ impl Feed {
         Ok(&mut self.running.insert(running).1)
     }
 
-    /// Tells it. One that has ended is started again first; one that does not read in time is not told.
+    /// Tells it. One that has ended is started again first; one that does not read in time is not
+    /// told.
     pub(super) fn tell(&mut self, call: &Call, newest: u64, environment: &Environment) -> io::Result<()> {
         self.start(environment)?.write_all(line(call, newest).as_bytes())
     }

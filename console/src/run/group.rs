@@ -1,5 +1,5 @@
-//! A control group for a program, where the system lets this process make one: the kernel then kills all of it at once
-//! (`cgroup.kill`), whoever the processes belong to.
+//! A control group for a program, where the system lets this process make one: the kernel then
+//! kills all of it at once (`cgroup.kill`), whoever the processes belong to.
 
 use obol_fabric::host::supervise::is_delegated;
 use std::fs::{self, File, OpenOptions};
@@ -45,7 +45,8 @@ impl Group {
         let _ = fs::write(self.0.join("cgroup.kill"), "1");
     }
 
-    /// Whether no process is in it. One that can not be read is taken for empty: the children are looked at, too.
+    /// Whether no process is in it. One that can not be read is taken for empty: the children are
+    /// looked at, too.
     pub(super) fn is_empty(&self) -> bool {
         let events = fs::read_to_string(self.0.join("cgroup.events")).unwrap_or_default();
         !events.lines().any(|line| line == "populated 1")

@@ -1,5 +1,6 @@
-//! The process between `run` and a hook or health command: the command's parent. It adopts what the command leaves behind and
-//! stays as long as any of that runs. When `run` dies, or says that the command takes too long, it kills all of it.
+//! The process between `run` and a hook or health command: the command's parent. It adopts what the
+//! command leaves behind and stays as long as any of that runs. When `run` dies, or says that the
+//! command takes too long, it kills all of it.
 
 use super::program::{Environment, NOT_EXECUTABLE, NOT_FOUND, code, kill_descendants};
 use crate::output::{self, Failure};

@@ -33,8 +33,9 @@ impl Health {
         })
     }
 
-    /// Executes the command now and then, until the program has ended. Tells its first success, and that it failed too often
-    /// after that. A program that has never been healthy is no member and has as long as it likes.
+    /// Executes the command now and then, until the program has ended. Tells its first success, and
+    /// that it failed too often after that. A program that has never been healthy is no member and
+    /// has as long as it likes.
     pub(super) fn start(
         self,
         life: Arc<Life>,

@@ -1,5 +1,5 @@
-//! Hooks: programs of the operator's that are told of views and losses. One runs at a time, in the order of what they
-//! tell; of views that pile up meanwhile only the newest is told.
+//! Hooks: programs of the operator's that are told of views and losses. One runs at a time, in the
+//! order of what they tell; of views that pile up meanwhile only the newest is told.
 
 use super::feed::Feed;
 use super::journal::{Journal, Told};

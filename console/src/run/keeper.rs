@@ -1,6 +1,7 @@
-//! The process between `run` and the program: the program's parent. It adopts whatever the program leaves behind, ends all of
-//! it when it is asked to or when `run` dies, and proves that it has ended: a process that adopts orphans and has no child
-//! has no descendant. So nothing depends on the program's user, session or parent.
+//! The process between `run` and the program: the program's parent. It adopts whatever the program
+//! leaves behind, ends all of it when it is asked to or when `run` dies, and proves that it has
+//! ended: a process that adopts orphans and has no child has no descendant. So nothing depends on
+//! the program's user, session or parent.
 //!
 //! `run` and the keeper talk over a socket, a line of JSON for each message.
 
@@ -26,7 +27,8 @@ const KILL_EVERY_LATER: Duration = Duration::from_millis(100);
 /// Processes that have not ended so long after SIGKILL are worth a remark.
 const KILL_IS_SLOW: Duration = Duration::from_secs(5);
 
-/// How often the keeper looks whether `run` stands still. Nobody tells it: only a parent hears that a process was stopped.
+/// How often the keeper looks whether `run` stands still. Nobody tells it: only a parent hears that
+/// a process was stopped.
 const LOOK_AT_RUN: Duration = Duration::from_millis(20);
 
 /// What the keeper is asked for.
@@ -68,7 +70,8 @@ pub(super) enum Said {
 pub(super) enum Cause {
     /// `run` has asked for it.
     Asked,
-    /// `run` was stopped by a signal: it tells the program nothing any more, and its membership ends.
+    /// `run` was stopped by a signal: it tells the program nothing any more, and its membership
+    /// ends.
     RunStopped,
 }
 
@@ -132,7 +135,8 @@ impl Keeper {
         std::thread::Builder::new().name("obol-keeper".to_owned()).spawn(listen).map(drop)
     }
 
-    /// Kills it if it was stopped by a signal: it can end nothing any more. `run` then adopts what it kept.
+    /// Kills it if it was stopped by a signal: it can end nothing any more. `run` then adopts what
+    /// it kept.
     pub(super) fn end_if_stopped(&self) {
         if is_stopped(self.pid) {
             self.was_stopped.set(true);
@@ -153,9 +157,11 @@ impl Keeper {
     }
 }
 
-/// Whether a signal has stopped this process. Not whether a debugger has, which may do so at every call of the system.
+/// Whether a signal has stopped this process. Not whether a debugger has, which may do so at every
+/// call of the system.
 fn is_stopped(pid: u32) -> bool {
-    // The first thread's: all are stopped together, and for the process's the kernel would add up all of them.
+    // The first thread's: all are stopped together, and for the process's the kernel would add up
+    // all of them.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
@@ -210,8 +216,8 @@ fn keep(run: u32, words: &[OsString], uses_group: bool, stream: UnixStream) -> i
     ended
 }
 
-/// Signals that end programs are for `run`, which says what is to be done. They are caught and not ignored, because a
-/// program inherits what is ignored.
+/// Signals that end programs are for `run`, which says what is to be done. They are caught and not
+/// ignored, because a program inherits what is ignored.
 fn hear_signals(tx: Sender<Event>) -> io::Result<()> {
     let mut signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGTTIN, SIGTTOU])?;
     let hear = move || {
@@ -274,8 +280,8 @@ impl Kept<'_> {
         };
         let mut command = Command::new(program);
         command.args(arguments).envs(environment.iter().map(|(key, value)| (key, value)));
-        // A group of its own, so that a terminal's Ctrl-C comes to it once, by way of `run`. A program in the background
-        // is stopped when it reads from a terminal.
+        // A group of its own, so that a terminal's Ctrl-C comes to it once, by way of `run`. A
+        // program in the background is stopped when it reads from a terminal.
         command.process_group(0);
         if io::stdin().is_terminal() {
             command.stdin(Stdio::null());

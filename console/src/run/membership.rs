@@ -1,5 +1,5 @@
-//! The program's membership, which `run` holds for it: one thread stands for the program and ends its seat with it, another
-//! tells of the views that are active.
+//! The program's membership, which `run` holds for it: one thread stands for the program and ends
+//! its seat with it, another tells of the views that are active.
 
 use crate::daemons::{START_TIMEOUT, leave, stands_for_program};
 use obol_agent::{AttachError, Attached, OwnView};
@@ -13,9 +13,11 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// How often the end of the program's membership is looked for while no view changes.
 const LOOK_EVERY: Nanos = Nanos::from_millis(50);
-/// How often a view that is decided is asked whether it is active: nobody rings when a lease begins.
+/// How often a view that is decided is asked whether it is active: nobody rings when a lease
+/// begins.
 const ACTIVE_EVERY: Nanos = Nanos::from_micros(200);
-/// The pause before a membership that could not be had is tried for again, and after how long that is worth a remark.
+/// The pause before a membership that could not be had is tried for again, and after how long that
+/// is worth a remark.
 const AGAIN_AFTER: Nanos = Nanos::from_millis(20);
 const TROUBLE_AFTER: Nanos = Nanos::from_secs(1);
 
@@ -42,7 +44,8 @@ pub(super) enum End {
     Leaves,
 }
 
-/// Where the cluster is. It is opened for each seat: one that went down and came up again has another memory.
+/// Where the cluster is. It is opened for each seat: one that went down and came up again has
+/// another memory.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) root: PathBuf,
@@ -58,7 +61,8 @@ pub(super) struct Life {
     program: Option<Held>,
     /// Set once it is not to join any more. A membership that there is goes on.
     joins_no_more: AtomicBool,
-    /// Set once a membership was lost, until it is known that the program is not about to be killed.
+    /// Set once a membership was lost, until it is known that the program is not about to be
+    /// killed.
     is_in_doubt: AtomicBool,
     /// Set when nothing of the program runs any more.
     end: Mutex<Option<End>>,
@@ -114,7 +118,8 @@ impl Life {
         self.is_in_doubt.load(Ordering::Relaxed)
     }
 
-    /// Stands for the program, on this thread, until its membership has ended or it is to have none.
+    /// Stands for the program, on this thread, until its membership has ended or it is to have
+    /// none.
     pub(super) fn stand(&self, tell: &(impl Fn(Standing) + Sync)) {
         let (mut told, mut since) = (String::new(), None);
         while self.is_wanted() {

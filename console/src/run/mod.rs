@@ -1,8 +1,9 @@
 //! `obol run`: any program as a member, without a change to it.
 //!
-//! `run` sits in a seat of the node's agent for the program and ends the seat with it. It passes signals and the exit code
-//! on, starts the program again by policy, and leaves nothing behind. A process between the two, the keeper, is the
-//! program's parent. The membership is never given up before the keeper has proved that nothing of the program runs.
+//! `run` sits in a seat of the node's agent for the program and ends the seat with it. It passes
+//! signals and the exit code on, starts the program again by policy, and leaves nothing behind. A
+//! process between the two, the keeper, is the program's parent. The membership is never given up
+//! before the keeper has proved that nothing of the program runs.
 
 mod feed;
 mod group;
@@ -70,16 +71,16 @@ pub(crate) struct Run {
     /// A program to execute whenever a view with this member becomes active
     #[arg(long, value_name = "HOOK")]
     on_view: Option<OsString>,
-    /// A program to execute when the membership is lost, and before it is given up when the program was asked to end.
-    /// Without one the program is killed when the membership is lost
+    /// A program to execute when the membership is lost, and before it is given up when the program
+    /// was asked to end. Without one the program is killed when the membership is lost
     #[arg(long, value_name = "HOOK")]
     on_lost: Option<OsString>,
-    /// A program that is started once, and told all that by lines on its standard input: "view ID INCARNATION MEMBER.."
-    /// and "lost ID INCARNATION WHY"
+    /// A program that is started once, and told all that by lines on its standard input: "view ID
+    /// INCARNATION MEMBER.." and "lost ID INCARNATION WHY"
     #[arg(long, value_name = "HOOK")]
     views_to: Option<OsString>,
-    /// How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it started. A second
-    /// signal kills at once
+    /// How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it
+    /// started. A second signal kills at once
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "10s")]
     grace: Duration,
     /// Do not use a control group, even where one could be made
@@ -157,7 +158,8 @@ struct Supervisor<'a> {
 }
 
 pub(crate) fn run(root: &Path, cluster: Name, options: &Run) -> Result<ExitCode, Failure> {
-    // Before there is a second thread, and before anything is mapped that must not be in two processes.
+    // Before there is a second thread, and before anything is mapped that must not be in two
+    // processes.
     let keeper = match keeper::split(&options.words, !options.no_group).map_err(Failure::failed)? {
         Split::Run(keeper) => keeper,
         Split::Kept(code) => return Ok(code),
@@ -284,7 +286,8 @@ fn pass_signals(tell: Sender<Happening>) -> io::Result<()> {
 }
 
 impl Supervisor<'_> {
-    /// One life after the other, until the policy or a signal says that it is enough. Tells the exit code.
+    /// One life after the other, until the policy or a signal says that it is enough. Tells the
+    /// exit code.
     fn lives(&mut self) -> io::Result<u8> {
         let options = self.options;
         let mut restarts = Restarts::new(options.restart, options.restart_pause, options.restart_pause_max);
@@ -326,7 +329,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Starts the program; nothing joins before it was executed. If it can not be, the error is the exit code that says so.
+    /// Starts the program; nothing joins before it was executed. If it can not be, the error is the
+    /// exit code that says so.
     fn begin(&mut self) -> io::Result<Result<Course, u8>> {
         self.keeper.start(&self.environment)?;
         let process = loop {
@@ -366,8 +370,9 @@ impl Supervisor<'_> {
         Ok(Ok(course))
     }
 
-    /// The next happening, if there is one within [`LOOK_EVERY`] and before that time. A keeper that stands still is killed
-    /// first; that it stands still wakes this thread as any end of a child does.
+    /// The next happening, if there is one within [`LOOK_EVERY`] and before that time. A keeper
+    /// that stands still is killed first; that it stands still wakes this thread as any end of a
+    /// child does.
     fn next(&self, until: Option<Instant>) -> io::Result<Option<Happening>> {
         self.keeper.end_if_stopped();
         let left = until.map_or(LOOK_EVERY, |until| until.saturating_duration_since(Instant::now()));
@@ -520,7 +525,8 @@ impl Supervisor<'_> {
                 if course.own == incarnation {
                     self.lost(why, course);
                 }
-                // Nobody can tell the program, so it must not go on. Otherwise it joins again, unless it is being killed.
+                // Nobody can tell the program, so it must not go on. Otherwise it joins again,
+                // unless it is being killed.
                 if self.hooks.tell_losses() {
                     self.ask(&Request::Confirm)?;
                 } else {

@@ -1,4 +1,5 @@
-//! Commands that `run` starts for itself, hooks for example: none of them outlives it. How programs end, in words and codes.
+//! Commands that `run` starts for itself, hooks for example: none of them outlives it. How programs
+//! end, in words and codes.
 
 use super::guard::{Input, Word, guarded};
 use crate::output::{self, Failure};
@@ -25,7 +26,8 @@ const SHELL: &str = "/bin/sh";
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 /// How long what it left behind has to end after SIGKILL.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a guard has to end after it was told to kill all; then it is killed itself, and the rest with the other orphans.
+/// How long a guard has to end after it was told to kill all; then it is killed itself, and the
+/// rest with the other orphans.
 const GUARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The kernel takes a timeout of zero for none.
 const TIMEOUT_MIN: Duration = Duration::from_millis(1);
@@ -36,7 +38,8 @@ pub(super) type Environment = [(&'static str, String)];
 /// Kills every descendant of this process. One that begins meanwhile may be missed.
 pub(super) fn kill_descendants() {
     for pid in supervise::descendants(std::process::id()) {
-        // One that has ended meanwhile is to be reaped only; one of another user is seen not to end.
+        // One that has ended meanwhile is to be reaped only; one of another user is seen not to
+        // end.
         if let Ok(held) = Process::of(pid).and_then(Process::hold) {
             let _ = held.kill();
         }
@@ -77,8 +80,8 @@ pub(super) fn words(command: &OsStr, by_shell: bool) -> Vec<OsString> {
     if by_shell { vec![SHELL.into(), "-c".into(), command.into()] } else { vec![command.into()] }
 }
 
-/// Runs a command to its end; `None` if it took too long and was killed with all that it had started. What it has left
-/// behind may run on, as an orphan.
+/// Runs a command to its end; `None` if it took too long and was killed with all that it had
+/// started. What it has left behind may run on, as an orphan.
 pub(super) fn execute(
     words: &[OsString],
     environment: &Environment,
@@ -129,7 +132,8 @@ impl Stayed {
 
     /// Kills it with all that it has started.
     fn kill(mut self, kept: &Kept) {
-        // Its guard knows what is to be killed. One that has ended meanwhile is reaped all the same.
+        // Its guard knows what is to be killed. One that has ended meanwhile is reaped all the
+        // same.
         if let Ok(held) = self.hold() {
             let _ = held.terminate();
         }
@@ -155,7 +159,8 @@ impl Stayed {
     }
 }
 
-/// The children that somebody waits for. Every other child of this process is an orphan that it adopted.
+/// The children that somebody waits for. Every other child of this process is an orphan that it
+/// adopted.
 #[derive(Default)]
 pub(super) struct Kept(Mutex<BTreeSet<u32>>);
 

@@ -14,7 +14,8 @@ pub(crate) enum Policy {
     Always,
 }
 
-/// The pauses before starts: each twice the one before, up to a limit; from the beginning again after a good life.
+/// The pauses before starts: each twice the one before, up to a limit; from the beginning again
+/// after a good life.
 pub(super) struct Restarts {
     policy: Policy,
     first: Duration,
@@ -27,7 +28,8 @@ impl Restarts {
         Self { policy, first, longest, next: first }
     }
 
-    /// How long to wait before the next start; `None` if there is none. `lived` is how long the program ran.
+    /// How long to wait before the next start; `None` if there is none. `lived` is how long the
+    /// program ran.
     pub(super) fn after(&mut self, well: bool, lived: Duration) -> Option<Duration> {
         let again = match self.policy {
             Policy::Never => false,

@@ -1,4 +1,5 @@
-//! `obol sim table2`, `leases`, `scale` and `report`: the papers' experiments on simulated testbeds.
+//! `obol sim table2`, `leases`, `scale` and `report`: the papers' experiments on simulated
+//! testbeds.
 
 use super::threads;
 use crate::cli::PapersOptions;

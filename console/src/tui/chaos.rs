@@ -1,5 +1,6 @@
-//! What the chaos screen has done, off the drawing path: previews by the drills' own planner, and runs as a child that is
-//! the command `obol drill run`, so that a drill is the same whoever starts it and outlives a console that ends.
+//! What the chaos screen has done, off the drawing path: previews by the drills' own planner, and
+//! runs as a child that is the command `obol drill run`, so that a drill is the same whoever starts
+//! it and outlives a console that ends.
 
 use crate::tui::Message;
 use crate::tui::poll::Place;

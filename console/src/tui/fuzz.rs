@@ -1,5 +1,5 @@
-//! Whatever a recording or a console's file of settings holds: it is refused, or it is shown on every screen and reported
-//! in every format.
+//! Whatever a recording or a console's file of settings holds: it is refused, or it is shown on
+//! every screen and reported in every format.
 
 use super::config::fuzz as settings;
 use super::poll::record::{Frame, Header, Recording};

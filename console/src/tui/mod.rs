@@ -1,7 +1,8 @@
 //! The console: what an operator sees of a cluster, live.
 //!
-//! `poll` reads the cluster, `state` is what the console is and how events change it, `view` draws that, `input` says
-//! what keys do, `theme` how things look. `state` and `view` know no clock, no terminal and no cluster.
+//! `poll` reads the cluster, `state` is what the console is and how events change it, `view` draws
+//! that, `input` says what keys do, `theme` how things look. `state` and `view` know no clock, no
+//! terminal and no cluster.
 
 mod chaos;
 mod config;
@@ -69,8 +70,9 @@ const FRAME: Duration = Duration::from_millis(33);
 const TICK: Duration = Duration::from_millis(500);
 /// Between two looks at what is due while a recording plays.
 const PLAY: Duration = Duration::from_millis(100);
-/// Between two samples while the terminal is not in focus, and while nobody sees them because the screen is frozen.
-/// Counters and histograms only grow and flight recorders keep what happened, so nothing is lost in between.
+/// Between two samples while the terminal is not in focus, and while nobody sees them because the
+/// screen is frozen. Counters and histograms only grow and flight recorders keep what happened, so
+/// nothing is lost in between.
 const POLL_UNFOCUSED: Duration = Duration::from_secs(1);
 const POLL_FROZEN: Duration = Duration::from_secs(4);
 
@@ -89,7 +91,8 @@ enum Message {
     End,
 }
 
-/// A console on a thread of its own, beside what its process does otherwise. Dropping it gives the terminal back.
+/// A console on a thread of its own, beside what its process does otherwise. Dropping it gives the
+/// terminal back.
 pub(crate) struct Background {
     tell: Sender<Message>,
     thread: Option<JoinHandle<Result<(), Failure>>>,

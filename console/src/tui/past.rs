@@ -1,4 +1,5 @@
-//! An hour that a cluster has not lived, for `obol bench console`: the newest sample, as it would have been before.
+//! An hour that a cluster has not lived, for `obol bench console`: the newest sample, as it would
+//! have been before.
 
 use crate::tui::poll::live::Live;
 use crate::tui::poll::sample::{EventRow, Sample};
@@ -32,7 +33,8 @@ pub(super) fn live_through(model: &mut Model, place: &Place) {
         Some((before, look()?))
     };
     let place = place.clone();
-    // On a thread of its own, as the live samples come: what one thread allocates lies apart from what another does.
+    // On a thread of its own, as the live samples come: what one thread allocates lies apart from
+    // what another does.
     let (tell, told) = mpsc::sync_channel(1);
     let tells = move || {
         let Some((before, now)) = looks(place) else { return };
@@ -60,7 +62,8 @@ pub(super) fn live_through(model: &mut Model, place: &Place) {
     });
 }
 
-/// The newest sample as it would have been so long ago, if everything had advanced as it does between these two.
+/// The newest sample as it would have been so long ago, if everything had advanced as it does
+/// between these two.
 fn earlier(before: &Sample, now: &Sample, ago: Nanos) -> Sample {
     let span = now.at.since(before.at).0.max(1);
     let back = |then: u64, value: u64, noise: u64| {

@@ -1,5 +1,5 @@
-//! Recordings from outside: the commands `record` and `replay`, and the switch that the poll thread and the console
-//! share.
+//! Recordings from outside: the commands `record` and `replay`, and the switch that the poll thread
+//! and the console share.
 
 use crate::cli::Look;
 use crate::output::{self, Failure};
@@ -48,7 +48,8 @@ impl Tape {
         Ok(())
     }
 
-    /// Begins to record to a new file in the working directory and says which, or ends the recording.
+    /// Begins to record to a new file in the working directory and says which, or ends the
+    /// recording.
     pub(crate) fn toggle(&self) -> Result<Option<String>, RecordingError> {
         if self.recorder().take().is_some() {
             return Ok(None);

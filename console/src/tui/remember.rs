@@ -1,6 +1,6 @@
-//! How a user has sorted the lists, for the next start: `$XDG_STATE_HOME/obol/console.toml`, a table for each screen. It is
-//! no configuration: nobody writes it by hand, what does not make sense in it is passed over, and what the user's
-//! configuration says of an order comes before it.
+//! How a user has sorted the lists, for the next start: `$XDG_STATE_HOME/obol/console.toml`, a
+//! table for each screen. It is no configuration: nobody writes it by hand, what does not make
+//! sense in it is passed over, and what the user's configuration says of an order comes before it.
 
 use crate::tui::config;
 use crate::tui::state::Model;

@@ -139,7 +139,8 @@ pub(crate) fn healthy(at: Instant) -> Sample {
     many(at, 3)
 }
 
-/// The same after app-2 has died, node-3 was stopped, and coord-1 has decided the view without the app.
+/// The same after app-2 has died, node-3 was stopped, and coord-1 has decided the view without the
+/// app.
 pub(crate) fn degraded(at: Instant) -> Sample {
     let mut sample = healthy(at);
     sample.health = Health::Degraded;

@@ -1,4 +1,5 @@
-//! The terminal: taken when the console begins and always given back, whatever ends or stops the process.
+//! The terminal: taken when the console begins and always given back, whatever ends or stops the
+//! process.
 
 use crate::output::Failure;
 use crossterm::event::{DisableFocusChange, EnableFocusChange};
@@ -104,7 +105,8 @@ impl Terminal {
         self.inner.resize(Rect::new(0, 0, size.width, size.height))
     }
 
-    /// Stops this process, as Ctrl-Z does to any other, and takes the terminal again when it goes on.
+    /// Stops this process, as Ctrl-Z does to any other, and takes the terminal again when it goes
+    /// on.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         give_back();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
@@ -126,8 +128,8 @@ fn enter() -> io::Result<()> {
     if MOUSE.load(Ordering::SeqCst) { execute!(io::stdout(), Clicks(true)) } else { Ok(()) }
 }
 
-/// Has the terminal tell of clicks and the wheel (1000, in the form 1006), or no more. Not `EnableMouseCapture`: that asks
-/// for each motion as well, and every one would wake the console.
+/// Has the terminal tell of clicks and the wheel (1000, in the form 1006), or no more. Not
+/// `EnableMouseCapture`: that asks for each motion as well, and every one would wake the console.
 struct Clicks(bool);
 
 impl Command for Clicks {

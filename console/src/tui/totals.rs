@@ -1,5 +1,6 @@
-//! Every counter and every bucket of every histogram, as all outputs show them, against what the owners of the regions
-//! wrote: nothing is lost, and nothing is counted twice. Live, frozen, recorded and replayed.
+//! Every counter and every bucket of every histogram, as all outputs show them, against what the
+//! owners of the regions wrote: nothing is lost, and nothing is counted twice. Live, frozen,
+//! recorded and replayed.
 
 use crate::cli::ReportFormat;
 use crate::tui::poll::News;

@@ -98,7 +98,8 @@ pub(super) fn configure(file: &File, mut configuration: RawConfiguration) -> io:
 
 /// Returns the registration's number.
 pub(super) fn register(file: &File, mut registration: RawRegistration) -> io::Result<u32> {
-    // SAFETY: the call reads and writes a `struct deadbeat_registration`, which is made of integers.
+    // SAFETY: the call reads and writes a `struct deadbeat_registration`, which is made of
+    // integers.
     unsafe { ask(file, REGISTER, &mut registration) }.map(|()| registration.id)
 }
 

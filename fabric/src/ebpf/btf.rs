@@ -1,5 +1,6 @@
-//! The types of the running kernel, from `/sys/kernel/btf/vmlinux`: where its structures have their members, and which
-//! number a function has. The format is that of the kernel's Documentation/bpf/btf.rst.
+//! The types of the running kernel, from `/sys/kernel/btf/vmlinux`: where its structures have their
+//! members, and which number a function has. The format is that of the kernel's
+//! Documentation/bpf/btf.rst.
 
 use std::collections::HashMap;
 
@@ -125,7 +126,8 @@ impl Types {
 mod tests {
     use super::*;
 
-    /// `struct task { int pid; union { int a; struct { int b; int c:4; }; }; };` of a length of 16, and `void exit(..)`.
+    /// `struct task { int pid; union { int a; struct { int b; int c:4; }; }; };` of a length of 16,
+    /// and `void exit(..)`.
     fn sample() -> Vec<u8> {
         let names = b"\0task\0pid\0a\0b\0c\0exit\0int\0";
         let at = |name: &str| {

@@ -1,5 +1,6 @@
-//! Reads the one object that this crate brings along (`kernel/bpf/deaths.bpf.o`): its programs, and where symbols are to
-//! be filled in. ELF for a little-endian machine of 64 bits, as clang writes it for the target `bpf`.
+//! Reads the one object that this crate brings along (`kernel/bpf/deaths.bpf.o`): its programs, and
+//! where symbols are to be filled in. ELF for a little-endian machine of 64 bits, as clang writes
+//! it for the target `bpf`.
 
 use zerocopy::FromBytes;
 

@@ -1,4 +1,5 @@
-//! Puts the programs into the kernel and keeps them there, by names in a bpf file system of their own; and takes them out.
+//! Puts the programs into the kernel and keeps them there, by names in a bpf file system of their
+//! own; and takes them out.
 
 use super::btf::Types;
 use super::elf::{self, Program};
@@ -14,11 +15,13 @@ use std::path::Path;
 const OBJECT: &[u8] = include_bytes!("../../../kernel/bpf/deaths.bpf.o");
 /// Where the running kernel describes its types.
 const KERNEL_TYPES: &str = "/sys/kernel/btf/vmlinux";
-/// An instruction that loads 64 bits names a map by a descriptor if its upper register field says so.
+/// An instruction that loads 64 bits names a map by a descriptor if its upper register field says
+/// so.
 const MAP_BY_FD: u8 = 1 << 4;
 /// Whoever is in the group may use them; nobody else.
 const FILE_MODE: u32 = 0o640;
-/// The kernel maps an array only for those that may write it; that nobody does is due to its being frozen.
+/// The kernel maps an array only for those that may write it; that nobody does is due to its being
+/// frozen.
 const DEATHS_MODE: u32 = 0o660;
 const DIRECTORY_MODE: u32 = 0o750;
 
@@ -29,8 +32,9 @@ pub struct Loaded {
     pub early: bool,
 }
 
-/// Loads the programs. They stay until [`unload`], or until the host reboots. Members of the group may use them; without
-/// one only root. Needs root, or `CAP_BPF`, `CAP_PERFMON`, `CAP_SYS_ADMIN` and `CAP_CHOWN`.
+/// Loads the programs. They stay until [`unload`], or until the host reboots. Members of the group
+/// may use them; without one only root. Needs root, or `CAP_BPF`, `CAP_PERFMON`, `CAP_SYS_ADMIN`
+/// and `CAP_CHOWN`.
 pub fn load(group: Option<u32>) -> Result<Loaded, EbpfError> {
     if Path::new(DIRECTORY).join(Pin::Register.name()).exists() {
         return Err(EbpfError::Loaded);
@@ -65,7 +69,8 @@ pub fn load(group: Option<u32>) -> Result<Loaded, EbpfError> {
     Ok(Loaded { early })
 }
 
-/// Takes the programs out. `false` if there were none. Processes that are registered see it within a second.
+/// Takes the programs out. `false` if there were none. Processes that are registered see it within
+/// a second.
 pub fn unload() -> Result<bool, EbpfError> {
     let directory = Path::new(DIRECTORY);
     if !directory.exists() {
@@ -141,7 +146,8 @@ fn place(
     }
 }
 
-/// Gives each symbol its value: `map_NAME` a map, `STRUCT__MEMBER` an offset, `STRUCT__sizeof` a length.
+/// Gives each symbol its value: `map_NAME` a map, `STRUCT__MEMBER` an offset, `STRUCT__sizeof` a
+/// length.
 fn fill_in(
     program: &mut Program<'_>,
     types: &Types,

@@ -1,9 +1,11 @@
-//! eBPF programs as the kernel_notifier of a death, for hosts where the module of [`crate::deadbeat`] is not welcome.
+//! eBPF programs as the kernel_notifier of a death, for hosts where the module of
+//! [`crate::deadbeat`] is not welcome.
 //!
-//! Root loads them once ([`load`]); whoever is in the group that was named then registers itself. They tell of a process
-//! in its slot of an array, which everybody maps for reading and nobody can write: first a *dying* token, then a *dead*
-//! one. There is no datagram to be lost or forged, and nothing to wake a sleeper: who waits is woken by the robust futex,
-//! finds the proof in the array, and need not wait for the pidfd. What the programs do is in `kernel/bpf/deaths.bpf.c`.
+//! Root loads them once ([`load`]); whoever is in the group that was named then registers itself.
+//! They tell of a process in its slot of an array, which everybody maps for reading and nobody can
+//! write: first a *dying* token, then a *dead* one. There is no datagram to be lost or forged, and
+//! nothing to wake a sleeper: who waits is woken by the robust futex, finds the proof in the array,
+//! and need not wait for the pidfd. What the programs do is in `kernel/bpf/deaths.bpf.c`.
 #![allow(unsafe_code)]
 
 mod btf;
@@ -224,7 +226,8 @@ impl Deaths {
             Stage::Dead => 1,
         };
         let index = (slot % SLOTS) as usize * DEATH_WORDS + word;
-        // SAFETY: the mapping holds `SLOTS` entries of so many words, aligned to a page; the kernel writes whole words.
+        // SAFETY: the mapping holds `SLOTS` entries of so many words, aligned to a page; the kernel
+        // writes whole words.
         unsafe { self.words.add(index).as_ref() }.load(Ordering::Acquire)
     }
 }
@@ -276,9 +279,9 @@ impl Programs {
         &self.deaths
     }
 
-    /// Registers the calling process until its death; whoever registers it first chooses the tokens. They must be random:
-    /// who can guess one can not forge a death, because nobody can write the array, but two processes that drew the same
-    /// could be taken for each other.
+    /// Registers the calling process until its death; whoever registers it first chooses the
+    /// tokens. They must be random: who can guess one can not forge a death, because nobody can
+    /// write the array, but two processes that drew the same could be taken for each other.
     pub fn register(&self, dying: u64, dead: u64) -> Result<Tokens, EbpfError> {
         for attempt in 0..TRIES {
             // Tokens are random, so this is, too.

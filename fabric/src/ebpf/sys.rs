@@ -112,9 +112,11 @@ struct MapFd {
 
 /// # Safety
 ///
-/// `attributes` is what the kernel takes for this command, and each address in it is valid for what the command does.
+/// `attributes` is what the kernel takes for this command, and each address in it is valid for what
+/// the command does.
 unsafe fn bpf<A: IntoBytes + Immutable>(command: libc::c_int, attributes: &mut A) -> io::Result<i32> {
-    // SAFETY: the pointer and length are those of `attributes`; the caller answers for what is in it.
+    // SAFETY: the pointer and length are those of `attributes`; the caller answers for what is in
+    // it.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, core::ptr::from_mut(attributes), size_of::<A>() as libc::c_uint)
     };
@@ -225,7 +227,8 @@ pub(super) fn get(path: &CStr, flags: u32) -> io::Result<OwnedFd> {
     unsafe { bpf_fd(OBJ_GET, &mut wanted) }
 }
 
-/// Runs a program of the type [`SYSCALL`] in this thread. Returns its result; it may change the context.
+/// Runs a program of the type [`SYSCALL`] in this thread. Returns its result; it may change the
+/// context.
 pub(super) fn run<C: FromZeros + IntoBytes + zerocopy::FromBytes>(
     program: BorrowedFd<'_>,
     context: &mut C,

@@ -1,5 +1,6 @@
-//! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. What carries operations and datagrams
-//! to peers is its [`Transport`]: shared memory ([`crate::shm`]) or an RDMA device ([`crate::verbs`]).
+//! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. What carries
+//! operations and datagrams to peers is its [`Transport`]: shared memory ([`crate::shm`]) or an
+//! RDMA device ([`crate::verbs`]).
 #![allow(unsafe_code)]
 
 mod run;
@@ -40,7 +41,8 @@ pub struct Owner {
     pub kind: u32,
     /// Its name, for observers and for programs that look for their agent.
     pub name: Name,
-    /// The region's number: 1 to 7 for coordinators, whose memory survives them; `None` for any number from 8 on.
+    /// The region's number: 1 to 7 for coordinators, whose memory survives them; `None` for any
+    /// number from 8 on.
     pub region: Option<u32>,
     /// Multicast groups, see [`Group::bit`].
     pub groups: u32,
@@ -64,7 +66,8 @@ pub struct Endpoint<W: Transport> {
     confirm_since: Instant,
     /// Has the kernel tell of this process.
     pub(crate) kernel_notifier: KernelNotifier,
-    // Dropped last but for nothing: it marks the death words, after which peers take this process for dead.
+    // Dropped last but for nothing: it marks the death words, after which peers take this process
+    // for dead.
     registration: Option<Registration>,
 }
 
@@ -264,7 +267,8 @@ impl<W: Transport> Fabric for Endpoint<W> {
 
     fn publish_page(&mut self, page: &Page) {
         page::publish(self.region.page(), page);
-        // Dekker with `page::want`: its program reads the page after that, and this one the wish after the page.
+        // Dekker with `page::want`: its program reads the page after that, and this one the wish
+        // after the page.
         fence(Ordering::SeqCst);
         let wanted = page::wanted(self.region.page());
         let answered = self.page.confirmed < wanted && wanted <= page.confirmed;
@@ -322,11 +326,13 @@ impl<W: Transport> Fabric for Endpoint<W> {
 impl<W: Transport> Drop for Endpoint<W> {
     fn drop(&mut self) {
         if !self.region.is_here() {
-            // A copy in a child. What it carries operations with is its parent's, threads and connections included.
+            // A copy in a child. What it carries operations with is its parent's, threads and
+            // connections included.
             core::mem::forget(self.registration.take());
             return;
         }
-        // Nobody renews the lease any more, so nobody shall use it: not this process, and no attached program.
+        // Nobody renews the lease any more, so nobody shall use it: not this process, and no
+        // attached program.
         self.publish_page(&Page::default());
         self.flush();
         // The words and tokens may be a successor's as soon as this one is closed.

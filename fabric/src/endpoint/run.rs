@@ -1,8 +1,9 @@
-//! The loop that drives a machine: events in, one turn at a time, and how it waits when there are none.
+//! The loop that drives a machine: events in, one turn at a time, and how it waits when there are
+//! none.
 //!
-//! In a turn, completions come before anything else, so that a chain of one-sided operations runs to its end at once.
-//! The doorbell is read before lanes and seats are looked at, and compared again by the kernel when the loop blocks:
-//! no ring is missed.
+//! In a turn, completions come before anything else, so that a chain of one-sided operations runs
+//! to its end at once. The doorbell is read before lanes and seats are looked at, and compared
+//! again by the kernel when the loop blocks: no ring is missed.
 #![allow(unsafe_code)]
 
 use crate::contract::{Event, Fabric, Machine};
@@ -34,7 +35,8 @@ pub enum Wait {
 
 /// A loop turns at least so often, unless [`Drive::beat_every`] says otherwise.
 const BEAT_EVERY: Nanos = Nanos::from_millis(10);
-/// How often lanes and seats of the dead are freed, and lanes of senders that died before they rang are read.
+/// How often lanes and seats of the dead are freed, and lanes of senders that died before they rang
+/// are read.
 const TIDY_EVERY: Nanos = Nanos::from_millis(20);
 /// A timer of this thread may be late by so much; Linux's default is 50 us.
 const TIMER_SLACK_NS: libc::c_ulong = 1_000;
@@ -139,8 +141,9 @@ impl<W: Transport> Endpoint<W> {
         busy | event
     }
 
-    /// Delivers completions until there are none, those that their handlers cause included. A look at the clock costs as much
-    /// as an operation, so all that had ended before one share it: a machine must not be told a time before what has happened.
+    /// Delivers completions until there are none, those that their handlers cause included. A look
+    /// at the clock costs as much as an operation, so all that had ended before one share it: a
+    /// machine must not be told a time before what has happened.
     fn complete<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
         let (mut now, mut sharing) = (Instant::ZERO, 0);

@@ -1,5 +1,5 @@
-//! What carries an endpoint's operations and datagrams to its peers. The rest of an endpoint is the same for all of
-//! them: the own region, seats, deaths of this host's processes, and the loop.
+//! What carries an endpoint's operations and datagrams to its peers. The rest of an endpoint is the
+//! same for all of them: the own region, seats, deaths of this host's processes, and the loop.
 
 use crate::contract::{Completion, Evidence, LinkError, Remote, Token};
 use crate::deadbeat::VerbsGroup;
@@ -58,7 +58,8 @@ pub trait Transport {
     fn cas(&mut self, at: Remote, expected: u64, desired: u64, token: Token);
     /// Sends to the owner of a region. `false` if the datagram is lost.
     fn send(&mut self, to: Address, bytes: &[u8]) -> bool;
-    /// Sends to all members of the group with this bit but oneself. Says how many are known to have lost it.
+    /// Sends to all members of the group with this bit but oneself. Says how many are known to have
+    /// lost it.
     fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64;
     /// Lets go of what was held back so that it goes together. Called after each event.
     fn flush(&mut self);
@@ -83,7 +84,8 @@ pub trait Transport {
     /// How many completions wait already.
     fn waiting(&self) -> usize;
 
-    /// Takes a datagram. A round of calls ends with [`Received::Nothing`] and takes a bounded share.
+    /// Takes a datagram. A round of calls ends with [`Received::Nothing`] and takes a bounded
+    /// share.
     fn hear(&mut self, bytes: &mut Vec<u8>) -> Received;
     /// Whether datagrams wait although the doorbell has not rung.
     fn has_datagrams(&mut self) -> bool;
@@ -96,17 +98,19 @@ pub trait Transport {
     fn watch(&mut self, whom: Address);
     /// Ends a watch of a process of another host.
     fn unwatch(&mut self, whom: Address);
-    /// A watched process that was taken for another host's and turned out to be of this one: its watch is ended here, and
-    /// to be made anew. A coordinator that was watched before it started, for example.
+    /// A watched process that was taken for another host's and turned out to be of this one: its
+    /// watch is ended here, and to be made anew. A coordinator that was watched before it started,
+    /// for example.
     fn take_relocated(&mut self) -> Option<Address> {
         None
     }
-    /// Where the kernel is to send a notice of this process's death so that other hosts hear it, and the notice as it
-    /// travels. `None` where there is no such way, or not yet.
+    /// Where the kernel is to send a notice of this process's death so that other hosts hear it,
+    /// and the notice as it travels. `None` where there is no such way, or not yet.
     fn route_to_other_hosts(&self, _notice: &[u8]) -> Option<(VerbsGroup, Vec<u8>)> {
         None
     }
-    /// Notices from kernels of other hosts that were believed, and those that were not, since the last call.
+    /// Notices from kernels of other hosts that were believed, and those that were not, since the
+    /// last call.
     fn take_notice_counts(&mut self) -> (u64, u64) {
         (0, 0)
     }
@@ -115,6 +119,7 @@ pub trait Transport {
 
     /// Does what is due from time to time.
     fn tidy(&mut self, now: Instant);
-    /// Has the doorbell rung on the next event from outside. `false` if there is one already, so that nobody may sleep.
+    /// Has the doorbell rung on the next event from outside. `false` if there is one already, so
+    /// that nobody may sleep.
     fn arm(&mut self) -> bool;
 }

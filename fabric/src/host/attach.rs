@@ -1,8 +1,10 @@
-//! The program's side of a seat: it joins through the agent that owns the region, and reads the agent's lease page.
+//! The program's side of a seat: it joins through the agent that owns the region, and reads the
+//! agent's lease page.
 //!
-//! One thread stands for the program: its end is the program's death, and it advances the heartbeat. Mostly that is a
-//! background thread, so that the program need not care and is seen to be frozen when all its threads are stopped. A
-//! program with a loop of its own can do it itself ([`Presence`]): one thread less dies faster.
+//! One thread stands for the program: its end is the program's death, and it advances the
+//! heartbeat. Mostly that is a background thread, so that the program need not care and is seen to
+//! be frozen when all its threads are stopped. A program with a loop of its own can do it itself
+//! ([`Presence`]): one thread less dies faster.
 
 use crate::contract::SeatStatus;
 use crate::host::cluster::Cluster;
@@ -47,8 +49,9 @@ pub struct Attachment {
 pub struct Beat {
     /// So often at least.
     pub every: Nanos,
-    /// Under SCHED_FIFO with this priority where that is allowed. An agent that is scheduled in real time sees within
-    /// milliseconds that a heartbeat stands still; on a busy machine an ordinary thread waits longer than that for a core.
+    /// Under SCHED_FIFO with this priority where that is allowed. An agent that is scheduled in
+    /// real time sees within milliseconds that a heartbeat stands still; on a busy machine an
+    /// ordinary thread waits longer than that for a core.
     pub priority: Option<u32>,
 }
 
@@ -74,7 +77,8 @@ impl Attachment {
         }
     }
 
-    /// Takes a seat in this region, whose owner must be alive. A background thread stands for the program.
+    /// Takes a seat in this region, whose owner must be alive. A background thread stands for the
+    /// program.
     pub fn open(cluster: &Cluster, agent: u32, name: Name, beat: impl Into<Beat>) -> Result<Self, HostError> {
         let mut attachment = Self::claim(cluster, agent, name)?;
         attachment.thread = Some(spawn(cluster.nonce(), &attachment, beat.into())?);
@@ -113,12 +117,14 @@ impl Attachment {
         let seat = (1..seats as u16)
             .find(|&seat| {
                 let state = region.seat_word(seat, offset_of!(Seat, state));
-                // Only the owner frees a seat: it knows whether the last occupant is still a member.
+                // Only the owner frees a seat: it knows whether the last occupant is still a
+                // member.
                 state.compare_exchange(Occupancy::FREE, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             })
             .ok_or(HostError::NoSeat { region: agent, seats: seats - 1 })?;
         let generation = next_generation(region.generation(seat));
-        // Whoever sees the new generation must not find the old one's events: it would pass over as many new ones.
+        // Whoever sees the new generation must not find the old one's events: it would pass over as
+        // many new ones.
         region.clear(region.layout().counters(seat), COUNTER_WORDS * 8);
         region.clear(region.layout().recorder(seat), region.layout().recorder_bytes());
         region.occupy(seat, generation, name, me);
@@ -138,8 +144,8 @@ impl Attachment {
         self.region.seat_word(self.address.seat, offset)
     }
 
-    /// Asks the agent to make this program a member. `token` is the same for every retry of one join and another for
-    /// the next. The request is repeated until it is answered.
+    /// Asks the agent to make this program a member. `token` is the same for every retry of one
+    /// join and another for the next. The request is repeated until it is answered.
     pub fn join(&self, token: u64) {
         self.word(offset_of!(Seat, token)).store(token, Ordering::Relaxed);
         self.ask(JOIN);
@@ -175,8 +181,8 @@ impl Attachment {
         Answer::of(self.answer().load(Ordering::Acquire)).is_full()
     }
 
-    /// Until when this program's join is held back, because others of its name died too often, if that is the agent's last
-    /// word.
+    /// Until when this program's join is held back, because others of its name died too often, if
+    /// that is the agent's last word.
     #[must_use]
     pub fn held_until(&self) -> Option<Instant> {
         let held = Answer::of(self.answer().load(Ordering::Acquire)).is_held_back();
@@ -198,7 +204,8 @@ impl Attachment {
         }
     }
 
-    /// Waits until the program stands otherwise than `last_seen`; tells how, also when the time is over.
+    /// Waits until the program stands otherwise than `last_seen`; tells how, also when the time is
+    /// over.
     pub fn wait_status(&self, last_seen: Option<SeatStatus>, timeout: Nanos) -> Option<SeatStatus> {
         let until = clock::now() + timeout;
         loop {
@@ -212,7 +219,8 @@ impl Attachment {
         }
     }
 
-    /// Whether the agent that owns the region still runs. If not, the program must attach to another one.
+    /// Whether the agent that owns the region still runs. If not, the program must attach to
+    /// another one.
     #[must_use]
     pub fn agent_lives(&self) -> bool {
         !self.region.is_dead(0)
@@ -255,8 +263,9 @@ impl Attachment {
         self.region.announce();
     }
 
-    /// Promises progress at least every `within` from the next join on; zero takes the promise back. An application
-    /// that breaks it is removed, however well its process lives. (Mu, section 5.1, fate sharing.)
+    /// Promises progress at least every `within` from the next join on; zero takes the promise
+    /// back. An application that breaks it is removed, however well its process lives. (Mu, section
+    /// 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {
         self.word(offset_of!(Seat, progress_within)).store(within.0, Ordering::Relaxed);
     }
@@ -290,8 +299,9 @@ fn no_agent(cluster: &Cluster, wanted: String) -> HostError {
     HostError::NoSuchAgent { wanted, existing }
 }
 
-/// Until when joins of this name are held back here, if a program of that name waits for it already: of programs that crash
-/// again and again one may wait, or they would take the seats of others.
+/// Until when joins of this name are held back here, if a program of that name waits for it
+/// already: of programs that crash again and again one may wait, or they would take the seats of
+/// others.
 fn held_until(region: &Region, name: Name) -> Option<Instant> {
     (1..region.layout().limits().seats as u16).find_map(|seat| {
         let found = region.reader().seat(seat)?;
@@ -314,7 +324,8 @@ fn spawn(cluster: u64, attachment: &Attachment, beat: Beat) -> Result<JoinHandle
         Err(error) => drop(ready.send(Err(error))),
         Ok(mut presence) => {
             if let Some(priority) = beat.priority {
-                // Without the right to it the program works all the same; `obol status` shows who has none.
+                // Without the right to it the program works all the same; `obol status` shows who
+                // has none.
                 let _ = sched::run_fifo_alone(priority);
             }
             if ready.send(Ok(())).is_ok() {
@@ -364,8 +375,8 @@ impl Presence {
         })
     }
 
-    /// Advances the heartbeat, and repeats a request that is not answered. To be called at least once in the profile's
-    /// `heartbeat.every`.
+    /// Advances the heartbeat, and repeats a request that is not answered. To be called at least
+    /// once in the profile's `heartbeat.every`.
     pub fn beat(&mut self) {
         if !self.region.is_here() {
             return;

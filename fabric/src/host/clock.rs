@@ -1,4 +1,5 @@
-//! The clock of this fabric: `CLOCK_MONOTONIC_RAW`, the same for all processes of a host and steered by nobody.
+//! The clock of this fabric: `CLOCK_MONOTONIC_RAW`, the same for all processes of a host and
+//! steered by nobody.
 #![allow(unsafe_code)]
 
 use crate::types::{Instant, Nanos};
@@ -18,7 +19,8 @@ pub fn now() -> Instant {
     Instant(read(libc::CLOCK_MONOTONIC_RAW))
 }
 
-/// How far `CLOCK_REALTIME` is ahead of the time since boot, in nanoseconds. Only whoever sets the clock changes it.
+/// How far `CLOCK_REALTIME` is ahead of the time since boot, in nanoseconds. Only whoever sets the
+/// clock changes it.
 #[must_use]
 pub fn realtime_offset() -> i64 {
     (read(libc::CLOCK_REALTIME) as i64).wrapping_sub(read(libc::CLOCK_BOOTTIME) as i64)

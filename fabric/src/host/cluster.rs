@@ -1,7 +1,7 @@
 //! A cluster is a directory `ROOT/NAME`: the file `table` and one file `region-N` per region.
 //!
-//! It is made by linking a finished table to its name, so it exists whole or not at all. Root and cluster directory
-//! belong to one user and are closed to all others.
+//! It is made by linking a finished table to its name, so it exists whole or not at all. Root and
+//! cluster directory belong to one user and are closed to all others.
 #![allow(unsafe_code)]
 
 use crate::host::clock;
@@ -28,8 +28,9 @@ pub fn default_root() -> PathBuf {
     PathBuf::from(format!("/dev/shm/obol-{}", user()))
 }
 
-/// The mode of a directory that this program makes: closed to all others, and marked by the sticky bit, which has no other
-/// meaning there. A directory without the mark was made by others and is never removed.
+/// The mode of a directory that this program makes: closed to all others, and marked by the sticky
+/// bit, which has no other meaning there. A directory without the mark was made by others and is
+/// never removed.
 pub const MADE_MODE: u32 = 0o1700;
 
 /// Whether this program has made a directory.
@@ -166,8 +167,8 @@ impl Cluster {
         Ok(names)
     }
 
-    /// Removes a cluster's files, whatever state or version they are of. Processes that still run keep their
-    /// mappings, but nobody can join them any more: stop them first.
+    /// Removes a cluster's files, whatever state or version they are of. Processes that still run
+    /// keep their mappings, but nobody can join them any more: stop them first.
     pub fn remove(root: &Path, name: Name) -> Result<(), HostError> {
         let dir = root.join(name.as_str());
         match fs::symlink_metadata(&dir) {
@@ -197,7 +198,8 @@ impl Cluster {
         if ours {
             fs::remove_dir(&dir).map_err(HostError::io("remove", dir))?;
         }
-        // The last cluster takes the root with it; any other keeps it, and so does a root that was there before.
+        // The last cluster takes the root with it; any other keeps it, and so does a root that was
+        // there before.
         if made(root) {
             let _ = fs::remove_dir(root);
         }
@@ -210,14 +212,15 @@ impl Cluster {
         self.table.name()
     }
 
-    /// Whether the calling process is the one that opened it. A child that was forked since finds nothing in it, and opens
-    /// it anew.
+    /// Whether the calling process is the one that opened it. A child that was forked since finds
+    /// nothing in it, and opens it anew.
     #[must_use]
     pub fn is_here(&self) -> bool {
         self.table.is_here()
     }
 
-    /// Refuses to take anything in it for a child whose parent opened it: nothing that it sees is so.
+    /// Refuses to take anything in it for a child whose parent opened it: nothing that it sees is
+    /// so.
     pub(crate) fn require_here(&self) -> Result<(), HostError> {
         if self.is_here() { Ok(()) } else { Err(HostError::Forked { path: self.dir.clone() }) }
     }
@@ -252,8 +255,9 @@ impl Cluster {
         (1..REGIONS).filter_map(|n| self.region_info(n)).collect()
     }
 
-    /// As [`Cluster::regions`], for an observer that looks again and again: it holds on to the living, and reads the
-    /// incarnations itself from what it has mapped, so they are all [`Incarnation::NONE`] here.
+    /// As [`Cluster::regions`], for an observer that looks again and again: it holds on to the
+    /// living, and reads the incarnations itself from what it has mapped, so they are all
+    /// [`Incarnation::NONE`] here.
     #[must_use]
     pub fn regions_seen(&self, lives: &mut Lives) -> Vec<RegionInfo> {
         let mut each = |number| {
@@ -277,7 +281,8 @@ impl Cluster {
         Some(RegionInfo::of(number, &entry, alive, incarnation))
     }
 
-    /// Whether a coordinator has had memory under this number, and it is gone: the number is not used again.
+    /// Whether a coordinator has had memory under this number, and it is gone: the number is not
+    /// used again.
     #[must_use]
     pub fn has_lost_memory(&self, number: u32) -> bool {
         number < FIRST_FREE && self.table.is_used(number) && matches!(Region::kept(self, number), Ok(None))
@@ -288,9 +293,9 @@ impl Cluster {
         self.dir.join(format!("region-{number}"))
     }
 
-    /// Impairs the links of a region's owner, or mends them where `what` is the default. Both directions are hit, and a
-    /// successor's links are whole. `false` if the owner is of another generation by now. One process at a time may do
-    /// so.
+    /// Impairs the links of a region's owner, or mends them where `what` is the default. Both
+    /// directions are hit, and a successor's links are whole. `false` if the owner is of another
+    /// generation by now. One process at a time may do so.
     pub fn impair(&self, region: u32, generation: u32, what: Impairment) -> bool {
         self.table.impair(region, generation, what)
     }

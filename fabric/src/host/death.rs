@@ -1,8 +1,10 @@
-//! The victim's side of death notices: the words of a seat that the kernel marks when the registered thread ends.
+//! The victim's side of death notices: the words of a seat that the kernel marks when the
+//! registered thread ends.
 //!
-//! The kernel walks a list of nodes in the thread's own memory and finds each node's word at one constant distance. So
-//! the nodes lie in private memory with the stride of the words, and no peer can damage the list. The order of the list
-//! is the order of the words: coordinator 1 is told first.
+//! The kernel walks a list of nodes in the thread's own memory and finds each node's word at one
+//! constant distance. So the nodes lie in private memory with the stride of the words, and no peer
+//! can damage the list. The order of the list is the order of the words: coordinator 1 is told
+//! first.
 #![allow(unsafe_code)]
 
 use crate::host::error::HostError;
@@ -34,13 +36,13 @@ const HEAD_BYTES: usize = core::mem::offset_of!(List, nodes);
 const _: () = assert!(HEAD_BYTES == 24 && size_of::<Node>() == 8);
 
 thread_local! {
-    /// The process in which this thread stands for a seat; 0 if it does not. A child's thread does not, whatever its parent's
-    /// did: the kernel gives it no list.
+    /// The process in which this thread stands for a seat; 0 if it does not. A child's thread does
+    /// not, whatever its parent's did: the kernel gives it no list.
     static TAKEN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling thread's death is shown in a seat for as long as this lives. It replaces the thread's robust list, so
-/// the thread must hold no robust mutex of the C library meanwhile.
+/// The calling thread's death is shown in a seat for as long as this lives. It replaces the
+/// thread's robust list, so the thread must hold no robust mutex of the C library meanwhile.
 pub(crate) struct Registration {
     list: *mut List,
     previous: (*mut libc::c_void, usize),
@@ -70,8 +72,8 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
         nodes: [const { Node { next: core::ptr::null_mut() } }; DEATH_WORDS],
     }));
     let words = region.death_word(seat, 0).as_ptr() as isize;
-    // SAFETY: `list` is ours and valid; every node that is linked lies within it. The last one points to the head, as
-    // the kernel wants it.
+    // SAFETY: `list` is ours and valid; every node that is linked lies within it. The last one
+    // points to the head, as the kernel wants it.
     unsafe {
         let nodes = (&raw mut (*list).nodes).cast::<Node>();
         for i in 0..DEATH_WORDS {
@@ -102,12 +104,12 @@ pub(crate) fn register(region: &Region, seat: u16) -> Result<Registration, HostE
 impl Drop for Registration {
     fn drop(&mut self) {
         if !self.region.is_here() {
-            // A copy in a child: the kernel knows neither this list nor this thread, which may stand for a seat of the
-            // child's own by now.
+            // A copy in a child: the kernel knows neither this list nor this thread, which may
+            // stand for a seat of the child's own by now.
             return;
         }
-        // SAFETY: the previous list is the one that the C library registered for this very thread; `Registration` is
-        // not `Send`.
+        // SAFETY: the previous list is the one that the C library registered for this very thread;
+        // `Registration` is not `Send`.
         let restored =
             unsafe { libc::syscall(libc::SYS_set_robust_list, self.previous.0, self.previous.1) } == 0;
         if restored {

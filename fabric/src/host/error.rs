@@ -111,7 +111,8 @@ pub enum HostError {
         /// Its seats, its own not counted.
         seats: u32,
     },
-    /// A program of this name waits at the agent already until it may join: others died again and again.
+    /// A program of this name waits at the agent already until it may join: others died again and
+    /// again.
     HeldBack {
         /// The name.
         name: Name,

@@ -1,9 +1,11 @@
-//! Whether this process is the one that made a mapping. A `fork` copies every handle of its parent, and the kernel counts
-//! parent and child apart: a child that acted under the parent's lease would go on after the parent's death was proved. So
-//! what belongs to a membership stays with the process that made it, and the child's copies lead to empty memory.
+//! Whether this process is the one that made a mapping. A `fork` copies every handle of its parent,
+//! and the kernel counts parent and child apart: a child that acted under the parent's lease would
+//! go on after the parent's death was proved. So what belongs to a membership stays with the
+//! process that made it, and the child's copies lead to empty memory.
 //!
-//! The kernel empties one marked page in every child, by whatever call it was made, so the question costs a load. Threads,
-//! and children that run in the parent's memory until they call `exec` (`vfork`, `posix_spawn`), are the same process.
+//! The kernel empties one marked page in every child, by whatever call it was made, so the question
+//! costs a load. Threads, and children that run in the parent's memory until they call `exec`
+//! (`vfork`, `posix_spawn`), are the same process.
 #![allow(unsafe_code)]
 
 use core::ptr;
@@ -12,7 +14,8 @@ use std::io;
 
 const PAGE_BYTES: usize = 4096;
 
-/// The marked page: its first word names this process's turn in its line of ancestors, and is 0 in a child that has no turn yet.
+/// The marked page: its first word names this process's turn in its line of ancestors, and is 0 in
+/// a child that has no turn yet.
 static MARK: AtomicPtr<AtomicU64> = AtomicPtr::new(ptr::null_mut());
 /// The last turn that was given. A child goes on counting from its parent's.
 static LAST: AtomicU64 = AtomicU64::new(0);
@@ -73,7 +76,8 @@ fn mark() -> io::Result<&'static AtomicU64> {
             }
         };
     }
-    // SAFETY: the page is never unmapped, is large and aligned enough, and any bits are an atomic word.
+    // SAFETY: the page is never unmapped, is large and aligned enough, and any bits are an atomic
+    // word.
     Ok(unsafe { &*found })
 }
 
@@ -97,8 +101,8 @@ pub(crate) mod tests {
 
     /// Runs `child` in a forked child; whether it said yes. A signal or a panic says no.
     pub(crate) fn forked(child: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child calls nothing that waits for a thread that it has not, and ends without running the test's
-        // own end.
+        // SAFETY: the child calls nothing that waits for a thread that it has not, and ends without
+        // running the test's own end.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "{}", io::Error::last_os_error());
         if pid == 0 {

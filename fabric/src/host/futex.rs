@@ -19,9 +19,10 @@ pub(crate) const WAITV_MAX: usize = 128;
 #[must_use]
 pub(crate) fn halves(word: &AtomicU64) -> &[AtomicU32; 2] {
     const { assert!(cfg!(target_endian = "little")) };
-    // SAFETY: an `AtomicU64` is eight bytes, aligned to eight, as are two `AtomicU32`; on a little-endian machine the
-    // first is the low half. The reference lives as long as the word. Words that are documented as futexes are
-    // accessed by halves only, except for snapshots by observers.
+    // SAFETY: an `AtomicU64` is eight bytes, aligned to eight, as are two `AtomicU32`; on a
+    // little-endian machine the first is the low half. The reference lives as long as the word.
+    // Words that are documented as futexes are accessed by halves only, except for snapshots by
+    // observers.
     unsafe { &*core::ptr::from_ref(word).cast::<[AtomicU32; 2]>() }
 }
 
@@ -71,14 +72,14 @@ impl Waiter {
     }
 }
 
-/// Blocks while every word holds what is expected of it, at most for `timeout`. At most [`WAITV_MAX`] words; the
-/// rest is left out. May return early, also for a signal: look again. A word that is not mapped any more ends the
-/// wait at once; the kernel never writes to it.
+/// Blocks while every word holds what is expected of it, at most for `timeout`. At most
+/// [`WAITV_MAX`] words; the rest is left out. May return early, also for a signal: look again. A
+/// word that is not mapped any more ends the wait at once; the kernel never writes to it.
 pub(crate) fn waitv(waiters: &[Waiter], timeout: Nanos) {
     let waiters = &waiters[..waiters.len().min(WAITV_MAX)];
     let until = clock::futex_deadline(timeout);
-    // SAFETY: both pointers are valid during the call. The kernel only reads the words that the waiters name, and
-    // answers EFAULT for an address that is not mapped.
+    // SAFETY: both pointers are valid during the call. The kernel only reads the words that the
+    // waiters name, and answers EFAULT for an address that is not mapped.
     unsafe {
         libc::syscall(
             libc::SYS_futex_waitv,

@@ -1,8 +1,10 @@
-//! Faults of links that a drill injects into shared memory, where no network is that could be broken.
+//! Faults of links that a drill injects into shared memory, where no network is that could be
+//! broken.
 //!
-//! A region's entry in the cluster's table says what its owner's links suffer. Peers look at it before each operation, and
-//! the owner at its own, so that both directions are hit and nobody has to be asked. A fault is of one owner: it names
-//! the generation, and a successor's links are whole. The kernel's notices of deaths are no network, and come through.
+//! A region's entry in the cluster's table says what its owner's links suffer. Peers look at it
+//! before each operation, and the owner at its own, so that both directions are hit and nobody has
+//! to be asked. A fault is of one owner: it names the generation, and a successor's links are
+//! whole. The kernel's notices of deaths are no network, and come through.
 
 use crate::host::table::REGIONS;
 use crate::types::Nanos;
@@ -18,10 +20,11 @@ pub struct Impairment {
     pub multicast_lost: bool,
     /// One-sided operations from and to it fail.
     pub operations_fail: bool,
-    /// The region of a peer that nothing from this owner reaches, while all others hear it; 0 for none. Operations between
-    /// the two fail from either side, because they need both ways.
+    /// The region of a peer that nothing from this owner reaches, while all others hear it; 0 for
+    /// none. Operations between the two fail from either side, because they need both ways.
     pub unheard_at: u16,
-    /// Operations and datagrams from and to it are on their way for so long. In whole microseconds; what is over is rounded up.
+    /// Operations and datagrams from and to it are on their way for so long. In whole microseconds;
+    /// what is over is rounded up.
     pub delay: Nanos,
 }
 
@@ -62,7 +65,8 @@ impl Impairment {
         }
     }
 
-    /// What lies between the owner of region `me` and that of another one, `peer`, seen from the first.
+    /// What lies between the owner of region `me` and that of another one, `peer`, seen from the
+    /// first.
     pub(crate) fn between(self, me: u32, other: Self, peer: u32) -> Between {
         Between {
             cut: self.island != other.island || u32::from(self.unheard_at) == peer,

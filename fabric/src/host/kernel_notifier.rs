@@ -1,7 +1,8 @@
-//! Has the kernel tell of a seat's occupant: registers its process with the module deadbeat, else with the eBPF programs,
-//! as long as one of them is there, and again when it has come back.
+//! Has the kernel tell of a seat's occupant: registers its process with the module deadbeat, else
+//! with the eBPF programs, as long as one of them is there, and again when it has come back.
 //!
-//! Nothing depends on it: the words of [`crate::host::death`] and pidfds tell every death, with or without them.
+//! Nothing depends on it: the words of [`crate::host::death`] and pidfds tell every death, with or
+//! without them.
 #![cfg_attr(test, allow(unsafe_code))]
 
 use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
@@ -28,7 +29,8 @@ const TEND_EVERY: Nanos = Nanos::from_millis(250);
 enum Registered {
     /// The registration goes before the device.
     Module { _registration: Registration, device: Deadbeat },
-    /// It lasts until the process ends; a seat that it leaves has no tokens any more, so nobody believes it there.
+    /// It lasts until the process ends; a seat that it leaves has no tokens any more, so nobody
+    /// believes it there.
     Ebpf { programs: Programs, tokens: Tokens },
 }
 
@@ -74,8 +76,9 @@ pub(crate) struct KernelNotifier {
     who: Address,
     cluster: u64,
     me: Process,
-    /// Of dying and of being dead; the same for as long as the seat is held, so that peers that were told them once know
-    /// them whoever tells the death. `None` if the kernel gave no random numbers.
+    /// Of dying and of being dead; the same for as long as the seat is held, so that peers that
+    /// were told them once know them whoever tells the death. `None` if the kernel gave no random
+    /// numbers.
     tokens: Option<[u64; 2]>,
     registered: Option<Registered>,
     remote: Option<RemoteRegistration>,
@@ -93,8 +96,8 @@ struct NoticeReceiver {
 }
 
 impl KernelNotifier {
-    /// Registers the calling process if the module or the programs are there. `who` has its generation. With an inbox, the notices of
-    /// others are heard, too.
+    /// Registers the calling process if the module or the programs are there. `who` has its
+    /// generation. With an inbox, the notices of others are heard, too.
     pub(crate) fn new(
         region: &Region,
         who: Address,
@@ -140,10 +143,11 @@ impl KernelNotifier {
         }
     }
 
-    /// Lets go of who wants to go, and takes hold of the module, or else of the programs, when they are there. To be
-    /// called often; costs a few system calls in [`TEND_EVERY`].
+    /// Lets go of who wants to go, and takes hold of the module, or else of the programs, when they
+    /// are there. To be called often; costs a few system calls in [`TEND_EVERY`].
     ///
-    /// `route` tells where a notice goes to other hosts, and how it travels; `None` as long as that is not known.
+    /// `route` tells where a notice goes to other hosts, and how it travels; `None` as long as that
+    /// is not known.
     pub(crate) fn tend(&mut self, now: Instant, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
         if self.tended != Instant::ZERO && now.since(self.tended) < TEND_EVERY || !self.region.is_here() {
             return;
@@ -252,7 +256,8 @@ impl KernelNotifier {
         };
         match NoticeListener::start(self.cluster, Arc::clone(&receiver.inbox), receiver.waker.clone()) {
             Ok(listener) => receiver.listener = Some(listener),
-            // This process's death is told all the same; those of others come by their words and pidfds.
+            // This process's death is told all the same; those of others come by their words and
+            // pidfds.
             Err(error) => {
                 self.refusal = Some(DeadbeatError::Kernel { doing: "listen to death notices on lo", error });
             }
@@ -435,7 +440,8 @@ mod tests {
         let late = Notice { cluster: cluster.nonce(), who: before, stage: Stage::Dead, token: 6 };
         let socket = sender();
         socket.send_to(&late.encode(), group).expect("sent");
-        // Datagrams of one sender come in order: when the second is counted, the first has been looked at.
+        // Datagrams of one sender come in order: when the second is counted, the first has been
+        // looked at.
         socket.send_to(b"hello", group).expect("sent");
         assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
         drop((receiver, done));

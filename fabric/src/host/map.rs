@@ -1,6 +1,7 @@
-//! Files of the cluster's directory as mapped words. A file's whole length is reserved before it is mapped and checked
-//! whenever it is mapped, so that no access to a mapping runs past its end. A forked child finds empty memory of its own in
-//! the place of what its parent mapped: see [`crate::host::fork`].
+//! Files of the cluster's directory as mapped words. A file's whole length is reserved before it is
+//! mapped and checked whenever it is mapped, so that no access to a mapping runs past its end. A
+//! forked child finds empty memory of its own in the place of what its parent mapped: see
+//! [`crate::host::fork`].
 #![allow(unsafe_code)]
 
 use crate::host::error::HostError;
@@ -13,7 +14,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// The smallest page of any machine with 64 bits; where pages are larger the kernel refuses, and faults.
+/// The smallest page of any machine with 64 bits; where pages are larger the kernel refuses, and
+/// faults.
 const PAGE_BYTES: usize = 4096;
 
 /// Whether a mapping may be written.
@@ -43,8 +45,9 @@ impl Deref for Mapping {
     type Target = [AtomicU64];
     fn deref(&self) -> &[AtomicU64] {
         let words = if self.home.is_here() { self.words.as_ptr() } else { self.elsewhere() };
-        // SAFETY: `words` are `len` mapped words until `self` is dropped; other processes access them, but only as
-        // atomics do. Stores to a read-only mapping are kept out by `Observed`, which gives no access to the words.
+        // SAFETY: `words` are `len` mapped words until `self` is dropped; other processes access
+        // them, but only as atomics do. Stores to a read-only mapping are kept out by `Observed`,
+        // which gives no access to the words.
         unsafe { core::slice::from_raw_parts(words, self.len) }
     }
 }
@@ -124,7 +127,8 @@ fn map(file: &File, path: &Path, bytes: Option<usize>, access: Access) -> Result
         unsafe { libc::mmap(core::ptr::null_mut(), len, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     match NonNull::new(at.cast()) {
         Some(words) if at != libc::MAP_FAILED => {
-            // SAFETY: the range is the mapping that was just made. The advice can not fail for a file's memory.
+            // SAFETY: the range is the mapping that was just made. The advice can not fail for a
+            // file's memory.
             unsafe { libc::madvise(at, len, libc::MADV_DONTFORK) };
             Ok(Mapping { words, len: len / 8, home, empty: AtomicPtr::default() })
         }
@@ -147,7 +151,8 @@ impl Mapping {
             return found;
         }
         let Ok(made) = fork::empty(self.len * 8) else {
-            // The child has no address space left. It can not go on, and must not go on with its parent's.
+            // The child has no address space left. It can not go on, and must not go on with its
+            // parent's.
             std::process::abort();
         };
         let first = self.empty.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire);
@@ -158,24 +163,27 @@ impl Mapping {
         })
     }
 
-    /// Lets go of the memory through which the file was read; the next access finds it again. What it holds stays.
+    /// Lets go of the memory through which the file was read; the next access finds it again. What
+    /// it holds stays.
     pub(crate) fn release(&self) {
         if !self.is_here() {
             return;
         }
-        // SAFETY: the mapping is of a shared file, so its words are the same when they are faulted in again.
+        // SAFETY: the mapping is of a shared file, so its words are the same when they are faulted
+        // in again.
         unsafe { libc::madvise(self.words.as_ptr().cast(), self.len * 8, libc::MADV_DONTNEED) };
     }
 
-    /// Fills the page tables of these bytes now: no fault later, in the middle of a failover. Kernels before 5.14 can not,
-    /// and fault.
+    /// Fills the page tables of these bytes now: no fault later, in the middle of a failover.
+    /// Kernels before 5.14 can not, and fault.
     pub(crate) fn prefault(&self, bytes: Range<usize>) {
         if !self.is_here() {
             return;
         }
         let end = bytes.end.min(self.len * 8);
         let begin = bytes.start.min(end) / PAGE_BYTES * PAGE_BYTES;
-        // SAFETY: the range lies within the mapping and begins with a page, and the advice does not change what it holds.
+        // SAFETY: the range lies within the mapping and begins with a page, and the advice does not
+        // change what it holds.
         unsafe {
             let from = self.words.as_ptr().cast::<u8>().add(begin);
             libc::madvise(from.cast(), end - begin, libc::MADV_POPULATE_WRITE)
@@ -191,7 +199,8 @@ mod tests {
     /// Bytes of the file system that holds `/dev/shm`; 0 if it has no limit.
     fn room() -> u64 {
         let mut stat = core::mem::MaybeUninit::<libc::statvfs>::zeroed();
-        // SAFETY: the path ends in a zero, and `stat` is valid for writes; zeros are a valid `statvfs`.
+        // SAFETY: the path ends in a zero, and `stat` is valid for writes; zeros are a valid
+        // `statvfs`.
         let stat = unsafe {
             libc::statvfs(c"/dev/shm".as_ptr(), stat.as_mut_ptr());
             stat.assume_init()

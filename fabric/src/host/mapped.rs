@@ -1,5 +1,5 @@
-//! The regions of this host's processes as this process has mapped them: each mapping is checked at every use for whom it
-//! belongs to and whether that process lives.
+//! The regions of this host's processes as this process has mapped them: each mapping is checked at
+//! every use for whom it belongs to and whether that process lives.
 
 use super::HostError;
 use super::clock;
@@ -17,7 +17,8 @@ struct Mapped {
     generation: u32,
 }
 
-/// The mapped regions, by number. Mapped when they are used first, and again when another process owns them.
+/// The mapped regions, by number. Mapped when they are used first, and again when another process
+/// owns them.
 pub struct MappedRegions {
     cluster: Cluster,
     me: RegionOwner,
@@ -30,7 +31,8 @@ pub struct MappedRegions {
     failures: u64,
 }
 
-/// A process that is out of descriptors or memory tries to map regions again after so long, then after twice as long.
+/// A process that is out of descriptors or memory tries to map regions again after so long, then
+/// after twice as long.
 const RETRY_FIRST: Nanos = Nanos::from_millis(1);
 const RETRY_MAX: Nanos = Nanos::from_secs(1);
 
@@ -77,8 +79,8 @@ impl MappedRegions {
             return Err(LinkError::PeerReplaced);
         }
         let (region, generation) = self.get(at.region)?;
-        // A program in a seat is reached through the region's memory as long as that program lives, whether or not the
-        // region's owner does: its lease page can be fenced then.
+        // A program in a seat is reached through the region's memory as long as that program lives,
+        // whether or not the region's owner does: its lease page can be fenced then.
         let holder = match at.seat {
             0 => generation,
             seat if u32::from(seat) < region.layout().limits().seats => region.generation(seat),
@@ -110,7 +112,8 @@ impl MappedRegions {
         own.between(self.me.region, peers, region)
     }
 
-    /// Whether any link of the cluster is impaired. Nearly never: this is all that an operation pays.
+    /// Whether any link of the cluster is impaired. Nearly never: this is all that an operation
+    /// pays.
     #[inline]
     pub(crate) fn has_impaired(&self) -> bool {
         self.cluster.table.has_impaired()
@@ -145,8 +148,8 @@ impl MappedRegions {
     }
 }
 
-/// As [`open`], but after a failure of this process's own only once in a while: each try costs system calls, and what it lacks
-/// does not come back in between.
+/// As [`open`], but after a failure of this process's own only once in a while: each try costs
+/// system calls, and what it lacks does not come back in between.
 fn map(
     cluster: &Cluster,
     number: u32,
@@ -202,7 +205,8 @@ mod tests {
         Owner { kind: 1, name: name(text), region: None, groups: 0 }
     }
 
-    /// A region that this process can not map, whatever the reason, is not its owner's death, and is tried again.
+    /// A region that this process can not map, whatever the reason, is not its owner's death, and
+    /// is tried again.
     #[test]
     fn what_can_not_be_mapped_says_nothing_of_its_owner() {
         let root = Root::new();

@@ -1,8 +1,10 @@
-//! What runs on this host, and what its kernel says of it: processes, their regions of memory, and their deaths.
+//! What runs on this host, and what its kernel says of it: processes, their regions of memory, and
+//! their deaths.
 //!
-//! A cluster is a directory of files ([`Cluster`]): a table of who holds which region, and one file per region. Whatever
-//! another process may have written is checked before it is used. Every backend for real processes stands on this;
-//! nothing here knows how an operation reaches another host.
+//! A cluster is a directory of files ([`Cluster`]): a table of who holds which region, and one file
+//! per region. Whatever another process may have written is checked before it is used. Every
+//! backend for real processes stands on this; nothing here knows how an operation reaches another
+//! host.
 
 mod attach;
 pub mod clock;

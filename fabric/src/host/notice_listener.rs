@@ -1,8 +1,10 @@
-//! Takes death notices off the network: a thread that blocks on the group's socket and hands what it hears to the loop.
+//! Takes death notices off the network: a thread that blocks on the group's socket and hands what
+//! it hears to the loop.
 //!
-//! The loop sleeps on futexes, which no socket can wake; so the thread rings the loop's doorbell, but only for those
-//! whose death this process has to act on at once. What the thread hears is not believed yet: [`crate::host::watch`]
-//! compares it with the seat of the one that is said to have died.
+//! The loop sleeps on futexes, which no socket can wake; so the thread rings the loop's doorbell,
+//! but only for those whose death this process has to act on at once. What the thread hears is not
+//! believed yet: [`crate::host::watch`] compares it with the seat of the one that is said to have
+//! died.
 #![allow(unsafe_code)]
 
 use crate::host::Waker;
@@ -19,15 +21,15 @@ use std::thread::JoinHandle;
 
 /// The interface that joins the processes of a host, and nobody else.
 pub(crate) const INTERFACE: &CStr = c"lo";
-/// The port of all clusters' groups; the address tells them apart. Below Linux's ephemeral ports, so that no program
-/// has it by chance.
+/// The port of all clusters' groups; the address tells them apart. Below Linux's ephemeral ports,
+/// so that no program has it by chance.
 pub(crate) const PORT: u16 = 28_473;
 /// Notices that may wait for a loop that does not turn; what is more is lost, and told by pidfds.
 const WAITING_MAX: usize = 1024;
 const STACK_BYTES: usize = 64 << 10;
 
-/// The group of a cluster: one of the 65536 that stay on a host's own networks (RFC 2365, 239.255.0.0/16). Two clusters
-/// that share one refuse each other's notices.
+/// The group of a cluster: one of the 65536 that stay on a host's own networks (RFC 2365,
+/// 239.255.0.0/16). Two clusters that share one refuse each other's notices.
 pub(crate) fn group(nonce: u64) -> Ipv4Addr {
     let [a, b, ..] = nonce.to_le_bytes();
     Ipv4Addr::new(239, 255, a, b)
@@ -139,7 +141,8 @@ fn listen(socket: &UdpSocket, stopped: &PipeReader, cluster: u64, inbox: &Inbox,
                 _ => inbox.refuse(),
             },
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            // The network is gone; the loop sees that this thread has ended, and starts another later.
+            // The network is gone; the loop sees that this thread has ended, and starts another
+            // later.
             Err(_) => return,
         }
     }

@@ -1,5 +1,5 @@
-//! Who holds a table entry or a seat, in one word: it is claimed by one CAS that already names the claimant, so that a
-//! claimant that dies at any instruction can be told from one that is at work.
+//! Who holds a table entry or a seat, in one word: it is claimed by one CAS that already names the
+//! claimant, so that a claimant that dies at any instruction can be told from one that is at work.
 
 use crate::host::process::{PID_BITS, Process, STARTED_BITS};
 

@@ -19,7 +19,8 @@ pub fn peer(stream: &UnixStream) -> io::Result<Peer> {
     let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     let fd = stream.as_raw_fd();
-    // SAFETY: `found` is valid for `len` bytes, and the descriptor is open for as long as `stream` is borrowed.
+    // SAFETY: `found` is valid for `len` bytes, and the descriptor is open for as long as `stream`
+    // is borrowed.
     let got = unsafe {
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut found).cast(), &raw mut len)
     };

@@ -1,4 +1,5 @@
-//! Processes by pid and start time, so that a reused pid is never taken for its predecessor; pidfds as proof of death.
+//! Processes by pid and start time, so that a reused pid is never taken for its predecessor; pidfds
+//! as proof of death.
 #![allow(unsafe_code)]
 
 use crate::host::clock;
@@ -153,7 +154,8 @@ impl Held {
         ended(&self.0)
     }
 
-    /// Waits until it has ended, or for so long; tells whether it has. A signal may end the wait early.
+    /// Waits until it has ended, or for so long; tells whether it has. A signal may end the wait
+    /// early.
     #[must_use]
     pub fn wait_ended(&self, timeout: Nanos) -> bool {
         ended_within(&self.0, timeout)
@@ -162,18 +164,20 @@ impl Held {
     /// Sends it any signal, by its number.
     pub fn signal(&self, signal: libc::c_int) -> io::Result<()> {
         let none = core::ptr::null::<libc::siginfo_t>();
-        // SAFETY: the descriptor is a pidfd, and a null pointer asks for the default signal information.
+        // SAFETY: the descriptor is a pidfd, and a null pointer asks for the default signal
+        // information.
         let sent = unsafe { libc::syscall(libc::SYS_pidfd_send_signal, self.0.as_raw_fd(), signal, none, 0) };
         if sent == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 }
 
-/// Processes that are looked at again and again. One that lives is held by a descriptor, so that the next look at it costs
-/// one system call and no file of `/proc`.
+/// Processes that are looked at again and again. One that lives is held by a descriptor, so that
+/// the next look at it costs one system call and no file of `/proc`.
 #[derive(Debug, Default)]
 pub struct Lives(HashMap<Process, OwnedFd>);
 
-/// So many are held at once, well below the usual limit of descriptors; others are looked up each time.
+/// So many are held at once, well below the usual limit of descriptors; others are looked up each
+/// time.
 const HELD_MAX: usize = 400;
 
 impl Lives {
@@ -219,7 +223,8 @@ pub(crate) fn ended(pidfd: &impl AsRawFd) -> bool {
 fn ended_within(pidfd: &impl AsRawFd, timeout: Nanos) -> bool {
     let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     let timeout = clock::timespec(timeout);
-    // SAFETY: `poll` is one valid entry, `timeout` a valid timespec; a null mask leaves the signals as they are.
+    // SAFETY: `poll` is one valid entry, `timeout` a valid timespec; a null mask leaves the signals
+    // as they are.
     let n = unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, core::ptr::null()) };
     n == 1 && poll.revents & libc::POLLIN != 0
 }
@@ -236,19 +241,21 @@ pub fn children() -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Reaps a child that has ended; tells whether it had. Of a child that somebody else waits for, the status is lost to that
-/// one: this is for adopted ones.
+/// Reaps a child that has ended; tells whether it had. Of a child that somebody else waits for, the
+/// status is lost to that one: this is for adopted ones.
 pub fn reap(child: u32) -> bool {
     let Ok(pid) = libc::pid_t::try_from(child) else { return false };
     // SAFETY: a null status is allowed.
     pid > 0 && unsafe { libc::waitpid(pid, core::ptr::null_mut(), libc::WNOHANG) } == pid
 }
 
-/// Forks this process: the child's number, or `None` in the child. The child has the calling thread alone, and may wait for ever
-/// for a lock that another one held. For tests of what a child finds; whoever starts a program uses `std::process`.
+/// Forks this process: the child's number, or `None` in the child. The child has the calling thread
+/// alone, and may wait for ever for a lock that another one held. For tests of what a child finds;
+/// whoever starts a program uses `std::process`.
 #[doc(hidden)]
 pub fn fork() -> io::Result<Option<u32>> {
-    // SAFETY: the call takes nothing. What a child must not rely on is said above; memory it has all.
+    // SAFETY: the call takes nothing. What a child must not rely on is said above; memory it has
+    // all.
     match unsafe { libc::fork() } {
         0 => Ok(None),
         child => u32::try_from(child).map(Some).map_err(|_| io::Error::last_os_error()),
@@ -265,7 +272,8 @@ fn stat(pid: &str) -> io::Result<Vec<u8>> {
 
 /// Field `number` of a process's `stat`, from 3 on.
 fn field(stat: &[u8], number: usize) -> Option<&str> {
-    // Field 2 is the command in brackets, which may itself hold blanks and brackets; field 3 follows the last one.
+    // Field 2 is the command in brackets, which may itself hold blanks and brackets; field 3
+    // follows the last one.
     let fields = stat.iter().rposition(|&b| b == b')').and_then(|at| stat.get(at + 1..)).unwrap_or_default();
     let mut fields = fields.split(u8::is_ascii_whitespace).filter(|f| !f.is_empty());
     fields.nth(number.checked_sub(3)?).and_then(|f| core::str::from_utf8(f).ok())

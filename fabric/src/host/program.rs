@@ -1,28 +1,32 @@
-//! The memory that the program itself takes: its code and constants, of which the kernel keeps mapped whatever was once used
-//! and what lies around it, and what was allocated once and is free again.
+//! The memory that the program itself takes: its code and constants, of which the kernel keeps
+//! mapped whatever was once used and what lies around it, and what was allocated once and is free
+//! again.
 #![allow(unsafe_code)]
 
 use std::fs;
 
-/// Lets go of what starting took and going on does not need: code, constants, and memory that is free again.
+/// Lets go of what starting took and going on does not need: code, constants, and memory that is
+/// free again.
 pub fn release() {
     release_files();
     release_memory();
 }
 
-/// Lets go of what is mapped of the program's files, so that only what is used from now on counts as this process's memory:
-/// starting takes far more code than going on, and reads tables that nothing else does. What is used next is found in the
-/// page cache. Nothing happens where that can not be done.
+/// Lets go of what is mapped of the program's files, so that only what is used from now on counts
+/// as this process's memory: starting takes far more code than going on, and reads tables that
+/// nothing else does. What is used next is found in the page cache. Nothing happens where that can
+/// not be done.
 fn release_files() {
     let maps = fs::read_to_string("/proc/self/smaps").unwrap_or_default();
     for (from, to) in unchanged(&maps) {
-        // SAFETY: the range is a mapping of a file that can not be written and has no page that differs from the file's, so
-        // its pages are the same when they are faulted in again.
+        // SAFETY: the range is a mapping of a file that can not be written and has no page that
+        // differs from the file's, so its pages are the same when they are faulted in again.
         unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED) };
     }
 }
 
-/// Gives what was allocated and is free again back to the kernel. Nothing happens where the allocator can not do that.
+/// Gives what was allocated and is free again back to the kernel. Nothing happens where the
+/// allocator can not do that.
 fn release_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and may be called at any time by any thread.
@@ -31,7 +35,8 @@ fn release_memory() {
     }
 }
 
-/// The ranges that map a file's bytes as they are in the file: what was relocated has pages of its own.
+/// The ranges that map a file's bytes as they are in the file: what was relocated has pages of its
+/// own.
 fn unchanged(maps: &str) -> Vec<(usize, usize)> {
     let mut mapping = None;
     let mut found = Vec::new();

@@ -1,5 +1,5 @@
-//! What observers read from a region: snapshots of its parts, each checked for what a writer that died or runs may have
-//! left torn.
+//! What observers read from a region: snapshots of its parts, each checked for what a writer that
+//! died or runs may have left torn.
 
 use crate::host::seats::{Answer, Request};
 use crate::layout::{Header, Layout, Seat, ViewHead};
@@ -22,8 +22,8 @@ pub struct Reader<'a> {
     held: Option<&'a Held>,
 }
 
-/// What a copy of a region holds beside its header, its fence, and the id of its view. What it does not hold may be another
-/// region's, so a [`Reader`] says that it is not there.
+/// What a copy of a region holds beside its header, its fence, and the id of its view. What it does
+/// not hold may be another region's, so a [`Reader`] says that it is not there.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// The lease page.
@@ -34,7 +34,8 @@ pub(crate) struct Held {
     pub(crate) slots: bool,
     /// Of each histogram the buckets from the first to before the last.
     pub(crate) buckets: [(usize, usize); Histogram::ALL.len()],
-    /// The seats that are taken, each with its counters and how many events its flight recorder noted.
+    /// The seats that are taken, each with its counters and how many events its flight recorder
+    /// noted.
     pub(crate) seats: Vec<u16>,
     /// Those of them whose flight recorders are here.
     pub(crate) recorders: Vec<u16>,
@@ -63,10 +64,11 @@ pub struct SeatInfo {
     pub progress: u64,
     /// Whether the kernel has seen its thread end.
     pub dead: bool,
-    /// Whether it left the cluster as it asked, and has not asked to join since. Says nothing of a region's owner: its flight
-    /// recorder does.
+    /// Whether it left the cluster as it asked, and has not asked to join since. Says nothing of a
+    /// region's owner: its flight recorder does.
     pub left: bool,
-    /// Until when its join is held back, by its host's clock, if it is: programs of its name died again and again.
+    /// Until when its join is held back, by its host's clock, if it is: programs of its name died
+    /// again and again.
     pub held_until: Option<Instant>,
     /// What it runs.
     pub version: Version,
@@ -145,7 +147,8 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The lease page, whole; `None` if it was not read, or its holder stopped in the middle of a publication.
+    /// The lease page, whole; `None` if it was not read, or its holder stopped in the middle of a
+    /// publication.
     #[must_use]
     pub fn page(&self) -> Option<Page> {
         self.page_counted(&mut 0)
@@ -168,8 +171,8 @@ impl<'a> Reader<'a> {
         self.part(self.layout.page(), page::WORDS * 8).first_chunk()
     }
 
-    /// The newest decided view, whole; `None` if there is none yet, it was not read, or its owner stopped in the middle of
-    /// a publication.
+    /// The newest decided view, whole; `None` if there is none yet, it was not read, or its owner
+    /// stopped in the middle of a publication.
     #[must_use]
     pub fn view(&self) -> Option<(ViewId, Vec<u8>)> {
         let mut bytes = Vec::new();
@@ -181,7 +184,8 @@ impl<'a> Reader<'a> {
         self.view_counted(bytes, &mut 0)
     }
 
-    /// The id of the newest decided view, without reading the view; `None` if there is none yet or it is being written.
+    /// The id of the newest decided view, without reading the view; `None` if there is none yet or
+    /// it is being written.
     #[must_use]
     pub fn view_id(&self) -> Option<ViewId> {
         let area = self.part(self.layout.view(), size_of::<ViewHead>());
@@ -226,7 +230,8 @@ impl<'a> Reader<'a> {
         words.iter().map(memory::relaxed)
     }
 
-    /// A seat's counters, in the order of [`Counter::ALL`]; empty if there is no such seat, or it was not read.
+    /// A seat's counters, in the order of [`Counter::ALL`]; empty if there is no such seat, or it
+    /// was not read.
     #[must_use]
     pub fn counters(&self, seat: u16) -> Vec<u64> {
         if !self.holds_seat(seat) {
@@ -236,7 +241,8 @@ impl<'a> Reader<'a> {
         metrics::snapshot(words.get(..Counter::ALL.len()).unwrap_or_default())
     }
 
-    /// The buckets of one of the owner's histograms that were read and hold any sample: which, and how many.
+    /// The buckets of one of the owner's histograms that were read and hold any sample: which, and
+    /// how many.
     pub fn buckets(&self, which: Histogram) -> impl Iterator<Item = (u16, u64)> + use<'a> {
         let words = self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8);
         let (first, end) = self.held.map_or((0, HISTOGRAM_WORDS), |held| held.buckets[which as usize]);
@@ -245,8 +251,8 @@ impl<'a> Reader<'a> {
         each.filter(|(_, n)| *n > 0)
     }
 
-    /// A seat's events from number `from` on, oldest first; `None` if there is no such seat, or events that were asked for
-    /// were not read.
+    /// A seat's events from number `from` on, oldest first; `None` if there is no such seat, or
+    /// events that were asked for were not read.
     #[must_use]
     pub fn events(&self, seat: u16, from: u64) -> Option<Vec<Stamped>> {
         if !self.holds_seat(seat) {
@@ -260,7 +266,8 @@ impl<'a> Reader<'a> {
         recorder.first().filter(|noted| memory::relaxed(noted) <= from).map(|_| Vec::new())
     }
 
-    /// A copy of any part, which may be torn; `None` if it is misaligned or lies outside, or not all of the region was read.
+    /// A copy of any part, which may be torn; `None` if it is misaligned or lies outside, or not
+    /// all of the region was read.
     #[must_use]
     pub fn bytes(&self, offset: u32, len: usize) -> Option<Vec<u8>> {
         if self.held.is_some() {

@@ -1,7 +1,8 @@
 //! A region's file: how its owner makes or renews it, and how peers and observers map it.
 //!
-//! A coordinator's file outlives its process, because it holds acceptor memory. Any other owner makes a new file, so
-//! that the memory of its predecessor is never initialised again under outstanding operations.
+//! A coordinator's file outlives its process, because it holds acceptor memory. Any other owner
+//! makes a new file, so that the memory of its predecessor is never initialised again under
+//! outstanding operations.
 
 use crate::host::cluster::Cluster;
 use crate::host::error::HostError;
@@ -54,8 +55,8 @@ impl Observed {
         self.0.reader()
     }
 
-    /// Lets go of the memory through which it was read, until it is read again: for observers of many regions that must
-    /// stay small. Costs a page fault or two at the next look.
+    /// Lets go of the memory through which it was read, until it is read again: for observers of
+    /// many regions that must stay small. Costs a page fault or two at the next look.
     pub fn release(&self) {
         self.0.map.release();
     }
@@ -67,16 +68,16 @@ impl Region {
         Self::map(cluster, region, Access::ReadWrite)
     }
 
-    /// Faults in what the owner uses: a process that acts in a failover must not fault then. Not the lanes, most of which
-    /// are never used, nor values, which only acceptors have. Not for programs in seats: what they map, the kernel has to
-    /// unmap when they die.
+    /// Faults in what the owner uses: a process that acts in a failover must not fault then. Not
+    /// the lanes, most of which are never used, nor values, which only acceptors have. Not for
+    /// programs in seats: what they map, the kernel has to unmap when they die.
     pub(crate) fn prefault(&self, is_acceptor: bool) {
         self.map.prefault(0..self.layout.slots().end as usize);
         self.prefault_values(is_acceptor);
     }
 
-    /// Faults in what peers' machines use, in their mapping: page, death words and heartbeats, the view and the slots. Not
-    /// what only observers read.
+    /// Faults in what peers' machines use, in their mapping: page, death words and heartbeats, the
+    /// view and the slots. Not what only observers read.
     pub(crate) fn prefault_as_peer(&self, is_acceptor: bool) {
         for seat in 0..self.layout.limits().seats {
             let at = self.layout.seat(seat as u16) as usize;
@@ -122,8 +123,8 @@ impl Region {
         Ok(found)
     }
 
-    /// Makes or renews the file of a region that the calling process has claimed. Its death words are left to
-    /// [`crate::host::death::register`].
+    /// Makes or renews the file of a region that the calling process has claimed. Its death words
+    /// are left to [`crate::host::death::register`].
     pub(crate) fn prepare(
         cluster: &Cluster,
         claim: &Claim<'_>,
@@ -154,8 +155,8 @@ impl Region {
         match Self::open(cluster, number) {
             Ok(region) => Ok(Some(region)),
             Err(HostError::Io { error, .. }) if error.kind() == ErrorKind::NotFound => Ok(None),
-            // The magic is written last: without it nobody has ever used the file. Anything else that is wrong with
-            // acceptor memory is for the operator to decide.
+            // The magic is written last: without it nobody has ever used the file. Anything else
+            // that is wrong with acceptor memory is for the operator to decide.
             Err(error) => {
                 let path = cluster.region_path(number);
                 let is_empty = std::fs::metadata(&path).is_ok_and(|meta| meta.len() == 0);
@@ -182,8 +183,8 @@ impl Region {
         // The magic is written last: see `kept`.
         let header = Header { magic: 0, ..Header::of(number, limits, layout.bytes() as u64) };
         memory::copy_in(&region, header.as_bytes());
-        // A seat's generation holds the region's in its high half, so that a seat of a predecessor's file is never
-        // taken for one of this file.
+        // A seat's generation holds the region's in its high half, so that a seat of a
+        // predecessor's file is never taken for one of this file.
         for seat in 1..limits.seats {
             let at = region.layout.seat(seat as u16) as usize / 8 + offset_of!(Seat, generation) / 8;
             futex::low_half(&region[at]).store(generation << 16, Ordering::Relaxed);
@@ -191,8 +192,9 @@ impl Region {
         Ok(region)
     }
 
-    /// Sets what belongs to the process: seat 0 with its counters and recorder, histograms, and the header's part.
-    /// The page is voided: a successor never inherits a lease. The fence stays, and so does acceptor memory.
+    /// Sets what belongs to the process: seat 0 with its counters and recorder, histograms, and the
+    /// header's part. The page is voided: a successor never inherits a lease. The fence stays, and
+    /// so does acceptor memory.
     fn renew(&self, generation: u32, role: &Role, me: Process) {
         let layout = &self.layout;
         futex::high_half(self.word(offset_of!(Header, kind) & !7)).store(role.kind, Ordering::Relaxed);
@@ -258,8 +260,8 @@ impl Region {
         self.word(self.layout.seat(seat) as usize + offset)
     }
 
-    /// The low half of a death word: the occupant's thread id until the kernel marks it dead. `index` is below
-    /// [`crate::layout::DEATH_WORDS`].
+    /// The low half of a death word: the occupant's thread id until the kernel marks it dead.
+    /// `index` is below [`crate::layout::DEATH_WORDS`].
     #[must_use]
     pub fn death_word(&self, seat: u16, index: usize) -> &AtomicU32 {
         assert!(index < crate::layout::DEATH_WORDS, "death word {index}");
@@ -271,8 +273,8 @@ impl Region {
         futex::high_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
     }
 
-    /// Whether the calling process is the one that mapped it. A child that was forked since finds nothing in it, and what the
-    /// child writes there nobody sees.
+    /// Whether the calling process is the one that mapped it. A child that was forked since finds
+    /// nothing in it, and what the child writes there nobody sees.
     #[inline]
     #[must_use]
     pub fn is_here(&self) -> bool {
@@ -323,8 +325,9 @@ impl Region {
 
     /// Tells the owner to look at its lanes and seats, and wakes it if it sleeps.
     pub(crate) fn ring(&self) {
-        // Dekker with the sleeper: it sets `sleeping` before the kernel compares the doorbell. Whoever comes second
-        // sees the other. The flag is not taken, so that a ringer that dies before its wake-up call hinders no other.
+        // Dekker with the sleeper: it sets `sleeping` before the kernel compares the doorbell.
+        // Whoever comes second sees the other. The flag is not taken, so that a ringer that dies
+        // before its wake-up call hinders no other.
         self.doorbell().fetch_add(1, Ordering::SeqCst);
         if self.sleeping().load(Ordering::SeqCst) != 0 {
             futex::wake(self.doorbell(), 1);
@@ -335,13 +338,15 @@ impl Region {
     pub(crate) fn announce(&self) {
         let word = &self.page()[page::CHANGED];
         futex::low_half(word).fetch_add(1, Ordering::SeqCst);
-        // Dekker as in `ring`: a waiter raises the high half before the kernel compares the low one.
+        // Dekker as in `ring`: a waiter raises the high half before the kernel compares the low
+        // one.
         if futex::high_half(word).swap(0, Ordering::SeqCst) != 0 {
             futex::wake(futex::low_half(word), u32::MAX);
         }
     }
 
-    /// Asks the owner to ask the acceptors about its view: see [`page::want`]. `since` is a time of this host's clock.
+    /// Asks the owner to ask the acceptors about its view: see [`page::want`]. `since` is a time of
+    /// this host's clock.
     pub fn want_confirmed(&self, since: crate::types::Instant) {
         page::want(self.page(), since);
         self.ring();
@@ -353,7 +358,8 @@ impl Region {
         page::changed(self.page()).load(Ordering::Acquire)
     }
 
-    /// Waits until page or view have changed since `last_seen`; tells the count, also when the time is over.
+    /// Waits until page or view have changed since `last_seen`; tells the count, also when the time
+    /// is over.
     pub fn wait_changed(&self, last_seen: u32, timeout: Nanos) -> u32 {
         let until = clock::now() + timeout;
         let word = &self.page()[page::CHANGED];

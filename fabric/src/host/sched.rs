@@ -7,13 +7,15 @@ use std::process::Command;
 /// The variable in which a parent tells a child who it is, for [`die_with_parent`].
 const PARENT: &str = "OBOL_PARENT";
 
-/// Has a child know its parent from the start: one that is killed before the child calls [`die_with_parent`] is missed then.
+/// Has a child know its parent from the start: one that is killed before the child calls
+/// [`die_with_parent`] is missed then.
 pub fn tell_parent(command: &mut Command) -> &mut Command {
     command.env(PARENT, std::process::id().to_string())
 }
 
-/// Has the kernel kill this process when the thread that started it ends. A parent that is gone already is an error: always
-/// if it has used [`tell_parent`], otherwise if it goes during the call.
+/// Has the kernel kill this process when the thread that started it ends. A parent that is gone
+/// already is an error: always if it has used [`tell_parent`], otherwise if it goes during the
+/// call.
 pub fn die_with_parent() -> io::Result<()> {
     let told = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok());
     // SAFETY: the calls take and return integers.
@@ -29,7 +31,8 @@ pub fn die_with_parent() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process the one that orphans among its descendants come to, so that it can end and reap them.
+/// Makes this process the one that orphans among its descendants come to, so that it can end and
+/// reap them.
 pub fn adopt_orphans() -> io::Result<()> {
     // SAFETY: the call takes integers.
     let done = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };

@@ -1,7 +1,9 @@
-//! The owner's side of the seats: what programs ask for, what they are told, and when a seat is free again.
+//! The owner's side of the seats: what programs ask for, what they are told, and when a seat is
+//! free again.
 //!
-//! A request counts up and an answer names the count of the request that the machine was handed last, so that an answer
-//! to an earlier request is never taken for one to a later, and one that refuses is one.
+//! A request counts up and an answer names the count of the request that the machine was handed
+//! last, so that an answer to an earlier request is never taken for one to a later, and one that
+//! refuses is one.
 //!
 //! ```text
 //! request  kind:8 | sequence:16 << 8 | rings << 32
@@ -98,7 +100,8 @@ pub(crate) struct Seats {
     region: Region,
     /// The owner's.
     home: Address,
-    /// The last request word of each seat that was handed to the machine, with the occupant's generation.
+    /// The last request word of each seat that was handed to the machine, with the occupant's
+    /// generation.
     handed: Vec<(u32, u64)>,
 }
 
@@ -112,7 +115,8 @@ impl Seats {
         Occupancy::of(self.region.seat_word(seat, offset_of!(Seat, state)).load(Ordering::Acquire))
     }
 
-    /// The first unanswered request from seat `from` on that was not handed out since its last ring.
+    /// The first unanswered request from seat `from` on that was not handed out since its last
+    /// ring.
     pub(crate) fn next_request(&mut self, from: u16) -> Option<(u16, SeatRequest)> {
         for seat in from.max(1)..self.handed.len() as u16 {
             let word = self.region.seat_word(seat, offset_of!(Seat, request)).load(Ordering::Acquire);

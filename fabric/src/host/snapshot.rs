@@ -1,8 +1,10 @@
-//! Regions read through their files, into memory that serves one after the other: for an observer of hundreds of regions,
-//! which as mappings would all count as its memory, and whose page faults would cost more than all else that it does.
+//! Regions read through their files, into memory that serves one after the other: for an observer
+//! of hundreds of regions, which as mappings would all count as its memory, and whose page faults
+//! would cost more than all else that it does.
 //!
-//! A snapshot copies what an observer reads each time; views, histograms and flight recorders only when they are wanted or
-//! have changed. What lies under a sequence lock is copied again until the lock was the same before and after.
+//! A snapshot copies what an observer reads each time; views, histograms and flight recorders only
+//! when they are wanted or have changed. What lies under a sequence lock is copied again until the
+//! lock was the same before and after.
 
 use crate::host::cluster::Cluster;
 use crate::host::error::HostError;
@@ -18,7 +20,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-/// What seldom changes is looked at every so many snapshots, and with every view: who joins is in a new one.
+/// What seldom changes is looked at every so many snapshots, and with every view: who joins is in a
+/// new one.
 const ALL_EVERY: u32 = 8;
 /// A lease page up to its end, within one cache line.
 const PAGE_BYTES: usize = (page::END + 1) * 8;
@@ -32,11 +35,13 @@ pub struct RegionFile {
     region: u32,
     snapshots: u32,
     view: Option<ViewId>,
-    /// The buckets of each histogram from the first to the last that held a sample, and as many again on either side.
+    /// The buckets of each histogram from the first to the last that held a sample, and as many
+    /// again on either side.
     buckets: [(usize, usize); Histogram::ALL.len()],
     /// Snapshots at the histograms.
     distributions: u32,
-    /// The seats that are taken, the owner's first: which, by whom, and how many events each had noted.
+    /// The seats that are taken, the owner's first: which, by whom, and how many events each had
+    /// noted.
     seats: Vec<(u16, u64, u64)>,
 }
 
@@ -61,7 +66,8 @@ pub struct SnapshotParts {
     pub histograms: bool,
     /// Its slot ring; only a coordinator's says anything.
     pub slots: bool,
-    /// The owner's flight recorder from its oldest event on; else it is read when it noted something since the last time.
+    /// The owner's flight recorder from its oldest event on; else it is read when it noted
+    /// something since the last time.
     pub recorder: bool,
 }
 
@@ -99,8 +105,9 @@ impl RegionSnapshot {
 
     /// Copies header, lease page and the owner's seat. A page that stays torn is left as torn.
     ///
-    /// The page is whole if a second copy is the same to its last byte: whoever publishes changes the sequence before
-    /// and after the rest, so two equal copies with an even sequence have nobody at work between them.
+    /// The page is whole if a second copy is the same to its last byte: whoever publishes changes
+    /// the sequence before and after the rest, so two equal copies with an even sequence have
+    /// nobody at work between them.
     fn copy_head(&mut self, from: &File, page: bool, torn: &mut u64) -> io::Result<()> {
         let bytes = self.layout.seat(0) as usize + SEAT_BYTES;
         let at = self.layout.page() as usize;
@@ -139,8 +146,8 @@ impl RegionSnapshot {
         Ok(())
     }
 
-    /// Copies the slot ring. Coordinators swap its words while they are copied, so it counts once two copies are the same;
-    /// a ring that never is, is left as it was read last.
+    /// Copies the slot ring. Coordinators swap its words while they are copied, so it counts once
+    /// two copies are the same; a ring that never is, is left as it was read last.
     fn copy_slots(&mut self, from: &File, torn: &mut u64) -> io::Result<()> {
         let ring = self.layout.slots();
         let bytes = (ring.end - ring.start) as usize;
@@ -156,8 +163,9 @@ impl RegionSnapshot {
         Ok(())
     }
 
-    /// Copies a region, and reads what was copied: there is no other way to read a snapshot, so nothing of the region before
-    /// is taken for this one's. `knows` says of a view that it need not be copied again. Adds what it has repeated to `torn`.
+    /// Copies a region, and reads what was copied: there is no other way to read a snapshot, so
+    /// nothing of the region before is taken for this one's. `knows` says of a view that it need
+    /// not be copied again. Adds what it has repeated to `torn`.
     pub fn take(
         &mut self,
         source: &mut RegionFile,
@@ -176,7 +184,8 @@ impl RegionSnapshot {
         if all || leased != source.view.map(|view| view.0) {
             self.copy(&source.file, view, size_of::<ViewHead>())?;
         } else if let Some(known) = source.view {
-            // Whoever renews its lease on a view that it had knows no newer one; else it is seen a little later.
+            // Whoever renews its lease on a view that it had knows no newer one; else it is seen a
+            // little later.
             self.word(view as usize).store(0, Ordering::Relaxed);
             self.word(view as usize + offset_of!(ViewHead, id_plus_one))
                 .store(known.0 + 1, Ordering::Relaxed);
@@ -207,8 +216,8 @@ impl RegionSnapshot {
         Ok(Reader::of(&self.words, &self.layout, &self.held))
     }
 
-    /// Copies the buckets in which samples usually fall, and now and then all of them: they only grow, so one that falls
-    /// elsewhere is seen later, and none is lost.
+    /// Copies the buckets in which samples usually fall, and now and then all of them: they only
+    /// grow, so one that falls elsewhere is seen later, and none is lost.
     fn copy_histograms(&mut self, source: &mut RegionFile) -> io::Result<()> {
         let all =
             source.distributions == 0 || (source.distributions + source.region).is_multiple_of(ALL_EVERY);
@@ -252,7 +261,8 @@ impl RegionSnapshot {
         self.word(self.layout.seat(seat) as usize + offset_of!(Seat, generation)).load(Ordering::Relaxed)
     }
 
-    /// Copies the flight recorders in which something was noted since the last snapshot, and the owner's if it is wanted.
+    /// Copies the flight recorders in which something was noted since the last snapshot, and the
+    /// owner's if it is wanted.
     fn copy_recorders(&mut self, source: &mut RegionFile, owners: bool) -> io::Result<()> {
         for n in 0..source.seats.len() {
             let (seat, who, noted) = source.seats[n];

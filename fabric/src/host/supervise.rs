@@ -1,4 +1,5 @@
-//! What a process needs to start programs of others, to end all that they started, and to prove that it ended.
+//! What a process needs to start programs of others, to end all that they started, and to prove
+//! that it ended.
 #![allow(unsafe_code)]
 
 use std::ffi::CString;
@@ -10,8 +11,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-/// Splits this process in two; the parent gets the process id of the child, the child gets `None`. Refused once there is a
-/// second thread: the child would have copies of the locks that it holds, and nobody to open them.
+/// Splits this process in two; the parent gets the process id of the child, the child gets `None`.
+/// Refused once there is a second thread: the child would have copies of the locks that it holds,
+/// and nobody to open them.
 pub fn fork() -> io::Result<Option<u32>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("a process with several threads can not be split"));
@@ -38,8 +40,9 @@ pub enum Reaped {
     Ended(u32, ExitStatus),
     /// There are some, and none has ended that was not reaped.
     Running,
-    /// There is none. Of a process that adopts orphans ([`super::sched::adopt_orphans`]) this proves that it has no
-    /// descendant at all: whoever loses its parent becomes its child before the parent can be reaped.
+    /// There is none. Of a process that adopts orphans ([`super::sched::adopt_orphans`]) this
+    /// proves that it has no descendant at all: whoever loses its parent becomes its child before
+    /// the parent can be reaped.
     None,
 }
 
@@ -82,8 +85,8 @@ fn children_of(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// Makes a command die with the thread that starts it, as long as it does not change its user, and begin in a control group
-/// whose `cgroup.procs` this is. What fails there is the error of `spawn`.
+/// Makes a command die with the thread that starts it, as long as it does not change its user, and
+/// begin in a control group whose `cgroup.procs` this is. What fails there is the error of `spawn`.
 pub fn tie(command: &mut Command, group: Option<File>) {
     let parent = std::process::id();
     let begin = move || {
@@ -97,11 +100,13 @@ pub fn tie(command: &mut Command, group: Option<File>) {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let Some(group) = &group else { return Ok(()) };
-        // SAFETY: the descriptor is open, and the byte valid; `0` stands for the process that writes it.
+        // SAFETY: the descriptor is open, and the byte valid; `0` stands for the process that
+        // writes it.
         let written = unsafe { libc::write(group.as_raw_fd(), b"0".as_ptr().cast(), 1) };
         if written == 1 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: it allocates nothing and takes no lock, as a child of a process with threads must not.
+    // SAFETY: it allocates nothing and takes no lock, as a child of a process with threads must
+    // not.
     unsafe { command.pre_exec(begin) };
 }
 
@@ -111,7 +116,8 @@ pub fn is_delegated(group: &Path) -> bool {
     let Ok(path) = CString::new(group.as_os_str().as_bytes()) else { return false };
     [c"user.delegate", c"trusted.delegate"].iter().any(|name| {
         let mut value = [0_u8; 4];
-        // SAFETY: both strings end with zero, and the kernel writes at most as many bytes as `value` has.
+        // SAFETY: both strings end with zero, and the kernel writes at most as many bytes as
+        // `value` has.
         let len =
             unsafe { libc::getxattr(path.as_ptr(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
         len == 1 && value[0] == b'1'

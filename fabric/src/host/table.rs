@@ -7,8 +7,8 @@
 //! 512   entries  64 bytes each: state, generation, kind and groups, name, impairment and delay of its links
 //! ```
 //!
-//! An entry is claimed by one CAS on its state. Its other words are written by the claimant alone, before it makes the
-//! entry live, so they do not change while the state stays the same.
+//! An entry is claimed by one CAS on its state. Its other words are written by the claimant alone,
+//! before it makes the entry live, so they do not change while the state stays the same.
 
 use crate::host::error::HostError;
 use crate::host::impair::Impairment;
@@ -23,13 +23,13 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Region numbers that a cluster has, 0 included, which is nobody's.
 pub const REGIONS: u32 = 1024;
-/// Region numbers that each host of a cluster of several hosts gives out: host `h` those from `h * PER_HOST` on. The
-/// numbers below the first host's are the coordinators'.
+/// Region numbers that each host of a cluster of several hosts gives out: host `h` those from
+/// `h * PER_HOST` on. The numbers below the first host's are the coordinators'.
 pub const PER_HOST: u32 = 32;
 /// Hosts are numbered from 1 to this. Host 0 is all of a cluster that stays within one host.
 pub const HOST_MAX: u8 = (REGIONS / PER_HOST - 1) as u8;
-/// A host gives out so many numbers before it gives one out again whose owner is gone: enough to read those that died last,
-/// few enough that they take little memory.
+/// A host gives out so many numbers before it gives one out again whose owner is gone: enough to
+/// read those that died last, few enough that they take little memory.
 const UNUSED_FIRST: u32 = 16;
 /// The first number that is not a coordinator's.
 pub(crate) const FIRST_FREE: u32 = PROPOSERS_MAX as u32 + 1;
@@ -61,7 +61,8 @@ const _: () = assert!(size_of::<Limits>() == (HEADER_NONCE - HEADER_LIMITS) * 8)
 /// What tells a cluster, and this host in it, from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The same on all hosts of the cluster, and of no other cluster, also not of an earlier one of the same name.
+    /// The same on all hosts of the cluster, and of no other cluster, also not of an earlier one of
+    /// the same name.
     pub nonce: u64,
     /// This host's number, from 1 to [`HOST_MAX`]; 0 if the cluster stays within this host.
     pub host: u8,
@@ -201,8 +202,8 @@ impl Table {
         })
     }
 
-    /// Impairs the links of a region's owner, or mends them. `false` if the owner is another one by now. For one process at
-    /// a time, as the lock of drills has it.
+    /// Impairs the links of a region's owner, or mends them. `false` if the owner is another one by
+    /// now. For one process at a time, as the lock of drills has it.
     pub(crate) fn impair(&self, region: u32, generation: u32, what: Impairment) -> bool {
         let Some(entry) = self.entry(region) else { return false };
         if self.generation(region) != generation {
@@ -241,7 +242,8 @@ impl Table {
         Some(Entry { occupancy, generation, role })
     }
 
-    /// Claims a region, this one or any that is no coordinator's. The claim is to be made live or given back.
+    /// Claims a region, this one or any that is no coordinator's. The claim is to be made live or
+    /// given back.
     pub(crate) fn claim(&self, region: Option<u32>, me: Process) -> Result<Claim<'_>, HostError> {
         if let Some(region) = region {
             let entry = self.entry(region).ok_or(HostError::NoSuchRegion { region, max: REGIONS - 1 })?;
@@ -257,9 +259,10 @@ impl Table {
         Err(HostError::TableFull { path: self.path.clone(), regions: self.own_numbers().len() })
     }
 
-    /// The numbers of this host in the order in which they are tried. Whoever died last can be read for longest, so
-    /// [`UNUSED_FIRST`] are given out before one is given out again, and then the one that changed hands least often.
-    /// Memory that was never used comes last: a cluster whose processes come and go must not take more and more of it.
+    /// The numbers of this host in the order in which they are tried. Whoever died last can be read
+    /// for longest, so [`UNUSED_FIRST`] are given out before one is given out again, and then the
+    /// one that changed hands least often. Memory that was never used comes last: a cluster whose
+    /// processes come and go must not take more and more of it.
     fn candidates(&self) -> impl Iterator<Item = u32> {
         let was_used = |region: &u32| self.generation(*region) != 0;
         let (mut used, unused): (Vec<u32>, Vec<u32>) = self.own_numbers().partition(was_used);
@@ -276,15 +279,16 @@ impl Table {
         if !holder.is_open() {
             return Err(holder.process.pid);
         }
-        // A dead process does not come back, so a state that was found open is not open again under the same word.
-        // Only `Closed` of a live process could be; it then is open all the same.
+        // A dead process does not come back, so a state that was found open is not open again under
+        // the same word. Only `Closed` of a live process could be; it then is open all the same.
         let claimed = Occupancy::word(Phase::Claimed, me);
         entry[STATE]
             .compare_exchange(found, claimed, Ordering::AcqRel, Ordering::Acquire)
             .map_err(|word| Occupancy::of(word).process.pid)?;
         let word = entry[GENERATION].load(Ordering::Relaxed);
         let next = match word as u32 {
-            // The first view names coordinators by their first life. One that has lost its memory has no later one.
+            // The first view names coordinators by their first life. One that has lost its memory
+            // has no later one.
             0 if region < FIRST_FREE => 1,
             0 => self.map[HEADER_FIRST].load(Ordering::Relaxed) as u32,
             last => last.checked_add(1).unwrap_or(1),
@@ -307,8 +311,9 @@ impl Table {
     }
 }
 
-/// The generation of a region's first owner, but for coordinators. A host that has lost its table, by a reboot, must not give out again what
-/// other hosts still know, so it starts from the time in seconds: no region changes hands once a second for long.
+/// The generation of a region's first owner, but for coordinators. A host that has lost its table,
+/// by a reboot, must not give out again what other hosts still know, so it starts from the time in
+/// seconds: no region changes hands once a second for long.
 fn first_generation(host: u8) -> u32 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     match host {
@@ -339,8 +344,8 @@ impl Claim<'_> {
         self.table.is_used(self.region)
     }
 
-    /// Notes, before the region's file is finished, that it was there. The note outlives the file: a coordinator whose file
-    /// is gone must not begin with an empty one.
+    /// Notes, before the region's file is finished, that it was there. The note outlives the file:
+    /// a coordinator whose file is gone must not begin with an empty one.
     pub(crate) fn note_used(&self) {
         if let Some(entry) = self.table.entry(self.region) {
             entry[GENERATION].fetch_or(USED, Ordering::AcqRel);

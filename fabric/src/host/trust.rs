@@ -1,5 +1,5 @@
-//! Whether a directory is this user's alone, and lies where no other user can exchange it. Root is trusted: it can do
-//! anything anyway.
+//! Whether a directory is this user's alone, and lies where no other user can exchange it. Root is
+//! trusted: it can do anything anyway.
 
 use crate::host::error::HostError;
 use crate::host::peer::user;
@@ -33,8 +33,9 @@ pub(crate) fn check_private(dir: &Path) -> Result<(), HostError> {
     Err(HostError::Unsafe { path: dir.into(), fault })
 }
 
-/// Refuses a root that others can exchange for one of their own, because they own or may write a directory on the way to it,
-/// or a symbolic link there. A sticky directory of root's, as `/dev/shm` is, keeps them from that.
+/// Refuses a root that others can exchange for one of their own, because they own or may write a
+/// directory on the way to it, or a symbolic link there. A sticky directory of root's, as
+/// `/dev/shm` is, keeps them from that.
 pub(crate) fn check_way(root: &Path) -> Result<(), HostError> {
     let parent = match root.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
@@ -125,11 +126,13 @@ impl Trust {
                 format!("lies in {path}, where user {owner} can exchange it")
             });
         }
-        // The mode of a link says nothing, and a sticky directory lets nobody exchange what is another's.
+        // The mode of a link says nothing, and a sticky directory lets nobody exchange what is
+        // another's.
         if meta.is_symlink() || mode & 0o1000 != 0 {
             return None;
         }
-        // Many systems give each user a group of the same number, and let it write what the user makes.
+        // Many systems give each user a group of the same number, and let it write what the user
+        // makes.
         let group_is_own = meta.gid() == 0 || meta.gid() == self.user;
         if mode & 0o002 != 0 {
             Some(format!("lies in {path}, where every user can exchange it (mode {mode:o})"))

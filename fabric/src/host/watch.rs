@@ -1,9 +1,10 @@
-//! The watcher's side of death notices: a robust-futex word of the victim's seat gives the suspicion, a pidfd the proof.
-//! Where the victim is registered with the module deadbeat or with eBPF programs, its kernel tells both, and sooner
-//! ([`crate::host::kernel_notifier`]).
+//! The watcher's side of death notices: a robust-futex word of the victim's seat gives the
+//! suspicion, a pidfd the proof. Where the victim is registered with the module deadbeat or with
+//! eBPF programs, its kernel tells both, and sooner ([`crate::host::kernel_notifier`]).
 //!
-//! The kernel wakes one waiter per word, so each watcher has a word of its own: coordinator `i` has word `i - 1`, any
-//! other process claims one of the rest. A watcher that finds none left looks at word 0 from time to time.
+//! The kernel wakes one waiter per word, so each watcher has a word of its own: coordinator `i` has
+//! word `i - 1`, any other process claims one of the rest. A watcher that finds none left looks at
+//! word 0 from time to time.
 
 use crate::contract::{Evidence, LinkError};
 use crate::ebpf::Deaths;
@@ -28,7 +29,8 @@ const PROOF_EVERY_MIN: Nanos = Nanos::from_micros(100);
 const PROOF_EVERY_MAX: Nanos = Nanos::from_millis(10);
 /// How often a victim without a word of ours is looked at.
 const WORDLESS_EVERY: Nanos = Nanos::from_millis(1);
-/// How often all victims are checked for what the kernel's words do not tell: a successor, a cut robust list.
+/// How often all victims are checked for what the kernel's words do not tell: a successor, a cut
+/// robust list.
 const SWEEP_EVERY: Nanos = Nanos::from_millis(100);
 /// Bits of a watcher's generation in its claim of a word; the rest is its region.
 const CLAIM_GENERATION_BITS: u32 = 22;
@@ -124,7 +126,8 @@ impl Target {
     /// Asks the kernel to wake us. `false` if the victim is dead already.
     fn ask(&self) -> bool {
         let word = self.word();
-        // Never set on a word without a thread id: the kernel would not find its own there and tell nobody.
+        // Never set on a word without a thread id: the kernel would not find its own there and tell
+        // nobody.
         word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |w| (w & TID_MASK != 0).then_some(w | WAITERS))
             .is_ok()
     }
@@ -262,8 +265,8 @@ impl Watches {
         self.tell_urgent();
     }
 
-    /// Looks at all victims. Costs one load each, two more where eBPF programs tell deaths, and system calls only after a
-    /// suspicion.
+    /// Looks at all victims. Costs one load each, two more where eBPF programs tell deaths, and
+    /// system calls only after a suspicion.
     pub(crate) fn check(&mut self, regions: &mut MappedRegions, now: Instant) {
         if self.inbox.has_mail() {
             self.read_mail(now);
@@ -319,7 +322,8 @@ impl Watches {
         self.events.is_empty() && !self.inbox.has_mail()
     }
 
-    /// Adds the words to wait on, and says how long a wait may last. `None` if a victim has died just now.
+    /// Adds the words to wait on, and says how long a wait may last. `None` if a victim has died
+    /// just now.
     pub(crate) fn waiters(&self, waiters: &mut Vec<Waiter>, max: usize, now: Instant) -> Option<Nanos> {
         let mut span = if self.wordless { WORDLESS_EVERY } else { Nanos::MAX };
         for watch in self.all.iter().filter(|watch| !watch.lazy) {
@@ -358,7 +362,8 @@ impl Drop for Watches {
 /// Why there is nobody at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Vacant {
-    /// The region has not had so late an owner yet, or is just being made: whoever was named may be starting.
+    /// The region has not had so late an owner yet, or is just being made: whoever was named may be
+    /// starting.
     NotYet,
     /// Nobody is there, which proves nothing.
     Empty,
@@ -368,9 +373,9 @@ enum Vacant {
 
 /// The process at an address, or why there is none.
 ///
-/// A region or seat is given to a successor only after its holder was proved dead, or had let go and ended its lease.
-/// But when a region got a new file, the programs in the seats of the old one may live on; and a region that nobody
-/// holds, or that can not be mapped, proves nothing.
+/// A region or seat is given to a successor only after its holder was proved dead, or had let go
+/// and ended its lease. But when a region got a new file, the programs in the seats of the old one
+/// may live on; and a region that nobody holds, or that can not be mapped, proves nothing.
 fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
     const FILE_SHIFT: u32 = 16;
     let newest = regions.generation(whom.region);

@@ -1,8 +1,9 @@
 //! What is on its way over links that a drill has made slow.
 //!
-//! Whoever posts something to such a link holds it back and carries it out when it is due, so that nobody waits and no link
-//! that is whole pays. To one peer everything stays in order, also behind what was posted while the link was still slow. Who
-//! dies meanwhile takes with it what it held back, as a network card does.
+//! Whoever posts something to such a link holds it back and carries it out when it is due, so that
+//! nobody waits and no link that is whole pays. To one peer everything stays in order, also behind
+//! what was posted while the link was still slow. Who dies meanwhile takes with it what it held
+//! back, as a network card does.
 
 use crate::contract::{Remote, Token};
 use crate::types::{Address, Instant, Nanos};

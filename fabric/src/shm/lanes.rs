@@ -1,7 +1,8 @@
 //! Datagram rings: one lane per sender in each receiver's region, with one writer and one reader.
 //!
-//! A sender claims a lane by writing its identity into it, fills slots, and publishes them by advancing `head`; the
-//! receiver takes them at `tail`. A sender that dies while it fills a slot has published nothing. A full lane loses.
+//! A sender claims a lane by writing its identity into it, fills slots, and publishes them by
+//! advancing `head`; the receiver takes them at `tail`. A sender that dies while it fills a slot
+//! has published nothing. A full lane loses.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::layout::{DATAGRAM_HEAD_BYTES, Lane, Layout};
@@ -38,8 +39,8 @@ fn slot<'a>(
     memory::span(words, layout.datagram(lane, n), bytes)?.split_first()
 }
 
-/// The lane of this sender in a receiver's region, claimed now if need be; `None` if all are taken. Each sender begins to
-/// look somewhere else, so that few pages are touched until one is found.
+/// The lane of this sender in a receiver's region, claimed now if need be; `None` if all are taken.
+/// Each sender begins to look somewhere else, so that few pages are touched until one is found.
 #[must_use]
 pub(crate) fn claim(words: &[AtomicU64], layout: &Layout, sender: RegionOwner) -> Option<u32> {
     let lanes = layout.limits().lanes;
@@ -61,7 +62,8 @@ pub(crate) fn is_held(words: &[AtomicU64], layout: &Layout, lane: u32, sender: R
         .is_some_and(|w| w.load(Ordering::Relaxed) == sender.word())
 }
 
-/// Puts a datagram into a lane that the caller holds. `false` if it is lost because the lane is full.
+/// Puts a datagram into a lane that the caller holds. `false` if it is lost because the lane is
+/// full.
 #[must_use]
 pub(crate) fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]) -> bool {
     let at = |offset| word(words, layout, lane, offset);
@@ -87,7 +89,8 @@ pub(crate) fn push(words: &[AtomicU64], layout: &Layout, lane: u32, bytes: &[u8]
     }
 }
 
-/// Takes the oldest datagram of a lane into `out`, which is made as long as needed. Only the receiver may call this.
+/// Takes the oldest datagram of a lane into `out`, which is made as long as needed. Only the
+/// receiver may call this.
 pub(crate) fn take(words: &[AtomicU64], layout: &Layout, lane: u32, out: &mut Vec<u8>) -> Taken {
     let at = |offset| word(words, layout, lane, offset);
     let (Some(owner), Some(head), Some(tail)) =
@@ -131,7 +134,8 @@ pub(crate) fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut
             return;
         };
         let found = owner.load(Ordering::Relaxed);
-        // The order matters: a sender that is gone publishes nothing more, so the lane stays drained.
+        // The order matters: a sender that is gone publishes nothing more, so the lane stays
+        // drained.
         if found != 0
             && is_gone(RegionOwner::of(found))
             && head.load(Ordering::Acquire) == tail.load(Ordering::Relaxed)

@@ -1,5 +1,5 @@
-//! Links to peers: the mapping of each peer's region, checked at every use for whom it belongs to and whether that
-//! process lives, and the one-sided operations on it.
+//! Links to peers: the mapping of each peer's region, checked at every use for whom it belongs to
+//! and whether that process lives, and the one-sided operations on it.
 
 use crate::contract::{LinkError, Remote};
 use crate::host::clock;
@@ -135,7 +135,8 @@ impl Links {
         self.stores.settle();
     }
 
-    /// Puts a datagram into the peer's lane; its doorbell is rung by [`Links::ring`]. `false` if it is lost.
+    /// Puts a datagram into the peer's lane; its doorbell is rung by [`Links::ring`]. `false` if it
+    /// is lost.
     pub(crate) fn send(&mut self, to: Address, bytes: &[u8]) -> bool {
         let percent = self.regions.impairment(to.region).loss_percent;
         if self.loses(percent) {
@@ -183,7 +184,8 @@ impl Links {
         }
     }
 
-    /// Sends to all live regions with this group's bit but the own one. Says how many lost it; the dead do not count.
+    /// Sends to all live regions with this group's bit but the own one. Says how many lost it; the
+    /// dead do not count.
     pub(crate) fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64 {
         self.refresh_groups();
         let members = core::mem::take(&mut self.groups);

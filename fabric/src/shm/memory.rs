@@ -1,5 +1,6 @@
-//! Shared memory as a [`Transport`]: one-sided operations are executed by the call that posts them; only their completions
-//! wait for the loop, but where a drill has made a link slow. Datagrams go through lanes in the receiver's region.
+//! Shared memory as a [`Transport`]: one-sided operations are executed by the call that posts them;
+//! only their completions wait for the loop, but where a drill has made a link slow. Datagrams go
+//! through lanes in the receiver's region.
 
 use crate::contract::{Evidence, LinkError, Remote, Token};
 use crate::endpoint::transport::{Done, Received, Transport};
@@ -34,7 +35,8 @@ pub struct Memory {
 }
 
 impl Endpoint<Memory> {
-    /// Takes a region of the cluster for the calling thread. Peers may use it as soon as this returns.
+    /// Takes a region of the cluster for the calling thread. Peers may use it as soon as this
+    /// returns.
     pub fn open(cluster: &Cluster, owner: Owner, wait: Wait) -> Result<Self, HostError> {
         let taken = Taken::take(cluster, &owner)?;
         let sender = taken.sender;
@@ -56,8 +58,9 @@ impl Endpoint<Memory> {
 impl Memory {
     /// Carries out an operation at once, unless its link is broken, and queues its completion.
     ///
-    /// A link breaks when an operation finds its target dead, and works again when all queued completions are taken:
-    /// a WRITE that failed is never followed by a CAS that succeeds because the target came back in between.
+    /// A link breaks when an operation finds its target dead, and works again when all queued
+    /// completions are taken: a WRITE that failed is never followed by a CAS that succeeds because
+    /// the target came back in between.
     fn post(&mut self, at: Address, token: Token, act: impl FnOnce(&mut Self) -> Result<Done, LinkError>) {
         let broken = self.broken_by(at.region);
         let done = broken.map_or_else(|| act(self), Err);
@@ -204,7 +207,8 @@ impl Transport for Memory {
         self.links.delayed.next()
     }
 
-    /// A completion is told when its operation is visible to everybody: what is read after it was read after it.
+    /// A completion is told when its operation is visible to everybody: what is read after it was
+    /// read after it.
     fn complete(&mut self) -> Option<(Token, Done)> {
         let done = self.done.pop_front()?;
         if matches!(done.1, Done::Written | Done::Swapped(_)) {

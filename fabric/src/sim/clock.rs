@@ -19,7 +19,8 @@ impl Default for Clock {
     }
 }
 
-/// `a * b / c`, rounded down, or `u64::MAX`. The short way serves nearly every call of a simulation.
+/// `a * b / c`, rounded down, or `u64::MAX`. The short way serves nearly every call of a
+/// simulation.
 const fn scaled(a: u64, b: u64, c: u64) -> u64 {
     if let Some(product) = a.checked_mul(b) {
         return product / c;
@@ -29,8 +30,8 @@ const fn scaled(a: u64, b: u64, c: u64) -> u64 {
 }
 
 impl Clock {
-    /// A clock that is `rate_ppb` parts per billion fast (or slow, if negative) and shows `offset` at true time 0.
-    /// Rates are limited to +-500 million: half and one and a half times true time.
+    /// A clock that is `rate_ppb` parts per billion fast (or slow, if negative) and shows `offset`
+    /// at true time 0. Rates are limited to +-500 million: half and one and a half times true time.
     #[must_use]
     pub fn new(offset: Instant, rate_ppb: i64) -> Self {
         let speed = BILLION.saturating_add_signed(rate_ppb.clamp(-500_000_000, 500_000_000));
@@ -51,7 +52,8 @@ impl Clock {
         Instant(self.offset.saturating_add(run))
     }
 
-    /// The first true time (ns) at which it shows `local` or more; `u64::MAX` for [`Instant::NEVER`].
+    /// The first true time (ns) at which it shows `local` or more; `u64::MAX` for
+    /// [`Instant::NEVER`].
     #[inline]
     #[must_use]
     pub const fn to_true(&self, local: Instant) -> u64 {

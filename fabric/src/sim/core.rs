@@ -1,4 +1,5 @@
-//! The state of a world except its machines, and what all its parts share: time, draws, the trace hash.
+//! The state of a world except its machines, and what all its parts share: time, draws, the trace
+//! hash.
 
 use super::link::{Link, Links, Op};
 use super::messages::{Message, Payload};
@@ -86,8 +87,9 @@ impl Core {
         (bytes as u64 * self.network.per_kib.0) >> 10
     }
 
-    /// How long a drawn latency or delay of `cost` takes on its way in a modelled testbed, from when it leaves `from`:
-    /// it waits for the ports of both NICs, and for what other traffic is in between.
+    /// How long a drawn latency or delay of `cost` takes on its way in a modelled testbed, from
+    /// when it leaves `from`: it waits for the ports of both NICs, and for what other traffic is in
+    /// between.
     pub(super) fn transit(&mut self, from: u32, to: u32, departs: u64, latency: u64, bytes: u32) -> u64 {
         let Some(model) = &self.model else { return departs + latency };
         if from == to {
@@ -145,8 +147,8 @@ impl Core {
         }
     }
 
-    /// Brings the heartbeat words of a region up to now. Doing it when somebody looks gives the same words as a timer
-    /// would, without an event for each beat.
+    /// Brings the heartbeat words of a region up to now. Doing it when somebody looks gives the
+    /// same words as a timer would, without an event for each beat.
     pub(super) fn beat(&mut self, at: u32) {
         let every = self.network.heartbeat_every.0;
         if every == 0 {

@@ -64,7 +64,8 @@ impl Core {
         self.nodes.iter().enumerate().flat_map(of).collect()
     }
 
-    /// In a modelled testbed: when all watchers of a death are told, and how much later it is proved.
+    /// In a modelled testbed: when all watchers of a death are told, and how much later it is
+    /// proved.
     fn draw_death(&mut self) -> Option<(u64, u64)> {
         let model = self.model.as_ref()?;
         Some((model.notice.draw(&mut self.rng), model.proof.draw(&mut self.rng)))
@@ -124,8 +125,9 @@ impl Core {
         self.empty_inbox(at);
     }
 
-    /// A fatal signal: the process runs no more, and those who watch it are told; but it is still being taken apart, and
-    /// its region answers until it has ended, one datagram before that proves its death.
+    /// A fatal signal: the process runs no more, and those who watch it are told; but it is still
+    /// being taken apart, and its region answers until it has ended, one datagram before that
+    /// proves its death.
     pub(super) fn signal(&mut self, at: u32) {
         self.beat(at);
         let node = &mut self.nodes[at as usize];

@@ -1,4 +1,5 @@
-//! What a driver may do to a world between two steps, and what it may see: true time and everybody's memory.
+//! What a driver may do to a world between two steps, and what it may see: true time and
+//! everybody's memory.
 
 use super::clock::Clock;
 use super::model::Model;
@@ -16,19 +17,22 @@ use core::sync::atomic::AtomicU64;
 
 /// Faults of processes.
 impl<M: Machine> World<M> {
-    /// Ends a node's process. Its region answers no more, but the programs in its seats live on and still see it.
+    /// Ends a node's process. Its region answers no more, but the programs in its seats live on and
+    /// still see it.
     pub fn kill(&mut self, node: u32) {
         self.core.kill(node);
     }
 
-    /// Sends a node's process a fatal signal, of which kernels tell at once: it runs no more, and its watchers are told as
-    /// after a kill, but its region answers until it has ended, just before its death is proved.
+    /// Sends a node's process a fatal signal, of which kernels tell at once: it runs no more, and
+    /// its watchers are told as after a kill, but its region answers until it has ended, just
+    /// before its death is proved.
     pub fn signal(&mut self, node: u32) {
         self.core.signal(node);
     }
 
-    /// Starts a later process in a region, killing the one that is there. `keep_memory` keeps the words of the region,
-    /// as acceptors need it; otherwise they are zero. Programs of the earlier process are attached to nobody.
+    /// Starts a later process in a region, killing the one that is there. `keep_memory` keeps the
+    /// words of the region, as acceptors need it; otherwise they are zero. Programs of the earlier
+    /// process are attached to nobody.
     pub fn restart(&mut self, node: u32, machine: M, keep_memory: bool) {
         self.kill(node);
         let now = self.core.now;
@@ -79,7 +83,8 @@ impl<M: Machine> World<M> {
         self.core.announce_suspicion(node, seat, generation);
     }
 
-    /// Puts a new program into a seat; one that sits there is killed. `None` if the node is dead or has no such seat.
+    /// Puts a new program into a seat; one that sits there is killed. `None` if the node is dead or
+    /// has no such seat.
     pub fn attach(&mut self, node: u32, seat: u16, name: Name) -> Option<Address> {
         self.core.attach(node, seat, name)
     }
@@ -89,8 +94,8 @@ impl<M: Machine> World<M> {
         self.core.request(node, seat, false);
     }
 
-    /// Lets a program that maps the present region of a node, or the node's own, want its view to be confirmed as of now
-    /// ([`crate::page::confirmed`]); gives that time of the node's clock.
+    /// Lets a program that maps the present region of a node, or the node's own, want its view to
+    /// be confirmed as of now ([`crate::page::confirmed`]); gives that time of the node's clock.
     pub fn want_confirmed(&mut self, node: u32) -> Instant {
         self.core.want(node)
     }
@@ -153,8 +158,8 @@ impl<M: Machine> World<M> {
         self.core.links.is_cut(from, to)
     }
 
-    /// From now on everything takes what it takes on a modelled testbed; of the [`Network`], only what may go wrong,
-    /// timeouts, and what programs do still count.
+    /// From now on everything takes what it takes on a modelled testbed; of the [`Network`], only
+    /// what may go wrong, timeouts, and what programs do still count.
     pub fn calibrate(&mut self, model: Model) {
         self.core.model = Some(Box::new(model));
     }
@@ -249,8 +254,8 @@ impl<M: Machine> World<M> {
         self.node(node).clock.to_true(local)
     }
 
-    /// The words of a node's region, up to the lanes. Heartbeat words are brought up to date when a READ or a fault
-    /// needs them, so that they may lag here.
+    /// The words of a node's region, up to the lanes. Heartbeat words are brought up to date when a
+    /// READ or a fault needs them, so that they may lag here.
     #[must_use]
     pub fn memory(&self, node: u32) -> &[AtomicU64] {
         &self.node(node).memory
@@ -288,7 +293,8 @@ impl<M: Machine> World<M> {
         &self.machines[node as usize]
     }
 
-    /// A node's machine, to change it behind the world's back. A changed deadline counts from the next step on.
+    /// A node's machine, to change it behind the world's back. A changed deadline counts from the
+    /// next step on.
     pub fn machine_mut(&mut self, node: u32) -> &mut M {
         &mut self.machines[node as usize]
     }

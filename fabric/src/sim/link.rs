@@ -79,7 +79,8 @@ pub(super) struct Op {
     pub(super) refs: u8,
 }
 
-/// A link and the partition of its direction. Of a link's state, only what a network keeps survives the poster.
+/// A link and the partition of its direction. Of a link's state, only what a network keeps survives
+/// the poster.
 #[derive(Debug, Default)]
 pub(super) struct Link {
     /// Nothing gets through in this direction.
@@ -124,11 +125,12 @@ impl Link {
     }
 }
 
-/// All links, by source and target. One that was never used takes no memory: of thousands of nodes, most never talk to
-/// each other.
+/// All links, by source and target. One that was never used takes no memory: of thousands of nodes,
+/// most never talk to each other.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    /// `[source][target]`: one more than the place in `used`, 0 if it is not there. Rows end behind their last use.
+    /// `[source][target]`: one more than the place in `used`, 0 if it is not there. Rows end behind
+    /// their last use.
     places: Vec<Vec<u32>>,
     used: Vec<Link>,
 }

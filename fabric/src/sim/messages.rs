@@ -1,5 +1,5 @@
-//! Datagrams: carried without order, lost and repeated as the network draws it, and queued at a receiver up to the
-//! length of a lane.
+//! Datagrams: carried without order, lost and repeated as the network draws it, and queued at a
+//! receiver up to the length of a lane.
 
 use super::core::Core;
 use super::node::{Input, State};

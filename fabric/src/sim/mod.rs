@@ -1,8 +1,10 @@
-//! A deterministic cluster in virtual time: all nodes of a [`World`] in one thread, one seed for everything drawn.
+//! A deterministic cluster in virtual time: all nodes of a [`World`] in one thread, one seed for
+//! everything drawn.
 //!
-//! A machine sees what an RDMA fabric would show it: ordered links that break, torn long READs, datagrams that get
-//! lost, deaths that are noticed late, and a clock that is not quite right. A driver adds faults and watches the whole
-//! memory of the cluster in true time. Nothing here reads a clock, a thread or an unordered map.
+//! A machine sees what an RDMA fabric would show it: ordered links that break, torn long READs,
+//! datagrams that get lost, deaths that are noticed late, and a clock that is not quite right. A
+//! driver adds faults and watches the whole memory of the cluster in true time. Nothing here reads
+//! a clock, a thread or an unordered map.
 
 mod clock;
 mod core;

@@ -1,9 +1,11 @@
-//! A calibrated fabric: what posting, carrying, executing and noticing take on a given testbed, as measured
-//! distributions. LogGP with the parameters of DARE (HPDC 2015, section 2.3): overhead `o` of the processor for each
-//! post, latency `L`, gap per byte `G`; and beside it what a NIC gets through.
+//! A calibrated fabric: what posting, carrying, executing and noticing take on a given testbed, as
+//! measured distributions. LogGP with the parameters of DARE (HPDC 2015, section 2.3): overhead `o`
+//! of the processor for each post, latency `L`, gap per byte `G`; and beside it what a NIC gets
+//! through.
 //!
-//! A world without a model draws from its [`Network`](super::Network) alone, which is made to be adverse, not to be
-//! like any testbed. Both never look at each other's parameters: see [`World::calibrate`](super::World::calibrate).
+//! A world without a model draws from its [`Network`](super::Network) alone, which is made to be
+//! adverse, not to be like any testbed. Both never look at each other's parameters: see
+//! [`World::calibrate`](super::World::calibrate).
 
 use super::link::Verb;
 use super::rng::Rng;
@@ -13,8 +15,8 @@ use core::fmt;
 /// Quantiles are counted in billionths.
 pub const BILLION: u32 = 1_000_000_000;
 
-/// A distribution of durations by its inverse: points `(quantile in billionths, duration)` from 0 to [`BILLION`], linear in
-/// between. No floating point, which differs between platforms.
+/// A distribution of durations by its inverse: points `(quantile in billionths, duration)` from 0
+/// to [`BILLION`], linear in between. No floating point, which differs between platforms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quantiles(Vec<(u32, Nanos)>);
 
@@ -23,7 +25,8 @@ pub struct Quantiles(Vec<(u32, Nanos)>);
 pub enum QuantilesError {
     /// They must begin at quantile 0 and end at 1.
     Ends,
-    /// Quantiles must rise from point to point, durations must not fall: this point does not follow its predecessor.
+    /// Quantiles must rise from point to point, durations must not fall: this point does not follow
+    /// its predecessor.
     Order(usize),
 }
 
@@ -96,7 +99,8 @@ impl Quantiles {
         Nanos((pieces.sum::<u128>() / (2 * u128::from(BILLION))) as u64)
     }
 
-    /// A mixture that lies `permille` of the way from this distribution to `other`, quantile by quantile.
+    /// A mixture that lies `permille` of the way from this distribution to `other`, quantile by
+    /// quantile.
     #[must_use]
     pub fn towards(&self, other: &Self, permille: u32) -> Self {
         let share = u128::from(permille.min(1000));
@@ -125,7 +129,8 @@ impl Quantiles {
 pub struct Cost {
     /// `o`: how long the poster's processor is busy.
     pub overhead: Nanos,
-    /// `L`: from the post to the completion of a one-sided operation, both ways; of a datagram, one way.
+    /// `L`: from the post to the completion of a one-sided operation, both ways; of a datagram, one
+    /// way.
     pub latency: Quantiles,
     /// `G`: added for each KiB within the first [`Model::mtu_bytes`].
     pub per_kib: Nanos,
@@ -164,7 +169,8 @@ pub struct Model {
     pub step: Quantiles,
     /// From one look of a polling core at its queues to the next.
     pub interval: Quantiles,
-    /// From a kill to its notice at the watchers. One draw for all of them: it is one datagram of one kernel.
+    /// From a kill to its notice at the watchers. One draw for all of them: it is one datagram of
+    /// one kernel.
     pub notice: Quantiles,
     /// From a notice to the proof that no user code runs any more.
     pub proof: Quantiles,
@@ -186,7 +192,8 @@ impl Model {
         if bytes > self.inline_bytes { &self.datagram } else { &self.datagram_inline }
     }
 
-    /// What bytes add to the latency of the first: `(s - 1) G` up to a packet, the link's rate behind it.
+    /// What bytes add to the latency of the first: `(s - 1) G` up to a packet, the link's rate
+    /// behind it.
     pub(super) fn carry(&self, cost: &Cost, bytes: u32) -> u64 {
         let (first, rest) = (bytes.min(self.mtu_bytes), bytes.saturating_sub(self.mtu_bytes));
         (u64::from(first.saturating_sub(1)) * cost.per_kib.0 + u64::from(rest) * self.link_per_kib.0) >> 10

@@ -1,5 +1,5 @@
-//! The parameters of a simulated cluster: how long everything takes and how often it goes wrong. All times are true
-//! time.
+//! The parameters of a simulated cluster: how long everything takes and how often it goes wrong.
+//! All times are true time.
 
 use super::rng::Rng;
 use crate::types::Nanos;
@@ -9,8 +9,8 @@ use crate::types::Nanos;
 pub struct Delay {
     /// The least delay.
     pub min: Nanos,
-    /// Half of the draws add less than this; each further multiple of it is half as likely (a discrete exponential
-    /// tail without floating point, which differs between platforms).
+    /// Half of the draws add less than this; each further multiple of it is half as likely (a
+    /// discrete exponential tail without floating point, which differs between platforms).
     pub jitter: Nanos,
 }
 
@@ -57,7 +57,8 @@ pub struct Network {
     pub tear: Delay,
     /// Datagrams lost, for each receiver, in a thousand.
     pub loss_permille: u32,
-    /// Multicast datagrams lost on top of that, for each receiver, in a thousand: a broken multicast tree.
+    /// Multicast datagrams lost on top of that, for each receiver, in a thousand: a broken
+    /// multicast tree.
     pub multicast_loss_permille: u32,
     /// Datagrams that arrive twice, for each receiver, in a thousand.
     pub duplicate_permille: u32,

@@ -1,5 +1,5 @@
-//! A simulated process with its region, clock and inbox. Machines are kept apart from it, so that a machine can be
-//! stepped while it posts.
+//! A simulated process with its region, clock and inbox. Machines are kept apart from it, so that a
+//! machine can be stepped while it posts.
 
 use super::clock::Clock;
 use super::seats::Seat;
@@ -58,7 +58,8 @@ pub(super) struct Node {
     pub(super) busy_until: u64,
     /// Whether a step is scheduled.
     pub(super) stepping: bool,
-    /// Whether a wish for a confirmation waits in the inbox. There is one word for it, so there is never a second.
+    /// Whether a wish for a confirmation waits in the inbox. There is one word for it, so there is
+    /// never a second.
     pub(super) wanted: bool,
     /// True time of the wake-up that is scheduled, or `u64::MAX`.
     pub(super) wake_at: u64,
@@ -126,15 +127,15 @@ pub(super) fn region_memory(region: u32, layout: &Layout, groups: u32, bytes: u3
     words.into()
 }
 
-/// Zeroed words whose pages the system provides when they are first touched: of the regions of thousands of nodes, most
-/// is never used.
+/// Zeroed words whose pages the system provides when they are first touched: of the regions of
+/// thousands of nodes, most is never used.
 #[expect(
     unsafe_code,
     reason = "a boxed slice of words becomes one of atomic words without touching its pages"
 )]
 fn zeroed(words: usize) -> Box<[AtomicU64]> {
     let raw = Box::into_raw(vec![0u64; words].into_boxed_slice());
-    // SAFETY: an `AtomicU64` has the size, alignment and bit validity of a `u64` on every 64-bit target, and the box that
-    // `raw` came from is not used any more.
+    // SAFETY: an `AtomicU64` has the size, alignment and bit validity of a `u64` on every 64-bit
+    // target, and the box that `raw` came from is not used any more.
     unsafe { Box::from_raw(raw as *mut [AtomicU64]) }
 }

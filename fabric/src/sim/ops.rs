@@ -1,4 +1,5 @@
-//! The life of a one-sided operation: posted, carried, executed at its target, answered; and every way to fail.
+//! The life of a one-sided operation: posted, carried, executed at its target, answered; and every
+//! way to fail.
 
 use super::core::Core;
 use super::link::{Op, Outcome, Phase, Verb};
@@ -19,7 +20,8 @@ pub(super) enum Order<'a> {
 /// A generation that no process gets.
 const NOBODY: u32 = u32::MAX;
 
-/// From so many bytes on, what READs find is kept once for all, and no buffer is kept for the next operation.
+/// From so many bytes on, what READs find is kept once for all, and no buffer is kept for the next
+/// operation.
 const SHARED_MIN: usize = 16 * 1024;
 /// What was found last, to be shared.
 const SNAPSHOTS_MAX: usize = 4;
@@ -223,7 +225,8 @@ impl Core {
         self.mix(digest);
     }
 
-    /// Keeps what a long READ found once, however many read the same: thousands that fetch a large view at once.
+    /// Keeps what a long READ found once, however many read the same: thousands that fetch a large
+    /// view at once.
     fn share(&mut self, id: u32) {
         let op = &mut self.ops[id];
         if op.verb != Verb::Read || op.bytes.len() < SHARED_MIN {
@@ -294,8 +297,8 @@ impl Core {
         self.break_link(source, target, self.now + delay, true);
     }
 
-    /// Fails all that is not answered yet. `void` tells that nothing of it may be executed any more; otherwise what
-    /// flies may be, and nobody will know.
+    /// Fails all that is not answered yet. `void` tells that nothing of it may be executed any
+    /// more; otherwise what flies may be, and nobody will know.
     fn break_link(&mut self, source: u32, target: u32, time: u64, void: bool) {
         let link = self.link(source, target);
         link.stop_timeout();
@@ -374,8 +377,8 @@ impl Core {
         awaited
     }
 
-    /// The poster died: what it had in flight is lost from a drawn point on, and what it would have posted later, had it not
-    /// been stalled, was never posted.
+    /// The poster died: what it had in flight is lost from a drawn point on, and what it would have
+    /// posted later, had it not been stalled, was never posted.
     pub(super) fn drop_posts(&mut self, source: u32) {
         let now = self.now;
         for target in 0..self.nodes.len() as u32 {

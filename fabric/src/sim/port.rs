@@ -15,8 +15,8 @@ use crate::types::{Address, Incarnation, Nanos, ViewId};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
 
-/// One node's access to the world during one step. What it posts leaves at the end of the step; what it writes to its
-/// own region is there at once.
+/// One node's access to the world during one step. What it posts leaves at the end of the step;
+/// what it writes to its own region is there at once.
 #[derive(Debug)]
 pub struct Port<'a> {
     pub(super) core: &'a mut Core,
@@ -31,7 +31,8 @@ pub(super) fn page_words(region: &[AtomicU64], offset: u32) -> &[AtomicU64; page
 }
 
 impl Port<'_> {
-    /// When a post leaves: each keeps the processor busy for its overhead, which what follows waits for.
+    /// When a post leaves: each keeps the processor busy for its overhead, which what follows waits
+    /// for.
     fn departs(&mut self, overhead: u64) -> u64 {
         self.departs += overhead;
         let node = &mut self.core.nodes[self.me as usize];

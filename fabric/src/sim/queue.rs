@@ -1,4 +1,5 @@
-//! What is going to happen: one heap, ordered by time and then by the order in which things were scheduled.
+//! What is going to happen: one heap, ordered by time and then by the order in which things were
+//! scheduled.
 
 use crate::contract::Evidence;
 use core::cmp::Ordering;
@@ -69,7 +70,8 @@ impl Ord for Entry {
     }
 }
 
-/// The heap. Entries are never taken back: whoever handles one checks whether it still means anything.
+/// The heap. Entries are never taken back: whoever handles one checks whether it still means
+/// anything.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Entry>,

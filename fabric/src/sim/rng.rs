@@ -1,6 +1,8 @@
-//! The one source of randomness of a simulated world: the same seed draws the same numbers on every platform.
+//! The one source of randomness of a simulated world: the same seed draws the same numbers on every
+//! platform.
 
-/// xoshiro256++ (Blackman, Vigna, 2019), seeded by SplitMix64 so that neighbouring seeds have nothing in common.
+/// xoshiro256++ (Blackman, Vigna, 2019), seeded by SplitMix64 so that neighbouring seeds have
+/// nothing in common.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rng([u64; 4]);
 

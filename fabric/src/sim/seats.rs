@@ -1,5 +1,5 @@
-//! Programs that are attached to a node: they sit in its seats, ask its machine to join or leave, hear how they stand,
-//! and keep the node's region mapped even when the node dies before them.
+//! Programs that are attached to a node: they sit in its seats, ask its machine to join or leave,
+//! hear how they stand, and keep the node's region mapped even when the node dies before them.
 
 use super::core::Core;
 use super::node::{Input, State};
@@ -95,7 +95,8 @@ impl Program {
         self.token
     }
 
-    /// The region as the program maps it. It is the region of a dead predecessor if the node restarted.
+    /// The region as the program maps it. It is the region of a dead predecessor if the node
+    /// restarted.
     #[must_use]
     pub fn memory(&self) -> &[AtomicU64] {
         &self.memory
@@ -107,7 +108,8 @@ impl Program {
 pub(super) struct Seat {
     pub(super) generation: u32,
     pub(super) occupant: Option<Program>,
-    /// Whether a request waits in the owner's inbox. A seat has one request word, so there is never a second.
+    /// Whether a request waits in the owner's inbox. A seat has one request word, so there is never
+    /// a second.
     pub(super) asked: bool,
 }
 
@@ -225,8 +227,8 @@ impl Core {
         program.request
     }
 
-    /// A program that maps a node's present region, or the node's own, wants its view to be confirmed as of now by the node's
-    /// clock; gives that time. The node hears of it when it runs.
+    /// A program that maps a node's present region, or the node's own, wants its view to be
+    /// confirmed as of now by the node's clock; gives that time. The node hears of it when it runs.
     pub(super) fn want(&mut self, node: u32) -> Instant {
         let (now, layout_page) = (self.now, self.layout.page());
         let owner = &self.nodes[node as usize];
@@ -279,7 +281,8 @@ impl Core {
         }
         if status == SeatStatus::Excluded {
             if leaving {
-                // It wanted to be out and is; a rejoin that an earlier exclusion has scheduled must not undo that.
+                // It wanted to be out and is; a rejoin that an earlier exclusion has scheduled must
+                // not undo that.
                 program.status = Some(SeatStatus::Left);
             } else {
                 self.rejoin_later(node, seat, generation);

@@ -1,4 +1,5 @@
-//! The world: nodes with their machines, driven one event at a time, and the faults that a driver can cause.
+//! The world: nodes with their machines, driven one event at a time, and the faults that a driver
+//! can cause.
 
 use super::clock::Clock;
 use super::core::Core;
@@ -52,7 +53,8 @@ pub struct StepInfo {
     pub what: What,
 }
 
-/// A cluster of nodes in one thread. Region numbers are node numbers, in the order of [`World::add`].
+/// A cluster of nodes in one thread. Region numbers are node numbers, in the order of
+/// [`World::add`].
 ///
 /// Methods that take a node number panic if there is no such node.
 #[derive(Debug)]
@@ -70,15 +72,15 @@ impl<M: Machine> World<M> {
         Self { core: Core::new(layout, network, seed), machines: Vec::new(), scratch: Vec::new() }
     }
 
-    /// Adds a process with a fresh region; `groups` is its mask of [`crate::Group::bit`]s. It starts with the next
-    /// steps of the world.
+    /// Adds a process with a fresh region; `groups` is its mask of [`crate::Group::bit`]s. It
+    /// starts with the next steps of the world.
     pub fn add(&mut self, machine: M, clock: Clock, groups: u32) -> u32 {
         // The simulator carries datagrams by itself: there are no lanes.
         self.add_with(machine, clock, groups, self.core.layout.lane(0))
     }
 
-    /// As [`Self::add`], of a process that accepts nothing and publishes no view: its region ends where that would lie, so
-    /// that thousands take little memory.
+    /// As [`Self::add`], of a process that accepts nothing and publishes no view: its region ends
+    /// where that would lie, so that thousands take little memory.
     pub fn add_small(&mut self, machine: M, clock: Clock, groups: u32) -> u32 {
         self.add_with(machine, clock, groups, self.core.layout.view())
     }
@@ -266,8 +268,8 @@ impl<M: Machine> World<M> {
         self.end_turn(at);
     }
 
-    /// Lets a driver call a machine, as a user of the process would: in a step of its own. `None` if the node does not
-    /// run, or has not started yet.
+    /// Lets a driver call a machine, as a user of the process would: in a step of its own. `None`
+    /// if the node does not run, or has not started yet.
     pub fn with_machine<R>(
         &mut self,
         node: u32,
@@ -301,7 +303,8 @@ fn complete<M: Machine>(machine: &mut M, now: Instant, id: u32, port: &mut Port<
         (_, Verb::Cas) => Ok(Completion::Swapped(op.word)),
     };
     if op.breaks {
-        // The poster learns of the failure now; what it posts from now on goes over a new connection.
+        // The poster learns of the failure now; what it posts from now on goes over a new
+        // connection.
         let (source, target) = (op.source, op.target);
         let link = port.core.link(source, target);
         link.broken = false;

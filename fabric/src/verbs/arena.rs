@@ -1,4 +1,5 @@
-//! Memory for a device: large pages where the host has them, on the device's NUMA node, never copied on a fork.
+//! Memory for a device: large pages where the host has them, on the device's NUMA node, never
+//! copied on a fork.
 #![allow(unsafe_code)]
 
 use super::error::VerbsError;
@@ -61,7 +62,8 @@ unsafe impl Sync for Arena {}
 // SAFETY: the mapping is writable and stays as it is until the arena is dropped.
 unsafe impl Memory for Arena {
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `words` are `len` mapped words as long as `self` lives, and are accessed as atomics only.
+        // SAFETY: `words` are `len` mapped words as long as `self` lives, and are accessed as
+        // atomics only.
         unsafe { core::slice::from_raw_parts(self.words.as_ptr(), self.len) }
     }
 }
@@ -90,7 +92,8 @@ impl Arena {
         let len = if wish == HugePages::Plain { bytes } else { bytes.next_multiple_of(HUGE) };
         let mut arena = Self { words: at.cast(), len: len / 8, mapped, pages: Pages::Plain };
         let advise = |advice| {
-            // SAFETY: the range lies within the mapping, and none of the advices changes what it holds.
+            // SAFETY: the range lies within the mapping, and none of the advices changes what it
+            // holds.
             unsafe { libc::madvise(at.as_ptr().cast(), len, advice) == 0 }
         };
         if explicit.is_none() && wish != HugePages::Plain {
@@ -226,7 +229,8 @@ pub fn host_memory() -> HostMemory {
     }
 }
 
-/// The NUMA node of a device; `None` if the host has one node, or the device (one in software) sits nowhere.
+/// The NUMA node of a device; `None` if the host has one node, or the device (one in software) sits
+/// nowhere.
 #[must_use]
 pub fn numa_node(device: &str) -> Option<u32> {
     let path = format!("/sys/class/infiniband/{device}/device/numa_node");

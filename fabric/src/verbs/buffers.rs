@@ -1,5 +1,6 @@
-//! Registered memory for what is under way: where READs and CASes put what they find, and where WRITEs and datagrams come
-//! from. All of it is made when an endpoint opens; taking and giving back a block costs a push and a pop.
+//! Registered memory for what is under way: where READs and CASes put what they find, and where
+//! WRITEs and datagrams come from. All of it is made when an endpoint opens; taking and giving back
+//! a block costs a push and a pop.
 use super::arena::{Arena, HugePages};
 use super::context::ProtectionDomain;
 use super::error::VerbsError;
@@ -70,7 +71,8 @@ impl Buffers {
         all.get(block.0 as usize * words..).and_then(|rest| rest.get(..words)).unwrap_or_default()
     }
 
-    /// Puts bytes into a block, from its start. What does not fit is left out: check against [`Buffers::block_bytes`].
+    /// Puts bytes into a block, from its start. What does not fit is left out: check against
+    /// [`Buffers::block_bytes`].
     pub(crate) fn fill(&self, block: Block, bytes: &[u8]) {
         memory::copy_in(self.words(block), bytes);
     }

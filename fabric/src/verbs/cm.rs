@@ -1,8 +1,9 @@
 //! Connections and multicast groups by IP address: librdmacm.
 //!
-//! The queue pairs are the caller's, not the library's: an [`Id`] finds the way, carries the handshake, and brings a
-//! pair from state to state ([`Id::init`], [`Id::ready`]), so the caller says what a peer may do before any peer can.
-//! Nothing here belongs on a post path: it makes system calls, allocates and waits.
+//! The queue pairs are the caller's, not the library's: an [`Id`] finds the way, carries the
+//! handshake, and brings a pair from state to state ([`Id::init`], [`Id::ready`]), so the caller
+//! says what a peer may do before any peer can. Nothing here belongs on a post path: it makes
+//! system calls, allocates and waits.
 #![allow(unsafe_code)]
 
 use super::context::Gid;
@@ -30,8 +31,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a request or an answer of a connection can carry: 56 bytes of a request remain for the caller behind the
-/// library's head, and 196 of an answer.
+/// What a request or an answer of a connection can carry: 56 bytes of a request remain for the
+/// caller behind the library's head, and 196 of an answer.
 pub const REQUEST_BYTES_MAX: usize = 56;
 /// As [`REQUEST_BYTES_MAX`], of the answer that accepts.
 pub const ACCEPT_BYTES_MAX: usize = 196;
@@ -74,7 +75,8 @@ impl EventChannel {
         Ok(channel)
     }
 
-    /// Takes the next event, if there is one. It is acknowledged at once, so an id can be dropped at any time.
+    /// Takes the next event, if there is one. It is acknowledged at once, so an id can be dropped
+    /// at any time.
     pub fn next(self: &Arc<Self>) -> Result<Option<Event>, VerbsError> {
         let mut raw = null_mut();
         // SAFETY: the channel lives, and `raw` is valid for a write.
@@ -88,7 +90,8 @@ impl EventChannel {
                 )),
             };
         }
-        // SAFETY: the library's event lives until it is acknowledged; which parameters it has follows from its kind.
+        // SAFETY: the library's event lives until it is acknowledged; which parameters it has
+        // follows from its kind.
         let event = unsafe { Event::read(self, &*raw) };
         // SAFETY: it is acknowledged once.
         unsafe { (self.cm.ack_cm_event)(raw) };
@@ -323,7 +326,8 @@ impl Id {
         self.set(RDMA_OPTION_ID_TOS, class)
     }
 
-    /// Lets a port be bound although a connection of a process before still lingers. Before binding.
+    /// Lets a port be bound although a connection of a process before still lingers. Before
+    /// binding.
     pub fn set_reuse_address(&self) -> Result<(), VerbsError> {
         self.set::<c_int>(RDMA_OPTION_ID_REUSEADDR, 1)
     }
@@ -412,15 +416,16 @@ impl Id {
         self.check("rdma_disconnect", || "the peer".to_owned(), done)
     }
 
-    /// Brings a queue pair from RESET to INIT for this connection: the address must be resolved, or be a request's. From
-    /// now on the peer may do this through it, and nothing else.
+    /// Brings a queue pair from RESET to INIT for this connection: the address must be resolved, or
+    /// be a request's. From now on the peer may do this through it, and nothing else.
     pub fn init(&self, pair: &QueuePair, rights: Rights) -> Result<(), VerbsError> {
         let (mut attr, mask) = self.attributes(IBV_QPS_INIT)?;
         attr.qp_access_flags = rights.flags();
         pair.modify(&mut attr, mask | IBV_QP_ACCESS_FLAGS)
     }
 
-    /// Brings a queue pair from INIT to RTS: before [`Id::accept`] on the one side, before [`Id::establish`] on the other.
+    /// Brings a queue pair from INIT to RTS: before [`Id::accept`] on the one side, before
+    /// [`Id::establish`] on the other.
     pub fn ready(&self, pair: &QueuePair, reads: u8, retry: Retry) -> Result<(), VerbsError> {
         let (mut attr, mask) = self.attributes(IBV_QPS_RTR)?;
         attr.max_dest_rd_atomic = reads;
@@ -436,7 +441,8 @@ impl Id {
         )
     }
 
-    /// What `ibv_modify_qp` wants to bring a queue pair of this connection into a state, and the mask of it.
+    /// What `ibv_modify_qp` wants to bring a queue pair of this connection into a state, and the
+    /// mask of it.
     pub(crate) fn attributes(&self, state: u32) -> Result<(ibv_qp_attr, c_int), VerbsError> {
         let mut attr = ibv_qp_attr { qp_state: state, ..Default::default() };
         let mut mask = 0;
@@ -446,7 +452,8 @@ impl Id {
         Ok((attr, mask))
     }
 
-    /// Has the port of the bound device join a group; answered by an event. The membership ends with the id.
+    /// Has the port of the bound device join a group; answered by an event. The membership ends
+    /// with the id.
     pub fn join(&self, group: IpAddr) -> Result<(), VerbsError> {
         let mut raw = SockAddr::of(SocketAddr::new(group, 0));
         // SAFETY: the id lives, and the address is valid for reads.

@@ -12,7 +12,8 @@ use std::net::{IpAddr, SocketAddr};
 pub struct Config {
     /// Where coordinator `n` listens, at index `n - 1`.
     pub coordinators: Vec<SocketAddr>,
-    /// Where this process listens: an address of the device; port 0 takes any free one. For a coordinator, its entry above.
+    /// Where this process listens: an address of the device; port 0 takes any free one. For a
+    /// coordinator, its entry above.
     pub listen: SocketAddr,
     /// The multicast addresses of the groups of coordinators and of everyone.
     pub groups: [IpAddr; 2],
@@ -26,7 +27,8 @@ pub struct Config {
     pub detection: Nanos,
     /// This process raises fences though it is no coordinator: a lease cache does.
     pub raises_fences: bool,
-    /// Members may WRITE the value areas of this process's region. Not for a coordinator: views are decided in its.
+    /// Members may WRITE the value areas of this process's region. Not for a coordinator: views are
+    /// decided in its.
     pub keeps_mailbox: bool,
 }
 
@@ -39,9 +41,9 @@ const COUNT_MIN: u8 = 3;
 /// The specification's five bits.
 const TIMEOUT_MAX: u8 = 31;
 
-/// How often and how long a device shall try, so that all tries together end within `detection`: the count and timeout
-/// with the longest total, and of those the most tries. Never for ever. A bound below 8.2 us, the least that can be
-/// said, is taken for that.
+/// How often and how long a device shall try, so that all tries together end within `detection`:
+/// the count and timeout with the longest total, and of those the most tries. Never for ever. A
+/// bound below 8.2 us, the least that can be said, is taken for that.
 #[must_use]
 pub fn retry_within(detection: Nanos) -> Retry {
     let longest = |count: u8| -> Option<(u64, Retry)> {
@@ -60,12 +62,14 @@ pub const fn detection_of(retry: Retry) -> Nanos {
     Nanos((retry.count as u64 + 1) * (TRY.0 << retry.timeout))
 }
 
-/// So often within a device's timeout it is looked whether something ends on a link: a lost packet is found then by a probe.
+/// So often within a device's timeout it is looked whether something ends on a link: a lost packet
+/// is found then by a probe.
 const LOOKS: u64 = 8;
 /// Processes do not look more often: it is for devices whose timeout is long.
 const LOOK_EVERY_MIN: Nanos = Nanos::from_millis(1);
 
-/// How often links are looked at on which operations are under way; `None` if the device's own timeout is as good.
+/// How often links are looked at on which operations are under way; `None` if the device's own
+/// timeout is as good.
 #[must_use]
 pub(crate) fn look_within(retry: Retry) -> Option<Nanos> {
     let every = Nanos((TRY.0 << retry.timeout) / LOOKS);

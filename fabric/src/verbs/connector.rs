@@ -1,9 +1,11 @@
-//! The thread that connects: it listens, answers requests, makes connections that the endpoint asks for, and joins
-//! groups. Everything here may take system calls, allocate and wait for peers; nothing here is on a post path.
+//! The thread that connects: it listens, answers requests, makes connections that the endpoint asks
+//! for, and joins groups. Everything here may take system calls, allocate and wait for peers;
+//! nothing here is on a post path.
 //!
-//! A link goes one way. Who wants to operate on a peer's region connects; the peer lets it do what its role allows and
-//! never posts on that queue pair. So two processes that connect at the same time do not collide, and what a peer may do
-//! here is switched by the access flags of its queue pair alone.
+//! A link goes one way. Who wants to operate on a peer's region connects; the peer lets it do what
+//! its role allows and never posts on that queue pair. So two processes that connect at the same
+//! time do not collide, and what a peer may do here is switched by the access flags of its queue
+//! pair alone.
 
 use super::cm::{Event, EventChannel, Id, Joined, Key, Offer, Peer, Space, What};
 use super::config::{Config, retry_within};
@@ -33,8 +35,9 @@ const BACKLOG: u16 = 128;
 const SERVED_MAX: usize = 2048;
 /// READs and CASes under way on a link, in the device, at most; what more is posted waits there.
 const READS_MAX: u8 = 16;
-/// A connection that is not made within so many times the bound of detection counts as failed: the peer's host is
-/// silent. Making one takes several round trips and the peer's connector thread, not just its device.
+/// A connection that is not made within so many times the bound of detection counts as failed: the
+/// peer's host is silent. Making one takes several round trips and the peer's connector thread, not
+/// just its device.
 const CONNECT_DETECTIONS: u64 = 8;
 /// But no sooner than this: on a busy host the thread may have to wait for a core.
 const CONNECT_MIN: Nanos = Nanos::from_millis(500);
@@ -254,7 +257,8 @@ impl Connector {
                 match self.channel.next() {
                     Ok(Some(event)) => self.take(event),
                     Ok(None) => break,
-                    // Nothing can be connected any more; the endpoint learns it from its next command.
+                    // Nothing can be connected any more; the endpoint learns it from its next
+                    // command.
                     Err(_) => return,
                 }
             }
@@ -291,8 +295,8 @@ impl Connector {
         }
     }
 
-    /// Switches what a region's owner may do through the connections that stand. One that can not be switched is closed:
-    /// the peer connects again, under the new rights.
+    /// Switches what a region's owner may do through the connections that stand. One that can not
+    /// be switched is closed: the peer connects again, under the new rights.
     fn permit(&mut self, region: u32, rights: Rights) -> Result<(), VerbsError> {
         let closed: Vec<Key> = self
             .served
@@ -438,8 +442,9 @@ impl Connector {
         let Some(hello) = Hello::decode(&peer.data) else { return };
         let refusal = match hello.and_then(|hello| self.check(&hello)) {
             Ok((hello, role, rights)) => {
-                // A later connection of the same process, or of its successor, takes the place of the earlier, which ends
-                // before: nothing of it that is still on the way comes after what is posted on the new one.
+                // A later connection of the same process, or of its successor, takes the place of
+                // the earlier, which ends before: nothing of it that is still on the way comes
+                // after what is posted on the new one.
                 if hello.from.region != 0 {
                     self.served.retain(|_, s| s.from.region != hello.from.region);
                 }
@@ -534,7 +539,8 @@ const fn is_coordinator(region: u32) -> bool {
 impl Drop for Connector {
     fn drop(&mut self) {
         for served in self.served.values() {
-            // The peer learns it now instead of by a timeout. It learns it all the same if this fails.
+            // The peer learns it now instead of by a timeout. It learns it all the same if this
+            // fails.
             let _ = served.id.disconnect();
         }
         for member in self.members.values() {

@@ -13,7 +13,8 @@ use core::ptr::NonNull;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-/// A global identifier: of a port, or of a multicast group. The IP address of a RoCE v2 port is in it.
+/// A global identifier: of a port, or of a multicast group. The IP address of a RoCE v2 port is in
+/// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gid(pub [u8; 16]);
 
@@ -118,7 +119,8 @@ pub struct Context {
     device: String,
 }
 
-// SAFETY: libibverbs' calls on a context are safe from any thread (`ibv_open_device` and the rdma-core documentation).
+// SAFETY: libibverbs' calls on a context are safe from any thread (`ibv_open_device` and the
+// rdma-core documentation).
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -148,7 +150,8 @@ impl Listed {
 
     fn devices(&self) -> impl Iterator<Item = (*mut ibv_device, String)> {
         (0..self.len).map(|at| {
-            // SAFETY: the list holds `len` devices until it is freed, and each has a name that ends in a zero.
+            // SAFETY: the list holds `len` devices until it is freed, and each has a name that ends
+            // in a zero.
             unsafe {
                 let device = *self.list.as_ptr().add(at);
                 let name = CStr::from_ptr((self.verbs.get_device_name)(device));

@@ -1,5 +1,5 @@
-//! Unreliable datagrams: one queue pair for all peers and both groups, receives that are always posted, and the head by
-//! which a receiver knows cluster and sender.
+//! Unreliable datagrams: one queue pair for all peers and both groups, receives that are always
+//! posted, and the head by which a receiver knows cluster and sender.
 //!
 //! ```text
 //! 0   cluster's nonce
@@ -23,7 +23,8 @@ use crate::types::Address;
 use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Receives that are posted. As many datagrams can arrive while this process does not look; more are lost.
+/// Receives that are posted. As many datagrams can arrive while this process does not look; more
+/// are lost.
 const RECEIVES: u32 = 512;
 /// Datagrams that the device may still be sending.
 const SENDS: u32 = 128;
@@ -67,7 +68,8 @@ pub(crate) fn frame(nonce: u64, from: Address, payload: &[u8], out: &mut Vec<u8>
     out.extend_from_slice(payload);
 }
 
-/// Who sent a datagram that begins like this, and how long its payload is. `None` if it is not of this cluster.
+/// Who sent a datagram that begins like this, and how long its payload is. `None` if it is not of
+/// this cluster.
 fn parse(head: &[u8], nonce: u64) -> Option<(Address, usize)> {
     let (head, _) = Head::read_from_prefix(head).ok()?;
     let from = Address {
@@ -97,7 +99,8 @@ pub(crate) struct Datagrams {
     incoming: Buffers,
     blocks: Vec<Block>,
     outgoing: Buffers,
-    /// Taken from the completion queue, not yet handed out: block and length, routing header included.
+    /// Taken from the completion queue, not yet handed out: block and length, routing header
+    /// included.
     waiting: std::collections::VecDeque<(u32, u32)>,
     /// What the last look at a queue has taken.
     batch: Box<[WorkCompletion]>,
@@ -111,7 +114,8 @@ pub(crate) struct Datagrams {
 }
 
 impl Datagrams {
-    /// Opens it: it hears what is sent to it, and to the groups that it is attached to, from now on.
+    /// Opens it: it hears what is sent to it, and to the groups that it is attached to, from now
+    /// on.
     pub(crate) fn new(
         nic: &Nic,
         channel: &Arc<super::queue::CompletionChannel>,
@@ -230,7 +234,8 @@ impl Datagrams {
             if completion.status() == Status::SUCCESS {
                 self.waiting.push_back((index, completion.bytes()));
             }
-            // A receive fails only when the queue pair is stopped, and then it is of no use to post it again.
+            // A receive fails only when the queue pair is stopped, and then it is of no use to post
+            // it again.
         }
         n > 0
     }
@@ -245,8 +250,8 @@ impl Datagrams {
             let Some((index, bytes)) = self.waiting.pop_front() else { continue };
             self.round += 1;
             let heard = self.open(index, bytes as usize, out);
-            // Only copied here, so the block can be posted again at once. If the device does not take it, one receive less
-            // is posted; the queue pair is broken then, anyway.
+            // Only copied here, so the block can be posted again at once. If the device does not
+            // take it, one receive less is posted; the queue pair is broken then, anyway.
             let _ = self.post(index);
             match heard {
                 Some(from) if from == self.own => {}

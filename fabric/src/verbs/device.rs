@@ -1,4 +1,5 @@
-//! Which device, port and GID an endpoint uses: what the host has ([`survey`]), and which of it fits ([`choose`]).
+//! Which device, port and GID an endpoint uses: what the host has ([`survey`]), and which of it
+//! fits ([`choose`]).
 
 use super::arena::numa_node;
 use super::context::{Atomics, Context, DeviceFacts, Gid, LinkLayer, PortFacts, device_names};
@@ -145,9 +146,9 @@ fn kind_of(link_layer: LinkLayer, text: Option<&str>) -> GidKind {
 
 /// Chooses among the devices of a survey, given the host's interfaces.
 ///
-/// A port must carry traffic, have a GID, and its device must have CAS. Among those that fit the wish, one that peers
-/// reach by IPv4 is better than by IPv6, that by a link-local or no address, and RoCE v2 better than v1; among equals the
-/// first in the kernel's order.
+/// A port must carry traffic, have a GID, and its device must have CAS. Among those that fit the
+/// wish, one that peers reach by IPv4 is better than by IPv6, that by a link-local or no address,
+/// and RoCE v2 better than v1; among equals the first in the kernel's order.
 pub fn choose(devices: &[Device], interfaces: &[Interface], wish: &Wish) -> Result<Choice, VerbsError> {
     let mut refused = Vec::new();
     let mut best: Option<((u8, u8), Choice)> = None;
@@ -247,7 +248,8 @@ fn rate<'a>(
     })
 }
 
-/// The address by which peers reach a GID: on RoCE it is in the GID, on InfiniBand it is that of the IPoIB interface.
+/// The address by which peers reach a GID: on RoCE it is in the GID, on InfiniBand it is that of
+/// the IPoIB interface.
 fn address_of(entry: &GidEntry, interfaces: &[Interface]) -> Option<IpAddr> {
     if entry.kind == GidKind::InfiniBand {
         interfaces

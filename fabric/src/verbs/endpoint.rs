@@ -1,6 +1,6 @@
-//! Opening an endpoint over RDMA. The region stays a file of this host, as over shared memory, so that attached programs,
-//! observers on this host and acceptor memory that outlives its process are as there; here it is registered with the
-//! device, too.
+//! Opening an endpoint over RDMA. The region stays a file of this host, as over shared memory, so
+//! that attached programs, observers on this host and acceptor memory that outlives its process are
+//! as there; here it is registered with the device, too.
 #![allow(unsafe_code)]
 
 use super::config::{Config, look_within, retry_within};
@@ -37,11 +37,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
-/// An operation may have so many bytes whatever the limits: what members write into mailboxes is no view.
+/// An operation may have so many bytes whatever the limits: what members write into mailboxes is no
+/// view.
 const OPERATION_BYTES: u32 = 4096;
 
-// SAFETY: a region's mapping is never moved or replaced, is held by every clone of it, and was made for writing: one
-// that is mapped for reading only is an `Observed` and gives no `Region` away.
+// SAFETY: a region's mapping is never moved or replaced, is held by every clone of it, and was made
+// for writing: one that is mapped for reading only is an `Observed` and gives no `Region` away.
 unsafe impl Memory for Region {
     fn words(&self) -> &[AtomicU64] {
         self
@@ -141,7 +142,8 @@ impl Config {
         Ok(())
     }
 
-    /// Where the owner of a region listens: a coordinator as configured, anybody else as its address says.
+    /// Where the owner of a region listens: a coordinator as configured, anybody else as its
+    /// address says.
     pub(super) fn place(&self, at: Address) -> Option<SocketAddr> {
         if at.host != 0 {
             return Some(SocketAddr::new(ip_of(at.host), at.port));
@@ -151,8 +153,9 @@ impl Config {
 }
 
 impl Endpoint<Rdma> {
-    /// Takes a region of the cluster for the calling thread and offers it on an RDMA device. Peers may use it as soon as
-    /// this returns. The port joins the groups in the background: see [`Self::is_in_groups`].
+    /// Takes a region of the cluster for the calling thread and offers it on an RDMA device. Peers
+    /// may use it as soon as this returns. The port joins the groups in the background: see
+    /// [`Self::is_in_groups`].
     pub fn open(cluster: &Cluster, owner: Owner, wait: Wait, config: &Config) -> Result<Self, OpenError> {
         config.check()?;
         config.check_owner(&owner)?;
@@ -172,14 +175,15 @@ impl Endpoint<Rdma> {
         }
     }
 
-    /// Switches what the owner of a region may do with the own region, from now on, whatever its role: Mu's permission
-    /// switch (OSDI 2020, section 5.2). A connection that its device can not switch is closed and made anew.
+    /// Switches what the owner of a region may do with the own region, from now on, whatever its
+    /// role: Mu's permission switch (OSDI 2020, section 5.2). A connection that its device can not
+    /// switch is closed and made anew.
     pub fn permit(&self, region: u32, rights: Rights) -> Result<(), VerbsError> {
         self.transport.permit(region, rights)
     }
 
-    /// A datagram of this process as it travels: given to the kernel to be sent when this process dies, it arrives as if
-    /// the process had sent it to the group itself.
+    /// A datagram of this process as it travels: given to the kernel to be sent when this process
+    /// dies, it arrives as if the process had sent it to the group itself.
     #[must_use]
     pub fn notice(&self, payload: &[u8]) -> Vec<u8> {
         self.transport.datagrams.framed(payload)
@@ -246,7 +250,8 @@ impl Rdma {
         let sender = taken.sender;
         let is_coordinator = owner.region.is_some();
         let own = if is_coordinator {
-            // Coordinators are known by their numbers; where they listen, everybody knows from the configuration.
+            // Coordinators are known by their numbers; where they listen, everybody knows from the
+            // configuration.
             Address { generation: sender.generation, ..Address::region(sender.region) }
         } else {
             Address {

@@ -1,4 +1,5 @@
-//! A region as peers may reach it: which of its bytes are registered with which right, and which peer gets which key.
+//! A region as peers may reach it: which of its bytes are registered with which right, and which
+//! peer gets which key.
 //!
 //! | registration | what | right | who gets its key |
 //! |---|---|---|---|
@@ -8,10 +9,11 @@
 //! | `values` | the value areas, of an acceptor | WRITE | coordinators |
 //! | `values` | the value areas, of a mailbox | WRITE | members |
 //!
-//! A key is no secret: it can be guessed. So the queue pair of a peer allows no more than its role, either
-//! ([`Role::rights`]), and both must allow an operation. What is left for a coordinator is to CAS its way to a word that
-//! it has a key for; nobody can WRITE a member's region unless it is a mailbox, and then the value areas alone, which a
-//! member has no other use for; and only its fence word can be swapped.
+//! A key is no secret: it can be guessed. So the queue pair of a peer allows no more than its role,
+//! either ([`Role::rights`]), and both must allow an operation. What is left for a coordinator is
+//! to CAS its way to a word that it has a key for; nobody can WRITE a member's region unless it is
+//! a mailbox, and then the value areas alone, which a member has no other use for; and only its
+//! fence word can be swapped.
 
 use super::context::ProtectionDomain;
 use super::error::VerbsError;

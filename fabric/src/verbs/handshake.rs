@@ -1,5 +1,6 @@
-//! What two processes say when one connects to the other: who they are, whether they are of one cluster, and what the one
-//! that is connected to lets the other do. It travels as private data of the connection.
+//! What two processes say when one connects to the other: who they are, whether they are of one
+//! cluster, and what the one that is connected to lets the other do. It travels as private data of
+//! the connection.
 
 use super::cm::{ACCEPT_BYTES_MAX, REJECT_BYTES_MAX, REQUEST_BYTES_MAX};
 use super::context::Gid;
@@ -25,7 +26,8 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new(nonce: u64, layout: &Layout) -> Self {
-        // FNV-1a: peers of one cluster must agree by accident of nothing; no adversary is kept out by it.
+        // FNV-1a: peers of one cluster must agree by accident of nothing; no adversary is kept out
+        // by it.
         let digest = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
         let limits = layout.limits().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, digest);
         Self { nonce, layout: layout::VERSION.to_le_bytes().iter().fold(limits, digest) }
@@ -92,7 +94,8 @@ pub(crate) struct Welcome {
     pub(crate) lid: u16,
     pub(crate) queue_pair: u32,
     pub(crate) qkey: u32,
-    /// By which a notice of its death is believed, see [`crate::notice`]: of dying, and of being dead; 0 for none.
+    /// By which a notice of its death is believed, see [`crate::notice`]: of dying, and of being
+    /// dead; 0 for none.
     pub(crate) tokens: [u64; 2],
     /// What its clock showed when it said this.
     pub(crate) clock: Instant,

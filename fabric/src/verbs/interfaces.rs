@@ -27,7 +27,8 @@ pub fn interfaces() -> Result<Vec<Interface>, VerbsError> {
     }
     let mut found = Vec::new();
     let mut next = first;
-    // SAFETY: the list is the C library's and lives until it is freed; an address is as long as its family says.
+    // SAFETY: the list is the C library's and lives until it is freed; an address is as long as its
+    // family says.
     unsafe {
         while let Some(entry) = next.as_ref() {
             next = entry.ifa_next;
@@ -53,7 +54,8 @@ pub fn interfaces() -> Result<Vec<Interface>, VerbsError> {
     Ok(found)
 }
 
-/// A hardware address of IP over InfiniBand has 20 bytes: flags, a queue pair, and the port's GID (RFC 4391, section 9.1.1).
+/// A hardware address of IP over InfiniBand has 20 bytes: flags, a queue pair, and the port's GID
+/// (RFC 4391, section 9.1.1).
 fn gid_in(hardware: &str) -> Option<Gid> {
     let bytes: Vec<u8> =
         hardware.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect::<Result<_, _>>().ok()?;

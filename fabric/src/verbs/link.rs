@@ -1,4 +1,5 @@
-//! A link to a peer: its queue pair, what is under way on it in the order of the posts, and what waits for it.
+//! A link to a peer: its queue pair, what is under way on it in the order of the posts, and what
+//! waits for it.
 
 use super::connector::Cause;
 use super::datagrams::{Datagrams, To};
@@ -20,7 +21,8 @@ pub(crate) const DEPTH: u32 = 128;
 const WAITING_MAX: usize = 4096;
 /// Datagrams among them; more are lost.
 const WAITING_DATAGRAMS_MAX: usize = 32;
-/// Probes of a link on which nothing ends: one, or the answer to it, may be lost as well. After them the device tries again by itself.
+/// Probes of a link on which nothing ends: one, or the answer to it, may be lost as well. After
+/// them the device tries again by itself.
 const PROBES_MAX: u32 = 3;
 /// Bytes of a WRITE that are copied at the post, where the device can.
 pub(crate) const INLINE_BYTES: u32 = 256;
@@ -241,8 +243,9 @@ impl Link {
         }
     }
 
-    /// Looks whether nothing has ended since the last look though something was under way. If so, posts a probe: by what comes behind
-    /// it a device learns that a packet was lost, and tries it again at once. Without that it waits for its timeout.
+    /// Looks whether nothing has ended since the last look though something was under way. If so,
+    /// posts a probe: by what comes behind it a device learns that a packet was lost, and tries it
+    /// again at once. Without that it waits for its timeout.
     pub(crate) fn look(&mut self, ops: &mut Ops) -> Result<(), PostError> {
         let seen = self.seen.take();
         if self.posted == 0 {
@@ -348,8 +351,9 @@ impl Link {
         self.state = State::Up(Connection { attempt, pair, welcome, handle });
     }
 
-    /// There is no connection (any more). What was under way or waits fails: `first`, if given, with its own error, all
-    /// else with `error`. Gives back the connection, and the operations that the device may still know.
+    /// There is no connection (any more). What was under way or waits fails: `first`, if given,
+    /// with its own error, all else with `error`. Gives back the connection, and the operations
+    /// that the device may still know.
     pub(crate) fn down(
         &mut self,
         cause: Cause,
@@ -400,7 +404,8 @@ impl Link {
 }
 
 impl Connection {
-    /// What an operation touches, as the peer's device names it; `None` if the peer gave no key for that.
+    /// What an operation touches, as the peer's device names it; `None` if the peer gave no key for
+    /// that.
     fn target(&self, layout: &Layout, what: What, offset: u32) -> Option<Target> {
         let keys = &self.welcome.keys;
         match what {

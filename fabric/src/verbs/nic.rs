@@ -1,4 +1,5 @@
-//! A device as an endpoint uses it: open, with one protection domain, and the way from its port to a peer's.
+//! A device as an endpoint uses it: open, with one protection domain, and the way from its port to
+//! a peer's.
 
 use super::context::{Context, Gid, ProtectionDomain};
 use super::device::{Choice, Wish, choose, survey};
@@ -16,7 +17,8 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Opens what fits the wish best. `traffic_class` is the byte that routers and switches sort packets by.
+    /// Opens what fits the wish best. `traffic_class` is the byte that routers and switches sort
+    /// packets by.
     pub fn open(wish: &Wish, traffic_class: u8) -> Result<Self, VerbsError> {
         let choice = choose(&survey()?, &interfaces()?, wish)?;
         let domain = ProtectionDomain::new(&Context::open(&choice.device)?)?;

@@ -1,6 +1,6 @@
-//! READs regions of a cluster's processes from any host that has a way to them, as [`crate::host::Observed`] does on
-//! their own: no process is asked, and one that freezes goes on answering. Only a connection has to be made first, and
-//! that a frozen process does not.
+//! READs regions of a cluster's processes from any host that has a way to them, as
+//! [`crate::host::Observed`] does on their own: no process is asked, and one that freezes goes on
+//! answering. Only a connection has to be made first, and that a frozen process does not.
 
 use super::arena::HugePages;
 use super::buffers::{Block, Buffers};
@@ -36,10 +36,11 @@ const READS: u32 = 2;
 const COMPLETIONS: u32 = 4 * READS;
 /// A page that is being published is read so often before it counts as torn.
 const TORN_READS_MAX: u32 = 16;
-/// A connection is made anew after so long, because that measures the clocks: two that are 500 ppm off have gone 10 ms
-/// apart by then.
+/// A connection is made anew after so long, because that measures the clocks: two that are 500 ppm
+/// off have gone 10 ms apart by then.
 const RELATE_EVERY: Nanos = Nanos::from_secs(10);
-/// How much longer than the bound of detection a device may take to say so, before it counts as silent.
+/// How much longer than the bound of detection a device may take to say so, before it counts as
+/// silent.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// Reads regions of other processes, of any host.
@@ -108,8 +109,8 @@ impl Copy {
 }
 
 impl Observer {
-    /// Opens a device for reading the regions of a cluster. Of the configuration, `listen` says the own address; nobody
-    /// listens there.
+    /// Opens a device for reading the regions of a cluster. Of the configuration, `listen` says the
+    /// own address; nobody listens there.
     pub fn open(config: &Config, nonce: u64, layout: &Layout) -> Result<Self, OpenError> {
         config.check()?;
         let wish = Wish { address: Some(config.listen.ip()), ..config.device.clone() };
@@ -155,8 +156,8 @@ impl Observer {
         })
     }
 
-    /// Reads a region once; connects first if need be. Blocks until its owner's device has answered, or has not within
-    /// the bound of detection.
+    /// Reads a region once; connects first if need be. Blocks until its owner's device has
+    /// answered, or has not within the bound of detection.
     pub fn look(&mut self, at: Address) -> Result<Copy, LinkError> {
         let stale = |peer: &Peer| clock::now().since(peer.clock.measured_at()) >= RELATE_EVERY;
         if self.peers.get(&at.region).is_some_and(stale) {
@@ -185,7 +186,8 @@ impl Observer {
         self.commands.send(command).map_err(|_| LinkError::PeerDead)?;
         self.threads.wake();
         loop {
-            // The connector gives up by itself. What it says of other peers, their next READ says, too.
+            // The connector gives up by itself. What it says of other peers, their next READ says,
+            // too.
             match self.news.recv().map_err(|_| LinkError::PeerDead)? {
                 News::Up { attempt: one, region, pair, welcome, clock, .. } if one == attempt => {
                     let (keys, generation) = (welcome.keys, welcome.generation);
@@ -234,7 +236,8 @@ impl Observer {
             let mut again = vec![0; page_bytes as usize];
             self.buffers.copy(self.page, 0, &mut again);
             let first = raw.get(page_at as usize..(page_at + page_bytes) as usize);
-            // Two READs, one behind the other, that found the same: nobody published in between, so each is whole.
+            // Two READs, one behind the other, that found the same: nobody published in between, so
+            // each is whole.
             let is_whole = first == Some(&again[..]);
             if is_whole || tries == TORN_READS_MAX {
                 let words = memory::zeroed(raw.len());

@@ -1,5 +1,5 @@
-//! Posted operations: what each was, where its bytes lie, and how its completion is found again. All of it is made when
-//! an endpoint opens; nothing here allocates in the steady state.
+//! Posted operations: what each was, where its bytes lie, and how its completion is found again.
+//! All of it is made when an endpoint opens; nothing here allocates in the steady state.
 
 use super::buffers::{Block, Buffers, Place};
 use super::context::ProtectionDomain;
@@ -14,7 +14,8 @@ use std::sync::Arc;
 pub(crate) const OPS_MAX: u32 = 2048;
 /// Of these, so many can carry more than a word: READs and WRITEs.
 const LONG_MAX: u32 = 512;
-/// Memory that longer ones may take together; at least [`LONG_MIN`] blocks are made, whatever their size.
+/// Memory that longer ones may take together; at least [`LONG_MIN`] blocks are made, whatever their
+/// size.
 const LONG_BYTES_MAX: usize = 16 << 20;
 const LONG_MIN: u32 = 32;
 /// Bytes of a CAS's result and of most READs.
@@ -49,7 +50,8 @@ struct Op {
     what: What,
     offset: u32,
     block: Block,
-    /// Its result is awaited; otherwise it was given up and its memory is the device's until its link is buried.
+    /// Its result is awaited; otherwise it was given up and its memory is the device's until its
+    /// link is buried.
     awaited: bool,
 }
 
@@ -107,7 +109,8 @@ impl Ops {
         if Self::bytes(what) <= WORD_BYTES { &mut self.words } else { &mut self.long }
     }
 
-    /// Makes room for an operation; `payload` is what a WRITE writes. `None` if too many are under way.
+    /// Makes room for an operation; `payload` is what a WRITE writes. `None` if too many are under
+    /// way.
     pub(crate) fn start(
         &mut self,
         region: u32,

@@ -1,6 +1,6 @@
-//! Datagrams that leave with the end of the event that sent them. What a datagram wakes takes the processor from the
-//! sender where they share one, and the sender's own operations must not wait for that: a leader announces a view and
-//! raises fences in one event.
+//! Datagrams that leave with the end of the event that sent them. What a datagram wakes takes the
+//! processor from the sender where they share one, and the sender's own operations must not wait
+//! for that: a leader announces a view and raises fences in one event.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,5 @@
-//! Queue pairs: reliable connections (RC) and datagrams (UD), and their states. What is posted on them: [`super::post`].
+//! Queue pairs: reliable connections (RC) and datagrams (UD), and their states. What is posted on
+//! them: [`super::post`].
 #![allow(unsafe_code)]
 
 use super::context::{Gid, ProtectionDomain};
@@ -66,8 +67,8 @@ impl Path {
     }
 }
 
-/// How often and how long a device tries before it gives an operation up. Never for ever: some devices take a count of 7,
-/// and a timeout of 0, for infinity.
+/// How often and how long a device tries before it gives an operation up. Never for ever: some
+/// devices take a count of 7, and a timeout of 0, for infinity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// Tries after the first: 0 to 6.
@@ -141,7 +142,8 @@ impl QueuePair {
                 },
                 sq_sig_all: 0,
             };
-            // SAFETY: domain and queues live and are held by the new pair; `attr` is valid for reads and writes.
+            // SAFETY: domain and queues live and are held by the new pair; `attr` is valid for
+            // reads and writes.
             let raw = unsafe { (context.verbs().create_qp)(domain.raw().as_ptr(), &raw mut attr) };
             NonNull::new(raw)
                 .map(|raw| (raw, attr.cap.max_inline_data))
@@ -201,8 +203,8 @@ impl QueuePair {
         self.modify(&mut attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
     }
 
-    /// INIT to RTS, of an RC pair: connects it to a peer that has done, or will do, the same. `reads` is how many READs and
-    /// CASes may be under way in each direction.
+    /// INIT to RTS, of an RC pair: connects it to a peer that has done, or will do, the same.
+    /// `reads` is how many READs and CASes may be under way in each direction.
     pub fn connect(
         &self,
         own_first_packet: u32,
@@ -260,9 +262,9 @@ impl QueuePair {
         self.modify(&mut attr, IBV_QP_STATE | IBV_QP_SQ_PSN)
     }
 
-    /// Changes what the peer may do through a pair that is connected (RTS). Mu (OSDI 2020, section 5.2) has measured that
-    /// this is the fast way to switch permissions, and that a device may refuse it while operations are under way; then
-    /// the pair must go through RESET.
+    /// Changes what the peer may do through a pair that is connected (RTS). Mu (OSDI 2020, section
+    /// 5.2) has measured that this is the fast way to switch permissions, and that a device may
+    /// refuse it while operations are under way; then the pair must go through RESET.
     pub fn permit(&self, rights: Rights) -> Result<(), VerbsError> {
         let mut attr = ibv_qp_attr { qp_access_flags: rights.flags(), ..Default::default() };
         self.modify(&mut attr, IBV_QP_ACCESS_FLAGS)
@@ -278,7 +280,8 @@ impl QueuePair {
         self.modify(&mut ibv_qp_attr { qp_state: IBV_QPS_ERR, ..Default::default() }, IBV_QP_STATE)
     }
 
-    /// Has a UD pair hear a multicast group. The port must have joined it, too: see [`super::cm::Id::join`].
+    /// Has a UD pair hear a multicast group. The port must have joined it, too: see
+    /// [`super::cm::Id::join`].
     pub fn attach(&self, group: Gid, lid: u16) -> Result<(), VerbsError> {
         let context = self.domain.context();
         // SAFETY: the pair lives; the GID is only read.
@@ -303,7 +306,8 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: the pair is destroyed once; the device has let go of all it was given when the call returns.
+        // SAFETY: the pair is destroyed once; the device has let go of all it was given when the
+        // call returns.
         unsafe { (self.domain.context().verbs().destroy_qp)(self.raw.as_ptr()) };
     }
 }

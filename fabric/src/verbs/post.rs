@@ -1,6 +1,6 @@
-//! Posting on a queue pair. It allocates nothing and makes no system call of its own: most providers ring a doorbell that
-//! is mapped. That of soft-RoCE makes one call for each time it is given something, so what goes together is given
-//! together.
+//! Posting on a queue pair. It allocates nothing and makes no system call of its own: most
+//! providers ring a doorbell that is mapped. That of soft-RoCE makes one call for each time it is
+//! given something, so what goes together is given together.
 #![allow(unsafe_code)]
 
 use super::pair::{AddressHandle, Kind, QueuePair};
@@ -58,7 +58,8 @@ impl QueuePair {
         self.post_send(Kind::Reliable, &mut request)
     }
 
-    /// Posts two operations with one ring of the doorbell, in this order. If the second is refused, the first is posted.
+    /// Posts two operations with one ring of the doorbell, in this order. If the second is refused,
+    /// the first is posted.
     #[inline]
     pub fn post_both(&self, first: &Work<'_>, second: &Work<'_>) -> Result<(), PostError> {
         let ((mut sge, mut request), (mut sge_behind, mut behind)) =
@@ -168,8 +169,9 @@ impl QueuePair {
         let mut sge = into.raw();
         let mut wr = ibv_recv_wr { wr_id: id, next: null_mut(), sg_list: &raw mut sge, num_sge: 1 };
         let mut refused = null_mut();
-        // SAFETY: the pair lives, and the request and its entry are valid during the call, which copies them. The device
-        // checks the memory against the key, and registered memory is atomics.
+        // SAFETY: the pair lives, and the request and its entry are valid during the call, which
+        // copies them. The device checks the memory against the key, and registered memory is
+        // atomics.
         let errno = unsafe {
             match self.raw().as_ref().context.as_ref().and_then(|context| context.ops.post_recv) {
                 Some(post) => post(self.raw().as_ptr(), &raw mut wr, &raw mut refused),
@@ -204,8 +206,9 @@ impl QueuePair {
             return Err(PostError(libc::EINVAL));
         }
         let mut refused = null_mut();
-        // SAFETY: the pair lives, and the requests, their entries and inline bytes, all the caller's, are valid during the
-        // call, which copies them. The device checks other memory against the keys, and registered memory is atomics.
+        // SAFETY: the pair lives, and the requests, their entries and inline bytes, all the
+        // caller's, are valid during the call, which copies them. The device checks other memory
+        // against the keys, and registered memory is atomics.
         let errno = unsafe {
             match self.raw().as_ref().context.as_ref().and_then(|context| context.ops.post_send) {
                 Some(post) => post(self.raw().as_ptr(), chain, &raw mut refused),

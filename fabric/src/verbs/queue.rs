@@ -58,7 +58,8 @@ impl Status {
     pub const FLUSHED: Self = Self(sys::IBV_WC_WR_FLUSH_ERR);
     /// The peer's device does not allow it: no such key, no right, outside of the range.
     pub const REMOTE_ACCESS: Self = Self(sys::IBV_WC_REM_ACCESS_ERR);
-    /// The peer's device does not understand it: misaligned, too long, or not allowed through this queue pair.
+    /// The peer's device does not understand it: misaligned, too long, or not allowed through this
+    /// queue pair.
     pub const REMOTE_INVALID: Self = Self(sys::IBV_WC_REM_INV_REQ_ERR);
 
     /// `enum ibv_wc_status` by its name in the InfiniBand specification.
@@ -111,7 +112,8 @@ impl CompletionChannel {
         Ok(channel)
     }
 
-    /// Takes one event, if there is one. Takes none for another thread: the queue that it is of must be polled then.
+    /// Takes one event, if there is one. Takes none for another thread: the queue that it is of
+    /// must be polled then.
     pub fn take_event(&self) -> Result<bool, VerbsError> {
         let (mut queue, mut user) = (null_mut(), null_mut());
         let verbs = self.context.verbs();
@@ -126,8 +128,8 @@ impl CompletionChannel {
                 )),
             };
         }
-        // SAFETY: the event is of a living queue: one is not destroyed before its events are acknowledged, and that is
-        // done here, once.
+        // SAFETY: the event is of a living queue: one is not destroyed before its events are
+        // acknowledged, and that is done here, once.
         unsafe { (verbs.ack_cq_events)(queue, 1) };
         Ok(true)
     }
@@ -162,7 +164,8 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// Makes one with room for at least `entries` completions. More than that at a time break all its queue pairs.
+    /// Makes one with room for at least `entries` completions. More than that at a time break all
+    /// its queue pairs.
     pub fn new(
         context: &Arc<Context>,
         entries: u32,
@@ -191,12 +194,13 @@ impl CompletionQueue {
         self.raw
     }
 
-    /// Takes completions, the oldest first; returns how many of `out` were filled. No system call with providers that
-    /// map their queues, which are all.
+    /// Takes completions, the oldest first; returns how many of `out` were filled. No system call
+    /// with providers that map their queues, which are all.
     #[inline]
     pub fn poll(&self, out: &mut [WorkCompletion]) -> Result<usize, PostError> {
         let len = c_int::try_from(out.len()).unwrap_or(c_int::MAX);
-        // SAFETY: the queue lives; `out` is valid for `len` completions, and a `WorkCompletion` is an `ibv_wc`.
+        // SAFETY: the queue lives; `out` is valid for `len` completions, and a `WorkCompletion` is
+        // an `ibv_wc`.
         let taken = unsafe {
             match self.raw.as_ref().context.as_ref().and_then(|context| context.ops.poll_cq) {
                 Some(poll) => poll(self.raw.as_ptr(), len, out.as_mut_ptr().cast()),
@@ -206,7 +210,8 @@ impl CompletionQueue {
         usize::try_from(taken).map_err(|_| PostError(libc::EIO))
     }
 
-    /// Has the next completion make the channel readable, once. Poll again after this, before sleeping.
+    /// Has the next completion make the channel readable, once. Poll again after this, before
+    /// sleeping.
     pub fn arm(&self) -> Result<(), PostError> {
         // SAFETY: the queue lives.
         let errno = unsafe {

@@ -17,7 +17,8 @@ use std::sync::Arc;
 ///
 /// # Safety
 ///
-/// [`Memory::words`] returns the same slice on every call until the value is dropped, and it is mapped for writing.
+/// [`Memory::words`] returns the same slice on every call until the value is dropped, and it is
+/// mapped for writing.
 pub unsafe trait Memory: Debug + Send + Sync + 'static {
     /// Its words. A device changes them at any time, word by word.
     fn words(&self) -> &[AtomicU64];
@@ -57,7 +58,8 @@ impl BitOr for Rights {
     }
 }
 
-/// Own memory in a posted operation. The device refuses what lies outside the registration of the key.
+/// Own memory in a posted operation. The device refuses what lies outside the registration of the
+/// key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Local {
     /// Its address in this process.
@@ -77,7 +79,8 @@ pub struct Target {
     pub rkey: u32,
 }
 
-/// A registration: a range of memory that is pinned, with a key for the own device and one for peers.
+/// A registration: a range of memory that is pinned, with a key for the own device and one for
+/// peers.
 #[derive(Debug)]
 pub struct Registration {
     raw: NonNull<ibv_mr>,
@@ -110,8 +113,9 @@ impl Registration {
         }
         let at = words.as_ptr().cast::<u8>().cast_mut();
         let flags = IBV_ACCESS_LOCAL_WRITE | rights.flags();
-        // SAFETY: the range lies within the words, which stay mapped as long as `memory` is held, that is, until after
-        // the registration has ended. They are atomics, so the device's accesses race with nothing.
+        // SAFETY: the range lies within the words, which stay mapped as long as `memory` is held,
+        // that is, until after the registration has ended. They are atomics, so the device's
+        // accesses race with nothing.
         let raw = unsafe {
             (context.verbs().reg_mr)(domain.raw().as_ptr(), at.add(range.start).cast(), range.len(), flags)
         };

@@ -1,9 +1,11 @@
-//! How the clock of another host relates to this host's: one question, one answer, and the middle between them.
+//! How the clock of another host relates to this host's: one question, one answer, and the middle
+//! between them.
 
 use crate::types::{Instant, Nanos};
 
-/// What a process of another host read off its clock while this one waited for the answer. The reading falls somewhere
-/// between question and answer; it is dated to the middle, and is off by half of that time at most.
+/// What a process of another host read off its clock while this one waited for the answer. The
+/// reading falls somewhere between question and answer; it is dated to the middle, and is off by
+/// half of that time at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockRelation {
     ours: Instant,
@@ -37,8 +39,8 @@ impl ClockRelation {
         shift(ours, self.ours, self.theirs)
     }
 
-    /// By how much [`ClockRelation::here`] may be off for a moment near `at`: what the measurement left open, and what two
-    /// clocks that are each off by `drift_ppm` have gone apart since.
+    /// By how much [`ClockRelation::here`] may be off for a moment near `at`: what the measurement
+    /// left open, and what two clocks that are each off by `drift_ppm` have gone apart since.
     #[must_use]
     pub fn doubt(&self, at: Instant, drift_ppm: u32) -> Nanos {
         let apart = u128::from(at.0.abs_diff(self.ours.0)) * 2 * u128::from(drift_ppm) / 1_000_000;

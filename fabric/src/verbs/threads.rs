@@ -1,4 +1,5 @@
-//! The two threads beside an endpoint's own: one connects, one sleeps on the device's events and rings the doorbell.
+//! The two threads beside an endpoint's own: one connects, one sleeps on the device's events and
+//! rings the doorbell.
 
 use super::connector::Connector;
 use super::queue::CompletionChannel;
@@ -34,12 +35,14 @@ impl Threads {
         let sleep = Builder::new().name("obol-sleep".to_owned()).spawn(move || {
             while !stop.load(Ordering::Acquire) {
                 awake.wait(&*channel, None);
-                // A futex and a descriptor can not be waited on together, so the event becomes a ring. The endpoint's
-                // thread compares the doorbell before it sleeps: a ring that comes before is not lost.
+                // A futex and a descriptor can not be waited on together, so the event becomes a
+                // ring. The endpoint's thread compares the doorbell before it sleeps: a ring that
+                // comes before is not lost.
                 match channel.take_event() {
                     Ok(true) => region.ring(),
                     Ok(false) => {}
-                    // A device that is gone tells nothing any more, and its descriptor may stay readable for ever.
+                    // A device that is gone tells nothing any more, and its descriptor may stay
+                    // readable for ever.
                     Err(_) => return,
                 }
             }

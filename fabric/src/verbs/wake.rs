@@ -23,11 +23,13 @@ impl Wake {
     /// Ends the wait that is under way, or the next one.
     pub(crate) fn wake(&self) {
         let one = 1u64.to_ne_bytes();
-        // SAFETY: the bytes are valid for reads. It fails only when the count is full, and then the wait ends anyway.
+        // SAFETY: the bytes are valid for reads. It fails only when the count is full, and then the
+        // wait ends anyway.
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 
-    /// Waits until `fd` can be read, [`Wake::wake`] is called, or `span` has passed. May return early.
+    /// Waits until `fd` can be read, [`Wake::wake`] is called, or `span` has passed. May return
+    /// early.
     pub(crate) fn wait(&self, fd: &impl AsFd, span: Option<Duration>) {
         let entry = |fd: i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut both = [entry(fd.as_fd().as_raw_fd()), entry(self.0.as_raw_fd())];

@@ -1,6 +1,7 @@
-//! Watches on processes of other hosts. A link that breaks is a suspicion; that a region has a later owner is a proof,
-//! because it was given out only after the earlier one was proved dead or had let go. Where the module deadbeat is, the
-//! other host's kernel tells both by a datagram, which is believed by the token that the peer gave when it was met.
+//! Watches on processes of other hosts. A link that breaks is a suspicion; that a region has a
+//! later owner is a proof, because it was given out only after the earlier one was proved dead or
+//! had let go. Where the module deadbeat is, the other host's kernel tells both by a datagram,
+//! which is believed by the token that the peer gave when it was met.
 
 use crate::contract::Evidence;
 use crate::notice::{Notice, Stage};
@@ -47,7 +48,8 @@ impl Watch {
 }
 
 impl Watches {
-    /// Watches whoever is at an address; `generation` is the owner that was met there last, 0 for none.
+    /// Watches whoever is at an address; `generation` is the owner that was met there last, 0 for
+    /// none.
     pub(super) fn add(&mut self, whom: Address, generation: u32, reachable: bool) {
         if self.all.iter().any(|watch| watch.whom == whom) {
             return;

@@ -1,11 +1,13 @@
-//! RDMA as a [`Transport`]: operations go through the queue pair of their link, datagrams through one queue pair for all.
+//! RDMA as a [`Transport`]: operations go through the queue pair of their link, datagrams through
+//! one queue pair for all.
 //!
-//! Posts to a peer that is not connected wait, bounded, until the connector thread has made the connection or found that
-//! it can not. A failed completion breaks the link: all that is under way or waits on it fails, and so does what is posted
-//! before those failures are taken. Then the link is made anew, with back-off while the peer does not answer.
+//! Posts to a peer that is not connected wait, bounded, until the connector thread has made the
+//! connection or found that it can not. A failed completion breaks the link: all that is under way
+//! or waits on it fails, and so does what is posted before those failures are taken. Then the link
+//! is made anew, with back-off while the peer does not answer.
 //!
-//! Operations on the own region take the same way, through a connection of the device with itself: the device's CAS is
-//! atomic among its own operations, not with those of the CPU.
+//! Operations on the own region take the same way, through a connection of the device with itself:
+//! the device's CAS is atomic among its own operations, not with those of the CPU.
 
 use super::config::Config;
 use super::connector::{Cause, Command, News};
@@ -82,7 +84,8 @@ pub struct Rdma {
     /// What the device may still know of links that were broken.
     pub(super) limbo: Vec<(u64, Vec<Slot>)>,
     pub(super) attempts: u64,
-    /// How often links are looked at while operations are under way, if ever, and when the next time.
+    /// How often links are looked at while operations are under way, if ever, and when the next
+    /// time.
     pub(super) look_every: Option<Nanos>,
     pub(super) look_at: Instant,
     pub(super) commands: Sender<Command>,
@@ -170,8 +173,8 @@ impl Rdma {
         Ok(place.get_or_insert_with(|| Box::new(Link::new(at.region, to, layout))))
     }
 
-    /// Whether an address names the region's owner that this link knows, or why it does not. A later owner than that
-    /// makes the link connect anew.
+    /// Whether an address names the region's owner that this link knows, or why it does not. A
+    /// later owner than that makes the link connect anew.
     fn check_owner(&mut self, at: Address) -> Result<(), LinkError> {
         let to = self.place(at).ok_or(LinkError::PeerReplaced)?;
         let link = self.link(at)?;
@@ -581,7 +584,8 @@ impl Transport for Rdma {
             return true;
         }
         match self.config.coordinators.get((whom.region as usize).wrapping_sub(1)) {
-            // Hosts may share an address behind one device, but a coordinator's region lies on its own host only.
+            // Hosts may share an address behind one device, but a coordinator's region lies on its
+            // own host only.
             Some(place) => place.ip() == self.config.listen.ip() && self.local.generation(whom.region) != 0,
             None => {
                 let host = whom.region / PER_HOST;
@@ -631,9 +635,10 @@ impl Transport for Rdma {
         }
     }
 
-    /// Arms the completion queues; the sleeper thread rings the doorbell on their events. What came in before they were
-    /// armed is found here, what comes after rings, so nothing is slept through. A queue that is armed for nothing would
-    /// interrupt the loop with the first operation of its next turn.
+    /// Arms the completion queues; the sleeper thread rings the doorbell on their events. What came
+    /// in before they were armed is found here, what comes after rings, so nothing is slept
+    /// through. A queue that is armed for nothing would interrupt the loop with the first operation
+    /// of its next turn.
     fn arm(&mut self) -> bool {
         if self.ops.are_under_way() && self.completions.arm().is_err() || !self.datagrams.arm() {
             return false;

@@ -1,4 +1,5 @@
-//! What the tests with real processes share: the roles that children play, and how a parent drives an endpoint.
+//! What the tests with real processes share: the roles that children play, and how a parent drives
+//! an endpoint.
 
 use obol_fabric::host::{Attachment, Cluster};
 use obol_fabric::layout::Limits;
@@ -65,7 +66,8 @@ impl Drop for Root {
     }
 }
 
-/// A process that is killed when the test ends, by a panic too. It ends by itself if this process is killed.
+/// A process that is killed when the test ends, by a panic too. It ends by itself if this process
+/// is killed.
 pub(crate) struct Child(pub(crate) std::process::Child);
 
 impl Child {
@@ -217,7 +219,8 @@ impl Machine for Probe {
     }
 }
 
-/// Sends back what it gets; or watches region 8 and tells region 2 what it sees; and ticks, and greets region 1 then.
+/// Sends back what it gets; or watches region 8 and tells region 2 what it sees; and ticks, and
+/// greets region 1 then.
 struct Actor {
     watch: bool,
     greet: bool,

@@ -58,7 +58,8 @@ const PERF_TYPE_TRACEPOINT: u32 = 2;
 struct SystemCalls(std::fs::File);
 
 impl SystemCalls {
-    /// `None`, with a word, if this process may not count; a required device requires counting, too.
+    /// `None`, with a word, if this process may not count; a required device requires counting,
+    /// too.
     fn new() -> Option<Self> {
         let id = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
             .iter()
@@ -89,7 +90,8 @@ impl SystemCalls {
             bp_type: 0,
             bp_addr: 0,
         };
-        // SAFETY: the kernel only reads `attr`, which says how long it is; this thread, any CPU, no group.
+        // SAFETY: the kernel only reads `attr`, which says how long it is; this thread, any CPU, no
+        // group.
         let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, 0, -1, -1, 0) };
         let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0);
         // SAFETY: the descriptor is new and nobody else's.
@@ -123,7 +125,8 @@ fn cost(calls: &mut Option<SystemCalls>, work: impl FnOnce()) -> (u64, Option<u6
 /// Rounds of each measurement: of the first few, what is lazy is not counted.
 const ROUNDS: u64 = 100;
 
-/// System calls that a device's provider makes for a post: a device in software is told by one, hardware by a store.
+/// System calls that a device's provider makes for a post: a device in software is told by one,
+/// hardware by a store.
 fn calls_per_post(device: &str) -> u64 {
     u64::from(!Path::new("/sys/class/infiniband").join(device).join("device").exists())
 }

@@ -1,5 +1,5 @@
-//! What an endpoint owes the protocol: order, errors, deaths and rights on the links to its peers. The peers are this very
-//! test binary, started again with a role in its environment.
+//! What an endpoint owes the protocol: order, errors, deaths and rights on the links to its peers.
+//! The peers are this very test binary, started again with a role in its environment.
 
 use crate::cluster::{Plan, play};
 use crate::probe::{Child, Probe, Root, coordinator, kill, process, until};
@@ -315,7 +315,8 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
         let words = |me: &Endpoint, at, len| -> Vec<u64> {
             me.own(at, len).expect("inside").iter().map(|word| word.load(Ordering::Relaxed)).collect()
         };
-        // It is asked nothing: what is written is there when it looks. The last WRITE may be seen before the others.
+        // It is asked nothing: what is written is there when it looks. The last WRITE may be seen
+        // before the others.
         until_looked(&mut me, &mut probe, |me| {
             words(me, first, 4096).iter().all(|word| *word == u64::MAX) && words(me, last, 8) == [9]
         });

@@ -195,7 +195,8 @@ fn network() -> Network {
         tear: Delay::new(10, 300),
         loss_permille: 10,
         duplicate_permille: 10,
-        // Long enough for a frozen primary's lease to be fenced, short enough to act on what it has begun.
+        // Long enough for a frozen primary's lease to be fenced, short enough to act on what it has
+        // begun.
         stall_permille: 10,
         stall: Delay::new(5_000, 20_000),
         link_timeout: Delay::new(100_000, 50_000),
@@ -279,8 +280,8 @@ impl Run {
     }
 }
 
-/// Freezes a server that is to be a member once until it is excluded. Tells who knows that it is over, it and the view, and
-/// how many came to be members after that.
+/// Freezes a server that is to be a member once until it is excluded. Tells who knows that it is
+/// over, it and the view, and how many came to be members after that.
 pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
     let plan = Plan { shards: 1, ..Plan::faults(seed) };
     let mut cluster = Cluster::start(seed, &plan);
@@ -308,7 +309,8 @@ pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
     Ok((is_over, !is_member, after - before))
 }
 
-/// Where a server stands that believes in another number of shards and joins a cache of one, and where those of the cache do.
+/// Where a server stands that believes in another number of shards and joins a cache of one, and
+/// where those of the cache do.
 pub(crate) fn misfit(seed: u64) -> Result<(Option<Standing>, Vec<Option<Standing>>), String> {
     let plan = Plan { shards: 1, ..Plan::faults(seed) };
     let mut cluster = Cluster::start(seed, &plan);
@@ -436,7 +438,8 @@ impl Cluster {
         self.servers().filter(serves).max_by_key(|node| self.world.machine(*node).view().id)
     }
 
-    /// The primaries by shard, if everybody runs and knows the newest view, and all backups have everything.
+    /// The primaries by shard, if everybody runs and knows the newest view, and all backups have
+    /// everything.
     fn whole(&self) -> Option<Vec<u32>> {
         Shard::split(self.shards).map(|shard| self.whole_shard(shard)).collect()
     }
@@ -558,7 +561,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// A fault at a server, mostly the primary, when the one before is over: the service bears one at a time.
+    /// A fault at a server, mostly the primary, when the one before is over: the service bears one
+    /// at a time.
     fn strike(&mut self) -> Result<(), String> {
         self.mend();
         if std::mem::take(&mut self.lingers) {
@@ -612,7 +616,8 @@ impl Cluster {
                 victims.for_each(|victim| self.world.suspect(victim, 0));
                 self.nap(600_000)?;
             }
-            // What is not replicated dies with it. A link that is cut for longer is a failure of its own.
+            // What is not replicated dies with it. A link that is cut for longer is a failure of
+            // its own.
             _ => {
                 for victim in victims.clone() {
                     for server in self.servers().filter(|server| !victims.contains(server)) {
@@ -653,7 +658,8 @@ impl Cluster {
         }
     }
 
-    /// Freezes a process, and kills another one while it sleeps or just afterwards: who wakes up has been removed, or not.
+    /// Freezes a process, and kills another one while it sleeps or just afterwards: who wakes up
+    /// has been removed, or not.
     fn strike_twice(&mut self) -> Result<(), String> {
         let Some(primaries) = self.recover()? else {
             return Err(format!("not redundant again: {:?}", self.standings()));
@@ -663,7 +669,8 @@ impl Cluster {
         let other = (one + 1 + self.rng.below(u64::from(PROCESSES) - 1) as u32) % PROCESSES;
         self.nodes_of(one).for_each(|node| self.world.freeze(node));
         if self.rng.coin() {
-            // Soon, and what is on the way to the third one does not come: it has what was answered for all the same.
+            // Soon, and what is on the way to the third one does not come: it has what was answered
+            // for all the same.
             let third = PROCESSES - one - other;
             for (node, peer) in self.nodes_of(other).zip(self.nodes_of(third)) {
                 self.cut(node, peer);
@@ -678,7 +685,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Freezes and kills processes one after the other, without a pause that would let the cache be whole again.
+    /// Freezes and kills processes one after the other, without a pause that would let the cache be
+    /// whole again.
     fn ruin(&mut self) -> Result<(), String> {
         if self.recover()?.is_none() {
             // It has stopped for good, or until somebody wakes up: that is what is to be seen.
@@ -714,7 +722,8 @@ impl Cluster {
         self.world.partition(other, one);
     }
 
-    /// Cuts servers off from what coordinators say, and mostly a client with them, which then knows no other primary.
+    /// Cuts servers off from what coordinators say, and mostly a client with them, which then knows
+    /// no other primary.
     fn cut_off(&mut self, victims: &Range<u32>, both_ways: bool) {
         let client = CLIENTS.start + self.rng.below(3) as u32;
         let with_client = self.rng.permille(700);

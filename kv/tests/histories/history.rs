@@ -1,4 +1,5 @@
-//! What clients have seen, judged by stateright's tester. Linearizability is local: each key is judged by itself.
+//! What clients have seen, judged by stateright's tester. Linearizability is local: each key is
+//! judged by itself.
 
 use obol_kv::{Done, Operation, Status};
 use stateright::semantics::register::{Register, RegisterOp, RegisterRet};

@@ -1,5 +1,6 @@
-//! Histories of clients in the simulator, under kills, frozen primaries, lost datagrams and links that are cut, checked for
-//! linearizability; and each planted bug, which the same check has to catch.
+//! Histories of clients in the simulator, under kills, frozen primaries, lost datagrams and links
+//! that are cut, checked for linearizability; and each planted bug, which the same check has to
+//! catch.
 
 mod cluster;
 mod history;
@@ -8,7 +9,8 @@ use cluster::{Faults, Plan, Run};
 use obol_kv::Standing;
 use std::ops::Range;
 
-/// Runs of the sound service, unless `OBOL_HISTORIES` says how many: `5000`, or `1466..1467` for some of them.
+/// Runs of the sound service, unless `OBOL_HISTORIES` says how many: `5000`, or `1466..1467` for
+/// some of them.
 const SEEDS: u64 = 40;
 const CHOSEN: &str = "OBOL_HISTORIES";
 
@@ -40,8 +42,8 @@ fn every_history_is_linearizable_and_redundancy_comes_back() {
             seen.not_redundant.push((seed, run.standings));
         }
     }
-    // The faults are not in vain: most runs have a failover, and all end with a backup that has everything. All clients are
-    // served: each of the three has up to 60 operations.
+    // The faults are not in vain: most runs have a failover, and all end with a backup that has
+    // everything. All clients are served: each of the three has up to 60 operations.
     assert!(seen.operations as u64 > 140 * many, "{seen:?}");
     assert!(seen.failovers >= many / 2, "{seen:?}");
     assert!(seen.not_redundant.is_empty(), "{seen:?}");

@@ -1,8 +1,9 @@
-//! What a coordinator knows of everybody's links, and what it makes of that: who has to go because not all can talk to
-//! all. A link counts only if it works both ways, so one end's report is enough to break it.
+//! What a coordinator knows of everybody's links, and what it makes of that: who has to go because
+//! not all can talk to all. A link counts only if it works both ways, so one end's report is enough
+//! to break it.
 //!
-//! uKharon, section 4.2: the leader keeps the largest clique that it belongs to itself. A link that is down is a suspicion
-//! and never a proof: whoever goes may live, and hold a lease.
+//! uKharon, section 4.2: the leader keeps the largest clique that it belongs to itself. A link that
+//! is down is a suspicion and never a proof: whoever goes may live, and hold a lease.
 
 use super::{Accusation, Coordinator};
 use crate::mutants::Mutant;
@@ -94,8 +95,9 @@ impl Cliques {
             .collect()
     }
 
-    /// Who has to go, in the eyes of a leader. It waits until some link has been down for so long that everybody can have
-    /// told what became of theirs. Nobody if it is not for this process to say.
+    /// Who has to go, in the eyes of a leader. It waits until some link has been down for so long
+    /// that everybody can have told what became of theirs. Nobody if it is not for this process to
+    /// say.
     fn verdict(
         &self,
         view: &View,
@@ -123,9 +125,9 @@ impl Cliques {
         go.map(|node| Cut { accused: nodes[node], by: nodes[lost(node).unwrap_or(leader)] }).collect()
     }
 
-    /// Coordinators that should lead before this one and can not, in its eyes: it has lost them, or they have lost so many
-    /// acceptors that they decide nothing. The one that leads has one timeout to decide who goes, and each that comes
-    /// before this one another.
+    /// Coordinators that should lead before this one and can not, in its eyes: it has lost them, or
+    /// they have lost so many acceptors that they decide nothing. The one that leads has one
+    /// timeout to decide who goes, and each that comes before this one another.
     fn unfit(
         &self,
         view: &View,
@@ -173,8 +175,8 @@ impl Cliques {
             .collect()
     }
 
-    /// Since when a coordinator is not of any majority of those who decide that can all talk to each other. Whoever is no
-    /// member, or `gone`, counts as lost to everybody.
+    /// Since when a coordinator is not of any majority of those who decide that can all talk to
+    /// each other. Whoever is no member, or `gone`, counts as lost to everybody.
     fn powerless_since(
         &self,
         who: Incarnation,
@@ -195,8 +197,8 @@ impl Cliques {
         })
     }
 
-    /// When a leader, or who waits to lead, has to look again. `suspected` are those that are `gone` and those that have been
-    /// found to have to go.
+    /// When a leader, or who waits to lead, has to look again. `suspected` are those that are
+    /// `gone` and those that have been found to have to go.
     fn deadline(
         &self,
         view: &View,
@@ -226,8 +228,9 @@ impl Cliques {
 }
 
 impl Coordinator {
-    /// Who has to go because of links that are down: as a leader, all who are not of its clique; otherwise those before it
-    /// that can not lead. Such a suspicion is dropped again when the links are whole before a view could exclude anybody.
+    /// Who has to go because of links that are down: as a leader, all who are not of its clique;
+    /// otherwise those before it that can not lead. Such a suspicion is dropped again when the
+    /// links are whole before a view could exclude anybody.
     pub(super) fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.config)) else { return };
         self.cliques.heard(me, self.links.down(), view, now);
@@ -252,9 +255,10 @@ impl Coordinator {
         }
     }
 
-    /// Whether this leader needs that coordinator among the members, though it has lost some of them: because of those that
-    /// decide and are members it is of no majority that can all talk to each other. The newcomer's memory is then part
-    /// of every decision and lease, and nobody watches the links to it; once it is a member, who can not reach it goes.
+    /// Whether this leader needs that coordinator among the members, though it has lost some of
+    /// them: because of those that decide and are members it is of no majority that can all talk to
+    /// each other. The newcomer's memory is then part of every decision and lease, and nobody
+    /// watches the links to it; once it is a member, who can not reach it goes.
     pub(super) fn needs(&self, number: u16) -> bool {
         let Some(me) = self.incarnation().filter(|_| self.leading) else { return false };
         let view = self.view();
@@ -270,8 +274,8 @@ impl Coordinator {
         self.cliques.deadline(self.view(), me, gone, suspected, self.leading, &self.config)
     }
 
-    /// Whether somebody is suspected, and not for its links alone. Nobody else is told of links, so what is suspected for
-    /// them was suspected here.
+    /// Whether somebody is suspected, and not for its links alone. Nobody else is told of links, so
+    /// what is suspected for them was suspected here.
     fn is_gone(&self, who: Incarnation) -> bool {
         self.suspects.get(&who).is_some_and(|by| by.level != Level::Timeout)
     }
@@ -297,8 +301,9 @@ fn quorums<'a>(
         .map(move |set| (0..count).filter(|node| set >> node & 1 == 1).collect())
 }
 
-/// Which nodes stay, or nothing if the leader is of no majority of deciders that can all talk to each other: then it is not
-/// for it to say. Without such a majority inside, nobody who stays could hold a lease.
+/// Which nodes stay, or nothing if the leader is of no majority of deciders that can all talk to
+/// each other: then it is not for it to say. Without such a majority inside, nobody who stays could
+/// hold a lease.
 fn keep(
     view: &View,
     nodes: &[Incarnation],

@@ -1,5 +1,6 @@
-//! What a coordinator hears, and what it does about it. A datagram is a hint, a question or a wish: it may be late, lost or
-//! repeated, so nothing is taken for decided on its word but a view that is sealed and follows the newest known one.
+//! What a coordinator hears, and what it does about it. A datagram is a hint, a question or a wish:
+//! it may be late, lost or repeated, so nothing is taken for decided on its word but a view that is
+//! sealed and follows the newest known one.
 
 use super::{Accusation, Coordinator, Standing, cliques};
 use crate::drift::Drift;
@@ -10,7 +11,8 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
 
-/// An operator's wish is forgotten after so many times `Timing::join_every`, after which operators repeat it.
+/// An operator's wish is forgotten after so many times `Timing::join_every`, after which operators
+/// repeat it.
 const WISH_JOINS: u64 = 4;
 
 impl Coordinator {
@@ -30,7 +32,8 @@ impl Coordinator {
                 } else if view.id > self.view().id {
                     self.ask_others(view.acceptors, now, fabric);
                 } else if view.acceptors.iter().any(|a| self.view().retired.contains(a.proposer)) {
-                    // Those who were given up are back, and decide among themselves: they must hear of it.
+                    // Those who were given up are back, and decide among themselves: they must hear
+                    // of it.
                     fabric.send(from, &wire::deciders(self.view()));
                 }
                 if cleared {
@@ -58,7 +61,8 @@ impl Coordinator {
             Ok(Message::Notice { accuser, accused, level, evidence }) => {
                 fabric.count(Counter::NoticesReceived, 1);
                 if evidence == Evidence::Suspicion && self.view().has_lost(accuser) {
-                    // Cut off, it saw nobody; and who watches now says the same if it is true. A proof is one from anybody.
+                    // Cut off, it saw nobody; and who watches now says the same if it is true. A
+                    // proof is one from anybody.
                     return;
                 }
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);

@@ -64,7 +64,8 @@ impl Coordinator {
         self.clear(now, fabric);
     }
 
-    /// uKharon 5.3.1: the old leader has most likely prepared the next slot; expecting its word saves a round trip.
+    /// uKharon 5.3.1: the old leader has most likely prepared the next slot; expecting its word
+    /// saves a round trip.
     fn take_over<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let view = Arc::clone(self.view());
         fabric.record(Record::new(Event_::Takeover, view.id.0, 0));
@@ -88,7 +89,8 @@ impl Coordinator {
         }
     }
 
-    /// A leader that is no member asks itself. If the view has no room it goes on without, and asks again.
+    /// A leader that is no member asks itself. If the view has no room it goes on without, and asks
+    /// again.
     pub(super) fn admit_itself<F: Fabric>(&mut self, fabric: &F) {
         let Standing::Standby { token, as_of, .. } = self.standing else { return };
         let newcomer = self.newcomer(token, fabric);
@@ -99,7 +101,8 @@ impl Coordinator {
     }
 
     fn has_work(&self, now: Instant) -> bool {
-        // A join does not make a view of its own before `joins_from`, but goes into one that there is anyway.
+        // A join does not make a view of its own before `joins_from`, but goes into one that there
+        // is anyway.
         let joins = self.requests.has_joins() && self.joins_from.is_none();
         joins || !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor(now).is_some()
     }
@@ -110,7 +113,8 @@ impl Coordinator {
         self.joins_from.filter(|_| waits).unwrap_or(Instant::NEVER)
     }
 
-    /// Learns from the view that follows the newest whose name failed again, and when joins alone may make another.
+    /// Learns from the view that follows the newest whose name failed again, and when joins alone
+    /// may make another.
     pub(super) fn follow_joins<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let before = Arc::clone(self.view());
         let held = self.hold_back.follow(&before, view, &self.config, now);
@@ -133,8 +137,8 @@ impl Coordinator {
         !self.suspects.contains_key(&member.incarnation)
     }
 
-    /// Whether this leader replaces coordinators by itself. Who is no member counts itself as missing; and what an operator
-    /// wants comes first.
+    /// Whether this leader replaces coordinators by itself. Who is no member counts itself as
+    /// missing; and what an operator wants comes first.
     fn replaces(&self) -> bool {
         matches!(self.standing, Standing::Member(_)) && !self.requests.wishes_acceptor()
     }
@@ -208,7 +212,8 @@ impl Coordinator {
             self.proposal.take()
         };
         let Some(view) = view.filter(|view| view.id == slot) else {
-            // Adopted bytes passed their checksum and are yet no view: a coordinator of another version wrote them.
+            // Adopted bytes passed their checksum and are yet no view: a coordinator of another
+            // version wrote them.
             self.aborted(Abort::Unreadable, now, fabric);
             return;
         };
@@ -228,7 +233,8 @@ impl Coordinator {
         self.tell_replacement(&view, fabric);
         let incompatible = view.base == view.id;
         self.install(&view, sealed, now, fabric);
-        // Whatever takes longest goes first: fences, unless members have to fetch the view after they have heard of it.
+        // Whatever takes longest goes first: fences, unless members have to fetch the view after
+        // they have heard of it.
         let announcement = self.announcement(&view, sealed);
         if matches!(Message::decode(&announcement), Ok(Message::Decided(_))) {
             fabric.multicast(Group::Everyone, &announcement);
@@ -243,7 +249,8 @@ impl Coordinator {
         }
     }
 
-    /// Tells of a change of acceptors that nobody has asked for. Every coordinator knows what operators wish.
+    /// Tells of a change of acceptors that nobody has asked for. Every coordinator knows what
+    /// operators wish.
     fn tell_replacement<F: Fabric>(&self, view: &View, fabric: &mut F) {
         for change in &view.changes {
             match *change {
@@ -259,8 +266,8 @@ impl Coordinator {
         }
     }
 
-    /// The datagram that announces a view: the view itself if it fits, otherwise how it follows from its predecessor, or
-    /// its number alone.
+    /// The datagram that announces a view: the view itself if it fits, otherwise how it follows
+    /// from its predecessor, or its number alone.
     pub(super) fn announcement(&self, view: &View, sealed: &[u8]) -> Vec<u8> {
         let cleared = self.cleared >= view.base || self.config.plant.has(Mutant::AnnounceAsCleared);
         let room = self.config.layout.limits().datagram_bytes as usize;
@@ -291,8 +298,8 @@ impl Coordinator {
         });
         fabric.count(Counter::Aborts, 1);
         self.aborts += 1;
-        // Each abort mends a prediction, so after as many as there are acceptors somebody else must be about (uKharon,
-        // A.5); only then is it worth to step aside.
+        // Each abort mends a prediction, so after as many as there are acceptors somebody else must
+        // be about (uKharon, A.5); only then is it worth to step aside.
         let mending = self.aborts as usize <= self.view().acceptors.len();
         let pause = match reason {
             Abort::Mispredicted | Abort::Contended if mending => obol_fabric::Nanos::ZERO,
@@ -319,8 +326,9 @@ impl Coordinator {
         }
     }
 
-    /// The longest pause before the next attempt. Two leaders that both attempt more often than one attempt takes stop each
-    /// other for ever, and how long it takes is the fabric's to say: so who is outbid again and again pauses longer.
+    /// The longest pause before the next attempt. Two leaders that both attempt more often than one
+    /// attempt takes stop each other for ever, and how long it takes is the fabric's to say: so who
+    /// is outbid again and again pauses longer.
     fn backoff(&self, reason: Abort) -> obol_fabric::Nanos {
         let doublings = match reason {
             Abort::Mispredicted | Abort::Contended => {
@@ -345,8 +353,8 @@ impl Coordinator {
         self.clearing = Some(clearing);
     }
 
-    /// Sends CLEAR once every holder of an older lease is clear, with the view if that is not announced yet: whoever is
-    /// woken once has both.
+    /// Sends CLEAR once every holder of an older lease is clear, with the view if that is not
+    /// announced yet: whoever is woken once has both.
     fn clear<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.clear_if_done(now, fabric);
         let fences = self.clearing.as_ref().is_some_and(|clearing| clearing.awaits_fences(&self.config));

@@ -1,8 +1,10 @@
-//! A coordinator: acceptor by its memory, proposer and, while it is the live coordinator with the lowest number, the
-//! leader. It decides views, announces them, ends older leases, and admits newcomers.
+//! A coordinator: acceptor by its memory, proposer and, while it is the live coordinator with the
+//! lowest number, the leader. It decides views, announces them, ends older leases, and admits
+//! newcomers.
 //!
-//! uKharon, sections 3 and 5. A leader always has one slot prepared, so a change is decided in one round trip; a new
-//! leader expects its predecessor's prepared slot and takes it over in one more. The acceptor has no code: it is memory.
+//! uKharon, sections 3 and 5. A leader always has one slot prepared, so a change is decided in one
+//! round trip; a new leader expects its predecessor's prepared slot and takes it over in one more.
+//! The acceptor has no code: it is memory.
 
 mod cliques;
 mod datagrams;
@@ -39,9 +41,11 @@ use std::sync::Arc;
 enum Standing {
     /// A member of the newest known view.
     Member(Incarnation),
-    /// Restarted or excluded: asks a leader to admit it, and leads by itself if none answers until `alone`.
+    /// Restarted or excluded: asks a leader to admit it, and leads by itself if none answers until
+    /// `alone`.
     Standby { token: u64, as_of: ViewId, due: Instant, alone: Instant },
-    /// Asked to leave; the requests go on until a view lacks it. It leads meanwhile if it is its turn.
+    /// Asked to leave; the requests go on until a view lacks it. It leads meanwhile if it is its
+    /// turn.
     Leaving { who: Incarnation, due: Instant },
     /// Out, by its own wish. Its memory still is an acceptor.
     Left,
@@ -81,22 +85,24 @@ pub struct Coordinator {
     cleared: ViewId,
     clearing: Option<Clearing>,
     clearing_round: u32,
-    /// The newest view, sealed, if it is not announced yet so that CLEAR can go with it; and until when.
+    /// The newest view, sealed, if it is not announced yet so that CLEAR can go with it; and until
+    /// when.
     held: Option<(Instant, Arc<[u8]>)>,
     engine: Engine,
     leading: bool,
     /// When an aborted attempt is tried again.
     retry: Instant,
     aborts: u32,
-    /// Too few acceptors could be reached, and none of them has answered a READ since. An attempt uses up a proposal
-    /// number at those that can, so it waits for the others.
+    /// Too few acceptors could be reached, and none of them has answered a READ since. An attempt
+    /// uses up a proposal number at those that can, so it waits for the others.
     stranded: bool,
     proposed: Instant,
     /// What was proposed last.
     proposal: Option<Arc<View>>,
     poll: Poll,
     poll_due: Instant,
-    /// When a majority answered last; zero if none has since the start, or if the view is known to be old.
+    /// When a majority answered last; zero if none has since the start, or if the view is known to
+    /// be old.
     contact: Instant,
     detector: Detector,
     links: Links,
@@ -191,7 +197,8 @@ impl Coordinator {
         self.stranded
     }
 
-    /// The slot in which this process has proposed a view that is not decided yet, as far as it knows.
+    /// The slot in which this process has proposed a view that is not decided yet, as far as it
+    /// knows.
     #[must_use]
     pub fn proposes(&self) -> Option<ViewId> {
         (self.engine.phase() == Phase::Accepting).then(|| self.engine.slot())
@@ -203,7 +210,8 @@ impl Coordinator {
         self.poll.reads_rings()
     }
 
-    /// Whether caches have not raised the fences in time that this leader asked them to, so that it does so itself.
+    /// Whether caches have not raised the fences in time that this leader asked them to, so that it
+    /// does so itself.
     #[must_use]
     pub fn outruns_caches(&self) -> bool {
         self.clearing.as_ref().is_some_and(Clearing::outruns_caches)
@@ -224,14 +232,15 @@ impl Coordinator {
         matches!(self.standing, Standing::Left)
     }
 
-    /// Whether this process has learned that it was given up in a recovery. Then it takes part in nothing any more, and
-    /// its process has to end.
+    /// Whether this process has learned that it was given up in a recovery. Then it takes part in
+    /// nothing any more, and its process has to end.
     #[must_use]
     pub const fn is_retired(&self) -> bool {
         matches!(self.standing, Standing::Retired)
     }
 
-    /// Asks to leave gracefully: the next coordinator leads at once, and nobody takes it for a failure.
+    /// Asks to leave gracefully: the next coordinator leads at once, and nobody takes it for a
+    /// failure.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.standing = match self.standing {
             Standing::Member(who) => Standing::Leaving { who, due: now },
@@ -271,7 +280,8 @@ impl Coordinator {
         };
     }
 
-    /// A join that has become too old would be refused for ever: as a newcomer, or as a leader that admits itself.
+    /// A join that has become too old would be refused for ever: as a newcomer, or as a leader that
+    /// admits itself.
     fn renew_join(&mut self, now: Instant) {
         let newest = self.view().id;
         if let Standing::Standby { token, as_of, due, .. } = &mut self.standing
@@ -283,7 +293,8 @@ impl Coordinator {
         }
     }
 
-    /// A later life of a process proves that the earlier one at its seat is gone, whether or not it is admitted itself.
+    /// A later life of a process proves that the earlier one at its seat is gone, whether or not it
+    /// is admitted itself.
     fn suspect_former_life(&mut self, of: Address) {
         let former = self.view().earlier_life(of).map(|m| m.incarnation);
         if let Some(accuser) = former {
@@ -361,8 +372,8 @@ impl Coordinator {
         }
     }
 
-    /// What a new view asks for that survivors do not wait for: watches, and forgetting. Done on the next
-    /// tick, so that it delays neither a decision's announcement nor CLEAR.
+    /// What a new view asks for that survivors do not wait for: watches, and forgetting. Done on
+    /// the next tick, so that it delays neither a decision's announcement nor CLEAR.
     fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.unfollowed = false;
         let view = Arc::clone(self.view());
@@ -370,8 +381,8 @@ impl Coordinator {
         self.notices.settle(view);
         self.drift.follow(view);
         self.forget_proofs();
-        // Whoever may hold a lease that is not cleared is watched on: its death may still have to be proved. The leader
-        // has to act on any death, the others only on a coordinator's.
+        // Whoever may hold a lease that is not cleared is watched on: its death may still have to
+        // be proved. The leader has to act on any death, the others only on a coordinator's.
         let own = fabric.address().owner();
         let members = |entry: &crate::log::Entry| entry.view.members.clone();
         let uncleared = self.log.range(self.cleared, ViewId(u64::MAX));
@@ -498,8 +509,8 @@ impl Coordinator {
         self.poll_due = now;
     }
 
-    /// CLEAR holds for ever, so it may come from anywhere and at any time. A process that knows it can lead without
-    /// waiting for what its predecessor has cleared.
+    /// CLEAR holds for ever, so it may come from anywhere and at any time. A process that knows it
+    /// can lead without waiting for what its predecessor has cleared.
     pub(super) fn learn_clear<F: Fabric>(&mut self, base: ViewId, fabric: &mut F) {
         if base > self.cleared {
             self.cleared = base;
@@ -537,8 +548,8 @@ impl Coordinator {
                     self.requests.settle_slot();
                 }
                 if !self.leading {
-                    // Whoever leads settles it. If it has done so already, the acceptors that are left may hold it under
-                    // several numbers, and only a snapshot tells.
+                    // Whoever leads settles it. If it has done so already, the acceptors that are
+                    // left may hold it under several numbers, and only a snapshot tells.
                     self.poll.snapshot(&Arc::clone(self.view()), &self.config, now, fabric);
                 }
             }
@@ -561,13 +572,14 @@ impl Machine for Coordinator {
         self.log = Log::new(Arc::clone(&genesis), if undated { Instant::ZERO } else { now });
         self.vacancies = Vacancies::begin(&genesis, now);
         if generation <= 1 {
-            // In a later life the region tells of a later view. If a majority forgot theirs at once and the ring has
-            // moved on, nobody could find out any more what was decided.
+            // In a later life the region tells of a later view. If a majority forgot theirs at once
+            // and the ring has moved on, nobody could find out any more what was decided.
             fabric.publish_view(genesis.id, &genesis.seal());
         }
         self.poll_due = now + self.config.timing.poll_every;
         if !self.is_retired() && (generation > 1 || self.incarnation() == Some(Incarnation::NONE)) {
-            // A later life, whose incarnation was somebody else's; or a coordinator that has come to a running cluster.
+            // A later life, whose incarnation was somebody else's; or a coordinator that has come
+            // to a running cluster.
             self.stand_by(now);
         }
         self.suspect_former_life(fabric.address());

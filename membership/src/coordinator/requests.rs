@@ -1,5 +1,6 @@
-//! What members and operators have asked the coordinators for and is not decided yet. Every coordinator keeps it, so
-//! that a new leader knows at once; the decided view settles it everywhere.
+//! What members and operators have asked the coordinators for and is not decided yet. Every
+//! coordinator keeps it, so that a new leader knows at once; the decided view settles it
+//! everywhere.
 
 use crate::Config;
 use crate::log::{Entry, Log};
@@ -23,12 +24,13 @@ struct Join {
 struct Wish {
     number: u16,
     decides: bool,
-    /// Forgotten then: an operator who still waits repeats it, and one who does not wait any more has given up.
+    /// Forgotten then: an operator who still waits repeats it, and one who does not wait any more
+    /// has given up.
     until: Instant,
 }
 
-/// Whether the view after this one fits into a slot, and so will every view that removes some of its members: nobody has
-/// to stay because there is no room to write that it went.
+/// Whether the view after this one fits into a slot, and so will every view that removes some of
+/// its members: nobody has to stay because there is no room to write that it went.
 fn fits(view: &View, edit: &Edit, config: &Config) -> bool {
     let next = view.successor(edit, view.cleared, config.plant);
     let bytes = next.seal().len() + wire::removal_reserve(&next);
@@ -78,7 +80,8 @@ impl Requests {
             return Some(Err(Refusal::NoHost));
         }
         if held > Nanos::ZERO {
-            // Not kept: of programs that crash at once, joins would be left over that keep others out.
+            // Not kept: of programs that crash at once, joins would be left over that keep others
+            // out.
             return Some(Err(Refusal::HeldBack(held)));
         }
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
@@ -86,8 +89,9 @@ impl Requests {
             return Some(Err(Refusal::Full));
         }
         let known = self.joins.iter().any(|j| j.newcomer.token == newcomer.token);
-        // One seat has one occupant: a view that admitted two, or one of an earlier life, would name a member that no
-        // process is, and that no detector can tell from the one that sits there.
+        // One seat has one occupant: a view that admitted two, or one of an earlier life, would
+        // name a member that no process is, and that no detector can tell from the one that sits
+        // there.
         let seat = |address: Address| Address { generation: 0, ..address };
         let earlier = |other: Address| {
             seat(other) == seat(newcomer.address) && other.generation > newcomer.address.generation
@@ -116,8 +120,8 @@ impl Requests {
         self.lease = Some(lease);
     }
 
-    /// Takes an operator's wish for another set of acceptors. It has seen the set as of view `as_of`; one that has
-    /// changed since, or may have, is not what it meant to change.
+    /// Takes an operator's wish for another set of acceptors. It has seen the set as of view
+    /// `as_of`; one that has changed since, or may have, is not what it meant to change.
     pub(super) fn set_acceptor(
         &mut self,
         (number, decides): (u16, bool),
@@ -147,11 +151,12 @@ impl Requests {
         self.acceptor = self.acceptor.filter(|wish| now < wish.until);
     }
 
-    /// The change of acceptors that is wanted, if it can be made now. `lives` tells whether a coordinator that is a member
-    /// seems to live.
+    /// The change of acceptors that is wanted, if it can be made now. `lives` tells whether a
+    /// coordinator that is a member seems to live.
     ///
-    /// A newcomer decides only once it is a member: to become one it has read the newest view from a majority. Nobody is
-    /// removed if of those who are left not a majority lives, because then nothing would be decided any more.
+    /// A newcomer decides only once it is a member: to become one it has read the newest view from
+    /// a majority. Nobody is removed if of those who are left not a majority lives, because then
+    /// nothing would be decided any more.
     pub(super) fn acceptor(
         &self,
         view: &View,
@@ -191,7 +196,8 @@ impl Requests {
         !self.joins.is_empty()
     }
 
-    /// Gives back joins that have to wait, and for how long: `left` tells that of a newcomer. They come again.
+    /// Gives back joins that have to wait, and for how long: `left` tells that of a newcomer. They
+    /// come again.
     pub(super) fn hold_back(
         &mut self,
         left: impl Fn(&Newcomer) -> Nanos,

@@ -1,7 +1,9 @@
-//! The core beside applications: it joins, follows the views, renews the lease that `active` reads, watches its
-//! neighbours, and speaks for the programs in its seats. One machine serves agents, embedded apps and lease caches.
+//! The core beside applications: it joins, follows the views, renews the lease that `active` reads,
+//! watches its neighbours, and speaks for the programs in its seats. One machine serves agents,
+//! embedded apps and lease caches.
 //!
-//! uKharon, sections 3 and 6: everything here is the paper's "uKharon Core" without its thread and its sockets.
+//! uKharon, sections 3 and 6: everything here is the paper's "uKharon Core" without its thread and
+//! its sockets.
 
 mod renewal;
 
@@ -37,7 +39,8 @@ enum Standing {
     Member(Incarnation),
     /// Asked to leave; the requests go on until a view lacks it.
     Leaving { who: Incarnation, due: Instant },
-    /// Out, by its own wish. A join that was asked for before may still be decided; then it has to leave after all.
+    /// Out, by its own wish. A join that was asked for before may still be decided; then it has to
+    /// leave after all.
     Left { token: u64 },
 }
 
@@ -66,7 +69,8 @@ pub struct Member {
     lost_due: Instant,
     source: Source,
     strain: Strain,
-    /// Since when a program wants to know that its view was active, and has no answer: see [`Event::Confirm`].
+    /// Since when a program wants to know that its view was active, and has no answer: see
+    /// [`Event::Confirm`].
     wanted: Option<Instant>,
     /// As a lease cache: the fences that leaders asked for.
     fan_out: FanOut,
@@ -130,8 +134,8 @@ impl Member {
         &self.view
     }
 
-    /// Takes an equal copy of the newest known view for the own one, so that many machines in one process need one. False
-    /// if it is another view.
+    /// Takes an equal copy of the newest known view for the own one, so that many machines in one
+    /// process need one. False if it is another view.
     pub fn share_view(&mut self, same: &Arc<View>) -> bool {
         let equal = self.view == *same;
         if equal {
@@ -171,7 +175,8 @@ impl Member {
         matches!(self.standing, Standing::Left { .. })
     }
 
-    /// Asks to leave gracefully. The lease ends at once: nothing runs under it that outlives the request.
+    /// Asks to leave gracefully. The lease ends at once: nothing runs under it that outlives the
+    /// request.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.standing = match self.standing {
             Standing::Member(who) => Standing::Leaving { who, due: now },
@@ -183,8 +188,8 @@ impl Member {
         self.note_active(now, fabric);
     }
 
-    /// The application of an embedded core broke its promise of progress: the core shares its fate and accuses itself. It
-    /// does not join again before [`Member::resume`].
+    /// The application of an embedded core broke its promise of progress: the core shares its fate
+    /// and accuses itself. It does not join again before [`Member::resume`].
     pub fn stall<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if core::mem::replace(&mut self.stalled, true) {
             return;
@@ -212,7 +217,8 @@ impl Member {
         self.standing = Standing::Joining { token: self.rng.token(), as_of: self.view.id, due };
     }
 
-    /// Learns that a view is decided. `jump` tells that the views in between are skipped on purpose.
+    /// Learns that a view is decided. `jump` tells that the views in between are skipped on
+    /// purpose.
     fn install<F: Fabric>(
         &mut self,
         view: Arc<View>,
@@ -464,7 +470,8 @@ impl Machine for Member {
                     if let Standing::Joining { as_of, due, .. } = &mut self.standing
                         && first
                     {
-                        // The token is younger than what the snapshot told: that is the view to date it by.
+                        // The token is younger than what the snapshot told: that is the view to
+                        // date it by.
                         *as_of = self.view.id;
                         *due = now;
                     }

@@ -1,4 +1,5 @@
-//! How a member keeps its lease: it asks, and makes of every answer a renewal, a newer view, or another question.
+//! How a member keeps its lease: it asks, and makes of every answer a renewal, a newer view, or
+//! another question.
 
 use super::{Member, Standing};
 use crate::lease::Renewed;
@@ -11,14 +12,14 @@ use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Address, Fabric, Group, Instant, Nanos, ViewId};
 
-/// A lease that is renewed too late ends and comes back, perhaps a thousand times a second: of one view's, the first so many
-/// are noted, then those whose number is a power of two.
+/// A lease that is renewed too late ends and comes back, perhaps a thousand times a second: of one
+/// view's, the first so many are noted, then those whose number is a power of two.
 const LAPSES_NOTED: u64 = 4;
 /// One that lasts so long is noted whatever its number.
 const LAPSE_LASTS: Nanos = Nanos::from_secs(1);
 
-/// How often the lease on a view ended and came back. The flight recorder has room for a few hundred events: what this member
-/// noted of a failover must outlast any number of these.
+/// How often the lease on a view ended and came back. The flight recorder has room for a few
+/// hundred events: what this member noted of a failover must outlast any number of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Lapses {
     view: ViewId,
@@ -53,14 +54,16 @@ pub(super) enum Voucher {
 }
 
 impl Member {
-    /// Asks whether the newest known view still is the newest: a cache if that is enough, otherwise the acceptors.
+    /// Asks whether the newest known view still is the newest: a cache if that is enough, otherwise
+    /// the acceptors.
     pub(super) fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
         let renews = matches!(self.standing, Standing::Member(_))
             && page.view == self.view.id
             && page.end != Instant::ZERO
             && self.heard <= self.view.id
-            // A cache's word is as old as its lease: too old for who asks because its own has run out.
+            // A cache's word is as old as its lease: too old for who asks because its own has run
+            // out.
             && self.wanted.is_none()
             && !self.is_out_of_touch(now);
         if !renews || !self.source.ask(self.view.id, &mut self.rng, now, fabric) {
@@ -97,11 +100,12 @@ impl Member {
                 self.renewed((view, posted), Voucher::Acceptors, now, fabric);
                 self.confirm_later(posted, now);
                 if self.heard > self.view.id && self.heard_at <= posted {
-                    // A majority accepts a view before anybody announces it, so these READs would have met it: what was
-                    // heard is not so, and to go on asking would never end.
+                    // A majority accepts a view before anybody announces it, so these READs would
+                    // have met it: what was heard is not so, and to go on asking would never end.
                     self.heard = self.view.id;
                 } else if self.heard > self.view.id {
-                    // Somebody knows more; its multicast may have overtaken the slot's CASes at our majority.
+                    // Somebody knows more; its multicast may have overtaken the slot's CASes at our
+                    // majority.
                     self.poll_due = now;
                 }
             }
@@ -119,7 +123,8 @@ impl Member {
                 self.ask(now, fabric);
             }
             Found::Undecided(slot) if self.heard >= slot => {
-                // It is decided, but the acceptors that are left hold it under several numbers, or none of them whole.
+                // It is decided, but the acceptors that are left hold it under several numbers, or
+                // none of them whole.
                 self.contact = now;
                 self.poll.snapshot(&self.view, &self.config, now, fabric);
             }
@@ -196,9 +201,10 @@ impl Member {
         fabric.send(from, &Message::Vouched { nonce, newest: self.view.id, vouched }.encode());
     }
 
-    /// A program wants to know whether its view was active at `since` or later, because the lease that it reads has run out:
-    /// the acceptors are asked at once, or as soon as an earlier question is answered that can not tell. Nothing is posted
-    /// beside that: however many programs ask, one round of READs is out at a time. (uKharon, Algorithm 2, line 10.)
+    /// A program wants to know whether its view was active at `since` or later, because the lease
+    /// that it reads has run out: the acceptors are asked at once, or as soon as an earlier
+    /// question is answered that can not tell. Nothing is posted beside that: however many programs
+    /// ask, one round of READs is out at a time. (uKharon, Algorithm 2, line 10.)
     pub(super) fn confirm<F: Fabric>(&mut self, since: Instant, now: Instant, fabric: &mut F) {
         if !matches!(self.standing, Standing::Member(_)) || self.lease.page().confirmed >= since {
             return;
@@ -258,7 +264,8 @@ impl Member {
         self.note_active(now, fabric);
     }
 
-    /// Asks for longer leases if one lasts too short a time again. A cache's own serves others, who complain themselves.
+    /// Asks for longer leases if one lasts too short a time again. A cache's own serves others, who
+    /// complain themselves.
     fn complain<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if self.kind.acts() && self.strain.late(&self.view, &self.config.timing, now) {
             let strained = Message::Strained(self.view.lease).encode();

@@ -1,4 +1,5 @@
-//! What the model checks share: a fabric that only notes what is posted, and how a model is explored.
+//! What the model checks share: a fabric that only notes what is posted, and how a model is
+//! explored.
 
 // Each test binary uses a part of this.
 #![allow(dead_code)]
@@ -30,7 +31,8 @@ pub(crate) enum Post {
     Cas { at: Remote, expected: u64, desired: u64 },
 }
 
-/// A fabric that does nothing but note what a machine posts, in order; the model decides what becomes of it.
+/// A fabric that does nothing but note what a machine posts, in order; the model decides what
+/// becomes of it.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) posts: Vec<(Post, Token)>,
@@ -65,9 +67,10 @@ impl Fabric for Noted {
 
 /// Passes everything on but `u32`s.
 ///
-/// The machines derive `Hash`, and their only `u32`s that ever change are round numbers. A round number tells a
-/// machine which completions are of its latest posts; the models keep exactly that with every operation instead (an
-/// operation is `fresh` or not), so two states that differ in round numbers alone behave alike for ever.
+/// The machines derive `Hash`, and their only `u32`s that ever change are round numbers. A round
+/// number tells a machine which completions are of its latest posts; the models keep exactly that
+/// with every operation instead (an operation is `fresh` or not), so two states that differ in
+/// round numbers alone behave alike for ever.
 pub(crate) struct WithoutRounds<'a, H>(pub(crate) &'a mut H);
 
 impl<H: Hasher> Hasher for WithoutRounds<'_, H> {
@@ -92,7 +95,8 @@ impl<H: Hasher> Hasher for WithoutRounds<'_, H> {
     }
 }
 
-/// Passes on instants as what they are before or after now, at most `reach` away, and everything else as it is.
+/// Passes on instants as what they are before or after now, at most `reach` away, and everything
+/// else as it is.
 ///
 /// Instants are told from other numbers by their size: no clock here shows less than `epoch`.
 pub(crate) struct Relative<'a, H> {

@@ -1,5 +1,6 @@
-//! A cluster whose fabric does everything at once: no latency, no loss unless asked for. Time moves only from one
-//! deadline to the next. Good for statements about the machines that do not depend on interleavings.
+//! A cluster whose fabric does everything at once: no latency, no loss unless asked for. Time moves
+//! only from one deadline to the next. Good for statements about the machines that do not depend on
+//! interleavings.
 
 #![allow(dead_code, reason = "each test crate uses a part")]
 #![expect(unreachable_pub, reason = "shared by test crates")]

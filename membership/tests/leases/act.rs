@@ -227,7 +227,8 @@ impl Leases {
         if self.config.plant.has(Mutant::IgnoreFence) { ViewId::GENESIS } else { fence }
     }
 
-    /// What follows by itself, and what must hold: CLEARs go out, and every reader looks whether its page is active.
+    /// What follows by itself, and what must hold: CLEARs go out, and every reader looks whether
+    /// its page is active.
     fn settle(&self, state: &mut State) {
         let now = local(state.now, self.leader_rate);
         for leader in &mut state.leaders {

@@ -1,17 +1,19 @@
-//! Holders with shipped leases, leaders with shipped logs and clearings, a chain of views computed by the shipped
-//! rules, and time: what an exploration of leases and fencing moves.
+//! Holders with shipped leases, leaders with shipped logs and clearings, a chain of views computed
+//! by the shipped rules, and time: what an exploration of leases and fencing moves.
 //!
-//! Agreement is given here (the other model shows it): a slot has one value, which acceptors accept one by one. Each
-//! process has a clock, which runs at its own rate all the time: most models have right ones, some the rates at the two
-//! ends of what the drift bound allows.
+//! Agreement is given here (the other model shows it): a slot has one value, which acceptors accept
+//! one by one. Each process has a clock, which runs at its own rate all the time: most models have
+//! right ones, some the rates at the two ends of what the drift bound allows.
 //!
-//! Reductions, all exact. A state is told from others by its instants relative to the present of the clock that they are
-//! of, cut off at the longest lease or wait on any clock: a machine compares an instant with now, or adds one lease or
-//! wait to it before that, so an instant that lies further back is over for every rule, and none lies further ahead. Acceptors are alike and kept sorted. That a third acceptor
-//! accepts, that a READ finds a slot full, or that a renewal is given up only takes steps away, so it is left out.
-//! CLEAR goes out as soon as a leader may send it, as in the machine that ships; that a holder hears it late, twice or
-//! never is a step of its own. A leader that learns of a view clears for it, though it may not have decided it: so
-//! every one of several leaders may be the stale one, or the one that took over.
+//! Reductions, all exact. A state is told from others by its instants relative to the present of
+//! the clock that they are of, cut off at the longest lease or wait on any clock: a machine
+//! compares an instant with now, or adds one lease or wait to it before that, so an instant that
+//! lies further back is over for every rule, and none lies further ahead. Acceptors are alike and
+//! kept sorted. That a third acceptor accepts, that a READ finds a slot full, or that a renewal is
+//! given up only takes steps away, so it is left out. CLEAR goes out as soon as a leader may send
+//! it, as in the machine that ships; that a holder hears it late, twice or never is a step of its
+//! own. A leader that learns of a view clears for it, though it may not have decided it: so every
+//! one of several leaders may be the stale one, or the one that took over.
 
 mod act;
 mod choose;
@@ -69,8 +71,8 @@ pub(crate) struct Leases {
     pub(crate) deaths: u8,
     /// How many fences may come back failed.
     pub(crate) failures: u8,
-    /// Whether a majority accepts, and is read, in one step, and a fence's completion comes with its execution: for
-    /// longer chains, whose every step is taken apart in shorter ones.
+    /// Whether a majority accepts, and is read, in one step, and a fence's completion comes with
+    /// its execution: for longer chains, whose every step is taken apart in shorter ones.
     pub(crate) coarse: bool,
     /// Whether a call of `active` takes two steps.
     pub(crate) split: bool,
@@ -111,11 +113,12 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// What the lease does from now on is told by its page, its CLEAR, and the newest view with the moment at which it
-    /// was learned; the last only as long as the page is not on that view. A start or end that is over is over.
+    /// What the lease does from now on is told by its page, its CLEAR, and the newest view with the
+    /// moment at which it was learned; the last only as long as the page is not on that view. A
+    /// start or end that is over is over.
     ///
-    /// A page that has run out and is not of the known view's run gives nothing to anybody, and a CLEAR of an earlier
-    /// run applies to no page that comes.
+    /// A page that has run out and is not of the known view's run gives nothing to anybody, and a
+    /// CLEAR of an earlier run applies to no page that comes.
     fn hash_at(&self, now: Instant, base: ViewId, state: &mut impl Hasher) {
         let held = self.lease.page();
         let page = if held.end <= now && held.base != base { Page::default() } else { *held };
@@ -190,7 +193,8 @@ impl Hash for State {
             let now = local(self.now, self.leader_rate);
             let state = &mut Relative { inner: &mut *state, now, epoch: EPOCH / 2, reach: self.reach };
             for (view, _) in &self.views {
-                // When a view was learned from which on all is cleared makes no difference any more.
+                // When a view was learned from which on all is cleared makes no difference any
+                // more.
                 let entry = leader.log.get(view.id);
                 (entry.is_some(), entry.map(|e| e.learned).filter(|_| view.id > leader.cleared)).hash(state);
             }
@@ -386,7 +390,8 @@ impl State {
         &self.views[(id.0 - FIRST) as usize].0
     }
 
-    /// Counts the changes of apps and holders up to a view, from the members alone: the oracle believes no `base`.
+    /// Counts the changes of apps and holders up to a view, from the members alone: the oracle
+    /// believes no `base`.
     fn run(&self, id: ViewId) -> u8 {
         let protected = |view: &View| -> Vec<Incarnation> {
             view.members.iter().filter(|m| m.kind != Kind::Coordinator).map(|m| m.incarnation).collect()

@@ -50,9 +50,10 @@ impl Slots {
         self.look(state);
     }
 
-    /// Executes WRITEs that nobody can tell from not executed yet: the first ones into an area, which no word of that
-    /// acceptor has named. Nobody reads it before a CAS that is queued behind them has named it, and no step of another
-    /// hinders them or is hindered, so that trying them first, and alone, leaves out only orders that come to the same.
+    /// Executes WRITEs that nobody can tell from not executed yet: the first ones into an area,
+    /// which no word of that acceptor has named. Nobody reads it before a CAS that is queued behind
+    /// them has named it, and no step of another hinders them or is hindered, so that trying them
+    /// first, and alone, leaves out only orders that come to the same.
     fn hasten(&self, state: &mut State) {
         for p in 0..PROPOSERS {
             for a in 0..ACCEPTORS {

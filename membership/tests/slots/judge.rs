@@ -80,9 +80,9 @@ impl Slots {
         state.areas.iter().flatten().any(|area| area.head != area.body)
     }
 
-    /// Whether proposer `p` decides its slot, or learns that it is behind, within `attempts_max` more attempts if from
-    /// now on it runs alone: the other's posts are never executed, all links are up but those to `dead`, and answers
-    /// come in this order.
+    /// Whether proposer `p` decides its slot, or learns that it is behind, within `attempts_max`
+    /// more attempts if from now on it runs alone: the other's posts are never executed, all links
+    /// are up but those to `dead`, and answers come in this order.
     pub(crate) fn decides_alone(
         &self,
         state: &State,
@@ -143,7 +143,8 @@ impl Slots {
         }
     }
 
-    /// Whether every proposer that is not done decides alone, whichever acceptor answers first or not at all.
+    /// Whether every proposer that is not done decides alone, whichever acceptor answers first or
+    /// not at all.
     pub(crate) fn is_live(&self, state: &State) -> bool {
         let orders = [[0, 1, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0], [1, 0, 2], [0, 2, 1]];
         (0..PROPOSERS).all(|p| {

@@ -1,11 +1,12 @@
-//! Proposers with shipped engines, three acceptors that are memory, and FIFO links between them: what an exploration
-//! of the CAS engine moves.
+//! Proposers with shipped engines, three acceptors that are memory, and FIFO links between them:
+//! what an exploration of the CAS engine moves.
 //!
-//! Reductions, all exact. A crash is no step of its own: a proposer that never moves again is among the paths, and so
-//! is every prefix of its posted operations. Only where its next life goes on is there a step for both. A completion that the engine drops (of a WRITE, or of a CAS after which
-//! another was posted on that link) is not queued; that it would be dropped is asserted. A WRITE that nobody could notice
-//! is executed at once, see `hasten`. Round numbers are no part of
-//! a state, see [`WithoutRounds`].
+//! Reductions, all exact. A crash is no step of its own: a proposer that never moves again is among
+//! the paths, and so is every prefix of its posted operations. Only where its next life goes on is
+//! there a step for both. A completion that the engine drops (of a WRITE, or of a CAS after which
+//! another was posted on that link) is not queued; that it would be dropped is asserted. A WRITE
+//! that nobody could notice is executed at once, see `hasten`. Round numbers are no part of a
+//! state, see [`WithoutRounds`].
 
 mod act;
 mod judge;
@@ -41,8 +42,8 @@ pub(crate) struct Slots {
     pub(crate) attempts: [u8; PROPOSERS],
     /// How often each proposer may turn to its slot anew, in any phase, with or without a guess.
     pub(crate) reopens: [u8; PROPOSERS],
-    /// How often each proposer's process may die and start again: what it had posted and was not executed is lost, on each
-    /// link from any point on, and it knows nothing.
+    /// How often each proposer's process may die and start again: what it had posted and was not
+    /// executed is lost, on each link from any point on, and it knows nothing.
     pub(crate) restarts: [u8; PROPOSERS],
     /// How many links may fail, all to the first acceptor: one of three alike.
     pub(crate) failures: u8,

@@ -1,5 +1,5 @@
-//! The table of parameters: the one place that knows what a testbed can say. Reading, bounds, suggestions and the
-//! reference follow from it.
+//! The table of parameters: the one place that knows what a testbed can say. Reading, bounds,
+//! suggestions and the reference follow from it.
 
 use super::Testbed;
 use crate::duration::print;

@@ -1,5 +1,6 @@
-//! Testbeds that the simulator can stand in for: what every operation takes there, as published or measured, each value
-//! with its source. Read as strictly as a [`Profile`](crate::Profile): all faults at once, with line and column.
+//! Testbeds that the simulator can stand in for: what every operation takes there, as published or
+//! measured, each value with its source. Read as strictly as a [`Profile`](crate::Profile): all
+//! faults at once, with line and column.
 
 mod keys;
 mod read;
@@ -24,14 +25,16 @@ static TESTBEDS: document::BuiltIn =
 /// Names of the built-in testbeds.
 pub static BUILTIN: [&str; FILES.len()] = document::names(&FILES);
 
-/// A testbed. Made by [`Testbed::load`], [`Testbed::parse`] or [`Testbed::builtin`], which check it.
+/// A testbed. Made by [`Testbed::load`], [`Testbed::parse`] or [`Testbed::builtin`], which check
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Testbed {
     /// What it is called.
     pub name: Name,
     /// What it stands for, in one line.
     pub description: String,
-    /// What everything takes while neither network nor memory is loaded; deaths are noticed at exit time.
+    /// What everything takes while neither network nor memory is loaded; deaths are noticed at exit
+    /// time.
     pub model: Model,
     /// The interval between two looks of a polling core under the full memory load.
     pub interval_loaded: Quantiles,
@@ -87,8 +90,8 @@ impl Testbed {
         keys::parameters(self)
     }
 
-    /// The same testbed, whose kernels tell of a death when the signal is sent. What tells it at exit time now proves
-    /// it, so a proof comes as much later.
+    /// The same testbed, whose kernels tell of a death when the signal is sent. What tells it at
+    /// exit time now proves it, so a proof comes as much later.
     #[must_use]
     pub fn with_early_notice(mut self) -> Self {
         let rest: Vec<_> = self.model.notice.points().to_vec();

@@ -1,17 +1,20 @@
-//! Fuzzing as ordinary tests, on a stable compiler: inputs are mutations of a kept corpus, the same ones in every run.
+//! Fuzzing as ordinary tests, on a stable compiler: inputs are mutations of a kept corpus, the same
+//! ones in every run.
 //!
-//! A target is a closure that takes an input, decodes it, uses what came out, and returns an outcome: any number that tells
-//! apart what happened, such as the kind of error. An input with an outcome that no input had before becomes a parent of
-//! further ones, so a campaign goes deeper where the program distinguishes more. Whoever fuzzes knows the structure: seeds
-//! are valid, numbers are replaced in place by those at which arithmetic goes wrong, and checksums are the target's to fix.
+//! A target is a closure that takes an input, decodes it, uses what came out, and returns an
+//! outcome: any number that tells apart what happened, such as the kind of error. An input with an
+//! outcome that no input had before becomes a parent of further ones, so a campaign goes deeper
+//! where the program distinguishes more. Whoever fuzzes knows the structure: seeds are valid,
+//! numbers are replaced in place by those at which arithmetic goes wrong, and checksums are the
+//! target's to fix.
 //!
 //! | variable | meaning |
 //! |---|---|
 //! | `OBOL_FUZZ_SECONDS` | how long each target runs; without it, a fixed number of inputs |
 //! | `OBOL_FUZZ_SEED` | another sequence of inputs |
 //!
-//! An input that makes the target panic is written to `target/fuzz/` and named. Once the fault is repaired it goes into the
-//! corpus, where every run tries it first.
+//! An input that makes the target panic is written to `target/fuzz/` and named. Once the fault is
+//! repaired it goes into the corpus, where every run tries it first.
 
 mod mutate;
 mod rng;
@@ -39,7 +42,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target without a corpus. `inputs` is how many a run tries, unless `OBOL_FUZZ_SECONDS` says how long it tries.
+    /// A target without a corpus. `inputs` is how many a run tries, unless `OBOL_FUZZ_SECONDS` says
+    /// how long it tries.
     #[must_use]
     pub const fn new(name: &'static str, shape: Shape, inputs: u64) -> Self {
         Self { name, shape, inputs, corpus: Vec::new() }
@@ -56,7 +60,8 @@ impl Target {
     ///
     /// # Panics
     ///
-    /// If the folder can not be read, or has no such file: a corpus that is not there tests nothing.
+    /// If the folder can not be read, or has no such file: a corpus that is not there tests
+    /// nothing.
     #[must_use]
     pub fn with_files(mut self, folder: impl AsRef<Path>, ending: &str) -> Self {
         let folder = folder.as_ref();

@@ -1,5 +1,5 @@
-//! Rows 1, 2, 12 and 13, from the acceptors' words alone: a view is decided at the moment at which a majority of acceptors
-//! has accepted it under one number.
+//! Rows 1, 2, 12 and 13, from the acceptors' words alone: a view is decided at the moment at which
+//! a majority of acceptors has accepted it under one number.
 
 use super::seats::Seats;
 use super::{Cue, Verdict, broken};
@@ -27,8 +27,8 @@ pub(crate) struct Decided {
     /// The longest lease of its run so far: members', and caches'.
     pub(crate) run_lease: Nanos,
     pub(crate) run_cache_lease: Nanos,
-    /// The longest time of its run so far that some holder may go on after a successor: a lease, and where there is a
-    /// cache that may hand it out, the cache's as well.
+    /// The longest time of its run so far that some holder may go on after a successor: a lease,
+    /// and where there is a cache that may hand it out, the cache's as well.
     pub(crate) run_reach: Nanos,
 }
 
@@ -138,8 +138,8 @@ impl Decisions {
         self.seats.forget();
     }
 
-    /// Row 7: how long somebody who was removed may go on is what operators asked for, or within the limits that they set
-    /// leases that adapt.
+    /// Row 7: how long somebody who was removed may go on is what operators asked for, or within
+    /// the limits that they set leases that adapt.
     fn lease_follows(&self, old: &View, view: &View, time: u64) -> Verdict {
         let (least, most) = self.leases;
         let wild =
@@ -205,7 +205,8 @@ impl Decisions {
         self.views.len() as u64 - 1
     }
 
-    /// Row 13: what an acceptor has promised or accepted only rises, and it accepts nothing above its promise.
+    /// Row 13: what an acceptor has promised or accepted only rises, and it accepts nothing above
+    /// its promise.
     fn forward(&self, world: &World<Tapped>, node: u32, old: Word, new: Word) -> Verdict {
         let slot = ViewId(self.slot(new));
         let state = new.state(slot).unwrap_or_default();
@@ -419,7 +420,8 @@ impl Decisions {
         Ok(())
     }
 
-    /// A long operation has ended at an acceptor: a value that is decided there must still be whole.
+    /// A long operation has ended at an acceptor: a value that is decided there must still be
+    /// whole.
     fn reread(&mut self, world: &World<Tapped>, node: u32) -> Verdict {
         let newest = self.newest().id.0;
         for at in 0..self.tallies.len() {
@@ -464,8 +466,8 @@ fn mark_return(views: u64, marks: &mut Marks) {
     }
 }
 
-/// Row 16: one acceptor comes or goes at a time, so that a majority before and one after always meet; and a newcomer is a
-/// member, which has read the newest view from a majority.
+/// Row 16: one acceptor comes or goes at a time, so that a majority before and one after always
+/// meet; and a newcomer is a member, which has read the newest view from a majority.
 fn acceptors_follow(old: &View, view: &View, time: u64) -> Verdict {
     let change = |from: &View, to: &View| {
         from.acceptors

@@ -1,7 +1,8 @@
-//! The oracle: it sees true time and everybody's memory, looks after every step, and stops at the first violation.
+//! The oracle: it sees true time and everybody's memory, looks after every step, and stops at the
+//! first violation.
 //!
-//! It computes what it judges by from decided values alone: which views are compatible, who may read a page, how long a
-//! lease can last. Nothing that a machine believes is taken for true.
+//! It computes what it judges by from decided values alone: which views are compatible, who may
+//! read a page, how long a lease can last. Nothing that a machine believes is taken for true.
 
 mod decisions;
 mod pages;
@@ -73,7 +74,8 @@ pub(crate) struct Oracle {
     pages: Pages,
     stamps: Stamps,
     coordinators: u32,
-    /// Whether rows 5 and 10 are only counted: the clocks are beyond the bound, and everything else must still hold.
+    /// Whether rows 5 and 10 are only counted: the clocks are beyond the bound, and everything else
+    /// must still hold.
     forgives: bool,
     /// Breaches of rows 5 and 10 that were forgiven.
     pub(crate) overlaps: u64,
@@ -173,7 +175,8 @@ impl Oracle {
         Ok(self.pages.floor())
     }
 
-    /// Row 18: a view is confirmed for a program that asked when nothing below `floor` might be active any more.
+    /// Row 18: a view is confirmed for a program that asked when nothing below `floor` might be
+    /// active any more.
     pub(crate) fn confirmed(&self, node: u32, view: ViewId, floor: ViewId, now: u64) -> Verdict {
         match self.decisions.get(view).map(|decided| decided.base) {
             Some(base) if base >= floor => Ok(()),

@@ -1,9 +1,10 @@
 //! Rows 5, 6, 7, 10 and 18: which lease pages can be active, for whom, between which true times.
 //!
-//! A page changes only when its holder publishes or a peer raises the fence, so between two steps it is active on one
-//! interval of true time that follows from the node's clock. The *floor* is the highest base of which some page has been
-//! active or a CLEAR was sent; from then on no page that somebody can read may be active below it. That is the claim of
-//! `docs/design/leases.md`, word for word.
+//! A page changes only when its holder publishes or a peer raises the fence, so between two steps
+//! it is active on one interval of true time that follows from the node's clock. The *floor* is the
+//! highest base of which some page has been active or a CLEAR was sent; from then on no page that
+//! somebody can read may be active below it. That is the claim of `docs/design/leases.md`, word for
+//! word.
 
 use super::{Decisions, Verdict, Violation, broken};
 use crate::campaign::marks::{Mark, Marks};
@@ -168,8 +169,8 @@ impl Pages {
         }
     }
 
-    /// From `time` on nothing below `base` may be active. `later` tells that this also holds for a page that will be
-    /// active without a further renewal.
+    /// From `time` on nothing below `base` may be active. `later` tells that this also holds for a
+    /// page that will be active without a further renewal.
     fn raise(
         &mut self,
         world: &World<Tapped>,

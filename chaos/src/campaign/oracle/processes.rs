@@ -1,5 +1,5 @@
-//! Rows 1, 3 and 4 at each process: what it installs was decided, in order, without a silent gap. The counters of its
-//! region give most of the marks.
+//! Rows 1, 3 and 4 at each process: what it installs was decided, in order, without a silent gap.
+//! The counters of its region give most of the marks.
 
 use super::{Decisions, Violation, broken};
 use crate::campaign::marks::{Mark, Marks};

@@ -1,5 +1,6 @@
-//! Row 23: coordinators that nobody asked for come and go only in place of others that have been missing for long enough,
-//! one at a time, with a pause in between, and never so that of those who decide no majority is there.
+//! Row 23: coordinators that nobody asked for come and go only in place of others that have been
+//! missing for long enough, one at a time, with a pause in between, and never so that of those who
+//! decide no majority is there.
 
 use super::{Verdict, broken};
 use crate::campaign::marks::{Mark, Marks};
@@ -11,13 +12,15 @@ use std::collections::BTreeMap;
 /// Who decides, and since when some of them are missing, in true time.
 #[derive(Debug)]
 pub(super) struct Seats {
-    /// After how long a coordinator is replaced, and the pause, as the fastest clock measures them; none if never.
+    /// After how long a coordinator is replaced, and the pause, as the fastest clock measures them;
+    /// none if never.
     policy: Option<(u64, u64)>,
     /// By number.
     missing: BTreeMap<u16, u64>,
     /// When the acceptors changed last; zero if they have not.
     changed: u64,
-    /// What operators have asked for. Some coordinator may have heard of it late, and heed it for a while.
+    /// What operators have asked for. Some coordinator may have heard of it late, and heed it for a
+    /// while.
     asked: Vec<(u16, bool)>,
 }
 

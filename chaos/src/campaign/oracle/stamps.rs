@@ -1,5 +1,5 @@
-//! Row 20: what the flight recorders tell, put together as the console and the drills do it, is in the order of cause and
-//! effect, and the phases of a failover add up to its time.
+//! Row 20: what the flight recorders tell, put together as the console and the drills do it, is in
+//! the order of cause and effect, and the phases of a failover add up to its time.
 
 use super::{Decisions, Verdict, broken};
 use crate::campaign::marks::{Mark, Marks};
@@ -38,7 +38,8 @@ pub(super) struct Stamps {
     merged: u64,
     history: History,
     proposed: BTreeSet<ViewId>,
-    /// By view and process, its first `active`: kept apart from the shipped time line, which is judged by it.
+    /// By view and process, its first `active`: kept apart from the shipped time line, which is
+    /// judged by it.
     active: BTreeMap<ViewId, BTreeMap<Name, u64>>,
     /// Who ended, and when.
     deaths: Vec<(Address, u64)>,
@@ -139,7 +140,8 @@ impl Stamps {
         }
     }
 
-    /// Puts together what was read until now, as an observer does: process by process, then by time.
+    /// Puts together what was read until now, as an observer does: process by process, then by
+    /// time.
     pub(super) fn merge(&mut self, now: u64) -> Verdict {
         let events: Vec<Seen> = self.unread.iter_mut().flat_map(std::mem::take).collect();
         let events = merge(events, self.plant);
@@ -170,7 +172,8 @@ impl Stamps {
         Ok(())
     }
 
-    /// Judges the time lines of the failovers until now: phases that are told add up to what the survivors needed.
+    /// Judges the time lines of the failovers until now: phases that are told add up to what the
+    /// survivors needed.
     pub(super) fn failovers(&mut self, decisions: &Decisions, now: u64, marks: &mut Marks) -> Verdict {
         let newest = decisions.newest().id;
         let from = std::mem::replace(&mut self.next, newest.next());

@@ -1,5 +1,5 @@
-//! A report as a list of parts, and its two forms: Markdown with its pictures beside it, and one page that needs no
-//! other file.
+//! A report as a list of parts, and its two forms: Markdown with its pictures beside it, and one
+//! page that needs no other file.
 
 use crate::plot::{Cell, Page};
 use std::fs;

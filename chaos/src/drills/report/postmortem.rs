@@ -1,5 +1,5 @@
-//! The postmortem, in the shape that SRE teams use, for a reader who was not there: what happened, how sure the figures
-//! are, and what to do.
+//! The postmortem, in the shape that SRE teams use, for a reader who was not there: what happened,
+//! how sure the figures are, and what to do.
 
 use super::document::{Document, Part, number, words};
 use super::figures;
@@ -260,8 +260,8 @@ fn detection(journal: &Journal, doc: &mut Document) {
     }
 }
 
-/// Bounds that hold a quantile with 95 %, from the ranks of the samples alone (the binomial's normal approximation);
-/// `None` where so few samples give none. `sorted` is in rising order.
+/// Bounds that hold a quantile with 95 %, from the ranks of the samples alone (the binomial's
+/// normal approximation); `None` where so few samples give none. `sorted` is in rising order.
 fn interval(sorted: &[Nanos], q: f64) -> Option<(Nanos, Nanos)> {
     let n = sorted.len() as f64;
     let (middle, spread) = (n * q, Z95 * (n * q * (1.0 - q)).sqrt());

@@ -1,4 +1,5 @@
-//! Chrome trace events, which Perfetto shows: a process per trial, its faults and the phases of its failover.
+//! Chrome trace events, which Perfetto shows: a process per trial, its faults and the phases of its
+//! failover.
 
 use crate::drills::journal::{Journal, Trial};
 use crate::timeline::Phases;

@@ -1,7 +1,9 @@
-//! `obol bench console`: what the console costs and how quick it is, through a terminal, on clusters of synthetic regions.
+//! `obol bench console`: what the console costs and how quick it is, through a terminal, on
+//! clusters of synthetic regions.
 //!
-//! The console is the shipped program in a process of its own, so its figures are what the kernel says of that process.
-//! Processor time is counted, not elapsed: a busy machine stretches the latency of keys and hardly anything else.
+//! The console is the shipped program in a process of its own, so its figures are what the kernel
+//! says of that process. Processor time is counted, not elapsed: a busy machine stretches the
+//! latency of keys and hardly anything else.
 
 mod pty;
 mod synthetic;
@@ -43,8 +45,8 @@ struct Bounds {
     names: [&'static str; 7],
 }
 
-/// The design's budget. It has 0.1 % for a frozen screen without saying of how many nodes; 512 may take three times that, as
-/// live.
+/// The design's budget. It has 0.1 % for a frozen screen without saying of how many nodes; 512 may
+/// take three times that, as live.
 const BOUNDS: [Bounds; 2] = [
     Bounds {
         nodes: 32,

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 /// Columns and rows.
 pub(super) const SIZE: (usize, usize) = (200, 50);
 
-/// The cells of a terminal, as far as the console makes use of one: it moves the cursor, writes characters and sets
-/// colours. Every character that it writes is one cell wide.
+/// The cells of a terminal, as far as the console makes use of one: it moves the cursor, writes
+/// characters and sets colours. Every character that it writes is one cell wide.
 struct Cells {
     cells: Vec<Vec<char>>,
     /// Column and row.

@@ -1,5 +1,6 @@
-//! A cluster that is only looked at: regions as coordinators, agents and apps publish them, whose counters advance. One
-//! process holds them all, and no protocol runs, so it takes little of the machine that the console is measured on.
+//! A cluster that is only looked at: regions as coordinators, agents and apps publish them, whose
+//! counters advance. One process holds them all, and no protocol runs, so it takes little of the
+//! machine that the console is measured on.
 
 use crate::output::Failure;
 use crate::running::Kept;
@@ -21,7 +22,8 @@ use std::time::Duration;
 
 /// Coordinators, as in most clusters.
 const COORDINATORS: u16 = 3;
-/// Between two steps of everything; each stands for as many renewals as a laptop's agent makes in that time.
+/// Between two steps of everything; each stands for as many renewals as a laptop's agent makes in
+/// that time.
 const STEP: Duration = Duration::from_millis(50);
 const RENEWALS: u64 = 8;
 /// What everybody has counted before: more than in an hour.
@@ -58,7 +60,8 @@ fn called(nodes: u16) -> Result<Name, Failure> {
     name(&format!("console-{}-{nodes}", std::process::id()))
 }
 
-/// The profile `laptop`, with room for a view of so many nodes and little room for what nobody uses here.
+/// The profile `laptop`, with room for a view of so many nodes and little room for what nobody uses
+/// here.
 fn profile(value_bytes: u32) -> Result<Profile, Failure> {
     let mut profile = Profile::builtin("laptop").map_err(Failure::failed)?;
     let proposers = u32::from(COORDINATORS);
@@ -239,7 +242,8 @@ fn observe(region: &Region, which: Histogram, value: Nanos, times: u64) {
     metrics::add(word(region, region.layout().histogram(which), bucket * 8), times);
 }
 
-/// Does for all of them what they would do: leases are renewed, programs serve, hearts beat. Until `stop` closes.
+/// Does for all of them what they would do: leases are renewed, programs serve, hearts beat. Until
+/// `stop` closes.
 fn advance(parts: &[Part], view: ViewId, lease: Nanos, stop: &Receiver<()>) {
     // As uneven as durations are; the same in every run.
     let mut random = 1u64;

@@ -1,4 +1,5 @@
-//! The floor under everything that two cores tell each other through memory: a cache line, there and back.
+//! The floor under everything that two cores tell each other through memory: a cache line, there
+//! and back.
 
 use super::super::Patience;
 use super::Peer;

@@ -1,5 +1,6 @@
-//! The cache beside memcached and Redis, in one run: one client with one operation at a time, and one with many on the way.
-//! The cache's primary keeps a core busy, so the others have their turns before it is started.
+//! The cache beside memcached and Redis, in one run: one client with one operation at a time, and
+//! one with many on the way. The cache's primary keeps a core busy, so the others have their turns
+//! before it is started.
 
 mod cache;
 mod line;
@@ -54,7 +55,8 @@ pub(crate) struct Options {
 /// Something that holds values, and answers one request at a time.
 trait Peer {
     fn name(&self) -> &str;
-    /// How server and client wait for each other, and on which cores: half of what a latency is made of.
+    /// How server and client wait for each other, and on which cores: half of what a latency is
+    /// made of.
     fn waits(&self) -> &'static str {
         PEER_WAITS
     }
@@ -124,7 +126,8 @@ struct Throughput<'a> {
 #[derive(Serialize)]
 struct Lease {
     active_ns: f64,
-    /// The share of a round of six requests, which needs one look: the one after a round serves as the one before the next.
+    /// The share of a round of six requests, which needs one look: the one after a round serves as
+    /// the one before the next.
     share_percent: f64,
 }
 

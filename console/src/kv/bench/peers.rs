@@ -87,7 +87,8 @@ impl Drop for Other {
     }
 }
 
-/// What memcached's own load generator is asked for: keys and values as short as it can, nine GETs to one PUT.
+/// What memcached's own load generator is asked for: keys and values as short as it can, nine GETs
+/// to one PUT.
 const MEMCASLAP_CONFIG: &str = "key\n16 16 1\nvalue\n32 32 1\ncmd\n0 0.1\n1 0.9\n";
 pub(super) const MEMCASLAP: &str = "memcached, by memcaslap";
 
@@ -111,7 +112,8 @@ impl Memcaslap {
         Ok(Some(Self { config }))
     }
 
-    /// Operations a second: one thread, as many connections as a client of the cache has operations on the way.
+    /// Operations a second: one thread, as many connections as a client of the cache has operations
+    /// on the way.
     pub(super) fn run(&self) -> Result<u64, Failure> {
         let mut command = Command::new("memcaslap");
         command.args(["-s", &format!("127.0.0.1:{MEMCACHED_PORT}"), "-T", "1", "-t", "1s"]);
@@ -152,7 +154,8 @@ fn tcp(port: u16) -> impl Fn() -> io::Result<TcpStream> {
     }
 }
 
-/// Nobody else is to connect there: the socket goes at once, and stays nowhere if this process is killed.
+/// Nobody else is to connect there: the socket goes at once, and stays nowhere if this process is
+/// killed.
 fn unix(path: PathBuf) -> impl Fn() -> io::Result<UnixStream> {
     move || {
         let stream = UnixStream::connect(&path)?;

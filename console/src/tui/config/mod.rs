@@ -1,7 +1,9 @@
-//! How a console looks and which keys it has, by a file of the user's: theme, keys, and each screen's columns and order.
+//! How a console looks and which keys it has, by a file of the user's: theme, keys, and each
+//! screen's columns and order.
 //!
-//! What a file can say follows from the tables that the console itself is made of (`input::BINDINGS`, the screens'
-//! columns), so that none of them can be configured under another name than it is shown.
+//! What a file can say follows from the tables that the console itself is made of
+//! (`input::BINDINGS`, the screens' columns), so that none of them can be configured under another
+//! name than it is shown.
 
 mod read;
 pub(crate) mod schema;
@@ -99,8 +101,8 @@ fn own() -> Option<PathBuf> {
     of_user("XDG_CONFIG_HOME", ".config")
 }
 
-/// The console's file in a folder of the user's: the variable names the folder, else it is this one of their home. (XDG
-/// Base Directory Specification: an empty or relative one does not count.)
+/// The console's file in a folder of the user's: the variable names the folder, else it is this one
+/// of their home. (XDG Base Directory Specification: an empty or relative one does not count.)
 pub(super) fn of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
     Some(folder_of_user(variable, at_home)?.join("obol/console.toml"))
 }
@@ -161,7 +163,8 @@ pub(super) mod fuzz {
         write::text(&Config::default())
     }
 
-    /// Reads a text: what is refused has a line for each fault, what is taken is written and read as the same.
+    /// Reads a text: what is refused has a line for each fault, what is taken is written and read
+    /// as the same.
     pub(crate) fn read(text: &str) -> u64 {
         match read::read(text, "any.toml") {
             Ok(config) => {

@@ -6,7 +6,8 @@ use crate::tui::view::grid::Column;
 use std::fmt::Write as _;
 use toml::Value;
 
-/// Everything that can be said, so that a user starts from it and leaves out what is not meant to differ.
+/// Everything that can be said, so that a user starts from it and leaves out what is not meant to
+/// differ.
 pub(super) fn text(config: &Config) -> String {
     let mut text = String::from(
         "# What is left out stays as the console comes: `obol config schema` describes all of it.\n",

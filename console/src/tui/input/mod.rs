@@ -1,4 +1,5 @@
-//! Which key does what. One table makes the keys, the help overlay and the palette, so that they can not differ.
+//! Which key does what. One table makes the keys, the help overlay and the palette, so that they
+//! can not differ.
 
 mod keymap;
 
@@ -123,7 +124,8 @@ impl Press {
         if self.control { format!("Ctrl-{name}") } else { name }
     }
 
-    /// The key of this name; none if there is no such key, or a terminal can not tell it from another.
+    /// The key of this name; none if there is no such key, or a terminal can not tell it from
+    /// another.
     pub(crate) fn named(name: &str) -> Option<Self> {
         let mut letters = name.chars();
         if let (Some(letter), None) = (letters.next(), letters.next()) {

@@ -1,4 +1,5 @@
-//! The live source: reads a running cluster at a steady rate, and finds it again when it comes back.
+//! The live source: reads a running cluster at a steady rate, and finds it again when it comes
+//! back.
 
 use crate::tui::poll::sample::{Cost, MarkRow, Sample};
 use crate::tui::poll::{Listener, News, Place};
@@ -21,8 +22,8 @@ pub(crate) const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(50),
 /// A cluster that is not there is looked for again after this time, which doubles up to the second.
 const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// Between two looks at the histograms: they only grow, so nothing is lost in between, and they are large. And while nobody
-/// looks at what they tell.
+/// Between two looks at the histograms: they only grow, so nothing is lost in between, and they are
+/// large. And while nobody looks at what they tell.
 const SPANS_EVERY: [Nanos; 2] = [Nanos::from_secs(1), Nanos::from_secs(10)];
 
 /// The time between two samples, which the console may change while the source runs.
@@ -73,7 +74,8 @@ impl Live {
         Ok(fs::metadata(self.place.root.join(self.place.cluster.as_str()))?.ino())
     }
 
-    /// Reads the cluster once, what is large less often if it is read slowly; a cluster of the same name that was made anew is opened anew.
+    /// Reads the cluster once, what is large less often if it is read slowly; a cluster of the same
+    /// name that was made anew is opened anew.
     pub(crate) fn look(&mut self, slow: bool) -> News {
         let inode = match self.inode() {
             Ok(inode) => inode,

@@ -1,5 +1,5 @@
-//! Where samples come from. A source runs on a thread of its own, so that nothing that it waits for ever holds up a key
-//! or a draw.
+//! Where samples come from. A source runs on a thread of its own, so that nothing that it waits for
+//! ever holds up a key or a draw.
 
 pub(crate) mod live;
 mod plain;

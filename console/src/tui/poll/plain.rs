@@ -1,5 +1,5 @@
-//! How the vocabulary of the lower layers looks in a sample's JSON: numbers as numbers, names as words. Used by serde's
-//! `with`; the layers themselves need not know of it.
+//! How the vocabulary of the lower layers looks in a sample's JSON: numbers as numbers, names as
+//! words. Used by serde's `with`; the layers themselves need not know of it.
 
 use obol_chaos::spans::Counts;
 use obol_fabric::metrics::Histogram;

@@ -1,8 +1,9 @@
 //! Recordings: samples in a file that other programs can read, and whose whole part is never lost.
 //!
-//! `docs/recording.md` has the format. A recording is a line of magic and then frames; a frame is the length and the
-//! CRC-32 of its payload, and the payload, which is JSON. A recorder that dies in the middle of a frame leaves a tail
-//! that is not a frame; everything before it is read as if nothing had happened.
+//! `docs/recording.md` has the format. A recording is a line of magic and then frames; a frame is
+//! the length and the CRC-32 of its payload, and the payload, which is JSON. A recorder that dies
+//! in the middle of a frame leaves a tail that is not a frame; everything before it is read as if
+//! nothing had happened.
 
 use crate::tui::poll::sample::Sample;
 use obol_fabric::Name;
@@ -197,7 +198,8 @@ impl Recording {
 }
 
 impl Header {
-    /// Puts the counters of a sample by another build into this one's order; counters that this one does not know go.
+    /// Puts the counters of a sample by another build into this one's order; counters that this one
+    /// does not know go.
     fn in_our_order(&self, mut sample: Sample) -> Sample {
         let same = self.counters.iter().map(String::as_str).eq(Counter::ALL.iter().map(|c| c.name()));
         if !same {

@@ -1,5 +1,6 @@
-//! What the console knows of a cluster at one moment, as plain data: the one thing that is polled, recorded, replayed
-//! and drawn. Everything in it was read from memory by one-sided READs; nothing is derived here.
+//! What the console knows of a cluster at one moment, as plain data: the one thing that is polled,
+//! recorded, replayed and drawn. Everything in it was read from memory by one-sided READs; nothing
+//! is derived here.
 
 use crate::tui::poll::plain;
 use obol_chaos::marks::{DrillMark, Mark};
@@ -38,8 +39,8 @@ pub(crate) struct Sample {
     pub(crate) leader: Option<Name>,
     /// What the flight recorders noted since the sample before, in the order of their stamps.
     pub(crate) events: Vec<EventRow>,
-    /// What the processes counted in their histograms since the sample before that has any; mostly empty, because
-    /// histograms are read once a second.
+    /// What the processes counted in their histograms since the sample before that has any; mostly
+    /// empty, because histograms are read once a second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) spans: Vec<SpanRow>,
     /// What operators noted since the sample before.
@@ -192,7 +193,8 @@ pub(crate) struct ProcessRow {
     #[serde(with = "plain::word")]
     pub(crate) kind: Kind,
     pub(crate) pid: u32,
-    /// Start time of the process in clock ticks since boot: with the pid it tells one life from the next.
+    /// Start time of the process in clock ticks since boot: with the pid it tells one life from the
+    /// next.
     pub(crate) started: u64,
     pub(crate) region: u32,
     pub(crate) seat: u16,
@@ -208,7 +210,8 @@ pub(crate) struct ProcessRow {
     pub(crate) active: bool,
     /// How far its heartbeat is.
     pub(crate) heartbeat: u64,
-    /// What a coordinator's acceptor memory says of the newest slots; none for others, and where that is nothing.
+    /// What a coordinator's acceptor memory says of the newest slots; none for others, and where
+    /// that is nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) acceptor: Option<Box<AcceptorRow>>,
     /// The least that was left of its lease at a renewal since the last look at its histograms.
@@ -445,7 +448,8 @@ impl Sample {
         self.processes.iter().any(|p| (p.region, p.seat) == (row.region, 0) && runs(p))
     }
 
-    /// Makes what others have written into it text of one line each. Every sample passes here, read or recorded.
+    /// Makes what others have written into it text of one line each. Every sample passes here, read
+    /// or recorded.
     pub(crate) fn neutralise(&mut self) {
         let Self { reasons, marks, .. } = self;
         let names = marks.iter_mut().flat_map(|mark| {

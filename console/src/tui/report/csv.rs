@@ -1,4 +1,5 @@
-//! Failovers as comma-separated values (RFC 4180), one a line; times in nanoseconds, a phase that is not known is empty.
+//! Failovers as comma-separated values (RFC 4180), one a line; times in nanoseconds, a phase that
+//! is not known is empty.
 
 use crate::tui::report::Report;
 use crate::tui::state::failovers::PHASES;

@@ -1,5 +1,5 @@
-//! An HdrHistogram interval log: every second of every histogram, for the tools that read such logs. Values in
-//! nanoseconds; the maximum of a line is in milliseconds, as the log's head says.
+//! An HdrHistogram interval log: every second of every histogram, for the tools that read such
+//! logs. Values in nanoseconds; the maximum of a line is in milliseconds, as the log's head says.
 
 use crate::output::Failure;
 use crate::tui::report::Report;

@@ -1,5 +1,5 @@
-//! What a recording, or a cluster for a while, has to say: one report in the formats that readers and programs take. All
-//! of them are made of the same figures, which are those of the screens.
+//! What a recording, or a cluster for a while, has to say: one report in the formats that readers
+//! and programs take. All of them are made of the same figures, which are those of the screens.
 
 mod csv;
 mod hdr;
@@ -121,7 +121,8 @@ impl Report {
         Ok(neutral.into_owned())
     }
 
-    /// Writes every format, and the screen if there is one, into a new folder of the working directory; gives its name.
+    /// Writes every format, and the screen if there is one, into a new folder of the working
+    /// directory; gives its name.
     pub(crate) fn export(&self, screen: Option<&str>) -> Result<String, Failure> {
         let mut number = 1u32;
         let dir = loop {

@@ -1,5 +1,5 @@
-//! The newest figures for monitoring, as OpenMetrics text (specification 1.0.0): every counter of every process, the
-//! state of each, and the distributions as summaries in seconds.
+//! The newest figures for monitoring, as OpenMetrics text (specification 1.0.0): every counter of
+//! every process, the state of each, and the distributions as summaries in seconds.
 
 use crate::tui::poll::sample::Life;
 use crate::tui::report::Report;
@@ -12,8 +12,8 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-/// The whole text. Names are of letters, digits, `-` and `_`, so no label's value needs an escape; writing to a string
-/// can not fail.
+/// The whole text. Names are of letters, digits, `-` and `_`, so no label's value needs an escape;
+/// writing to a string can not fail.
 pub(super) fn text(report: &Report) -> String {
     let sample = &report.last;
     let cluster = report.cluster;

@@ -1,5 +1,6 @@
-//! A trace in the Trace Event Format, which Perfetto and chrome://tracing show: a track for each process with its stamps,
-//! and each failover with its phases as nested asynchronous spans. Times count from the first notice.
+//! A trace in the Trace Event Format, which Perfetto and chrome://tracing show: a track for each
+//! process with its stamps, and each failover with its phases as nested asynchronous spans. Times
+//! count from the first notice.
 
 use crate::output::Failure;
 use crate::tui::report::Report;

@@ -260,7 +260,8 @@ fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
     }
 }
 
-/// Text as an enemy writes it: every character that does something, and sequences that terminals obey.
+/// Text as an enemy writes it: every character that does something, and sequences that terminals
+/// obey.
 fn hostile() -> String {
     let each: String =
         ('\0'..='\u{ff}').chain(['\u{2028}', '\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}']).collect();

@@ -1,5 +1,6 @@
-//! What an operator does to one process from the console: kill it, let it leave, start it again. As drills, only where the
-//! console was started with `--arm`; each is asked about once more, and done by the command of the same name.
+//! What an operator does to one process from the console: kill it, let it leave, start it again. As
+//! drills, only where the console was started with `--arm`; each is asked about once more, and done
+//! by the command of the same name.
 
 use crate::tui::input::Press;
 use crate::tui::poll::sample::Life;

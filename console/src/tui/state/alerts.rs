@@ -1,5 +1,5 @@
-//! What an operator is alerted of, beside what keeps the cluster from being healthy. A new alert is a function and a row
-//! in [`ALERTS`].
+//! What an operator is alerted of, beside what keeps the cluster from being healthy. A new alert is
+//! a function and a row in [`ALERTS`].
 
 use crate::tui::poll::sample::{Life, Thresholds};
 use crate::tui::state::data::Data;
@@ -7,8 +7,8 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
 
-/// A clause for each that is wrong now, without a full stop, that begins with who or what it is and says the figure and
-/// its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
+/// A clause for each that is wrong now, without a full stop, that begins with who or what it is and
+/// says the figure and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
 type Check = fn(&Data, &Thresholds) -> Vec<String>;
 
 /// All of them, the worst first. A name is a noun phrase in lower case, without an article.

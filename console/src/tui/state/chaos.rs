@@ -1,6 +1,6 @@
-//! Drills from the console: which there are, what one would hit, whether it is armed, and how the last ones went. To break
-//! anything takes `--arm`, a preview that every guard allows, the cluster's name typed, and then a key; each run is armed
-//! anew.
+//! Drills from the console: which there are, what one would hit, whether it is armed, and how the
+//! last ones went. To break anything takes `--arm`, a preview that every guard allows, the
+//! cluster's name typed, and then a key; each run is armed anew.
 
 use crate::tui::input::Keymap;
 use crate::tui::state::act::Verb;

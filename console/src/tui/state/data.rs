@@ -1,5 +1,5 @@
-//! What follows from the samples seen so far: rates, ages, names, time lines. It depends on the samples alone, in their
-//! order, so that a recording gives what the live console had.
+//! What follows from the samples seen so far: rates, ages, names, time lines. It depends on the
+//! samples alone, in their order, so that a recording gives what the live console had.
 
 use crate::tui::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample};
 use crate::tui::state::alerts;
@@ -61,9 +61,11 @@ pub(crate) struct Track {
     /// Renewals per second, one cell for each [`CELL`], newest last; a gap is no number.
     cells: VecDeque<f32>,
     cell: (u64, Point),
-    /// The least margin and the slowest renewal of each [`CELL`] of a window, [`UNKNOWN`] where there was none.
+    /// The least margin and the slowest renewal of each [`CELL`] of a window, [`UNKNOWN`] where
+    /// there was none.
     extremes: VecDeque<(Instant, Nanos, Nanos)>,
-    /// What alerts look at, from when on: each change of the last minute, to [`CELL`], and what was before.
+    /// What alerts look at, from when on: each change of the last minute, to [`CELL`], and what was
+    /// before.
     past: VecDeque<(Instant, [u64; WATCHED.len()])>,
     /// The same when it was last seen.
     watched: [u64; WATCHED.len()],
@@ -77,8 +79,8 @@ const WATCHED: [Counter; 4] =
     [Counter::RenewalsLate, Counter::RenewalsFailed, Counter::FalseSuspicions, Counter::DriftAlarms];
 
 impl Track {
-    /// One that is listed from now on; `is_first` says that nobody looked before. Who is found dead died at a time that nobody
-    /// saw.
+    /// One that is listed from now on; `is_first` says that nobody looked before. Who is found dead
+    /// died at a time that nobody saw.
     fn new(row: &ProcessRow, at: Instant, is_first: bool) -> Self {
         let seen = !is_first && !matches!(row.life, Life::Down | Life::Left);
         let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
@@ -172,14 +174,16 @@ impl Track {
         self.counted = SINCE.map(|(_, counter)| row.counter(counter));
     }
 
-    /// How many per second, of what the lease's renewals count; `None` before there are two samples of this life.
+    /// How many per second, of what the lease's renewals count; `None` before there are two samples
+    /// of this life.
     pub(crate) fn rate(&self, counter: Counter) -> Option<f64> {
         let which = RATED.iter().position(|rated| *rated == counter)?;
         let (first, last) = (self.points.front()?, self.points.back()?);
         per_second(last.counts[which].checked_sub(first.counts[which])?, last.at.since(first.at))
     }
 
-    /// How much a counter that alerts look at has grown in the last minute, to [`CELL`]; `None` for any other.
+    /// How much a counter that alerts look at has grown in the last minute, to [`CELL`]; `None` for
+    /// any other.
     pub(crate) fn in_minute(&self, counter: Counter) -> Option<u64> {
         let which = WATCHED.iter().position(|watched| *watched == counter)?;
         let (_, then) = self.past.front()?;
@@ -216,7 +220,8 @@ impl Track {
         self.since.map(|since| now.since(since))
     }
 
-    /// Takes that its lease ran out at `then`: at that moment nothing was left of it. Its renewals do not tell that.
+    /// Takes that its lease ran out at `then`: at that moment nothing was left of it. Its renewals
+    /// do not tell that.
     fn lapse(&mut self, then: Instant, now: Instant) {
         if now.since(then) > WINDOW {
             return;
@@ -260,7 +265,8 @@ pub(crate) struct Data {
     pub(crate) since: Since,
     /// What an operator is alerted of: the alert's name, and the clause.
     pub(crate) alerts: Vec<(&'static str, String)>,
-    /// What processes had counted that are not listed now: one that is listed again goes on from there.
+    /// What processes had counted that are not listed now: one that is listed again goes on from
+    /// there.
     gone: BTreeMap<Name, Counted>,
     /// Time lines of views.
     pub(crate) history: History,
@@ -278,7 +284,8 @@ impl Data {
         self.alerts = alerts::all(self);
     }
 
-    /// Takes the samples of a store after `after` and not after `to`, of which only the last is looked at.
+    /// Takes the samples of a store after `after` and not after `to`, of which only the last is
+    /// looked at.
     pub(crate) fn take_from(&mut self, store: &Store, after: Option<Instant>, to: Instant) {
         if let Some(last) = store.show(after, to, |sample| self.pass(sample)) {
             self.sample = Some(last);
@@ -379,7 +386,8 @@ impl Data {
         self.marks.iter().rev().find(|mark| mark.drill.is_none())
     }
 
-    /// Since when is counted what came after the newest note: later than the note, if nothing was read at the time.
+    /// Since when is counted what came after the newest note: later than the note, if nothing was
+    /// read at the time.
     pub(crate) fn counted_since(&self) -> Option<Instant> {
         Some(self.note()?.at.max(self.began?))
     }

@@ -1,5 +1,6 @@
-//! Failovers, as the flight recorders tell them: from the first notice of a death at the coordinator that then decided,
-//! to the last process that became active without the dead. Built from the processes' own stamps alone.
+//! Failovers, as the flight recorders tell them: from the first notice of a death at the
+//! coordinator that then decided, to the last process that became active without the dead. Built
+//! from the processes' own stamps alone.
 
 use crate::tui::poll::sample::EventRow;
 use crate::tui::state::data::Data;
@@ -75,7 +76,8 @@ impl Failover {
         self.actives().into_values().map(|moment| (moment.process, moment.at)).max_by_key(|(_, at)| *at)
     }
 
-    /// What the last phase counts from, by the decider's own stamps: a CLEAR is sent only if there was something to clear.
+    /// What the last phase counts from, by the decider's own stamps: a CLEAR is sent only if there
+    /// was something to clear.
     pub(crate) fn released_by(&self) -> &'static str {
         let has = |event| self.first(self.decider, event).is_some();
         match (has(Event::Clear), has(Event::Fenced)) {
@@ -97,8 +99,9 @@ impl Failover {
         others.filter(overlaps).map(|one| one.process).collect()
     }
 
-    /// How long each phase took; a phase whose stamps are missing, or out of the order of cause and effect, is `None`.
-    /// A view that is compatible with its predecessor fences and clears nobody: those phases are zero.
+    /// How long each phase took; a phase whose stamps are missing, or out of the order of cause and
+    /// effect, is `None`. A view that is compatible with its predecessor fences and clears nobody:
+    /// those phases are zero.
     pub(crate) fn phases(&self) -> [Option<Nanos>; 5] {
         let at = |event| self.first(self.decider, event);
         let (propose, decide) = (at(Event::Propose), at(Event::Decide));
@@ -108,7 +111,8 @@ impl Failover {
         let active = self.last_active().map(|(_, at)| at.max(clear.unwrap_or(at)));
         let order = [Some(self.began), propose, decide, fenced, clear, active];
         std::array::from_fn(|n| match (order[n], order[n + 1]) {
-            // The others are stamped by the decider's own clock; who was active may be another host's.
+            // The others are stamped by the decider's own clock; who was active may be another
+            // host's.
             (Some(from), Some(to)) if from <= to && (n < 4 || self.is_told(to.since(from))) => {
                 Some(to.since(from))
             }
@@ -186,7 +190,8 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
             }
             Event::Propose => drop(proposed.insert((process, view), moment)),
             Event::Decide => {
-                // What only a coordinator that does not decide has noticed is not this view's cause.
+                // What only a coordinator that does not decide has noticed is not this view's
+                // cause.
                 let here = pending.remove(&process).unwrap_or_default();
                 gone.extend(here.dead.iter().map(|dead| dead.who));
                 for other in pending.values_mut() {
@@ -199,8 +204,8 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
                 let began = first.at;
                 found.insert(view, Failover { view, decider: process, dead: here.dead, began, moments });
             }
-            // Whoever decided this view has taken its flight recorder along: what was noticed before may be its cause, so
-            // it is not told as that of a later one.
+            // Whoever decided this view has taken its flight recorder along: what was noticed
+            // before may be its cause, so it is not told as that of a later one.
             Event::ViewReceived if !decided.contains(&view) => drop(pending.remove(&process)),
             _ => {}
         }
@@ -347,7 +352,8 @@ mod tests {
     #[test]
     fn what_a_lost_recorder_may_have_decided_is_no_cause_of_a_later_view() {
         let mut sample = samples::degraded(Instant(9_000_000_000));
-        // A second before, coord-1 heard of another death, and received the view of somebody whose recorder is gone.
+        // A second before, coord-1 heard of another death, and received the view of somebody whose
+        // recorder is gone.
         let before = |event, a, us: u64| {
             let at = Instant(8_000_000_000 + us * 1000);
             EventRow { event, a, at, ..sample.events[0] }

@@ -1,8 +1,9 @@
 //! What a list shows: words that must be there, words that must not, and labels.
 //!
-//! `app` keeps rows that hold "app"; `!app` those that do not; `-l kind=agent` those whose label `kind` starts with
-//! "agent"; `~^app-[12]$` those of which one label matches the regular expression, `-l name=~^app` those whose `name` does.
-//! Several words must all hold. Case does not matter.
+//! `app` keeps rows that hold "app"; `!app` those that do not; `-l kind=agent` those whose label
+//! `kind` starts with "agent"; `~^app-[12]$` those of which one label matches the regular
+//! expression, `-l name=~^app` those whose `name` does. Several words must all hold. Case does not
+//! matter.
 
 use regex_lite::{Regex, RegexBuilder};
 
@@ -43,7 +44,8 @@ impl Eq for Word {}
 const PATTERN_BYTES_MAX: usize = 64 << 10;
 
 impl Word {
-    /// Understands any word: a pattern that is none, because it is not finished perhaps, is looked for as it stands.
+    /// Understands any word: a pattern that is none, because it is not finished perhaps, is looked
+    /// for as it stands.
     fn new(word: &str) -> Self {
         let pattern = word.strip_prefix('~').filter(|pattern| !pattern.is_empty()).and_then(|pattern| {
             RegexBuilder::new(pattern).case_insensitive(true).size_limit(PATTERN_BYTES_MAX).build().ok()

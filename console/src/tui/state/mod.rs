@@ -1,5 +1,5 @@
-//! What the console is at one moment, and how an event changes it. Nothing here reads a cluster, a clock or a terminal:
-//! the same events give the same screens.
+//! What the console is at one moment, and how an event changes it. Nothing here reads a cluster, a
+//! clock or a terminal: the same events give the same screens.
 
 pub(crate) mod act;
 pub(crate) mod alerts;
@@ -29,7 +29,8 @@ use std::sync::Arc;
 use store::Store;
 use table::List;
 
-/// A cluster that was not read for twice the time between two samples, and so much more, is shown as stale.
+/// A cluster that was not read for twice the time between two samples, and so much more, is shown
+/// as stale.
 const STALE_BEYOND: Nanos = Nanos::from_millis(750);
 
 /// A step back goes so many samples further back, so that the next ones are short.
@@ -221,7 +222,8 @@ pub(crate) struct Model {
     pub(crate) marked: Option<ViewId>,
     /// The time line's scale: each step is twice as fine; 0 shows all of it.
     pub(crate) zoom: i8,
-    /// The time at the time line's left edge, after the first notice. As a time it stays, whatever the scale.
+    /// The time at the time line's left edge, after the first notice. As a time it stays, whatever
+    /// the scale.
     pub(crate) pan: Nanos,
     /// So many processes beside the critical path are scrolled past in the time line.
     pub(crate) scroll: usize,
@@ -282,8 +284,8 @@ impl Model {
         }
     }
 
-    /// The order of a screen's list: the column that it is sorted by, and whether it is reversed; none where the rows have
-    /// an order of their own.
+    /// The order of a screen's list: the column that it is sorted by, and whether it is reversed;
+    /// none where the rows have an order of their own.
     pub(crate) fn order(&mut self, screen: Screen) -> Option<(&mut Option<usize>, &mut bool)> {
         let list = match screen {
             Screen::Members => &mut self.members,

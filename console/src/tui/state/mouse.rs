@@ -1,5 +1,5 @@
-//! What the mouse does: it selects and opens rows, turns lists, changes screens, and sorts by the head of a column. A click
-//! never answers a question, so nothing is broken by one.
+//! What the mouse does: it selects and opens rows, turns lists, changes screens, and sorts by the
+//! head of a column. A click never answers a question, so nothing is broken by one.
 
 use crate::tui::input::{Action, Press};
 use crate::tui::state::table::Move;

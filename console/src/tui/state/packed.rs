@@ -1,7 +1,9 @@
-//! The rows of samples in little memory. What a process keeps for its life is shared between samples; everything else is
-//! numbers, of which a sample keeps the differences to the sample before, and most of these are zero.
+//! The rows of samples in little memory. What a process keeps for its life is shared between
+//! samples; everything else is numbers, of which a sample keeps the differences to the sample
+//! before, and most of these are zero.
 //!
-//! Differences add up: a sample in between is left out by adding its differences to those of the next one.
+//! Differences add up: a sample in between is left out by adding its differences to those of the
+//! next one.
 //!
 //! ```text
 //! row      life, incarnation, view, lease (5), heartbeat, least, slowest, accepted (2), prepared (2), counters ...
@@ -218,7 +220,8 @@ fn relative(identities: &[Identity], rows: &[ProcessRow], at: usize) -> [u64; FI
     own
 }
 
-/// Packs rows of these identities, as how they differ from others of the same identities, or from zero.
+/// Packs rows of these identities, as how they differ from others of the same identities, or from
+/// zero.
 pub(super) fn pack(identities: &[Identity], before: Option<&[ProcessRow]>, rows: &[ProcessRow]) -> Box<[u8]> {
     let mut out = Writer::default();
     for at in 0..rows.len() {

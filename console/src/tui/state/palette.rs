@@ -1,4 +1,5 @@
-//! What can be chosen by name: the palette's commands, and the columns to sort by. They are listed while a name is typed.
+//! What can be chosen by name: the palette's commands, and the columns to sort by. They are listed
+//! while a name is typed.
 
 use crate::tui::input::Action;
 use crate::tui::state::{Model, Prompt, Screen};
@@ -64,7 +65,8 @@ impl Model {
         }
     }
 
-    /// The choices that what was typed leaves: first those that begin with it, then those that have it anywhere.
+    /// The choices that what was typed leaves: first those that begin with it, then those that have
+    /// it anywhere.
     pub(crate) fn candidates(&self, what: Prompt, text: &str) -> Vec<Choice> {
         let wanted = text.trim().to_lowercase();
         let place = |choice: &Choice| choice.name.to_lowercase().find(&wanted);

@@ -1,4 +1,5 @@
-//! A recording on the screens of the live console: the same samples, shown up to a moment that the user moves.
+//! A recording on the screens of the live console: the same samples, shown up to a moment that the
+//! user moves.
 
 use crate::tui::poll::sample::Sample;
 use crate::tui::state::Model;

@@ -1,5 +1,6 @@
-//! The samples of the last hour: all of the last minute, one a second of the last ten, one in ten seconds before that. Of a
-//! large cluster fewer fit; then samples are the farther apart the older they are, and it still is the whole hour.
+//! The samples of the last hour: all of the last minute, one a second of the last ten, one in ten
+//! seconds before that. Of a large cluster fewer fit; then samples are the farther apart the older
+//! they are, and it still is the whole hour.
 //!
 //! A sample that is left out leaves its events, counts and marks to the next one, so none is lost.
 
@@ -38,7 +39,8 @@ struct Frame {
 }
 
 impl Frame {
-    /// About how much memory it takes, without its events. What it shares with others is not counted.
+    /// About how much memory it takes, without its events. What it shares with others is not
+    /// counted.
     fn bytes(&self) -> usize {
         let Sample { spans, marks, .. } = &self.rest;
         let spans = spans.iter().map(|span| size_of::<SpanRow>() + span.counts.buckets() * BUCKET_BYTES);
@@ -247,7 +249,8 @@ impl Store {
             .chain(unpacked)
     }
 
-    /// Shows those after `after` and not after `to`, oldest first, in the memory of one of them; gives the last.
+    /// Shows those after `after` and not after `to`, oldest first, in the memory of one of them;
+    /// gives the last.
     pub(crate) fn show(
         &self,
         after: Option<Instant>,
@@ -271,7 +274,8 @@ impl Store {
         last.map(Arc::new)
     }
 
-    /// When the sample was read that lies so many places before the one of this moment, or the oldest.
+    /// When the sample was read that lies so many places before the one of this moment, or the
+    /// oldest.
     pub(crate) fn places_before(&self, at: Instant, places: usize) -> Option<Instant> {
         self.times().rev().filter(|time| *time < at).take(places).last()
     }
@@ -292,12 +296,14 @@ impl Store {
         self.times().find(|time| *time > at)
     }
 
-    /// When the newest one before this moment was read whose view is another than that of the sample before it.
+    /// When the newest one before this moment was read whose view is another than that of the
+    /// sample before it.
     pub(crate) fn change_before(&self, at: Instant) -> Option<Instant> {
         self.changes().filter(|time| *time < at).last()
     }
 
-    /// When the oldest one after this moment was read whose view is another than that of the sample before it.
+    /// When the oldest one after this moment was read whose view is another than that of the sample
+    /// before it.
     pub(crate) fn change_after(&self, at: Instant) -> Option<Instant> {
         self.changes().find(|time| *time > at)
     }

@@ -1,5 +1,5 @@
-//! The state of a list: what is selected, how it is sorted, what is left out. The selection follows the identity of a
-//! row, not its place.
+//! The state of a list: what is selected, how it is sorted, what is left out. The selection follows
+//! the identity of a row, not its place.
 
 use crate::tui::state::filter::Filter;
 use std::cmp::Ordering;
@@ -78,7 +78,8 @@ impl<Id: Clone + PartialEq> List<Id> {
         before != self.selected
     }
 
-    /// As [`List::go`], of a list that shows its beginning: the first move selects what the eye is on.
+    /// As [`List::go`], of a list that shows its beginning: the first move selects what the eye is
+    /// on.
     pub(crate) fn begin(&mut self, to: Move, shown: &[Id]) -> bool {
         let is_there = self.selected.as_ref().is_some_and(|id| shown.contains(id));
         self.go(if is_there || matches!(to, Move::Last | Move::To(_)) { to } else { Move::First }, shown)
@@ -102,8 +103,8 @@ impl<Id: Clone + PartialEq> List<Id> {
         (self.sort, self.reverse) = (column, false);
     }
 
-    /// Puts rows into their order, by the key of the sort column; rows that are equal keep theirs. `falls` says which
-    /// columns begin with the largest.
+    /// Puts rows into their order, by the key of the sort column; rows that are equal keep theirs.
+    /// `falls` says which columns begin with the largest.
     pub(crate) fn arrange<Row>(
         &self,
         rows: &mut [Row],
@@ -119,7 +120,8 @@ impl<Id: Clone + PartialEq> List<Id> {
     }
 }
 
-/// The rows of a page of this height that shows `place`: whole pages, so that rows do not move under the eye.
+/// The rows of a page of this height that shows `place`: whole pages, so that rows do not move
+/// under the eye.
 pub(crate) fn page(place: usize, rows: usize, height: usize) -> std::ops::Range<usize> {
     if height == 0 {
         return 0..0;

@@ -1,5 +1,6 @@
-//! Distributions of durations over windows of time: the last minute, the minute before it, and the minute before a mark.
-//! They are sums of what the processes counted between two looks, so they lose nothing that happened in between.
+//! Distributions of durations over windows of time: the last minute, the minute before it, and the
+//! minute before a mark. They are sums of what the processes counted between two looks, so they
+//! lose nothing that happened in between.
 
 use crate::tui::poll::sample::SpanRow;
 use obol_chaos::spans::Counts;
@@ -10,12 +11,13 @@ use std::collections::VecDeque;
 /// How long a window is.
 pub(crate) const WINDOW: Nanos = Nanos::from_secs(60);
 
-/// Percentiles, and from how many samples on each is claimed: with fewer, the worst sample may well be better than the
-/// percentile with more than 5 % probability.
+/// Percentiles, and from how many samples on each is claimed: with fewer, the worst sample may well
+/// be better than the percentile with more than 5 % probability.
 pub(crate) const PERCENTILES: [(&str, f64, u64); 4] =
     [("p50", 0.5, 5), ("p90", 0.9, 29), ("p99", 0.99, 299), ("p99.9", 0.999, 2995)];
 
-/// One of [`PERCENTILES`], if it can be claimed. Where small values are the bad ones, it counts from above.
+/// One of [`PERCENTILES`], if it can be claimed. Where small values are the bad ones, it counts
+/// from above.
 pub(crate) fn percentile(counts: &Counts, at: usize, small_is_bad: bool) -> Option<Nanos> {
     let (_, q, least) = *PERCENTILES.get(at)?;
     let q = if small_is_bad { 1.0 - q } else { q };

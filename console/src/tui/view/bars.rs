@@ -6,7 +6,8 @@
 //!   10.0us ██             600   ███             900
 //! ```
 //!
-//! A line counts from its value up to the next line's. Bars of one side are as long as their share of that side.
+//! A line counts from its value up to the next line's. Bars of one side are as long as their share
+//! of that side.
 
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, count, width};
@@ -52,8 +53,8 @@ struct Line {
     numbers: Vec<u64>,
 }
 
-/// The lines from the lowest step that has any samples to the highest, at most so many: neighbours that hold the least
-/// become one.
+/// The lines from the lowest step that has any samples to the highest, at most so many: neighbours
+/// that hold the least become one.
 fn lines(sides: &[Side<'_>], most: usize) -> Vec<Line> {
     let ends = sides.iter().flat_map(|side| [side.counts.least(), side.counts.most()]).flatten();
     let (low, high) = ends.fold((u64::MAX, 0), |(low, high), end| (low.min(end.0), high.max(end.0)));

@@ -111,7 +111,8 @@ impl Canvas<'_> {
         }
     }
 
-    /// Draws a frame with a title on its upper line and one at that line's end; gives what is inside.
+    /// Draws a frame with a title on its upper line and one at that line's end; gives what is
+    /// inside.
     pub(crate) fn frame(&mut self, area: Rect, title: &[Cell], right: &[Cell]) -> Rect {
         let area = area.intersection(self.buffer.area);
         if area.width < 2 || area.height < 2 {

@@ -1,4 +1,5 @@
-//! Screens 4 and 5: what the coordinators decided, and who suspected whom, by the processes' own counters.
+//! Screens 4 and 5: what the coordinators decided, and who suspected whom, by the processes' own
+//! counters.
 //!
 //! ```text
 //! ┌─ Coordinators 3 ─────────────────────────────────────────────────────────────────────────────────┐
@@ -7,9 +8,10 @@
 //! └──────────────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Counters are of the process's life; one that was restarted counts from zero. SLOT is the newest slot in which the
-//! coordinator's memory accepted anything, under the proposal number BALLOT; PREPARED is the slot beyond it, by whom it
-//! is prepared, and the number that is PROMISED there. They are the memory's, whether its process runs or not.
+//! Counters are of the process's life; one that was restarted counts from zero. SLOT is the newest
+//! slot in which the coordinator's memory accepted anything, under the proposal number BALLOT;
+//! PREPARED is the slot beyond it, by whom it is prepared, and the number that is PROMISED there.
+//! They are the memory's, whether its process runs or not.
 
 use crate::tui::poll::sample::{BallotRow, ProcessRow};
 use crate::tui::state::data::Data;

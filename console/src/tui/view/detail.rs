@@ -1,4 +1,5 @@
-//! Everything about one member, over the middle of screen 1: who it is, its lease, what it counted, what it noted last.
+//! Everything about one member, over the middle of screen 1: who it is, its lease, what it counted,
+//! what it noted last.
 //!
 //! ```text
 //! ┌─ app-1  ok ────────────────────────────── Enter its events  Esc closes ─┐

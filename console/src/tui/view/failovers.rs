@@ -51,7 +51,8 @@ pub(crate) const SIGNS: [(&str, &str); 5] = [
 
 /// The list leaves the time line at least this height, or there is none.
 const LINE_LEAST: u16 = 9;
-/// What a time line needs beside its processes: frame, axis, path, phases, medians, and the critical path.
+/// What a time line needs beside its processes: frame, axis, path, phases, medians, and the
+/// critical path.
 const LINE_REST: u16 = 7;
 /// The list is at most so high while there is a time line.
 const LIST_MOST: u16 = 10;
@@ -241,8 +242,8 @@ pub(crate) fn processes(model: &Model) -> usize {
     chosen(model, &rows(model)).map_or(0, |failover| failover.processes().len())
 }
 
-/// The processes that there is room for: always those on the critical path, and of the others those from `scroll` on. All
-/// in the order in which they are.
+/// The processes that there is room for: always those on the critical path, and of the others those
+/// from `scroll` on. All in the order in which they are.
 fn visible(names: &[Name], critical: &[Name], room: usize, scroll: usize) -> Vec<Name> {
     if names.len() <= room {
         return names.to_vec();
@@ -385,7 +386,8 @@ fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Role) {
     }
 }
 
-/// The critical path on the scale of the time line: each phase from where it began to where it ended.
+/// The critical path on the scale of the time line: each phase from where it began to where it
+/// ended.
 fn path(
     canvas: &mut Canvas<'_>,
     inside: Rect,

@@ -83,8 +83,8 @@ impl<'a> Grid<'a> {
         }
     }
 
-    /// Draws the frame of its pane if there is room for one: the title; the filter, notes, and which rows are shown if
-    /// not all are. Gives what is inside.
+    /// Draws the frame of its pane if there is room for one: the title; the filter, notes, and
+    /// which rows are shown if not all are. Gives what is inside.
     pub(crate) fn frame(
         &self,
         canvas: &mut Canvas<'_>,

@@ -1,4 +1,5 @@
-//! The help: every key, and then what the columns and signs of the screen mean, in pages over the middle of the screen.
+//! The help: every key, and then what the columns and signs of the screen mean, in pages over the
+//! middle of the screen.
 
 use crate::tui::input::{Group, Press};
 use crate::tui::state::{Model, Screen};

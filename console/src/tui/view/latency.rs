@@ -11,9 +11,10 @@
 //! └──────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The histograms lie in the nodes' memory and only grow, so a window over them holds every renewal and every decision,
-//! however seldom the console looks. Their buckets are within 1/16; a percentile is claimed only from enough samples. Of
-//! the margin, small is bad: its p99 is what 99 % of the renewals had left at least.
+//! The histograms lie in the nodes' memory and only grow, so a window over them holds every renewal
+//! and every decision, however seldom the console looks. Their buckets are within 1/16; a
+//! percentile is claimed only from enough samples. Of the margin, small is bad: its p99 is what 99
+//! % of the renewals had left at least.
 
 use crate::tui::state::data::Data;
 use crate::tui::state::windows::{Before, PERCENTILES, Set, percentile};

@@ -10,8 +10,8 @@
 //! └────────────────────────────────────────────┘└───────────────────────────────────────────┘
 //! ```
 //!
-//! LEAST and SLOWEST are over the last minute. The bars are of all processes together; each line says from which value
-//! on it counts.
+//! LEAST and SLOWEST are over the last minute. The bars are of all processes together; each line
+//! says from which value on it counts.
 
 use crate::tui::poll::sample::{Life, ProcessRow};
 use crate::tui::state::Model;

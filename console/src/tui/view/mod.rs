@@ -1,4 +1,5 @@
-//! The screens: pure functions of the model. One file a screen; this one has what all of them share.
+//! The screens: pure functions of the model. One file a screen; this one has what all of them
+//! share.
 //!
 //! ```text
 //!  OBOL default  ok healthy  view 12 (9)  leader coord-1          LIVE  14:02:11.4Z    header
@@ -10,7 +11,8 @@
 //!  j/k select  Enter its events  / filter                        36 reads 21kB 0.4ms   footer
 //! ```
 //!
-//! What there is no room for goes in this order: footer, reasons but one, tabs, frames, reasons. The header stays.
+//! What there is no room for goes in this order: footer, reasons but one, tabs, frames, reasons.
+//! The header stays.
 
 mod bars;
 pub(crate) mod canvas;

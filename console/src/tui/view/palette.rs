@@ -1,4 +1,5 @@
-//! What can be chosen while a name is typed: a list above the line that is typed, the marked one standing out.
+//! What can be chosen while a name is typed: a list above the line that is typed, the marked one
+//! standing out.
 
 use crate::tui::state::{Mode, Model};
 use crate::tui::theme::Role;

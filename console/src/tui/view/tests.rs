@@ -1,6 +1,7 @@
 //! Whole screens as text, against the files in `snapshots/`; and every size, so that none panics.
 //!
-//! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test -p obol tui`, then read the difference.
+//! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test -p obol tui`, then read the
+//! difference.
 
 use crate::tui::poll::News;
 use crate::tui::poll::record::{Header, Recorder, Recording};
@@ -86,8 +87,8 @@ fn twice(width: u16, height: u16) -> Model {
     model
 }
 
-/// The failover of a cluster on two hosts, as a recording has it. The times of node-2 and its app may be off by 20 us; by
-/// its clock node-2 received the view before it was decided.
+/// The failover of a cluster on two hosts, as a recording has it. The times of node-2 and its app
+/// may be off by 20 us; by its clock node-2 received the view before it was decided.
 fn two_hosts(width: u16, height: u16) -> Model {
     use obol_fabric::recorder::Kind as Event;
     let mut sample = samples::degraded(Instant(START.0 + 6_000_000_000));

@@ -1,4 +1,5 @@
-//! Statements about the simulated fabric, held by a small machine that notes all that happens to it.
+//! Statements about the simulated fabric, held by a small machine that notes all that happens to
+//! it.
 
 mod links;
 mod messages;

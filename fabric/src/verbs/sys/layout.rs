@@ -1,5 +1,5 @@
-//! The definitions of this folder against the real headers: a C program, written from the same list, prints every size,
-//! offset and constant.
+//! The definitions of this folder against the real headers: a C program, written from the same
+//! list, prints every size, offset and constant.
 
 use super::objects::*;
 use super::rdma_cm::*;

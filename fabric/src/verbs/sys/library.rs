@@ -1,5 +1,6 @@
-//! The two libraries, looked up at run time with `dlopen` and `dlvsym`, as NCCL does: one binary starts on hosts with
-//! and without them. A library that was loaded stays: providers keep threads and fork handlers.
+//! The two libraries, looked up at run time with `dlopen` and `dlvsym`, as NCCL does: one binary
+//! starts on hosts with and without them. A library that was loaded stays: providers keep threads
+//! and fork handlers.
 #![allow(unsafe_code)]
 
 use super::objects::{ibv_ah, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_mr, ibv_pd, ibv_qp};
@@ -12,7 +13,8 @@ use libc::sockaddr;
 use std::sync::OnceLock;
 
 fn open(library: Library) -> Result<NonNull<c_void>, VerbsError> {
-    // SAFETY: the name ends in a zero. Loading runs the library's constructors; these are libraries of the system.
+    // SAFETY: the name ends in a zero. Loading runs the library's constructors; these are libraries
+    // of the system.
     let handle = unsafe { libc::dlopen(library.file().as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     NonNull::new(handle).ok_or_else(|| {
         // SAFETY: takes nothing; the string, if any, stays valid until this thread's next call.
@@ -35,7 +37,8 @@ fn symbol(
     NonNull::new(at).ok_or(VerbsError::NoSymbol { library, symbol: name, version })
 }
 
-/// `$name($arguments) -> $result = $symbol @ $version;`: a structure of function pointers, and how it is filled.
+/// `$name($arguments) -> $result = $symbol @ $version;`: a structure of function pointers, and how
+/// it is filled.
 macro_rules! table {
     ($(#[$meta:meta])* $table:ident of $library:expr; $($name:ident($($type:ty),*) $(-> $result:ty)? = $symbol:literal @ $version:literal;)*) => {
         $(#[$meta])*
@@ -50,7 +53,8 @@ macro_rules! table {
                 Ok(Self {
                     $($name: {
                         let at = symbol($library, handle, $symbol, $version)?;
-                        // SAFETY: the symbol of this version is a function of this type, says the library's header.
+                        // SAFETY: the symbol of this version is a function of this type, says the
+                        // library's header.
                         unsafe {
                             core::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn($($type),*) $(-> $result)?>(at)
                         }

@@ -1,5 +1,5 @@
-//! Objects of libibverbs: made and freed by the library, with those first fields that applications may read, and the
-//! operations that the headers call through the device's context.
+//! Objects of libibverbs: made and freed by the library, with those first fields that applications
+//! may read, and the operations that the headers call through the device's context.
 
 use super::values::{ibv_recv_wr, ibv_send_wr, ibv_wc};
 use core::ffi::{c_int, c_uint, c_void};
