@@ -57,5 +57,5 @@ fn a_file_that_can_not_be_read_is_named() {
     assert!(matches!(&error, FileError::Unreadable { path, .. } if path == "no/such.toml"), "{error:?}");
     assert!(error.to_string().starts_with("no/such.toml: "), "{error}");
     let error = Profile::load("/dev/zero").expect_err("endless");
-    assert_eq!(error.to_string(), "/dev/zero: is longer than 1048576 bytes, so it is no profile");
+    assert_eq!(error.to_string(), "/dev/zero: is a device, not a regular file");
 }
