@@ -112,5 +112,5 @@ fn a_profile_for_one_host_is_refused_and_each_for_several_is_not() {
 #[test]
 fn a_file_that_does_not_end_is_refused() {
     let told = Hosts::load(Path::new("/dev/zero")).expect_err("endless").to_string();
-    assert_eq!(told, "/dev/zero: is longer than 1048576 bytes, so it is no file of hosts");
+    assert_eq!(told, "/dev/zero: is a device, not a regular file");
 }
