@@ -11,7 +11,7 @@ use crate::layout::{Layout, Limits};
 use crate::memory::{self, Stores};
 use crate::page::{self, Page};
 use crate::recorder::{self, Kind, Record};
-use crate::types::{Instant, ViewId};
+use crate::types::{Instant, RegionOwner, ViewId};
 use loom::sync::Arc;
 use loom::thread;
 
