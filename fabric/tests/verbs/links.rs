@@ -308,6 +308,8 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
     let root = Root::new();
     let (cluster, config) = (plan.host(&root, 4), Config { keeps_mailbox: true, ..plan.config(None) });
     let (tell, told) = std::sync::mpsc::channel();
+    // The owner stays until the member has looked at its links.
+    let (release, released) = std::sync::mpsc::channel::<()>();
     let owner = std::thread::spawn(move || {
         let mut probe = Probe::default();
         let mut me = Endpoint::open(&cluster, process("owner"), Wait::Block, &config).expect("opened");
@@ -325,6 +327,8 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
         assert_eq!(probe.read(Token(0)), Some(vec![0xff; 4096]), "the device finds it, too");
         assert!(me.own(layout.values().end, 8).is_some_and(|word| word[0].load(Ordering::Relaxed) == 0));
         assert!(me.own(first + 4, 8).is_none() && me.own(layout.bytes() as u32, 8).is_none());
+        // Ends with an error, when the other end is dropped.
+        let _ = released.recv();
     });
     let mailbox = told.recv().expect("it opens");
     let root = Root::new();
@@ -348,6 +352,7 @@ fn members_write_a_mailbox_its_owner_sees_it_in_place_and_nothing_else_is_theirs
         (probe.failures(), me.link_status().iter().all(|link| link.connected))
     });
     assert_eq!(member.join().expect("no panic"), (vec![], true), "what is refused does not break the link");
+    drop(release);
     owner.join().expect("no panic");
 }
 
