@@ -12,9 +12,21 @@ use crate::contract::LinkError;
 use crate::types::{Address, Instant, Nanos, RegionOwner};
 use std::io::ErrorKind;
 
-struct Mapped {
-    region: Region,
-    generation: u32,
+/// What this process has of one region.
+#[derive(Default)]
+enum Slot {
+    #[default]
+    Unused,
+    Mapped {
+        region: Region,
+        generation: u32,
+    },
+    /// This process could not map that generation and tries again at `retry_at`.
+    Failed {
+        generation: u32,
+        retry_at: Instant,
+        pause: Nanos,
+    },
 }
 
 /// The mapped regions, by number. Mapped when they are used first, and again when another process
@@ -24,22 +36,20 @@ pub struct MappedRegions {
     me: RegionOwner,
     /// The region of this process, which it has mapped already.
     own: Region,
-    regions: Vec<Option<Mapped>>,
-    /// After a mapping failed: when the next is tried, and after how long.
-    retry: Option<(Instant, Nanos)>,
+    slots: Vec<Slot>,
     /// Mappings that failed since they were counted.
     failures: u64,
 }
 
-/// A process that is out of descriptors or memory tries to map regions again after so long, then
-/// after twice as long.
+/// A region that this process could not map, for want of descriptors or memory, is tried again
+/// after so long, then after twice as long: each attempt costs system calls.
 const RETRY_FIRST: Nanos = Nanos::from_millis(1);
 const RETRY_MAX: Nanos = Nanos::from_secs(1);
 
 impl MappedRegions {
     pub(crate) fn new(cluster: Cluster, me: RegionOwner, own: Region) -> Self {
-        let regions = (0..REGIONS).map(|_| None).collect();
-        Self { cluster, me, own, regions, retry: None, failures: 0 }
+        let slots = (0..REGIONS).map(|_| Slot::Unused).collect();
+        Self { cluster, me, own, slots, failures: 0 }
     }
 
     pub(crate) const fn cluster(&self) -> &Cluster {
@@ -55,21 +65,52 @@ impl MappedRegions {
     #[inline]
     pub(crate) fn get(&mut self, region: u32) -> Result<(&Region, u32), LinkError> {
         let newest = self.cluster.table.generation(region);
-        let place = self.regions.get_mut(region as usize).ok_or(LinkError::PeerReplaced)?;
-        if newest == 0 {
+        if newest == 0 || region >= REGIONS {
             return Err(LinkError::PeerReplaced);
         }
-        if place.as_ref().is_none_or(|mapped| mapped.generation != newest) {
-            *place = None;
-            let is_own = (region, newest) == (self.me.region, self.me.generation);
-            let region = if is_own {
-                self.own.clone()
-            } else {
-                map(&self.cluster, region, newest, &mut self.retry, &mut self.failures)?
-            };
-            *place = Some(Mapped { region, generation: newest });
+        if self.mapped(region, newest).is_none() {
+            self.map(region, newest)?;
         }
-        place.as_ref().map(|mapped| (&mapped.region, mapped.generation)).ok_or(LinkError::PeerDead)
+        self.mapped(region, newest).map(|region| (region, newest)).ok_or(LinkError::PeerDead)
+    }
+
+    /// The region of this generation, if it is mapped already.
+    #[inline]
+    pub(crate) fn mapped(&self, region: u32, wanted: u32) -> Option<&Region> {
+        match self.slots.get(region as usize) {
+            Some(Slot::Mapped { region, generation }) if *generation == wanted => Some(region),
+            _ => None,
+        }
+    }
+
+    /// Maps a region, unless it could not be mapped just before.
+    #[cold]
+    fn map(&mut self, number: u32, newest: u32) -> Result<(), LinkError> {
+        let slot = self.slots.get_mut(number as usize).ok_or(LinkError::PeerReplaced)?;
+        let pause = match *slot {
+            Slot::Failed { generation, retry_at, pause } if generation == newest => {
+                if clock::now() < retry_at {
+                    return Err(LinkError::Unmapped);
+                }
+                pause.saturating_mul(2).min(RETRY_MAX)
+            }
+            _ => RETRY_FIRST,
+        };
+        // Before the attempt: it unmaps a predecessor, whose memory may be what is lacking.
+        *slot = Slot::Unused;
+        let is_own = (number, newest) == (self.me.region, self.me.generation);
+        let opened = if is_own { Ok(self.own.clone()) } else { open(&self.cluster, number, newest) };
+        match opened {
+            Ok(region) => *slot = Slot::Mapped { region, generation: newest },
+            Err(LinkError::Unmapped) => {
+                self.failures += 1;
+                let retry_at = clock::now() + pause;
+                *slot = Slot::Failed { generation: newest, retry_at, pause };
+                return Err(LinkError::Unmapped);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     /// The region of exactly this process, alive.
@@ -148,30 +189,6 @@ impl MappedRegions {
     }
 }
 
-/// As [`open`], but after a failure of this process's own only once in a while: each try costs
-/// system calls, and what it lacks does not come back in between.
-fn map(
-    cluster: &Cluster,
-    number: u32,
-    generation: u32,
-    retry: &mut Option<(Instant, Nanos)>,
-    failures: &mut u64,
-) -> Result<Region, LinkError> {
-    let pause = match *retry {
-        Some((at, _)) if clock::now() < at => return Err(LinkError::Unmapped),
-        Some((_, pause)) => pause.saturating_mul(2).min(RETRY_MAX),
-        None => RETRY_FIRST,
-    };
-    let opened = open(cluster, number, generation);
-    if matches!(opened, Err(LinkError::Unmapped)) {
-        *failures += 1;
-        *retry = Some((clock::now() + pause, pause));
-    } else if opened.is_ok() {
-        *retry = None;
-    }
-    opened
-}
-
 /// Maps the region of this very generation.
 fn open(cluster: &Cluster, number: u32, generation: u32) -> Result<Region, LinkError> {
     let entry = cluster.table.get(number).ok_or(LinkError::PeerDead)?;
@@ -226,12 +243,21 @@ mod tests {
         assert!((1..1000).contains(&failures), "{failures} tries");
         let gone = RegionOwner { region: number, generation: peer.address().generation };
         assert!(!regions.is_gone(gone));
+        // Other regions do not wait for this one.
+        let address = std::thread::scope(|scope| {
+            let healthy = scope.spawn(|| {
+                let healthy = Endpoint::open(&cluster, owner("healthy"), Wait::Block).expect("opened");
+                healthy.address()
+            });
+            healthy.join().expect("no panic")
+        });
+        assert!(regions.get(address.region).is_ok_and(|(_, generation)| generation == address.generation));
 
         std::fs::remove_dir(&path).expect("removed");
         std::fs::rename(&aside, &path).expect("moved back");
         while regions.get(number).is_err() {
             std::thread::sleep(RETRY_FIRST.to_std());
         }
-        assert_eq!(regions.retry, None);
+        assert!(regions.mapped(number, gone.generation).is_some());
     }
 }

@@ -176,8 +176,7 @@ impl Links {
         while let Some(number) = self.dirty.pop() {
             let Some(own) = self.outgoing.get_mut(number as usize) else { continue };
             if core::mem::take(&mut own.dirty)
-                && let Ok((region, generation)) = self.regions.get(number)
-                && generation == own.generation
+                && let Some(region) = self.regions.mapped(number, own.generation)
             {
                 region.ring();
             }
