@@ -436,7 +436,7 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
     let coordinators: Vec<_> =
         (1..=3).map(|n| (coordinator_name(n), Address::region(u32::from(n)))).collect();
     let old = View::genesis(&coordinators, Nanos::from_millis(300), Nanos::from_millis(300));
-    let newer = old.successor(&Default::default(), old.cleared, obol_membership::Plant::NONE);
+    let newer = old.successor(&Default::default(), old.cleared, obol_membership::ActiveMutant::NONE);
     let file = root.path().join("saved");
     std::fs::write(&file, old.seal()).expect("written");
     let from = file.to_str().expect("text");

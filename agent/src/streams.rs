@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use obol_fabric::{Address, Name};
     use obol_membership::view::{Edit, JOIN_WINDOW, Newcomer};
-    use obol_membership::{Kind, Plant};
+    use obol_membership::{ActiveMutant, Kind};
 
     const ACCUSER: Incarnation = Incarnation(1);
 
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn next(view: &View, admit: Vec<Newcomer>, remove: Vec<Change>) -> View {
-        view.successor(&Edit { admit, remove, ..Edit::default() }, ViewId::GENESIS, Plant::default())
+        view.successor(&Edit { admit, remove, ..Edit::default() }, ViewId::GENESIS, ActiveMutant::default())
     }
 
     fn begin() -> View {

@@ -22,7 +22,7 @@ use obol_fabric::version::Version;
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
 use obol_membership::view::{Member, coordinator_name};
 use obol_membership::word::Head;
-use obol_membership::{Kind, Plant, View};
+use obol_membership::{ActiveMutant, Kind, View};
 use obol_profiles::{Deployment, Site, SiteError, ended, unsaved};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -563,7 +563,7 @@ impl Observer {
             watched.events(region.reader(), seats, kind, &mut events);
         }
         self.events_elsewhere(seats, &mut events);
-        timeline::merge(events, Plant::NONE)
+        timeline::merge(events, ActiveMutant::NONE)
     }
 
     /// The members of other hosts whose events the last call of [`Observer::events`] could not

@@ -5,7 +5,7 @@
 use crate::observe::Seen;
 use obol_fabric::recorder::{Kind as What, Record};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
-use obol_membership::{Kind, Level, Mutant, Plant};
+use obol_membership::{ActiveMutant, Kind, Level, Mutant};
 use std::collections::BTreeMap;
 
 /// Views whose events are kept.
@@ -68,7 +68,7 @@ impl Timeline {
 /// Puts what was read process by process into the order of time; of one time, the order in which it
 /// was read stays.
 #[must_use]
-pub fn merge(mut events: Vec<Seen>, plant: Plant) -> Vec<Seen> {
+pub fn merge(mut events: Vec<Seen>, plant: ActiveMutant) -> Vec<Seen> {
     if !plant.has(Mutant::MergeUnsorted) {
         events.sort_by_key(|seen| seen.event.at);
     }

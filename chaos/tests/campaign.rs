@@ -2,7 +2,7 @@
 //! can fail.
 
 use obol_chaos::campaign::{CANARY_EVERY, Options, SWEEP_EVERY, SWEEP_PERMILLE, Trial, campaign, run};
-use obol_membership::Plant;
+use obol_membership::ActiveMutant;
 
 /// Debug builds are slow; the command runs many more.
 const SEEDS: u64 = 40;
@@ -10,15 +10,16 @@ const SEEDS: u64 = 40;
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in [3, 8] {
-        let (once, again) = (run(seed, Plant::NONE, false), run(seed, Plant::NONE, true));
+        let (once, again) = (run(seed, ActiveMutant::NONE, false), run(seed, ActiveMutant::NONE, true));
         assert_eq!((once.hash, once.time, once.views), (again.hash, again.time, again.views));
     }
-    assert_ne!(run(3, Plant::NONE, false).hash, run(4, Plant::NONE, false).hash);
+    assert_ne!(run(3, ActiveMutant::NONE, false).hash, run(4, ActiveMutant::NONE, false).hash);
 }
 
 #[test]
 fn a_small_campaign_finds_nothing() {
-    let report = campaign(&Options { seeds: SEEDS, first: 1, threads: 2, plant: Plant::NONE }, &|_| {});
+    let report =
+        campaign(&Options { seeds: SEEDS, first: 1, threads: 2, plant: ActiveMutant::NONE }, &|_| {});
     assert!(report.is_clean(), "{:?}", report.failures);
     assert!(report.failovers > SEEDS);
 }
@@ -26,7 +27,7 @@ fn a_small_campaign_finds_nothing() {
 #[test]
 fn a_canary_fails_because_two_incompatible_views_overlap() {
     for n in 1..=3 {
-        let run = run(n * CANARY_EVERY - 1, Plant::NONE, false);
+        let run = run(n * CANARY_EVERY - 1, ActiveMutant::NONE, false);
         let violation = run.violation.expect("a canary breaks an invariant");
         assert!(run.trial == Trial::Canary && matches!(violation.row, 5 | 10), "{violation}");
     }
@@ -44,7 +45,7 @@ fn planted_bugs_are_caught() {
     let mut survivors = Vec::new();
     for mutant in Mutant::ALL {
         let budget = if mutant.name() == RARE.0 { RARE.1 } else { BUDGET };
-        let found = hunt(mutant.name(), mutant.row(), Plant::new(*mutant), 1, budget, 2);
+        let found = hunt(mutant.name(), mutant.row(), ActiveMutant::new(*mutant), 1, budget, 2);
         let (name, others) = (found.name, &found.other_rows);
         println!(
             "{name:<24} row {:>2}  seeds {:?}, by other rows {others:?}",
@@ -61,7 +62,7 @@ fn planted_bugs_are_caught() {
 #[test]
 fn views_overlap_past_the_drift_bound_and_only_there() {
     for step in 0..SWEEP_PERMILLE.len() as u64 {
-        let run = run(step * SWEEP_EVERY + SWEEP_EVERY / 2, Plant::NONE, false);
+        let run = run(step * SWEEP_EVERY + SWEEP_EVERY / 2, ActiveMutant::NONE, false);
         let permille = SWEEP_PERMILLE[step as usize];
         assert_eq!(run.trial, Trial::Sweep(permille));
         assert_eq!(run.violation, None, "agreement and order do not rest on clocks");

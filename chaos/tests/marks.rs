@@ -1,7 +1,7 @@
 //! Every mark can be reached: a few seeds take all the paths that a campaign has to take.
 
 use obol_chaos::campaign::{Mark, Marks, run};
-use obol_membership::Plant;
+use obol_membership::ActiveMutant;
 use std::thread;
 
 /// Seeds, each for the marks that no seed before it has. `obol sim campaign --json` tells which
@@ -13,7 +13,7 @@ fn a_few_seeds_take_every_path() {
     let (left, right) = SEEDS.split_at(SEEDS.len() / 2);
     let all = |seeds: &[u64]| {
         let mut marks = Marks::NONE;
-        seeds.iter().for_each(|seed| marks.merge(run(*seed, Plant::NONE, false).marks));
+        seeds.iter().for_each(|seed| marks.merge(run(*seed, ActiveMutant::NONE, false).marks));
         marks
     };
     let marks = thread::scope(|scope| {

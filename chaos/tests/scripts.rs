@@ -2,19 +2,19 @@
 //! matters, and are refused with a reason if they make no sense.
 
 use obol_chaos::campaign::{Act, CANARY_EVERY, Scenario, Script, Timed, replay, run, shrink};
-use obol_membership::Plant;
+use obol_membership::ActiveMutant;
 
 /// A run that breaks a row in every build.
 const CANARY: u64 = CANARY_EVERY - 1;
 
 fn canary() -> Script {
-    *run(CANARY, Plant::NONE, false).script.expect("a canary breaks an invariant")
+    *run(CANARY, ActiveMutant::NONE, false).script.expect("a canary breaks an invariant")
 }
 
 #[test]
 fn a_recorded_run_plays_again_to_the_step() {
-    let first = run(CANARY, Plant::NONE, false);
-    let again = replay(&canary(), Plant::NONE, false);
+    let first = run(CANARY, ActiveMutant::NONE, false);
+    let again = replay(&canary(), ActiveMutant::NONE, false);
     assert_eq!((first.hash, first.time, first.violation), (again.hash, again.time, again.violation));
 }
 
@@ -33,9 +33,9 @@ fn mended(text: &str) {
     assert!(
         script.is_current(),
         "its seed draws another cluster now, {}, so it shows nothing: record another one",
-        Scenario::draw(script.seed, Plant::NONE).fingerprint()
+        Scenario::draw(script.seed, ActiveMutant::NONE).fingerprint()
     );
-    let run = replay(&script, Plant::NONE, false);
+    let run = replay(&script, ActiveMutant::NONE, false);
     assert_eq!(run.violation, None);
 }
 
@@ -69,15 +69,15 @@ fn what_a_violation_does_not_need_is_dropped() {
     let mut script = canary();
     let idle = |n: u32| Timed { at: 1_000 * u64::from(n), after: 0, act: Act::Thaw(n % 6) };
     script.acts.splice(0..0, (0..20).map(idle));
-    let shrunk = shrink(&script, Plant::NONE, 500).expect("it breaks the same row again");
+    let shrunk = shrink(&script, ActiveMutant::NONE, 500).expect("it breaks the same row again");
     let (few, many) = (&shrunk.script, &script);
     assert!(few.acts.len() < many.acts.len(), "{few}");
-    let run = replay(few, Plant::NONE, false);
+    let run = replay(few, ActiveMutant::NONE, false);
     assert_eq!(run.violation.map(|v| v.row), script.row, "what is left still shows it");
     for drop in 0..few.acts.len() {
         let mut fewer = few.clone();
         fewer.acts.remove(drop);
-        let run = replay(&fewer, Plant::NONE, false);
+        let run = replay(&fewer, ActiveMutant::NONE, false);
         assert_ne!(run.violation.map(|v| v.row), script.row, "act {drop} was not needed: {few}");
     }
 }
@@ -85,7 +85,7 @@ fn what_a_violation_does_not_need_is_dropped() {
 #[test]
 fn a_script_that_shows_nothing_is_not_shrunk() {
     let quiet = Script { acts: Vec::new(), ..canary() };
-    assert!(shrink(&quiet, Plant::NONE, 10).is_none());
+    assert!(shrink(&quiet, ActiveMutant::NONE, 10).is_none());
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod papers;
 use crate::output::{self, Failure};
 use crate::{cli, output::json};
 use obol_chaos::campaign::{self, Options, Report, Script, Swept, Trial};
-use obol_membership::Plant;
+use obol_membership::ActiveMutant;
 use obol_profiles::file;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
             let _ = output::remark(format_args!("{done} of {seeds} seeds"));
         }
     };
-    let options = Options { seeds, first, threads: threads(), plant: Plant::NONE };
+    let options = Options { seeds, first, threads: threads(), plant: ActiveMutant::NONE };
     let report = campaign::campaign(&options, &progress);
     if as_json {
         json(&report)?;
@@ -90,11 +90,11 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
             "seed {} at {commit}: row {} at {} ns: {}",
             v.seed, v.row, v.time, v.what
         ))?;
-        let run = campaign::run(v.seed, Plant::NONE, false);
+        let run = campaign::run(v.seed, ActiveMutant::NONE, false);
         match run.script.filter(|_| run.trial != Trial::Canary && number < SHRUNK_MAX) {
             Some(script) => {
                 let file = keep.join(format!("obol-seed-{}.toml", v.seed));
-                save_shrunk(&script, Plant::NONE, &file, SHRINK_RUNS)?;
+                save_shrunk(&script, ActiveMutant::NONE, &file, SHRINK_RUNS)?;
             }
             None => output::remark(format_args!("  replay: obol sim replay {}", v.seed))?,
         }
@@ -134,11 +134,11 @@ fn named(what: &str) -> Result<Named, Failure> {
     Ok(Named::File(Box::new(script)))
 }
 
-fn planted(script: Option<&Script>, mutant: Option<&str>) -> Result<Plant, Failure> {
+fn planted(script: Option<&Script>, mutant: Option<&str>) -> Result<ActiveMutant, Failure> {
     let plant = match (mutant, script) {
         (Some(name), _) => campaign::plant(name),
         (None, Some(script)) => script.plant(),
-        (None, None) => Ok(Plant::NONE),
+        (None, None) => Ok(ActiveMutant::NONE),
     };
     plant.map_err(|e| Failure::refused(e.to_string()))
 }
@@ -184,7 +184,7 @@ fn shrink(what: &str, mutant: Option<&str>, to: Option<&Path>, budget: u32) -> R
 }
 
 /// Shrinks a script and saves what is left.
-fn save_shrunk(script: &Script, plant: Plant, file: &Path, budget: u32) -> Result<(), Failure> {
+fn save_shrunk(script: &Script, plant: ActiveMutant, file: &Path, budget: u32) -> Result<(), Failure> {
     let shrunk = campaign::shrink(script, plant, budget).ok_or_else(|| {
         Failure::failed(format_args!(
             "seed {} does not break the same row when it is played again",
@@ -216,7 +216,8 @@ fn mutants(budget: u64, as_json: bool) -> Result<ExitCode, Failure> {
     let show = std::io::stderr().is_terminal();
     let mut hunt = campaign::Hunt { mutants: Vec::new() };
     for mutant in Mutant::ALL {
-        let found = campaign::hunt(mutant.name(), mutant.row(), Plant::new(*mutant), 1, budget, threads());
+        let found =
+            campaign::hunt(mutant.name(), mutant.row(), ActiveMutant::new(*mutant), 1, budget, threads());
         let seeds = found.seeds_to_detection.map_or("SURVIVED".to_owned(), |n| n.to_string());
         let others: Vec<String> =
             found.other_rows.iter().map(|(row, seeds)| format!("row {row} by {seeds}")).collect();

@@ -2,8 +2,8 @@
 
 use crate::area::{Area, LogAt};
 use crate::entry::{Entry, Kind};
-use crate::flaw::{Flaw, Planted};
 use crate::follow::Report;
+use crate::mutants::{ActiveMutant, Mutant};
 use crate::server::{Part, token};
 use crate::store::Store;
 use crate::whole::{Position, Tail};
@@ -20,8 +20,8 @@ const COPY_SHARE: usize = 16;
 /// The number of the first record of a backup's log. A region keeps what was written into it in an
 /// earlier life of its process, and each life gets one log of each primary at most: so logs have
 /// numbers far from each other.
-pub(crate) fn first_record(backup: Incarnation, primary: Incarnation, planted: Planted) -> u64 {
-    if planted.has(Flaw::LogsAlike) {
+pub(crate) fn first_record(backup: Incarnation, primary: Incarnation, mutant: ActiveMutant) -> u64 {
+    if mutant.has(Mutant::LogsAlike) {
         return 1;
     }
     // The finalizer of SplitMix64, which spreads neighbours over all numbers. Half of them, so that
@@ -133,7 +133,7 @@ impl Backup {
         number: u64,
         origin: &Origin,
         store: &Store,
-        planted: Planted,
+        mutant: ActiveMutant,
     ) {
         if self.ring.is_some() {
             if self.ring == Some(report.ring) && report.applied <= self.end {
@@ -149,7 +149,7 @@ impl Backup {
         match (missing, origin.position) {
             (Some(missing), Some(own)) => {
                 self.is_sent = true;
-                let missing = if planted.has(Flaw::TailForgotten) { 0 } else { missing };
+                let missing = if mutant.has(Mutant::TailForgotten) { 0 } else { missing };
                 let has = own.number - missing;
                 self.has = has;
                 self.push(has, &Entry::bare(Kind::Goes));

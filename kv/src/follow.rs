@@ -8,7 +8,7 @@
 use crate::area::{Area, LogAt, RING_BYTES};
 use crate::backup::first_record;
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
-use crate::flaw::{Flaw, Planted};
+use crate::mutants::{ActiveMutant, Mutant};
 use crate::server::{Part, token};
 use crate::store::Store;
 use crate::whole::{Position, Provenance, Tail};
@@ -101,8 +101,8 @@ pub(crate) struct Follow {
 }
 
 impl Follow {
-    pub(crate) fn of(own: Incarnation, primary: Incarnation, ring: u32, planted: Planted) -> Self {
-        let next = first_record(own, primary, planted);
+    pub(crate) fn of(own: Incarnation, primary: Incarnation, ring: u32, mutant: ActiveMutant) -> Self {
+        let next = first_record(own, primary, mutant);
         Self { primary, ring, next, report_in: REPORT_FIRST, ..Self::default() }
     }
 
@@ -195,7 +195,7 @@ impl State {
     }
 
     /// Whether it may be served.
-    pub(crate) fn is_usable(&self, planted: Planted) -> bool {
-        self.is_surely_whole() || planted.has(Flaw::ServeWithHoles)
+    pub(crate) fn is_usable(&self, mutant: ActiveMutant) -> bool {
+        self.is_surely_whole() || mutant.has(Mutant::ServeWithHoles)
     }
 }

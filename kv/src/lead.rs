@@ -10,8 +10,8 @@ use crate::answer::{Answer, Status};
 use crate::area::{Area, BACKUPS_MAX, Block, CLIENT_HEAD_WORDS, WINDOW};
 use crate::backup::{Backup, Origin, first_record};
 use crate::entry::{ENTRY_BYTES, Entry, Kind};
-use crate::flaw::{Flaw, Planted};
 use crate::follow::Report;
+use crate::mutants::{ActiveMutant, Mutant};
 use crate::node::RING;
 use crate::server::{Part, token};
 use crate::store::Store;
@@ -53,8 +53,8 @@ struct Conversation {
 /// The primary's state.
 pub(crate) struct Lead {
     area: Area,
-    planted: Planted,
-    /// With the bug [`Flaw::ServeEarly`]: it took over, and its view has not been active yet.
+    mutant: ActiveMutant,
+    /// With the bug [`Mutant::ServeEarly`]: it took over, and its view has not been active yet.
     is_early: bool,
     /// The newest look at the lease found the view active.
     was_active: bool,
@@ -82,12 +82,12 @@ pub(crate) struct Lead {
 
 impl Lead {
     /// The primary that begins with the PUTs of another, or with nothing.
-    pub(crate) fn new(area: Area, planted: Planted, own: Incarnation, origin: Origin) -> Self {
+    pub(crate) fn new(area: Area, mutant: ActiveMutant, own: Incarnation, origin: Origin) -> Self {
         let number = origin.position.map_or(0, |position| position.number);
         Self {
             area,
-            planted,
-            is_early: planted.has(Flaw::ServeEarly) && number > 0,
+            mutant,
+            is_early: mutant.has(Mutant::ServeEarly) && number > 0,
             was_active: false,
             number,
             durable: number,
@@ -148,7 +148,7 @@ impl Lead {
         let surely = self.number - self.origin.tail.len().min(self.number);
         for &(who, at) in backups {
             if !self.backups.iter().any(|known| known.who == who) {
-                let next = first_record(who, self.own, self.planted);
+                let next = first_record(who, self.own, self.mutant);
                 self.backups.push(Backup::new(who, at, next, is_first, surely));
             }
         }
@@ -164,7 +164,7 @@ impl Lead {
     /// Finds out again which PUTs are where they have to be.
     fn advance(&mut self) {
         let has = self.backups.iter().filter(|backup| backup.counts()).map(Backup::has);
-        let least = if self.planted.has(Flaw::OneCopyIsEnough) { has.max() } else { has.min() };
+        let least = if self.mutant.has(Mutant::OneCopyIsEnough) { has.max() } else { has.min() };
         self.durable = least.unwrap_or(self.number);
     }
 
@@ -176,7 +176,7 @@ impl Lead {
         for place in 1..=BACKUPS_MAX {
             let Some(report) = Report::read(self.area.report(place), self.own, fabric) else { continue };
             if let Some(backup) = self.backups.iter_mut().find(|backup| backup.who == report.who) {
-                backup.hear(&report, self.number, &self.origin, store, self.planted);
+                backup.hear(&report, self.number, &self.origin, store, self.mutant);
             }
         }
         if self.backups.iter().all(Backup::is_begun) {
@@ -289,7 +289,7 @@ impl Lead {
                     Some(cell) => (Status::Done, &cell.value[..], cell.written),
                     None => (Status::Missing, &[][..], 0),
                 };
-                let speculative = written > self.durable && !self.planted.has(Flaw::ShowSpeculative);
+                let speculative = written > self.durable && !self.mutant.has(Mutant::ShowSpeculative);
                 self.hold(if speculative { self.number } else { 0 }, to, entry, status, value);
             }
             // It is answered when everything that was executed until now is durable, so is this.
@@ -316,7 +316,7 @@ impl Lead {
         let mut bytes = self.spare.pop().unwrap_or_default();
         Answer { client: asked.client, request: asked.number, status, value }.encode(&mut bytes);
         let held = Held { to: Remote { at: to, offset: self.area.answer(asked.number) }, bytes };
-        if put <= self.durable || self.planted.has(Flaw::AnswerFirst) {
+        if put <= self.durable || self.mutant.has(Mutant::AnswerFirst) {
             self.ready.push(held);
         } else {
             debug_assert_eq!(put, self.number, "so they wait in order");
@@ -387,7 +387,7 @@ impl Lead {
     fn may_serve<F: Fabric>(&mut self, view: ViewId, fabric: &F) -> bool {
         self.was_active = fabric.is_active(view);
         self.is_early &= !self.was_active;
-        self.was_active || self.is_early || self.planted.has(Flaw::NoSecondCheck)
+        self.was_active || self.is_early || self.mutant.has(Mutant::NoSecondCheck)
     }
 
     /// Whether work is not in vain, as far as one can tell before it. What counts is the look after

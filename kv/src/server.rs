@@ -2,9 +2,9 @@
 
 use crate::area::{Area, BACKUPS_MAX, RINGS};
 use crate::backup::Origin;
-use crate::flaw::{Flaw, Planted};
 use crate::follow::{Follow, Report, State};
 use crate::lead::Lead;
+use crate::mutants::{ActiveMutant, Mutant};
 use crate::whole::{Copy, Provenance};
 use crate::{LOOKS, Shard};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
@@ -99,7 +99,7 @@ pub struct Server {
     area: Area,
     shard: Shard,
     poll_every: Nanos,
-    planted: Planted,
+    mutant: ActiveMutant,
     view: Arc<View>,
     own: Option<Incarnation>,
     /// How many servers are older, and who and where the oldest is.
@@ -128,7 +128,7 @@ impl Server {
             area: area.of_shard(shard),
             shard,
             poll_every,
-            planted: Planted::default(),
+            mutant: ActiveMutant::default(),
             view,
             own: None,
             place: 0,
@@ -167,8 +167,8 @@ impl Server {
     /// The same with a bug.
     #[cfg(feature = "mutants")]
     #[must_use]
-    pub fn with_flaw(self, flaw: Flaw) -> Self {
-        Self { planted: Planted::new(flaw), ..self }
+    pub fn with_mutant(self, mutant: Mutant) -> Self {
+        Self { mutant: ActiveMutant::new(mutant), ..self }
     }
 
     /// Where it stands.
@@ -250,7 +250,7 @@ impl Server {
                 self.hear_yield(fabric);
                 self.take_over()
             }
-            (0, Role::Backup(_)) if self.planted.has(Flaw::LogNotDrained) => self.take_over(),
+            (0, Role::Backup(_)) if self.mutant.has(Mutant::LogNotDrained) => self.take_over(),
             (0, Role::Backup(follow)) => {
                 self.hear_yield(fabric);
                 Role::TakingOver(follow)
@@ -290,7 +290,7 @@ impl Server {
 
     /// Has what an earlier life had, unless somebody may have something newer.
     fn bring_back(&mut self, view: &View, own: Incarnation) {
-        let is_stale = self.planted.has(Flaw::StaleCopy);
+        let is_stale = self.mutant.has(Mutant::StaleCopy);
         let copy = self.carried.take().filter(|copy| is_stale || copy.provenance.may_be_newest(view, own));
         if let Some(copy) = copy {
             let Copy { store, position, tail, provenance } = *copy;
@@ -319,7 +319,7 @@ impl Server {
         let (own, (primary, _)) = (self.own.unwrap_or_default(), self.primary.unwrap_or_default());
         let ring = self.rings;
         self.rings += 1;
-        Follow::of(own, primary, ring, self.planted)
+        Follow::of(own, primary, ring, self.mutant)
     }
 
     /// Tells the primary's part who its backups and its clients are.
@@ -333,13 +333,13 @@ impl Server {
 
     /// The role of the oldest server when its log, if it has one, is applied to the end.
     fn take_over(&mut self) -> Role {
-        if self.state.is_usable(self.planted) { self.serve() } else { Role::Stopped { yielding: false } }
+        if self.state.is_usable(self.mutant) { self.serve() } else { Role::Stopped { yielding: false } }
     }
 
     fn serve(&mut self) -> Role {
         let origin = Origin { position: self.state.whole, tail: std::mem::take(&mut self.state.tail) };
         let own = self.own.unwrap_or_default();
-        Role::Primary(Box::new(Lead::new(self.area, self.planted, own, origin)))
+        Role::Primary(Box::new(Lead::new(self.area, self.mutant, own, origin)))
     }
 
     /// Looks into the own memory: once, or [`LOOKS`] times if it does nothing else.
@@ -386,7 +386,7 @@ impl Server {
                 self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
                 // Once this view is active no earlier one is: whoever was the primary before can
                 // not answer for a record that is not in the log by now.
-                let may_drain = fabric.is_active(view) || self.planted.has(Flaw::ServeEarly);
+                let may_drain = fabric.is_active(view) || self.mutant.has(Mutant::ServeEarly);
                 drain(follow, may_drain, self.area, fabric);
             }
             // The primary has two backups already; but if it is no primary, it is to know who has
@@ -394,7 +394,7 @@ impl Server {
             Role::Spare if self.state.whole.is_some() && now >= self.claim_at => {
                 self.claim_at = now + CLAIM_EVERY;
                 if let Some(((primary, at), own)) = self.primary.zip(self.own) {
-                    let mut claim = Follow::of(own, primary, 0, self.planted);
+                    let mut claim = Follow::of(own, primary, 0, self.mutant);
                     claim.report(now, own, &self.state, at, self.area.report(self.place), fabric);
                 }
             }

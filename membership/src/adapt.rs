@@ -38,11 +38,11 @@ impl Stretch {
     /// is about `view`.
     pub fn strained(&mut self, lease: Nanos, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
         let most = config.timing.lease_max;
-        if lease != view.lease || lease >= most || config.plant.has(Mutant::DeafToStrain) {
+        if lease != view.lease || lease >= most || config.mutant.has(Mutant::DeafToStrain) {
             return None;
         }
         self.since = Some(now);
-        let most = if config.plant.has(Mutant::StretchPastMax) { Nanos(u64::MAX) } else { most };
+        let most = if config.mutant.has(Mutant::StretchPastMax) { Nanos(u64::MAX) } else { most };
         Some(lease.saturating_mul(2).min(most))
     }
 
@@ -69,7 +69,7 @@ impl Stretch {
             return None;
         }
         self.since = Some(now);
-        let least = if config.plant.has(Mutant::ShrinkPastLeast) { Nanos::ZERO } else { least };
+        let least = if config.mutant.has(Mutant::ShrinkPastLeast) { Nanos::ZERO } else { least };
         Some(Nanos(view.lease.0 / 2).max(least))
     }
 }

@@ -62,7 +62,7 @@ impl Job {
     fn report<F: Fabric>(&self, config: &Config, fabric: &mut F) {
         let mut raised = vec![0; self.fences.len().div_ceil(8)];
         for (at, (_, state)) in self.fences.iter().enumerate() {
-            if *state == State::Raised || config.plant.has(Mutant::FanOutUnseen) {
+            if *state == State::Raised || config.mutant.has(Mutant::FanOutUnseen) {
                 raised[at / 8] |= 1 << (at % 8);
             }
         }
@@ -97,7 +97,7 @@ impl FanOut {
         for at in 0..job.fences.len() {
             job.raise(at, ViewId::GENESIS, config, fabric);
         }
-        if config.plant.has(Mutant::FanOutUnseen) {
+        if config.mutant.has(Mutant::FanOutUnseen) {
             job.report(config, fabric);
         }
         self.jobs.push(job);

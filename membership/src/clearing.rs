@@ -101,10 +101,10 @@ impl Clearing {
         let &Known { log, cleared, proofs, .. } = known;
         let newest = log.newest();
         let (base, view) = (newest.view.base, &newest.view);
-        let undrifted = config.plant.has(Mutant::UndriftedClear);
+        let undrifted = config.mutant.has(Mutant::UndriftedClear);
         let wait = lengthened(view.wait, if undrifted { 0 } else { config.timing.drift_ppm });
         let learned_base = log.get(base).map_or(newest.learned, |entry| entry.learned);
-        let from = if config.plant.has(Mutant::ForgetOlderHolders) { ViewId(base.0 - 1) } else { cleared };
+        let from = if config.mutant.has(Mutant::ForgetOlderHolders) { ViewId(base.0 - 1) } else { cleared };
         let mut clearing =
             Self { base, began: now, holders: Vec::new(), blind_until: None, round, fan_out: None };
         match log.range(from, base) {
@@ -117,13 +117,13 @@ impl Clearing {
                 for (incarnation, (page, readers, last)) in holders {
                     let since = log.get(last.next()).map_or(learned_base, |entry| entry.learned);
                     let since =
-                        if config.plant.has(Mutant::TimerFromProposal) { since - view.lease } else { since };
+                        if config.mutant.has(Mutant::TimerFromProposal) { since - view.lease } else { since };
                     let state = State::Outstanding(ViewId::GENESIS);
                     clearing.holders.push(Holder { incarnation, page, readers, state, over: since + wait });
                 }
             }
         }
-        if config.plant.has(Mutant::FenceOnlyCaches) && view.of_kind(Kind::LeaseCache).next().is_some() {
+        if config.mutant.has(Mutant::FenceOnlyCaches) && view.of_kind(Kind::LeaseCache).next().is_some() {
             clearing.holders.clear();
             clearing.blind_until = None;
         }
@@ -182,7 +182,7 @@ impl Clearing {
         config: &Config,
         fabric: &mut F,
     ) {
-        let any = config.plant.has(Mutant::FanOutAnyRound);
+        let any = config.mutant.has(Mutant::FanOutAnyRound);
         let Some(fan_out) = self.fan_out.as_mut().filter(|f| f.nonce == nonce || any) else { return };
         // One CAS at a time is out for a page: what a second one found says nothing about the guess
         // of the first.
@@ -245,7 +245,7 @@ impl Clearing {
     /// Whether CLEAR may be sent.
     #[must_use]
     pub fn is_done(&self, now: Instant, config: &Config) -> bool {
-        if config.plant.has(Mutant::ClearOnMajority) && self.holders.len() > 1 {
+        if config.mutant.has(Mutant::ClearOnMajority) && self.holders.len() > 1 {
             return self.holders.iter().filter(|h| h.is_clear()).count() * 2 > self.holders.len();
         }
         self.blind_until.is_none_or(|until| until <= now) && self.holders.iter().all(Holder::is_clear)
@@ -262,7 +262,7 @@ impl Clearing {
     fn raise<F: Fabric>(&self, at: usize, guess: ViewId, config: &Config, fabric: &mut F) {
         let fence = Remote { at: self.holders[at].page, offset: config.layout.fence() };
         let token = tokens::pack(Part::Fence, at as u16, self.round);
-        if config.plant.has(Mutant::FenceByWrite) {
+        if config.mutant.has(Mutant::FenceByWrite) {
             fabric.write(fence, &self.base.0.to_le_bytes(), token);
         } else {
             fabric.cas(fence, guess.0, self.base.0, token);
@@ -289,7 +289,7 @@ impl Clearing {
                 holder.state = State::Fenced;
                 fabric.count(Counter::FencesRaised, 1);
             }
-            Ok(Completion::Swapped(_)) if config.plant.has(Mutant::FailedFenceIsAck) => {
+            Ok(Completion::Swapped(_)) if config.mutant.has(Mutant::FailedFenceIsAck) => {
                 holder.state = State::Fenced;
             }
             Ok(Completion::Swapped(found)) => {
@@ -319,7 +319,7 @@ impl Clearing {
         if holder.is_clear() {
             return;
         }
-        let dead = if config.plant.has(Mutant::ForgetReaders) {
+        let dead = if config.mutant.has(Mutant::ForgetReaders) {
             proofs.contains(&holder.incarnation)
         } else {
             holder.readers.is_subset(proofs)

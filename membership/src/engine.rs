@@ -8,7 +8,7 @@
 //!
 //! Safety does not depend on the predictions: a wrong one costs an abort.
 
-use crate::mutants::{Mutant, Plant};
+use crate::mutants::{ActiveMutant, Mutant};
 use crate::sealed;
 use crate::tokens::{self, Part};
 use crate::view::Acceptor;
@@ -109,7 +109,7 @@ pub const PROPOSAL_MAX: u16 = crate::word::NUMBER_MAX - obol_fabric::layout::PRO
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Engine {
     layout: Layout,
-    plant: Plant,
+    mutant: ActiveMutant,
     me: u16,
     slot: ViewId,
     phase: Phase,
@@ -126,10 +126,10 @@ pub struct Engine {
 impl Engine {
     /// The engine of proposer `me` (from 1), with no slot open.
     #[must_use]
-    pub fn new(me: u16, layout: Layout, plant: Plant) -> Self {
+    pub fn new(me: u16, layout: Layout, mutant: ActiveMutant) -> Self {
         Self {
             layout,
-            plant,
+            mutant,
             me,
             slot: ViewId::GENESIS,
             phase: Phase::Decided,
@@ -186,7 +186,7 @@ impl Engine {
     }
 
     fn majority(&self) -> usize {
-        if self.plant.has(Mutant::HalfIsMajority) {
+        if self.mutant.has(Mutant::HalfIsMajority) {
             return (self.rows.len() / 2).max(1);
         }
         self.rows.len() / 2 + 1
@@ -211,7 +211,7 @@ impl Engine {
 
     /// Whether this proposer can still outbid what the acceptor in this row has promised.
     fn has_room(&self, row: usize) -> bool {
-        self.plant.has(Mutant::WrapProposal)
+        self.mutant.has(Mutant::WrapProposal)
             || self.state(row).min_proposal <= PROPOSAL_MAX - self.layout.limits().proposers as u16
     }
 
@@ -229,10 +229,10 @@ impl Engine {
         }
         let highest = with_room.iter().map(|at| self.state(*at).min_proposal).max().unwrap_or(0);
         let stride = self.layout.limits().proposers as u16;
-        let wraps = self.plant.has(Mutant::WrapProposal) && highest > PROPOSAL_MAX - stride;
+        let wraps = self.mutant.has(Mutant::WrapProposal) && highest > PROPOSAL_MAX - stride;
         // A number that it has used itself is passed, too: what an earlier attempt proposed under
         // it may be accepted somewhere.
-        let taken = if self.plant.has(Mutant::ReuseNumber) { highest.saturating_sub(1) } else { highest };
+        let taken = if self.mutant.has(Mutant::ReuseNumber) { highest.saturating_sub(1) } else { highest };
         while self.proposal <= taken && !wraps {
             self.proposal += stride;
         }
@@ -258,7 +258,7 @@ impl Engine {
         let Phase::Prepared(adopted) = self.phase else { return None };
         self.adopted = adopted;
         let value = if adopted { Arc::clone(&self.value) } else { Arc::clone(&own) };
-        let area = if self.plant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
+        let area = if self.mutant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
         let accepted =
             State { min_proposal: self.proposal, accepted_proposal: self.proposal, accepted_value: self.me };
         self.phase = Phase::Accepting;
@@ -273,7 +273,7 @@ impl Engine {
             let home =
                 Remote { at: self.rows[at].acceptor.address, offset: self.layout.value(area.0, self.me) };
             let token = tokens::pack(Part::EngineWrite, at as u16, self.round);
-            if self.plant.has(Mutant::CasBeforeWrite) {
+            if self.mutant.has(Mutant::CasBeforeWrite) {
                 self.post_cas(at, Word::new(self.slot, accepted), fabric);
                 fabric.write(home, &value, token);
                 continue;
@@ -281,7 +281,7 @@ impl Engine {
             fabric.write(home, &value, token);
             self.post_cas(at, Word::new(self.slot, accepted), fabric);
         }
-        self.value = if self.plant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };
+        self.value = if self.mutant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };
         self.judge(fabric)
     }
 
@@ -304,9 +304,9 @@ impl Engine {
                 }
                 row.answer = match *result {
                     Ok(Completion::Swapped(found)) if found == row.expected.0 => Answer::Swapped,
-                    Ok(Completion::Swapped(_)) if self.plant.has(Mutant::FailedCasIsAck) => Answer::Swapped,
+                    Ok(Completion::Swapped(_)) if self.mutant.has(Mutant::FailedCasIsAck) => Answer::Swapped,
                     Ok(Completion::Swapped(found)) => {
-                        row.predicted = self.plant.word(found, self.slot);
+                        row.predicted = self.mutant.word(found, self.slot);
                         Answer::Mismatch
                     }
                     _ => Answer::Lost,
@@ -370,7 +370,7 @@ impl Engine {
             .map(|at| (self.rows[at].expected.state(self.slot).unwrap_or_default(), at))
             .filter(|(state, _)| state.accepted_proposal != 0)
             .max_by_key(|(state, _)| state.accepted_proposal);
-        let Some((state, at)) = highest.filter(|_| !self.plant.has(Mutant::SkipAdoption)) else {
+        let Some((state, at)) = highest.filter(|_| !self.mutant.has(Mutant::SkipAdoption)) else {
             self.phase = Phase::Prepared(false);
             return Some(Outcome::Prepared);
         };
@@ -379,7 +379,7 @@ impl Engine {
         }
         self.phase = Phase::Reading(at as u8);
         self.round = self.round.wrapping_add(1);
-        let area = if self.plant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
+        let area = if self.mutant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
         let home = Remote {
             at: self.rows[at].acceptor.address,
             offset: self.layout.value(area.0, state.accepted_value),

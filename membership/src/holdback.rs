@@ -128,7 +128,7 @@ impl HoldBack {
     pub fn follow(&mut self, before: &View, view: &View, config: &Config, now: Instant) -> Vec<Held> {
         let timing = &config.timing;
         let mut newly = Vec::new();
-        if timing.join_hold == Nanos::ZERO || config.plant.has(Mutant::HoldNoJoins) {
+        if timing.join_hold == Nanos::ZERO || config.mutant.has(Mutant::HoldNoJoins) {
             return newly;
         }
         for change in &view.changes {

@@ -4,7 +4,7 @@
 //! of the last one's, compatible views (6.3), and CLEAR, by which the coordinators say that the
 //! wait is over. The rules are load-bearing; `docs/design/leases.md` argues each.
 
-use crate::mutants::{Mutant, Plant};
+use crate::mutants::{ActiveMutant, Mutant};
 use crate::timing::Timing;
 use crate::view::{Kind, View};
 use obol_fabric::{Instant, Nanos, Page, ViewId};
@@ -46,7 +46,7 @@ pub struct Lease {
     /// What its holder is: a cache's lease has a duration of its own.
     kind: Kind,
     drift_ppm: u32,
-    plant: Plant,
+    mutant: ActiveMutant,
 }
 
 /// How a renewal went.
@@ -65,8 +65,8 @@ pub enum Renewed {
 impl Lease {
     /// No lease.
     #[must_use]
-    pub fn new(timing: &Timing, kind: Kind, plant: Plant) -> Self {
-        Self { page: Page::default(), known: None, clear: None, kind, drift_ppm: timing.drift_ppm, plant }
+    pub fn new(timing: &Timing, kind: Kind, mutant: ActiveMutant) -> Self {
+        Self { page: Page::default(), known: None, clear: None, kind, drift_ppm: timing.drift_ppm, mutant }
     }
 
     /// What the page must show.
@@ -83,9 +83,9 @@ impl Lease {
 
     /// Learns that `view` is decided. The running lease stays until READs for the new view succeed.
     pub fn learn(&mut self, view: &View, now: Instant) {
-        let at = if self.plant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
+        let at = if self.mutant.has(Mutant::WaitFromProposal) { now - view.lease } else { now };
         let (wait, lease) = (view.wait, view.lease_of(self.kind));
-        let careless = self.plant.has(Mutant::UncachedShortWait) && self.kind == Kind::App;
+        let careless = self.mutant.has(Mutant::UncachedShortWait) && self.kind == Kind::App;
         let wait = if careless { wait.min(view.lease) } else { wait };
         self.known = Some(Known { view: view.id, base: view.base, wait, lease, at });
     }
@@ -101,15 +101,15 @@ impl Lease {
     #[must_use]
     pub fn vouches(&self, view: ViewId, now: Instant) -> bool {
         let newest = self.known.is_some_and(|known| known.view == view);
-        newest && self.page.view == view && (now < self.page.end || self.plant.has(Mutant::AnswerExpired))
+        newest && self.page.view == view && (now < self.page.end || self.mutant.has(Mutant::AnswerExpired))
     }
 
     /// The READs of the slot after `view`, posted at `posted`, found nothing accepted at a
     /// majority; or a cache that was asked at `posted` vouched for `view`.
     pub fn renewed(&mut self, view: ViewId, posted: Instant, now: Instant) -> Renewed {
         let Some(known) = self.known.filter(|known| known.view == view) else { return Renewed::Outdated };
-        let from = if self.plant.has(Mutant::DateFromCompletion) { now } else { posted };
-        let undrifted = self.plant.has(Mutant::UndriftedEnd);
+        let from = if self.mutant.has(Mutant::DateFromCompletion) { now } else { posted };
+        let undrifted = self.mutant.has(Mutant::UndriftedEnd);
         let end = from + shortened(known.lease, if undrifted { 0 } else { self.drift_ppm });
         if self.page.view == view && self.page.end != Instant::ZERO {
             let how = if now < self.page.end { Renewed::OnTime } else { Renewed::Late };
@@ -117,7 +117,7 @@ impl Lease {
             return how;
         }
         let holds_run = self.page.end != Instant::ZERO && self.page.base == known.base
-            || self.plant.has(Mutant::InheritUnheld) && known.base != known.view;
+            || self.mutant.has(Mutant::InheritUnheld) && known.base != known.view;
         let start = if holds_run {
             self.page.start
         } else if self.clear == Some(known.base) {
@@ -125,7 +125,7 @@ impl Lease {
         } else {
             known.at + self.wait(&known)
         };
-        let end = if self.plant.has(Mutant::EndFromStart) { start + known.lease } else { end };
+        let end = if self.mutant.has(Mutant::EndFromStart) { start + known.lease } else { end };
         let end = if holds_run { end.max(self.page.end) } else { end };
         self.page = Page { view, base: known.base, start, end, confirmed: Instant::ZERO };
         Renewed::First
@@ -135,19 +135,19 @@ impl Lease {
     /// newest then: that answers who asked before, whether or not the lease still runs. A cache's
     /// word is not taken for that: it is as old as the cache's own lease.
     pub fn confirmed(&mut self, view: ViewId, posted: Instant, now: Instant) {
-        let from = if self.plant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
+        let from = if self.mutant.has(Mutant::ConfirmFromCompletion) { now } else { posted };
         if self.page.view == view && self.page.end != Instant::ZERO {
             self.page.confirmed = self.page.confirmed.max(from);
         }
     }
 
     fn wait(&self, known: &Known) -> Nanos {
-        if self.plant.has(Mutant::DropWait) {
+        if self.mutant.has(Mutant::DropWait) {
             return Nanos::ZERO;
         }
-        let undrifted = self.plant.has(Mutant::UndriftedWait);
+        let undrifted = self.mutant.has(Mutant::UndriftedWait);
         let wait = lengthened(known.wait, if undrifted { 0 } else { self.drift_ppm });
-        if self.plant.has(Mutant::ShortWait) { Nanos(wait.0 - wait.0 / 20) } else { wait }
+        if self.mutant.has(Mutant::ShortWait) { Nanos(wait.0 - wait.0 / 20) } else { wait }
     }
 
     /// CLEAR(`base`): no lease on a view below `base` exists. Applies to a page of that base at
@@ -158,7 +158,7 @@ impl Lease {
             self.clear = Some(base);
         }
         let held = self.page.end != Instant::ZERO;
-        let applies = self.page.base == base || self.plant.has(Mutant::ClearAnyView);
+        let applies = self.page.base == base || self.mutant.has(Mutant::ClearAnyView);
         if held && applies && now < self.page.start {
             self.page.start = now;
             return true;

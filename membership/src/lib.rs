@@ -43,7 +43,7 @@ pub mod word;
 
 pub use coordinator::Coordinator;
 pub use member::Member;
-pub use mutants::{Mutant, Plant};
+pub use mutants::{ActiveMutant, Mutant};
 pub use role::Role;
 pub use start::Start;
 pub use timing::Timing;
@@ -59,5 +59,5 @@ pub struct Config {
     /// Where things lie in a region.
     pub layout: Layout,
     /// The planted bug, in builds that can have one.
-    pub plant: Plant,
+    pub mutant: ActiveMutant,
 }

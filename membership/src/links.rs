@@ -142,7 +142,7 @@ impl Links {
     /// The process was excluded. It asks to be admitted only once all of its links are proved: or
     /// it would be admitted and excluded again as long as one of them is broken.
     pub fn prove(&mut self, config: &Config) {
-        self.proving = are_watched(config) && !config.plant.has(Mutant::RejoinUnproved);
+        self.proving = are_watched(config) && !config.mutant.has(Mutant::RejoinUnproved);
         self.told = false;
         for peer in &mut self.peers {
             peer.link = Link::Unproved;

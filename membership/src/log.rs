@@ -76,7 +76,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mutants::Plant;
+    use crate::mutants::ActiveMutant;
     use crate::view::Edit;
     use obol_fabric::{Address, Name, Nanos};
 
@@ -84,7 +84,7 @@ mod tests {
     fn a_run_is_known_by_any_of_its_views() {
         let name = Name::new("coord-1").expect("a name");
         let genesis = View::genesis(&[(name, Address::region(1))], Nanos(10), Nanos(10));
-        let settle = |view: &View| view.successor(&Edit::default(), view.cleared, Plant::NONE);
+        let settle = |view: &View| view.successor(&Edit::default(), view.cleared, ActiveMutant::NONE);
         let two = settle(&settle(&genesis));
         // Only the newest view of the run is kept, as after a jump.
         let log = Log::new(Arc::new(two.clone()), Instant(5));

@@ -1,9 +1,11 @@
 //! Planted bugs: each breaks one rule of the protocol, and the simulation campaign and the model
 //! checker must catch every one. The feature `mutants` is never on in a shipped build; without it a
-//! [`Plant`] is an empty type, every question to it is `false` at compile time, and no trace of a
-//! bug is left.
+//! [`ActiveMutant`] is an empty type, [`ActiveMutant::has`] is `false` at compile time, and no trace
+//! of a bug is left.
 
 use crate::word::Word;
+#[cfg(not(feature = "mutants"))]
+use core::marker::PhantomData;
 use obol_fabric::ViewId;
 
 macro_rules! mutants {
@@ -243,24 +245,28 @@ mutants! {
     }
 }
 
-/// Which bug is planted in a machine, if any.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Plant {
+/// The bug that is planted in a machine, if any. `M` is the crate's list of bugs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ActiveMutant<M = Mutant> {
     #[cfg(feature = "mutants")]
-    mutant: Option<Mutant>,
+    mutant: Option<M>,
+    #[cfg(not(feature = "mutants"))]
+    none: PhantomData<M>,
 }
 
-impl Plant {
+impl<M: Copy + PartialEq> ActiveMutant<M> {
     /// No bug.
     pub const NONE: Self = Self {
         #[cfg(feature = "mutants")]
         mutant: None,
+        #[cfg(not(feature = "mutants"))]
+        none: PhantomData,
     };
 
     /// This bug.
     #[cfg(feature = "mutants")]
     #[must_use]
-    pub const fn new(mutant: Mutant) -> Self {
+    pub const fn new(mutant: M) -> Self {
         Self { mutant: Some(mutant) }
     }
 
@@ -268,10 +274,26 @@ impl Plant {
     #[cfg(feature = "mutants")]
     #[inline]
     #[must_use]
-    pub fn has(self, mutant: Mutant) -> bool {
+    pub fn has(self, mutant: M) -> bool {
         self.mutant == Some(mutant)
     }
 
+    /// Whether this bug is planted: never.
+    #[cfg(not(feature = "mutants"))]
+    #[inline(always)]
+    #[must_use]
+    pub const fn has(self, _mutant: M) -> bool {
+        false
+    }
+}
+
+impl<M: Copy + PartialEq> Default for ActiveMutant<M> {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl ActiveMutant {
     /// A slot's word as it was read from an acceptor; `near` is the slot that was meant.
     #[cfg(feature = "mutants")]
     #[must_use]
@@ -285,13 +307,5 @@ impl Plant {
     #[must_use]
     pub(crate) const fn word(self, raw: u64, _near: ViewId) -> Word {
         Word(raw)
-    }
-
-    /// Whether this bug is planted: never.
-    #[cfg(not(feature = "mutants"))]
-    #[inline(always)]
-    #[must_use]
-    pub const fn has(self, _mutant: Mutant) -> bool {
-        false
     }
 }

@@ -275,7 +275,7 @@ impl Poll {
             (Part::PollWord, Stage::Words(words)) => {
                 let word = bytes.and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
                 let near = self.view.as_ref().map_or(ViewId::GENESIS, |view| view.id.next());
-                let word = word.map(|word| config.plant.word(word, near));
+                let word = word.map(|word| config.mutant.word(word, near));
                 *words.get_mut(usize::from(peer))? = Some(word);
                 self.weigh(config, fabric)?
             }
@@ -342,11 +342,11 @@ impl Poll {
         let Stage::Words(words) = &self.stage else { return None };
         let view = Arc::clone(self.view.as_ref()?);
         let slot = view.id.next();
-        let majority = if config.plant.has(Mutant::MinorityRenewal) { 1 } else { view.majority() };
+        let majority = if config.mutant.has(Mutant::MinorityRenewal) { 1 } else { view.majority() };
         let answered = words.iter().flatten().count();
         let good: Vec<(usize, Word)> =
             words.iter().enumerate().filter_map(|(at, w)| Some((at, (*w)??))).collect();
-        let wraps = config.plant.has(Mutant::WrapIndex);
+        let wraps = config.mutant.has(Mutant::WrapIndex);
         let later = |word: Word| match wraps {
             false => word.lap(slot) == Lap::Later,
             true => word.0 >> 32 > slot.0 & 0xffff_ffff,
@@ -376,7 +376,7 @@ impl Poll {
             });
             let proposers = config.layout.limits().proposers;
             if same.count() >= view.majority() && (1..=proposers).contains(&u32::from(state.accepted_value)) {
-                let area = if config.plant.has(Mutant::ReuseValueArea) { ViewId(0) } else { slot };
+                let area = if config.mutant.has(Mutant::ReuseValueArea) { ViewId(0) } else { slot };
                 let home = Remote {
                     at: view.acceptors[at].address,
                     offset: config.layout.value(area.0, state.accepted_value),
@@ -473,7 +473,7 @@ impl Poll {
             candidates.pop();
             return self.try_next(candidates, config, fabric);
         };
-        let known = config.plant.has(Mutant::RingsByKnownAcceptors);
+        let known = config.mutant.has(Mutant::RingsByKnownAcceptors);
         let deciders = if known { self.view.as_ref()?.acceptors.clone() } else { proposed.deciders() };
         self.round = self.round.wrapping_add(1);
         let offset = config.layout.slot(slot.0);
@@ -528,7 +528,7 @@ impl Poll {
         if !(1..=config.layout.limits().proposers).contains(&u32::from(state.accepted_value)) {
             return Some(Found::Failed);
         }
-        let known = config.plant.has(Mutant::RingsByKnownAcceptors);
+        let known = config.mutant.has(Mutant::RingsByKnownAcceptors);
         self.stage = Stage::Value(slot, (!known).then(|| core::mem::take(deciders)));
         self.read_value(slot, acceptor, state.accepted_value, config, fabric);
         None

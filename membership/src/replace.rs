@@ -72,7 +72,7 @@ impl Vacancies {
     /// The seat that has been vacant for longest, and when it is to be given away.
     fn ripe(&self, config: &Config) -> Option<(u16, Instant)> {
         let (number, since) = self.since.iter().min_by_key(|(_, since)| **since)?;
-        let haste = config.plant.has(Mutant::ReplaceInHaste);
+        let haste = config.mutant.has(Mutant::ReplaceInHaste);
         Some((*number, if haste { *since } else { *since + config.timing.replace_after }))
     }
 
@@ -91,21 +91,21 @@ impl Vacancies {
         let all = view.acceptors.len();
         let mut alive =
             view.acceptors.iter().filter(|a| seated(view, a.proposer).is_some_and(&lives)).count();
-        if config.plant.has(Mutant::ReplaceBelowMajority) {
+        if config.mutant.has(Mutant::ReplaceBelowMajority) {
             alive = all;
         }
         let removed = view.acceptor(number).copied().map(Change::AcceptorRemoved);
-        if config.plant.has(Mutant::RemoveFirst) && all > 1 {
+        if config.mutant.has(Mutant::RemoveFirst) && all > 1 {
             return Some((removed?, ripe));
         }
         if all.is_multiple_of(2) {
-            let stays = alive > (all - 1) / 2 && !config.plant.has(Mutant::KeepVacant);
+            let stays = alive > (all - 1) / 2 && !config.mutant.has(Mutant::KeepVacant);
             return removed.filter(|_| stays).map(|change| (change, ripe));
         }
         // Of those who are left in the end, a majority has to live.
         let spare = spares(view).find(|m| lives(m)).filter(|_| alive + 1 > all / 2)?;
         let new = Acceptor { proposer: spare.proposer, address: spare.address.owner() };
-        let unpaced = config.plant.has(Mutant::ReplaceUnpaced);
+        let unpaced = config.mutant.has(Mutant::ReplaceUnpaced);
         let paced = if unpaced { ripe } else { ripe.max(self.changed + config.timing.replace_pause) };
         Some((Change::AcceptorAdded(new), paced))
     }

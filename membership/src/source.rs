@@ -133,7 +133,7 @@ impl Source {
         now: Instant,
         fabric: &mut F,
     ) -> Option<Answer> {
-        let any = config.plant.has(Mutant::DropNonce);
+        let any = config.mutant.has(Mutant::DropNonce);
         let question = self.question.take_if(|q| q.nonce == nonce || any)?;
         if vouched {
             return Some(Answer::Vouched { view: question.view, posted: question.posted });
@@ -164,7 +164,7 @@ impl Source {
     /// Asks another cache for as long as the heartbeat detector needs to find this one out: then it
     /// is out of the view, or alive after all.
     fn pass_over<F: Fabric>(&mut self, cache: Incarnation, config: &Config, now: Instant, fabric: &mut F) {
-        if config.plant.has(Mutant::NoFallback) {
+        if config.mutant.has(Mutant::NoFallback) {
             return;
         }
         let timing = &config.timing;

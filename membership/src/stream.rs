@@ -8,7 +8,7 @@
 //! was accepted under a later number is the same.
 
 use crate::Config;
-use crate::mutants::{Mutant, Plant};
+use crate::mutants::{ActiveMutant, Mutant};
 use crate::poll::decode_view_area;
 use crate::sealed;
 use crate::view::{Acceptor, View};
@@ -44,7 +44,7 @@ pub enum Item {
 #[derive(Clone, Debug)]
 pub struct Stream {
     layout: Layout,
-    plant: Plant,
+    mutant: ActiveMutant,
     /// The only view that no slot has decided.
     genesis: Arc<View>,
     /// The view that comes next; `None` before the first, which is the newest that is found.
@@ -64,7 +64,7 @@ impl Stream {
     /// A stream from view `from` on, or from the newest on. `genesis` is the cluster's first view.
     #[must_use]
     pub const fn new(from: Option<ViewId>, genesis: Arc<View>, config: &Config) -> Self {
-        Self { layout: config.layout, plant: config.plant, genesis, next: from }
+        Self { layout: config.layout, mutant: config.mutant, genesis, next: from }
     }
 
     /// Where a later stream has to begin to go on after what this one has given.
@@ -96,7 +96,7 @@ impl Stream {
 
     /// Gives this view, or first the gap before it.
     fn give(&mut self, wanted: ViewId, view: Arc<View>) -> Item {
-        if view.id != wanted && !self.plant.has(Mutant::DropForSlow) {
+        if view.id != wanted && !self.mutant.has(Mutant::DropForSlow) {
             self.next = Some(view.id);
             return Item::Gap { first: wanted, last: ViewId(view.id.0 - 1) };
         }

@@ -4,7 +4,7 @@
 //! by the proposer and travels in the view, so that everybody uses the same values: `base`,
 //! `cleared`, `wait`.
 
-use crate::mutants::{Mutant, Plant};
+use crate::mutants::{ActiveMutant, Mutant};
 use crate::sealed;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::metrics::Counter;
@@ -482,7 +482,7 @@ impl View {
     /// wait covers every view whose leases may still run, not just the last: a compatible view may
     /// have shortened the lease in between.
     #[must_use]
-    pub fn successor(&self, edit: &Edit, cleared: ViewId, plant: Plant) -> Self {
+    pub fn successor(&self, edit: &Edit, cleared: ViewId, mutant: ActiveMutant) -> Self {
         let id = self.id.next();
         let mut changes = Vec::new();
         let mut members = self.members.clone();
@@ -526,7 +526,7 @@ impl View {
                 continue;
             }
             let incarnation = next_incarnation;
-            if !(plant.has(Mutant::ReuseIncarnation) && kind == Kind::App) {
+            if !(mutant.has(Mutant::ReuseIncarnation) && kind == Kind::App) {
                 next_incarnation.0 = next_incarnation.0.saturating_add(1);
             }
             members.push(Member { incarnation, kind, name, address, host, token, proposer });
@@ -558,7 +558,7 @@ impl View {
             changes.push(Change::Settled);
         }
         let mut departed = self.departed_after(id, &members, &changes);
-        if plant.has(Mutant::ForgetDeparted) {
+        if mutant.has(Mutant::ForgetDeparted) {
             departed.retain(|d| d.at.0 + JOIN_WINDOW / 2 >= id.0);
         }
         let mut next = Self {
@@ -576,21 +576,21 @@ impl View {
             departed,
             changes,
         };
-        let reach = if plant.has(Mutant::WaitWithoutCaches) { lease } else { next.reach() };
+        let reach = if mutant.has(Mutant::WaitWithoutCaches) { lease } else { next.reach() };
         next.run_reach = self.run_reach.max(reach);
         if !self.is_compatible(&next) {
             next.base = id;
             next.run_reach = reach;
-            let run_only = next.cleared == self.base || plant.has(Mutant::WaitOverNeighbours);
+            let run_only = next.cleared == self.base || mutant.has(Mutant::WaitOverNeighbours);
             next.wait = if run_only { self.run_reach } else { self.wait.max(self.run_reach) };
-            if plant.has(Mutant::WaitOverNeighbours) {
+            if mutant.has(Mutant::WaitOverNeighbours) {
                 next.wait = self.lease.max(lease);
             }
-            if plant.has(Mutant::WaitOfNewView) {
+            if mutant.has(Mutant::WaitOfNewView) {
                 next.wait = lease;
             }
         }
-        if plant.has(Mutant::AllCompatible) {
+        if mutant.has(Mutant::AllCompatible) {
             next.base = self.base;
         }
         next
@@ -718,12 +718,12 @@ mod tests {
     }
 
     fn admit(view: &View, admit: Vec<Newcomer>) -> View {
-        view.successor(&Edit { admit, ..Edit::default() }, view.cleared, Plant::NONE)
+        view.successor(&Edit { admit, ..Edit::default() }, view.cleared, ActiveMutant::NONE)
     }
 
     fn fail(view: &View, accused: Incarnation) -> View {
         let change = Change::Failed { accused, accuser: Incarnation(1), level: Level::Deadbeat };
-        view.successor(&Edit { remove: vec![change], ..Edit::default() }, view.cleared, Plant::NONE)
+        view.successor(&Edit { remove: vec![change], ..Edit::default() }, view.cleared, ActiveMutant::NONE)
     }
 
     #[test]
@@ -776,7 +776,11 @@ mod tests {
     #[test]
     fn the_wait_covers_every_view_that_is_not_cleared() {
         let lease = |view: &View, ns| {
-            view.successor(&Edit { lease: Some(Nanos(ns)), ..Edit::default() }, view.cleared, Plant::NONE)
+            view.successor(
+                &Edit { lease: Some(Nanos(ns)), ..Edit::default() },
+                view.cleared,
+                ActiveMutant::NONE,
+            )
         };
         let one = admit(&genesis(), vec![agent(1)]);
         let long = lease(&one, 500);
@@ -787,7 +791,7 @@ mod tests {
         let later = admit(&next, vec![agent(3)]);
         assert_eq!(later.wait, Nanos(500), "nothing was cleared in between");
         let change = Edit { admit: vec![agent(3)], ..Edit::default() };
-        let cleared = next.successor(&change, ViewId(4), Plant::NONE);
+        let cleared = next.successor(&change, ViewId(4), ActiveMutant::NONE);
         assert_eq!((cleared.wait, cleared.cleared), (Nanos(50), ViewId(4)));
     }
 
@@ -796,7 +800,7 @@ mod tests {
         let new = Acceptor { proposer: 5, address: Address::region(5) };
         let with = |view: &View, change| {
             let edit = Edit { acceptor: Some(change), ..Edit::default() };
-            view.successor(&edit, view.cleared, Plant::NONE)
+            view.successor(&edit, view.cleared, ActiveMutant::NONE)
         };
         let one = with(&genesis(), Change::AcceptorAdded(new));
         assert_eq!(
@@ -837,7 +841,7 @@ mod tests {
         assert_eq!(next.retired.iter().collect::<Vec<_>>(), [1, 2, 3]);
         let old = Acceptor { proposer: 2, address: Address::region(2) };
         let again = Edit { acceptor: Some(Change::AcceptorAdded(old)), ..Edit::default() };
-        let later = next.successor(&again, next.cleared, Plant::NONE);
+        let later = next.successor(&again, next.cleared, ActiveMutant::NONE);
         assert_eq!((later.acceptors, later.retired), (vec![new], next.retired), "it decides no more");
         let twice = next.recovered(vec![Acceptor { proposer: 5, address: Address::region(5) }], Nanos::ZERO);
         assert_eq!(twice.retired.iter().collect::<Vec<_>>(), [1, 2, 3, 4]);
@@ -850,10 +854,10 @@ mod tests {
         let mut view = fail(&admit(&genesis(), vec![agent(1)]), Incarnation(4));
         for _ in 0..JOIN_WINDOW {
             assert_eq!(view.departed.len(), 1);
-            view = view.successor(&Edit::default(), view.cleared, Plant::NONE);
+            view = view.successor(&Edit::default(), view.cleared, ActiveMutant::NONE);
         }
         assert_eq!(view.changes, [Change::Settled]);
-        let view = view.successor(&Edit::default(), view.cleared, Plant::NONE);
+        let view = view.successor(&Edit::default(), view.cleared, ActiveMutant::NONE);
         assert!(view.departed.is_empty());
     }
 

@@ -8,13 +8,13 @@ use obol_fabric::metrics::Counter;
 use obol_fabric::{Nanos, ViewId, memory};
 use obol_membership::wire::Message;
 use obol_membership::word::Word;
-use obol_membership::{Kind, Plant, Timing, View};
+use obol_membership::{ActiveMutant, Kind, Timing, View};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// Three coordinators (nodes 0 to 2), an agent (node 3), and room for seven coordinators.
-fn cluster(plant: Plant) -> Cluster {
-    let mut cluster = Cluster::with_room(3, 7, plant);
+fn cluster(mutant: ActiveMutant) -> Cluster {
+    let mut cluster = Cluster::with_room(3, 7, mutant);
     cluster.add_member(Kind::Agent, "node-1");
     cluster.run(Nanos::from_millis(5));
     cluster
@@ -95,8 +95,8 @@ impl Oracle {
 
 /// Adds coordinator 4, then removes coordinator 1. So many events after the wish, the victim dies;
 /// at the end it comes back. `Ok(false)` once the step is over before the victim's time has come.
-fn replace(plant: Plant, remove: bool, after: usize, victim: u16) -> Result<bool, String> {
-    let mut cluster = cluster(plant);
+fn replace(mutant: ActiveMutant, remove: bool, after: usize, victim: u16) -> Result<bool, String> {
+    let mut cluster = cluster(mutant);
     let mut oracle = Oracle::default();
     cluster.add_coordinator(4);
     cluster.run(Nanos::from_millis(2));
@@ -150,12 +150,12 @@ fn replace(plant: Plant, remove: bool, after: usize, victim: u16) -> Result<bool
 }
 
 /// All victims at all events of both steps.
-fn each(plant: Plant) -> Result<usize, String> {
+fn each(mutant: ActiveMutant) -> Result<usize, String> {
     let mut tried = 0;
     for remove in [false, true] {
         for victim in 1..=4 {
             let mut after = 0;
-            while replace(plant, remove, after, victim)? {
+            while replace(mutant, remove, after, victim)? {
                 after += 1;
                 tried += 1;
             }
@@ -166,20 +166,20 @@ fn each(plant: Plant) -> Result<usize, String> {
 
 #[test]
 fn whoever_dies_at_any_event_of_a_replacement_nothing_is_lost() {
-    let tried = each(Plant::NONE).expect("all is well");
+    let tried = each(ActiveMutant::NONE).expect("all is well");
     assert!(tried > 80, "only {tried} moments");
 }
 
 #[cfg(feature = "mutants")]
 #[test]
 fn mutants_the_old_acceptors_must_not_decide_the_next_slot() {
-    let found = each(Plant::new(obol_membership::Mutant::StaleAcceptors)).expect_err("caught");
+    let found = each(ActiveMutant::new(obol_membership::Mutant::StaleAcceptors)).expect_err("caught");
     assert!(found.contains("was decided by"), "{found}");
 }
 
 #[test]
 fn all_coordinators_are_replaced_and_no_lease_is_disturbed() {
-    let mut cluster = cluster(Plant::NONE);
+    let mut cluster = cluster(ActiveMutant::NONE);
     let incarnation = cluster.incarnation(AGENT);
     let base = newest(&cluster).base;
     for (old, new) in [(1, 4), (2, 5), (3, 6)] {
@@ -205,7 +205,7 @@ fn all_coordinators_are_replaced_and_no_lease_is_disturbed() {
 
 #[test]
 fn a_process_that_slept_through_a_replacement_finds_those_who_decide_now() {
-    let mut cluster = cluster(Plant::NONE);
+    let mut cluster = cluster(ActiveMutant::NONE);
     let before = newest(&cluster);
     cluster.nodes[AGENT].frozen = true;
     for (old, new) in [(1, 4), (2, 5), (3, 6)] {
@@ -225,7 +225,7 @@ fn a_process_that_slept_through_a_replacement_finds_those_who_decide_now() {
 
 #[test]
 fn nobody_is_removed_if_no_majority_were_left() {
-    let mut cluster = cluster(Plant::NONE);
+    let mut cluster = cluster(ActiveMutant::NONE);
     cluster.kill(2);
     cluster.run(Nanos::from_millis(3));
     let before = newest(&cluster).id;
@@ -239,8 +239,8 @@ fn nobody_is_removed_if_no_majority_were_left() {
     assert_eq!(numbers(&newest(&cluster)), [1, 2]);
 }
 
-fn unseen(plant: Plant) -> (Vec<u16>, bool) {
-    let mut cluster = cluster(plant);
+fn unseen(mutant: ActiveMutant) -> (Vec<u16>, bool) {
+    let mut cluster = cluster(mutant);
     insist(&mut cluster, 5, true);
     let acceptors = numbers(&newest(&cluster));
     cluster.kill(0);
@@ -250,18 +250,18 @@ fn unseen(plant: Plant) -> (Vec<u16>, bool) {
 
 #[test]
 fn a_newcomer_decides_only_once_it_is_a_member() {
-    assert_eq!(unseen(Plant::NONE), (vec![1, 2, 3], true));
+    assert_eq!(unseen(ActiveMutant::NONE), (vec![1, 2, 3], true));
 }
 
 #[cfg(feature = "mutants")]
 #[test]
 fn mutants_a_newcomer_that_is_not_there_costs_the_majority() {
-    assert_eq!(unseen(Plant::new(obol_membership::Mutant::AddUnseen)), (vec![1, 2, 3, 5], false));
+    assert_eq!(unseen(ActiveMutant::new(obol_membership::Mutant::AddUnseen)), (vec![1, 2, 3, 5], false));
 }
 
 #[test]
 fn a_late_copy_of_a_wish_does_nothing() {
-    let mut cluster = cluster(Plant::NONE);
+    let mut cluster = cluster(ActiveMutant::NONE);
     let as_of = newest(&cluster).id;
     insist(&mut cluster, 3, false);
     cluster.add_coordinator(4);
@@ -280,7 +280,7 @@ const PAUSE: Nanos = Nanos::from_millis(40);
 /// Three coordinators, an agent, and so many spares, where who is missing is replaced.
 fn replacing(spares: u16) -> Cluster {
     let timing = Timing { replace: true, replace_after: AFTER, replace_pause: PAUSE, ..TIMING };
-    let mut cluster = Cluster::with_timing(3, 7, timing, Plant::NONE);
+    let mut cluster = Cluster::with_timing(3, 7, timing, ActiveMutant::NONE);
     cluster.add_member(Kind::Agent, "node-1");
     cluster.run(Nanos::from_millis(2));
     for number in 4..4 + spares {
@@ -364,7 +364,7 @@ fn decide(cluster: &mut Cluster, views: u64) {
 /// Coordinator 3 misses so many views, dead or removed as well, and comes back with the memory that
 /// it had.
 fn comes_back(views: u64, removed: bool) {
-    let mut cluster = cluster(Plant::NONE);
+    let mut cluster = cluster(ActiveMutant::NONE);
     let slots = u64::from(cluster.config.layout.limits().slots);
     // Every place of its ring has been used, the last of them under another leader.
     decide(&mut cluster, slots);

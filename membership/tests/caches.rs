@@ -7,11 +7,11 @@ use instant::{Cluster, TIMING};
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Nanos};
 use obol_membership::view::{Edit, Newcomer};
-use obol_membership::{Kind, Plant};
+use obol_membership::{ActiveMutant, Kind};
 
 /// Three coordinators (nodes 0 to 2), so many agents after them, then so many caches.
 fn cluster(agents: usize, caches: usize) -> Cluster {
-    let mut cluster = Cluster::new(3, Plant::NONE);
+    let mut cluster = Cluster::new(3, ActiveMutant::NONE);
     for n in 0..agents {
         cluster.add_member(Kind::Agent, &format!("node-{n}"));
     }
@@ -48,7 +48,7 @@ fn the_wait_of_the_next_views_counts_the_caches_in() {
     let next = view.successor(
         &Edit { remove: Vec::new(), admit: vec![agent()], lease: None, acceptor: None },
         view.cleared,
-        Plant::NONE,
+        ActiveMutant::NONE,
     );
     assert_eq!(next.wait, view.reach());
 }
@@ -129,7 +129,7 @@ fn no_program_is_attached_to_a_cache() {
     let next = view.successor(
         &Edit { remove: Vec::new(), admit: vec![app], lease: None, acceptor: None },
         view.cleared,
-        Plant::NONE,
+        ActiveMutant::NONE,
     );
     assert_eq!(next.members.len(), view.members.len(), "under a cache's page it would not be fenced");
 }

@@ -6,7 +6,7 @@ use instant::{LIMITS, Role, TIMING};
 use obol_fabric::metrics::Counter;
 use obol_fabric::sim::{Clock, Network, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Machine, Name};
-use obol_membership::{Config, Kind, Plant, Start, View};
+use obol_membership::{ActiveMutant, Config, Kind, Start, View};
 use std::sync::Arc;
 
 struct Either(Role);
@@ -46,7 +46,7 @@ fn name(text: &str) -> Name {
 /// a simulated second.
 fn alarms(off_ppm: [i64; 6]) -> [u64; 6] {
     let layout = Layout::new(LIMITS).expect("in bounds");
-    let config = Config { timing: TIMING, layout, plant: Plant::NONE };
+    let config = Config { timing: TIMING, layout, mutant: ActiveMutant::NONE };
     let seat = |n: u32| (name(&format!("coord-{}", n + 1)), Address { generation: 1, ..Address::region(n) });
     let seats: Vec<(Name, Address)> = (0..3).map(seat).collect();
     let genesis = Arc::new(View::genesis(&seats, TIMING.lease, TIMING.cache_lease));

@@ -5,7 +5,7 @@ mod slots;
 
 use obol_fabric::ViewId;
 use obol_membership::engine::{PROPOSAL_MAX, Phase};
-use obol_membership::mutants::Plant;
+use obol_membership::mutants::ActiveMutant;
 use slots::{Broken, Slots, State, Step};
 use stateright::{Model, Property};
 use std::hash::{Hash, Hasher};
@@ -67,7 +67,7 @@ fn sampled(state: &State) -> bool {
 }
 
 fn slots(ids: &[u64]) -> Slots {
-    Slots::new(ids, Plant::NONE)
+    Slots::new(ids, ActiveMutant::NONE)
 }
 
 #[test]
@@ -90,18 +90,18 @@ fn a_slot_that_is_opened_anew_with_any_guess_keeps_its_value() {
 }
 
 /// The first proposer may die anywhere, and its next life goes on in the same slot.
-fn restarted(plant: Plant) -> Slots {
-    Slots { attempts: [3, 0], restarts: [1, 0], ..Slots::new(&[1], plant) }
+fn restarted(mutant: ActiveMutant) -> Slots {
+    Slots { attempts: [3, 0], restarts: [1, 0], ..Slots::new(&[1], mutant) }
 }
 
 #[test]
 fn the_next_life_of_a_proposer_uses_no_number_for_two_values() {
-    common::holds("one slot, the first proposer starts again", restarted(Plant::NONE), 6_400);
+    common::holds("one slot, the first proposer starts again", restarted(ActiveMutant::NONE), 6_400);
 }
 
 #[test]
 fn the_next_life_of_a_proposer_keeps_what_another_has_decided() {
-    let model = Slots { attempts: [2, 1], ..restarted(Plant::NONE) };
+    let model = Slots { attempts: [2, 1], ..restarted(ActiveMutant::NONE) };
     common::holds("one slot, the first proposer starts again beside another", model, 790_000);
 }
 
@@ -187,13 +187,13 @@ fn a_recycled_slot_turns_the_second_proposer_away() {
 }
 
 /// The acceptor in the first row has promised the last number that there is.
-fn used_up(plant: Plant) -> Slots {
-    Slots { attempts: [1, 2], promised: [PROPOSAL_MAX, 0, 0], ..Slots::new(&[1], plant) }
+fn used_up(mutant: ActiveMutant) -> Slots {
+    Slots { attempts: [1, 2], promised: [PROPOSAL_MAX, 0, 0], ..Slots::new(&[1], mutant) }
 }
 
 #[test]
 fn an_acceptor_whose_numbers_are_used_up_is_passed_over() {
-    common::holds("one slot, one acceptor without numbers", used_up(Plant::NONE), 33_000);
+    common::holds("one slot, one acceptor without numbers", used_up(ActiveMutant::NONE), 33_000);
 }
 
 #[test]
@@ -236,7 +236,7 @@ mod mutants {
 
     /// One slot in which both proposers get to accept.
     fn one_slot(mutant: Mutant) -> Slots {
-        Slots { attempts: [1, 2], ..Slots::new(&[1], Plant::new(mutant)) }
+        Slots { attempts: [1, 2], ..Slots::new(&[1], ActiveMutant::new(mutant)) }
     }
 
     fn caught(model: Slots, mutant: Mutant) {
@@ -245,7 +245,7 @@ mod mutants {
 
     #[test]
     fn wrap_proposal_is_caught() {
-        caught(used_up(Plant::new(Mutant::WrapProposal)), Mutant::WrapProposal);
+        caught(used_up(ActiveMutant::new(Mutant::WrapProposal)), Mutant::WrapProposal);
     }
 
     #[test]
@@ -275,12 +275,12 @@ mod mutants {
 
     #[test]
     fn reuse_number_is_caught() {
-        caught(restarted(Plant::new(Mutant::ReuseNumber)), Mutant::ReuseNumber);
+        caught(restarted(ActiveMutant::new(Mutant::ReuseNumber)), Mutant::ReuseNumber);
     }
 
     #[test]
     fn reuse_value_area_is_caught() {
-        let plant = Plant::new(Mutant::ReuseValueArea);
-        caught(Slots { attempts: [1, 2], ..Slots::new(&[1, 2], plant) }, Mutant::ReuseValueArea);
+        let mutant = ActiveMutant::new(Mutant::ReuseValueArea);
+        caught(Slots { attempts: [1, 2], ..Slots::new(&[1, 2], mutant) }, Mutant::ReuseValueArea);
     }
 }

@@ -12,7 +12,7 @@ use obol_membership::wire::{
     self, Message, apply_step, decode_view, encode_step, encode_view, removal_reserve,
 };
 use obol_membership::word::{Head, Word};
-use obol_membership::{Change, Kind, Level, Plant, View, sealed};
+use obol_membership::{ActiveMutant, Change, Kind, Level, View, sealed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 
@@ -41,7 +41,7 @@ fn pair() -> (View, View) {
         (1..=3).map(|n| (name(&format!("coord-{n}")), Address::region(n))).collect();
     let genesis = View::genesis(&coordinators, TIMING.lease, TIMING.cache_lease);
     let admit = vec![newcomer(10, Kind::Agent), newcomer(11, Kind::App), newcomer(12, Kind::LeaseCache)];
-    let one = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId(0), Plant::NONE);
+    let one = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId(0), ActiveMutant::NONE);
     let failed = Change::Failed { accused: Incarnation(5), accuser: Incarnation(1), level: Level::Heartbeat };
     let two = one.successor(
         &Edit {
@@ -51,7 +51,7 @@ fn pair() -> (View, View) {
             acceptor: Some(Change::AcceptorAdded(Acceptor { proposer: 4, address: Address::region(4) })),
         },
         ViewId(1),
-        Plant::NONE,
+        ActiveMutant::NONE,
     );
     (one, two)
 }
@@ -70,7 +70,7 @@ fn use_view(view: &View) -> u64 {
         lease: Some(Nanos::from_millis(3)),
         acceptor: view.acceptors.first().map(|first| Change::AcceptorRemoved(*first)),
     };
-    let next = view.successor(&edit, view.base, Plant::NONE);
+    let next = view.successor(&edit, view.base, ActiveMutant::NONE);
     assert!(next.id > view.id && next.departed.len() <= view.departed.len() + view.members.len());
     let step = encode_step(view, &next, &next.seal());
     if let Some((same, _)) = apply_step(view, &step) {
@@ -124,7 +124,7 @@ fn envelopes() {
 #[test]
 fn steps() {
     let (one, two) = pair();
-    let settled = two.successor(&Edit::default(), two.cleared, Plant::NONE);
+    let settled = two.successor(&Edit::default(), two.cleared, ActiveMutant::NONE);
     Target::new("steps", Shape::Bytes, 200_000)
         .with(encode_step(&one, &two, &two.seal()))
         .with(encode_step(&two, &settled, &settled.seal()))
@@ -214,7 +214,7 @@ fn datagrams() {
 
 /// Three coordinators, an agent, a cache and an embedded app, all of them members.
 fn cluster() -> Cluster {
-    let mut cluster = Cluster::with_room(3, 5, Plant::NONE);
+    let mut cluster = Cluster::with_room(3, 5, ActiveMutant::NONE);
     for (kind, name) in [(Kind::Agent, "agent"), (Kind::LeaseCache, "cache"), (Kind::App, "app")] {
         cluster.add_member(kind, name);
     }

@@ -6,7 +6,7 @@ mod leases;
 
 use leases::{Leases, State, Step, TICK, Turn};
 use obol_fabric::ViewId;
-use obol_membership::mutants::Plant;
+use obol_membership::mutants::ActiveMutant;
 use stateright::{Model, Property};
 
 impl Model for Leases {
@@ -41,47 +41,47 @@ impl Model for Leases {
 }
 
 /// One holder is replaced by another.
-fn replaced(plant: Plant) -> Leases {
-    Leases::new(&[true, false], false, TICK, &[Turn::Replace { gone: 0, new: 1 }], plant)
+fn replaced(mutant: ActiveMutant) -> Leases {
+    Leases::new(&[true, false], false, TICK, &[Turn::Replace { gone: 0, new: 1 }], mutant)
 }
 
 /// A holder is replaced, and its successor, too.
-fn relayed(plant: Plant) -> Leases {
+fn relayed(mutant: ActiveMutant) -> Leases {
     let turns = [Turn::Replace { gone: 0, new: 1 }, Turn::Replace { gone: 1, new: 2 }];
-    Leases::new(&[true, false, false], false, TICK, &turns, plant)
+    Leases::new(&[true, false, false], false, TICK, &turns, mutant)
 }
 
 /// A second holder joins, then the first one leaves.
-fn joined(plant: Plant) -> Leases {
-    Leases::new(&[true, false], false, TICK, &[Turn::Join(1), Turn::Leave(0)], plant)
+fn joined(mutant: ActiveMutant) -> Leases {
+    Leases::new(&[true, false], false, TICK, &[Turn::Join(1), Turn::Leave(0)], mutant)
 }
 
 /// A compatible view halves the lease, then the holder is replaced.
-fn shortened(plant: Plant) -> Leases {
+fn shortened(mutant: ActiveMutant) -> Leases {
     let turns = [Turn::Lease(TICK), Turn::Replace { gone: 0, new: 1 }];
-    Leases::new(&[true, false], false, 2 * TICK, &turns, plant)
+    Leases::new(&[true, false], false, 2 * TICK, &turns, mutant)
 }
 
 /// The holder is replaced, then a compatible view makes the lease longer.
-fn lengthened(plant: Plant) -> Leases {
+fn lengthened(mutant: ActiveMutant) -> Leases {
     let turns = [Turn::Replace { gone: 0, new: 1 }, Turn::Lease(2 * TICK)];
-    Leases::new(&[true, false], false, TICK, &turns, plant)
+    Leases::new(&[true, false], false, TICK, &turns, mutant)
 }
 
 /// One of two holders leaves.
-fn left(plant: Plant) -> Leases {
-    Leases::new(&[true, true], false, TICK, &[Turn::Leave(0)], plant)
+fn left(mutant: ActiveMutant) -> Leases {
+    Leases::new(&[true, true], false, TICK, &[Turn::Leave(0)], mutant)
 }
 
 /// One of two holders, whose page an attached app reads as well, leaves.
-fn left_with_app(plant: Plant) -> Leases {
-    Leases { deaths: 2, ..Leases::new(&[true, true], true, TICK, &[Turn::Leave(0)], plant) }
+fn left_with_app(mutant: ActiveMutant) -> Leases {
+    Leases { deaths: 2, ..Leases::new(&[true, true], true, TICK, &[Turn::Leave(0)], mutant) }
 }
 
 /// A holder is removed, comes back, and is replaced.
-fn rejoined(plant: Plant) -> Leases {
+fn rejoined(mutant: ActiveMutant) -> Leases {
     let turns = [Turn::Leave(0), Turn::Rejoin(0), Turn::Replace { gone: 0, new: 1 }];
-    Leases::new(&[true, false], false, TICK, &turns, plant)
+    Leases::new(&[true, false], false, TICK, &turns, mutant)
 }
 
 /// A lease lasts three ticks; the first holder's clock runs at half of the rate of true time, all
@@ -104,20 +104,20 @@ fn slow_heir(model: Leases) -> Leases {
 }
 
 /// As `replaced`, with a lease of three ticks.
-fn replaced_in_three(plant: Plant) -> Leases {
-    Leases::new(&[true, false], false, 3 * TICK, &[Turn::Replace { gone: 0, new: 1 }], plant)
+fn replaced_in_three(mutant: ActiveMutant) -> Leases {
+    Leases::new(&[true, false], false, 3 * TICK, &[Turn::Replace { gone: 0, new: 1 }], mutant)
 }
 
 /// As `shortened`, from three ticks to two.
-fn shortened_to_two(plant: Plant) -> Leases {
+fn shortened_to_two(mutant: ActiveMutant) -> Leases {
     let turns = [Turn::Lease(2 * TICK), Turn::Replace { gone: 0, new: 1 }];
-    Leases { coarse: true, ..Leases::new(&[true, false], false, 3 * TICK, &turns, plant) }
+    Leases { coarse: true, ..Leases::new(&[true, false], false, 3 * TICK, &turns, mutant) }
 }
 
 /// One of three holders leaves.
 #[cfg(feature = "mutants")]
-fn left_two(plant: Plant) -> Leases {
-    Leases::new(&[true, true, true], false, TICK, &[Turn::Leave(0)], plant)
+fn left_two(mutant: ActiveMutant) -> Leases {
+    Leases::new(&[true, true, true], false, TICK, &[Turn::Leave(0)], mutant)
 }
 
 macro_rules! hold {
@@ -129,7 +129,7 @@ macro_rules! hold {
     )+ };
 }
 
-const NONE: Plant = Plant::NONE;
+const NONE: ActiveMutant = ActiveMutant::NONE;
 
 hold! {
     a_holder_is_replaced_though_a_fence_fails:
@@ -179,8 +179,8 @@ mod mutants {
         ($($test:ident: $mutant:ident in $model:expr;)+) => { $(
             #[test]
             fn $test() {
-                let plant = Plant::new(Mutant::$mutant);
-                let steps = common::breaks(Mutant::$mutant.name(), $model(plant));
+                let mutant = ActiveMutant::new(Mutant::$mutant);
+                let steps = common::breaks(Mutant::$mutant.name(), $model(mutant));
                 assert!(!steps.is_empty());
             }
         )+ };
@@ -188,7 +188,7 @@ mod mutants {
 
     caught! {
         drop_wait_is_caught: DropWait in replaced;
-        short_wait_is_caught: ShortWait in |plant| Leases { ticks: vec![1, TICK - 1], ..replaced(plant) };
+        short_wait_is_caught: ShortWait in |mutant| Leases { ticks: vec![1, TICK - 1], ..replaced(mutant) };
         wait_over_neighbours_is_caught: WaitOverNeighbours in shortened;
         wait_of_new_view_is_caught: WaitOfNewView in shortened;
         inherit_unheld_is_caught: InheritUnheld in lengthened;
@@ -197,20 +197,20 @@ mod mutants {
         all_compatible_is_caught: AllCompatible in left;
         date_from_completion_is_caught: DateFromCompletion in replaced;
         minority_renewal_is_caught: MinorityRenewal in replaced;
-        clear_on_majority_is_caught: ClearOnMajority in |plant| Leases { coarse: true, ..left_two(plant) };
+        clear_on_majority_is_caught: ClearOnMajority in |mutant| Leases { coarse: true, ..left_two(mutant) };
         suspicion_is_proof_is_caught: SuspicionIsProof in replaced;
         forget_readers_is_caught: ForgetReaders in left_with_app;
-        forget_older_holders_is_caught: ForgetOlderHolders in |plant| Leases { coarse: true, ..relayed(plant) };
-        trust_takeover_is_caught: TrustTakeover in |plant| Leases { leaders: 2, ..replaced(plant) };
+        forget_older_holders_is_caught: ForgetOlderHolders in |mutant| Leases { coarse: true, ..relayed(mutant) };
+        trust_takeover_is_caught: TrustTakeover in |mutant| Leases { leaders: 2, ..replaced(mutant) };
         timer_from_proposal_is_caught: TimerFromProposal in replaced;
         renewal_lowers_fence_is_caught: RenewalLowersFence in replaced;
-        clear_any_view_is_caught: ClearAnyView in |plant| Leases { coarse: true, ..relayed(plant) };
+        clear_any_view_is_caught: ClearAnyView in |mutant| Leases { coarse: true, ..relayed(mutant) };
         fence_by_write_is_caught: FenceByWrite in replaced;
-        failed_fence_is_ack_is_caught: FailedFenceIsAck in |plant| Leases { fence: ViewId(1), ..replaced(plant) };
+        failed_fence_is_ack_is_caught: FailedFenceIsAck in |mutant| Leases { fence: ViewId(1), ..replaced(mutant) };
         ignore_fence_is_caught: IgnoreFence in replaced;
-        undrifted_wait_is_caught: UndriftedWait in |plant| drifting(replaced_in_three(plant));
-        undrifted_clear_is_caught: UndriftedClear in |plant| without_fences(drifting(replaced_in_three(plant)));
-        undrifted_end_is_caught: UndriftedEnd in |plant| drifting(replaced_in_three(plant));
-        reinitialise_page_is_caught: ReinitialisePage in |plant| Leases { coarse: true, ..rejoined(plant) };
+        undrifted_wait_is_caught: UndriftedWait in |mutant| drifting(replaced_in_three(mutant));
+        undrifted_clear_is_caught: UndriftedClear in |mutant| without_fences(drifting(replaced_in_three(mutant)));
+        undrifted_end_is_caught: UndriftedEnd in |mutant| drifting(replaced_in_three(mutant));
+        reinitialise_page_is_caught: ReinitialisePage in |mutant| Leases { coarse: true, ..rejoined(mutant) };
     }
 }

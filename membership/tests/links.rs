@@ -5,7 +5,7 @@ mod instant;
 use instant::{Cluster, TIMING};
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Evidence, Incarnation, Nanos};
-use obol_membership::{Change, Kind, Level, Plant, Timing};
+use obol_membership::{ActiveMutant, Change, Kind, Level, Timing};
 
 const EVERY: Nanos = Nanos(250_000);
 const TIMEOUT: Nanos = Nanos(1_000_000);
@@ -16,7 +16,7 @@ const DECIDED: Nanos = Nanos(3_500_000);
 /// Three coordinators (nodes 0 to 2) and so many agents after them, joined, that watch their links.
 fn cluster(agents: usize) -> Cluster {
     let timing = Timing { link_watch: true, link_every: EVERY, link_timeout: TIMEOUT, ..TIMING };
-    let mut cluster = Cluster::with_timing(3, 3, timing, Plant::NONE);
+    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
     for n in 1..=agents {
         cluster.add_member(Kind::Agent, &format!("node-{n}"));
     }
@@ -222,7 +222,7 @@ fn who_can_decide_nothing_waits_and_does_not_look_again_and_again() {
     let timing = Timing { link_watch: true, link_every: EVERY, link_timeout, ..TIMING };
     for (lost, dies) in [(1, 2), (2, 1)] {
         for delay in 0..80 {
-            let mut cluster = Cluster::with_timing(3, 3, timing, Plant::NONE);
+            let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
             cut(&mut cluster, 0, lost);
             cluster.run(Nanos(delay * TIMEOUT.0 / 20));
             // The last one without which they decide nothing is dead, and the link to it not known

@@ -10,7 +10,7 @@ use obol_fabric::{
 use obol_membership::timing::Timing;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::wire::Message;
-use obol_membership::{Config, Coordinator, Kind, Member, Plant, Start, View};
+use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, View};
 use std::sync::Arc;
 
 const SEEDS: u64 = 800;
@@ -115,7 +115,11 @@ fn config() -> Config {
         datagram_bytes: 2048,
         recorder_events: 16,
     };
-    Config { timing, layout: Layout::new(limits).expect("these limits are in bounds"), plant: Plant::NONE }
+    Config {
+        timing,
+        layout: Layout::new(limits).expect("these limits are in bounds"),
+        mutant: ActiveMutant::NONE,
+    }
 }
 
 /// What a run came to.

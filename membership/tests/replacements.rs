@@ -7,14 +7,14 @@ use instant::{LIMITS, TIMING};
 use obol_fabric::{Address, Incarnation, Instant, Layout, Nanos};
 use obol_membership::replace::Vacancies;
 use obol_membership::view::{Edit, Member, coordinator_name};
-use obol_membership::{Change, Config, Level, Plant, Timing, View};
+use obol_membership::{ActiveMutant, Change, Config, Level, Timing, View};
 
 const AFTER: Nanos = Nanos(100);
 const PAUSE: Nanos = Nanos(1000);
 
 fn config(replace: bool) -> Config {
     let timing = Timing { replace, replace_after: AFTER, replace_pause: PAUSE, ..TIMING };
-    Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), plant: Plant::NONE }
+    Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), mutant: ActiveMutant::NONE }
 }
 
 /// Coordinators of whom the first so many decide.
@@ -33,11 +33,11 @@ fn without(view: &View, gone: &[u16]) -> View {
         Change::Failed { accused, accuser: accused, level: Level::Heartbeat }
     };
     let edit = Edit { remove: gone.iter().map(failed).collect(), ..Edit::default() };
-    view.successor(&edit, view.cleared, Plant::NONE)
+    view.successor(&edit, view.cleared, ActiveMutant::NONE)
 }
 
 fn follow(changes: Option<Change>, view: &View) -> View {
-    view.successor(&Edit { acceptor: changes, ..Edit::default() }, view.cleared, Plant::NONE)
+    view.successor(&Edit { acceptor: changes, ..Edit::default() }, view.cleared, ActiveMutant::NONE)
 }
 
 fn numbers(view: &View) -> Vec<u16> {

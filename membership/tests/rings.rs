@@ -18,7 +18,7 @@ use obol_fabric::{
 use obol_membership::poll::{Found, Poll};
 use obol_membership::view::{Acceptor, Change, Edit};
 use obol_membership::word::{State as SlotState, Word};
-use obol_membership::{Config, Plant, View, tokens};
+use obol_membership::{ActiveMutant, Config, View, tokens};
 use stateright::{Model, Property};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -127,13 +127,14 @@ fn acceptor(number: u16) -> Acceptor {
 
 impl Rings {
     /// `history` is what views 1 to [`SETTLED`] change of the acceptors: a number comes, or goes.
-    fn new(history: [i16; SETTLED as usize], plant: Plant) -> Self {
+    fn new(history: [i16; SETTLED as usize], mutant: ActiveMutant) -> Self {
         let limits = Limits { proposers: ALL as u32, slots: SLOTS, ..common::LIMITS };
         let layout = Layout::new(limits).expect("in bounds");
         let coordinators: Vec<(Name, Address)> =
             (1..=KNOWN as u32).map(|n| (Name::new("coord").expect("a name"), Address::region(n))).collect();
         let mut views = vec![Arc::new(View::genesis(&coordinators, Nanos(100), Nanos(100)))];
-        let next = |view: &View, edit: Edit| Arc::new(view.successor(&edit, view.cleared, Plant::NONE));
+        let next =
+            |view: &View, edit: Edit| Arc::new(view.successor(&edit, view.cleared, ActiveMutant::NONE));
         for change in history {
             let of = acceptor(change.unsigned_abs());
             let change = match change {
@@ -147,7 +148,7 @@ impl Rings {
         let lease = |ns| Edit { lease: Some(Nanos(ns)), ..Edit::default() };
         let (before, newest) = (&views[SETTLED as usize - 1], &views[SETTLED as usize]);
         Self {
-            config: Config { timing: instant::TIMING, layout, plant },
+            config: Config { timing: instant::TIMING, layout, mutant },
             old: next(before, lease(70)),
             first: next(newest, lease(80)),
             second: next(newest, lease(90)),
@@ -412,31 +413,31 @@ const SHIFTED: [i16; 4] = [4, -1, 0, 0];
 /// Two come, two go, one by one, the last of them in the settled slot: {3, 4, 5}.
 const REPLACED: [i16; 4] = [4, 5, -1, -2];
 
-fn contended(history: [i16; 4], plant: Plant) -> Rings {
-    Rings { contended: true, ..Rings::new(history, plant) }
+fn contended(history: [i16; 4], mutant: ActiveMutant) -> Rings {
+    Rings { contended: true, ..Rings::new(history, mutant) }
 }
 
-fn settled(history: [i16; 4], plant: Plant) -> Rings {
-    Rings { laggards: true, failures: 1, ..Rings::new(history, plant) }
+fn settled(history: [i16; 4], mutant: ActiveMutant) -> Rings {
+    Rings { laggards: true, failures: 1, ..Rings::new(history, mutant) }
 }
 
 #[test]
 fn a_sleeper_never_takes_two_of_five_for_a_majority() {
-    let model = Rings { from_both_ends: false, ..contended(GROWN, Plant::NONE) };
+    let model = Rings { from_both_ends: false, ..contended(GROWN, ActiveMutant::NONE) };
     common::holds("two came, the last slot is contended, READs in order", model, 450_000);
 }
 
 #[test]
 #[ignore = "takes a minute; the test above leaves out one order of READs"]
 fn a_sleeper_never_takes_two_of_five_for_a_majority_in_either_order() {
-    common::holds("two came, the last slot is contended", contended(GROWN, Plant::NONE), 6_000_000);
+    common::holds("two came, the last slot is contended", contended(GROWN, ActiveMutant::NONE), 6_000_000);
 }
 
 #[test]
 fn a_sleeper_that_knows_one_of_three_deciders_finds_what_they_decided() {
     common::holds(
         "two came and two went, the last slot is contended",
-        contended(REPLACED, Plant::NONE),
+        contended(REPLACED, ActiveMutant::NONE),
         10_000,
     );
 }
@@ -444,15 +445,15 @@ fn a_sleeper_that_knows_one_of_three_deciders_finds_what_they_decided() {
 #[test]
 fn a_sleeper_finds_the_decided_value_of_a_settled_slot_whoever_lags() {
     for (history, states) in [(GROWN, 15_000), (SHIFTED, 800), (REPLACED, 1_900)] {
-        common::holds(&format!("{history:?}, a settled slot"), settled(history, Plant::NONE), states);
+        common::holds(&format!("{history:?}, a settled slot"), settled(history, ActiveMutant::NONE), states);
     }
 }
 
 #[cfg(feature = "mutants")]
 #[test]
 fn mutants_rings_by_known_acceptors_is_caught() {
-    let plant = || Plant::new(obol_membership::Mutant::RingsByKnownAcceptors);
-    for model in [contended(GROWN, plant()), settled(REPLACED, plant())] {
+    let mutant = || ActiveMutant::new(obol_membership::Mutant::RingsByKnownAcceptors);
+    for model in [contended(GROWN, mutant()), settled(REPLACED, mutant())] {
         common::breaks("rings-by-known-acceptors", model);
     }
 }

@@ -10,12 +10,12 @@ use obol_membership::holdback::Held;
 use obol_membership::view::{Level, Newcomer};
 use obol_membership::wire::{Message, Refusal};
 use obol_membership::word::{State, Word};
-use obol_membership::{Kind, Plant, Timing};
+use obol_membership::{ActiveMutant, Kind, Timing};
 use std::sync::atomic::Ordering;
 
 /// Three coordinators (nodes 0 to 2) and so many agents after them, joined and active.
 fn cluster(agents: usize) -> Cluster {
-    let mut cluster = Cluster::new(3, Plant::NONE);
+    let mut cluster = Cluster::new(3, ActiveMutant::NONE);
     for n in 1..=agents {
         cluster.add_member(Kind::Agent, &format!("node-{n}"));
     }
@@ -88,10 +88,10 @@ fn a_dead_agent_is_removed_and_the_survivors_are_active_at_once() {
 
 #[test]
 fn without_fencing_a_failover_takes_the_wait() {
-    let mut cluster = Cluster::new(3, Plant::NONE);
+    let mut cluster = Cluster::new(3, ActiveMutant::NONE);
     cluster.config.timing.fencing = false;
     let mut cluster = {
-        let mut c = Cluster::new(3, Plant::NONE);
+        let mut c = Cluster::new(3, ActiveMutant::NONE);
         c.config = cluster.config;
         for node in 0..3 {
             c.nodes[node].alive = false;
@@ -165,7 +165,7 @@ fn wary(join_pause: Nanos) -> Cluster {
         join_pause,
         ..TIMING
     };
-    let mut cluster = Cluster::with_timing(3, 3, timing, Plant::NONE);
+    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
     for n in 1..=2 {
         cluster.add_member(Kind::Agent, &format!("node-{n}"));
     }
@@ -525,9 +525,9 @@ fn a_cluster_whose_coordinators_all_died_goes_on() {
 
 /// When CLEARs were sent of coordinators that all start again while a program lives that can be
 /// neither fenced nor proved dead: half a lease after the start, and two leases after it.
-fn clears_after_a_start(plant: Plant) -> [u64; 2] {
+fn clears_after_a_start(mutant: ActiveMutant) -> [u64; 2] {
     let lease = TIMING.standby.saturating_mul(6);
-    let mut cluster = Cluster::new(3, plant);
+    let mut cluster = Cluster::new(3, mutant);
     for n in 1..=2 {
         cluster.add_member(Kind::Agent, &format!("node-{n}"));
     }
@@ -550,14 +550,14 @@ fn clears_after_a_start(plant: Plant) -> [u64; 2] {
 /// A process that starts knows a view, and not since when it is decided.
 #[test]
 fn coordinators_that_start_again_wait_for_leases_from_their_start_on() {
-    let [early, late] = clears_after_a_start(Plant::NONE);
+    let [early, late] = clears_after_a_start(ActiveMutant::NONE);
     assert!(early == 0 && late > 0, "{early} and {late}");
 }
 
 #[cfg(feature = "mutants")]
 #[test]
 fn mutants_a_view_that_is_taken_for_an_old_one_is_cleared_too_early() {
-    assert!(clears_after_a_start(Plant::new(obol_membership::Mutant::StartLongAgo))[0] > 0);
+    assert!(clears_after_a_start(ActiveMutant::new(obol_membership::Mutant::StartLongAgo))[0] > 0);
 }
 
 /// Seed 1966 of the campaign: who leads before anybody has admitted it asks with the first view
@@ -708,7 +708,7 @@ fn a_long_life_wraps_the_ring_many_times() {
 
 /// Leases of 1 ms that may grow to 6 ms and shrink after 10 ms of calm.
 fn stretchable() -> Cluster {
-    let mut cluster = Cluster::new(3, Plant::NONE);
+    let mut cluster = Cluster::new(3, ActiveMutant::NONE);
     cluster.config.timing.lease_max = Nanos(6 * TIMING.lease.0);
     cluster.config.timing.heartbeat_confirm = 20;
     for at in 0..3 {
@@ -772,7 +772,7 @@ fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
 
 /// Three coordinators that suspect nobody who sleeps for a few leases.
 fn forbearing() -> Cluster {
-    Cluster::with_timing(3, 3, Timing { heartbeat_confirm: 20, ..TIMING }, Plant::NONE)
+    Cluster::with_timing(3, 3, Timing { heartbeat_confirm: 20, ..TIMING }, ActiveMutant::NONE)
 }
 
 #[test]

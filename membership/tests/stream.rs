@@ -6,7 +6,7 @@ mod instant;
 use instant::Cluster;
 use obol_fabric::{Address, Name, Nanos, Remote, SeatRequest, ViewId, memory};
 use obol_membership::stream::{Item, Regions, Stream};
-use obol_membership::{Kind, Plant, View};
+use obol_membership::{ActiveMutant, Kind, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -44,8 +44,8 @@ fn drain(stream: &mut Stream, cluster: &Cluster) -> Vec<Item> {
     std::iter::from_fn(|| stream.next(&mut memory(cluster))).collect()
 }
 
-fn cluster(plant: Plant) -> Cluster {
-    let mut cluster = Cluster::new(3, plant);
+fn cluster(mutant: ActiveMutant) -> Cluster {
+    let mut cluster = Cluster::new(3, mutant);
     cluster.add_member(Kind::Agent, "node-1");
     cluster.run(Nanos::from_millis(5));
     cluster
@@ -77,7 +77,7 @@ fn views(items: &[Item]) -> Vec<Arc<View>> {
 
 #[test]
 fn a_reader_that_keeps_up_sees_every_view_once() {
-    let mut cluster = cluster(Plant::NONE);
+    let mut cluster = cluster(ActiveMutant::NONE);
     let mut stream = stream(&cluster, None);
     let mut seen = views(&drain(&mut stream, &cluster));
     assert_eq!(seen.len(), 1, "it begins with the newest");
@@ -96,7 +96,7 @@ fn a_reader_that_keeps_up_sees_every_view_once() {
 
 #[test]
 fn a_stream_goes_on_where_another_has_ended() {
-    let mut cluster = cluster(Plant::NONE);
+    let mut cluster = cluster(ActiveMutant::NONE);
     let mut first = stream(&cluster, Some(0));
     let mut seen = views(&drain(&mut first, &cluster));
     assert_eq!(seen[0].id, ViewId::GENESIS);
@@ -110,8 +110,8 @@ fn a_stream_goes_on_where_another_has_ended() {
 }
 
 /// A reader that is slower than the ring: what it missed, and what came after.
-fn late(plant: Plant) -> (Vec<Item>, ViewId, ViewId) {
-    let mut cluster = cluster(plant);
+fn late(mutant: ActiveMutant) -> (Vec<Item>, ViewId, ViewId) {
+    let mut cluster = cluster(mutant);
     let from = cluster.view(0).id.next();
     let mut stream = stream(&cluster, Some(from.0));
     for n in 0..10 {
@@ -122,7 +122,7 @@ fn late(plant: Plant) -> (Vec<Item>, ViewId, ViewId) {
 
 #[test]
 fn a_slow_reader_is_told_what_it_missed() {
-    let (items, from, newest) = late(Plant::NONE);
+    let (items, from, newest) = late(ActiveMutant::NONE);
     let Some(Item::Gap { first, last }) = items.first() else { panic!("no gap: {items:?}") };
     assert_eq!(*first, from);
     let rest = views(&items[1..]);
@@ -135,13 +135,13 @@ fn a_slow_reader_is_told_what_it_missed() {
 #[cfg(feature = "mutants")]
 #[test]
 fn mutants_a_silent_gap_is_seen() {
-    let (items, from, _) = late(Plant::new(obol_membership::Mutant::DropForSlow));
+    let (items, from, _) = late(ActiveMutant::new(obol_membership::Mutant::DropForSlow));
     assert!(matches!(&items[0], Item::View(view) if view.id > from), "{items:?}");
 }
 
 #[test]
 fn a_dead_coordinators_memory_still_tells_and_a_minority_is_not_needed() {
-    let mut cluster = cluster(Plant::NONE);
+    let mut cluster = cluster(ActiveMutant::NONE);
     let from = cluster.view(0).id.next();
     change(&mut cluster, 0);
     change(&mut cluster, 1);

@@ -7,7 +7,7 @@ use obol_membership::wire::{
     ADDRESS_BYTES_MAX, Addresses, Message, NUMBER_MAX, Refusal, apply_step, decode_view, encode_addresses,
     encode_step, encode_view, removal_reserve,
 };
-use obol_membership::{Change, Kind, Level, Plant, View};
+use obol_membership::{ActiveMutant, Change, Kind, Level, View};
 use proptest::prelude::*;
 
 /// A view's number, an incarnation, or what a clock shows.
@@ -226,7 +226,7 @@ fn incarnations_that_would_overflow_are_refused_and_the_last_ones_are_not() {
         proposer: 0,
     };
     let admit = vec![newcomer(2), newcomer(3)];
-    let next = last.successor(&Edit { admit, ..Edit::default() }, last.cleared, Plant::NONE);
+    let next = last.successor(&Edit { admit, ..Edit::default() }, last.cleared, ActiveMutant::NONE);
     assert_eq!(next.next_incarnation, Incarnation(NUMBER_MAX + 2));
     let recovered = next.recovered(next.acceptors.clone(), Nanos::ZERO);
     assert!(recovered.next_incarnation > next.next_incarnation);
@@ -259,7 +259,7 @@ proptest! {
             proposer: 0,
         };
         let admit = names.iter().enumerate().map(newcomer).collect();
-        let full = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, Plant::NONE);
+        let full = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, ActiveMutant::NONE);
         let room = full.seal().len() + removal_reserve(&full);
         let (mut view, accuser) = (full, Incarnation(1));
         for (number, step) in steps.iter().enumerate() {
@@ -272,7 +272,7 @@ proptest! {
                 ..Edit::default()
             };
             let before = view;
-            view = before.successor(&edit, before.cleared, Plant::NONE);
+            view = before.successor(&edit, before.cleared, ActiveMutant::NONE);
             prop_assert!(view.seal().len() <= room.next_multiple_of(8), "{view:?}");
         }
     }
@@ -298,7 +298,7 @@ proptest! {
             proposer: 0,
         };
         let admit = (0..agents.len()).map(newcomer).collect();
-        let mut before = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, Plant::NONE);
+        let mut before = genesis.successor(&Edit { admit, ..Edit::default() }, genesis.cleared, ActiveMutant::NONE);
         // Some have departed earlier.
         let gone = |(at, left): (u64, bool)| {
             let accused = Incarnation(2 + at);
@@ -306,14 +306,14 @@ proptest! {
             if left { Change::Left(accused) } else { failed }
         };
         let earlier = agents.iter().enumerate().filter(|(_, gone)| **gone).map(|(at, _)| gone((at as u64, true)));
-        before = before.successor(&Edit { remove: earlier.collect(), ..Edit::default() }, before.base, Plant::NONE);
+        before = before.successor(&Edit { remove: earlier.collect(), ..Edit::default() }, before.base, ActiveMutant::NONE);
         let edit = Edit {
             remove: leaves.into_iter().map(gone).collect(),
             admit: (50..50 + joins).map(newcomer).collect(),
             lease: lease.map(Nanos),
             acceptor: None,
         };
-        let view = before.successor(&edit, before.cleared, Plant::NONE);
+        let view = before.successor(&edit, before.cleared, ActiveMutant::NONE);
         let sealed = view.seal();
         let mut step = encode_step(&before, &view, &sealed);
         prop_assert_eq!(apply_step(&before, &step), Some((view.clone(), sealed)));

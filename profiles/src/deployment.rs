@@ -6,7 +6,7 @@ use obol_fabric::layout::LimitError;
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_fabric::{Address, Incarnation, Layout, Name};
 use obol_membership::view::{Departed, Edit, JOIN_WINDOW, Newcomer, coordinator_name};
-use obol_membership::{Config, Kind, Plant, View};
+use obol_membership::{ActiveMutant, Config, Kind, View};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::{fmt, fs, io};
@@ -194,7 +194,7 @@ impl Deployment {
         for n in 1..=caches {
             add(Kind::LeaseCache, cache_name(n), n);
         }
-        view = view.successor(&Edit { admit, ..Edit::default() }, view.cleared, Plant::NONE);
+        view = view.successor(&Edit { admit, ..Edit::default() }, view.cleared, ActiveMutant::NONE);
         let gone = Departed {
             token: 0,
             incarnation: Incarnation::NONE,
@@ -267,7 +267,7 @@ impl Deployment {
         Ok(Config {
             timing: self.profile.timing,
             layout: Layout::new(self.profile.limits)?,
-            plant: Plant::NONE,
+            mutant: ActiveMutant::NONE,
         })
     }
 }

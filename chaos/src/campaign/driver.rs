@@ -15,7 +15,7 @@ use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
 use obol_fabric::{Address, Group, Incarnation, Instant, Name, SeatStatus, ViewId, memory};
 use obol_membership::view::{Edit, JOIN_WINDOW, Newcomer};
 use obol_membership::word::{State as Promised, Word};
-use obol_membership::{Change, Coordinator, Kind, Member, Plant, Start, View, poll, wire};
+use obol_membership::{ActiveMutant, Change, Coordinator, Kind, Member, Start, View, poll, wire};
 use std::fmt;
 use std::sync::Arc;
 
@@ -574,7 +574,7 @@ impl Driver {
         };
         let edit = Edit { admit: vec![newcomer], ..Edit::default() };
         let newest = self.oracle.newest();
-        let next = newest.successor(&edit, newest.cleared, Plant::NONE);
+        let next = newest.successor(&edit, newest.cleared, ActiveMutant::NONE);
         // A name may be two bytes longer than this one, and what is sealed is rounded up to eight.
         let bytes = next.seal().len() + 8 + wire::removal_reserve(&next);
         bytes > self.scenario.config.layout.limits().value_bytes as usize

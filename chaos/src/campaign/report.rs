@@ -3,7 +3,7 @@
 use super::marks::Mark;
 use super::runner::{Run, run};
 use super::scenario::Trial;
-use obol_membership::Plant;
+use obol_membership::ActiveMutant;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -29,7 +29,7 @@ pub struct Options {
     /// Threads.
     pub threads: usize,
     /// What is planted.
-    pub plant: Plant,
+    pub plant: ActiveMutant,
 }
 
 /// A seed that broke an invariant, or a canary that did not.
@@ -248,7 +248,14 @@ pub struct Hunt {
 /// declared for it, on so many threads. Seeds whose clocks are beyond the drift bound do not count,
 /// and what breaks another row is not this bug as it is understood.
 #[must_use]
-pub fn hunt(name: &'static str, row: u8, plant: Plant, first: u64, budget: u64, threads: usize) -> Found {
+pub fn hunt(
+    name: &'static str,
+    row: u8,
+    plant: ActiveMutant,
+    first: u64,
+    budget: u64,
+    threads: usize,
+) -> Found {
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let best: Mutex<Option<(u64, Failure)>> = Mutex::new(None);
     let others: Mutex<BTreeMap<u8, u64>> = Mutex::new(BTreeMap::new());
@@ -297,7 +304,7 @@ pub fn throughput() -> f64 {
     let began = Instant::now();
     let (mut seed, mut failovers) = (1, 0);
     while began.elapsed() < THROUGHPUT_TIME {
-        failovers += run(seed, Plant::NONE, false).failovers;
+        failovers += run(seed, ActiveMutant::NONE, false).failovers;
         seed += 1;
     }
     failovers as f64 / began.elapsed().as_secs_f64()

@@ -14,7 +14,7 @@ use super::storms::{Storms, lease};
 use super::succession::succession;
 use obol_fabric::Nanos;
 use obol_fabric::metrics::Counter;
-use obol_membership::{Coordinator, Plant};
+use obol_membership::{ActiveMutant, Coordinator};
 
 /// Steps between two looks at whether the cluster is well.
 const LOOK_EVERY: u32 = 64;
@@ -52,14 +52,14 @@ pub struct Run {
 
 /// Runs a seed. `story` asks for an account of what happened.
 #[must_use]
-pub fn run(seed: u64, plant: Plant, story: bool) -> Run {
+pub fn run(seed: u64, plant: ActiveMutant, story: bool) -> Run {
     play(Scenario::draw(seed, plant), None, story)
 }
 
 /// Plays a script instead of what its seed would draw. `story` asks for an account of what
 /// happened.
 #[must_use]
-pub fn replay(script: &Script, plant: Plant, story: bool) -> Run {
+pub fn replay(script: &Script, plant: ActiveMutant, story: bool) -> Run {
     let mut scenario = Scenario::draw(script.seed, plant);
     if script.calm {
         scenario.rough = scenario.calm;
@@ -118,7 +118,7 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
         Box::new(Script {
             why: violation.what.clone(),
             seed,
-            cluster: Some(Scenario::draw(seed, driver.scenario.config.plant).fingerprint()),
+            cluster: Some(Scenario::draw(seed, driver.scenario.config.mutant).fingerprint()),
             row: Some(violation.row),
             mutant: script.and_then(|s| s.mutant.clone()),
             calm: script.is_some_and(|s| s.calm),

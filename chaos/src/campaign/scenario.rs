@@ -5,7 +5,7 @@ use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
 use obol_membership::engine::PROPOSAL_MAX;
 use obol_membership::word::INSTANCES;
-use obol_membership::{Config, Plant, Timing};
+use obol_membership::{ActiveMutant, Config, Timing};
 
 /// One seed in so many is a canary.
 pub const CANARY_EVERY: u64 = 100;
@@ -155,7 +155,7 @@ impl Scenario {
 
     /// Draws a scenario. The same seed gives the same.
     #[must_use]
-    pub fn draw(seed: u64, plant: Plant) -> Self {
+    pub fn draw(seed: u64, plant: ActiveMutant) -> Self {
         let mut rng = Rng::new(seed ^ 0x0b01_ca3b_a160_0000);
         let trial = Trial::of(seed);
         match trial {
@@ -325,7 +325,14 @@ impl Scenario {
 
     /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all
     /// others fast: beyond the bound it outlasts their wait, whatever the protocol does.
-    fn skewed(seed: u64, trial: Trial, lease: u64, drift_ppm: u32, rate_ppb: i64, plant: Plant) -> Self {
+    fn skewed(
+        seed: u64,
+        trial: Trial,
+        lease: u64,
+        drift_ppm: u32,
+        rate_ppb: i64,
+        plant: ActiveMutant,
+    ) -> Self {
         let mut rng = Rng::new(seed);
         let calm = calm_network(&mut rng, lease);
         let mut timing = timing(&mut rng, lease, drift_ppm);
@@ -379,7 +386,7 @@ fn config(
     coordinators: u32,
     slots: u32,
     (value_bytes, datagram_bytes): (u32, u32),
-    plant: Plant,
+    plant: ActiveMutant,
 ) -> Config {
     let limits = Limits {
         seats: SEATS,
@@ -392,7 +399,7 @@ fn config(
         recorder_events: 64,
     };
     let layout = Layout::new(limits).expect("these limits are in bounds");
-    Config { timing, layout, plant }
+    Config { timing, layout, mutant: plant }
 }
 
 fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {

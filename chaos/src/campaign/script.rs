@@ -7,7 +7,7 @@ use super::driver::{Driver, PROGRAMS};
 use super::faults::Faults;
 use super::oracle::Verdict;
 use super::scenario::Scenario;
-use obol_membership::Plant;
+use obol_membership::ActiveMutant;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -87,19 +87,19 @@ impl Script {
     /// # Errors
     ///
     /// If there is none of that name, or this build has none.
-    pub fn plant(&self) -> Result<Plant, ScriptError> {
-        self.mutant.as_deref().map_or(Ok(Plant::NONE), plant)
+    pub fn plant(&self) -> Result<ActiveMutant, ScriptError> {
+        self.mutant.as_deref().map_or(Ok(ActiveMutant::NONE), plant)
     }
 
     /// Whether the seed draws the cluster that the script was written for.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        let drawn = Scenario::draw(self.seed, Plant::NONE).fingerprint();
+        let drawn = Scenario::draw(self.seed, ActiveMutant::NONE).fingerprint();
         self.cluster.as_deref().is_none_or(|written| written == drawn)
     }
 
     fn check(&self) -> Result<(), ScriptError> {
-        let scenario = Scenario::draw(self.seed, Plant::NONE);
+        let scenario = Scenario::draw(self.seed, ActiveMutant::NONE);
         let wrong = |what: String| Err(ScriptError::Meaning(what));
         let (nodes, coordinators) = (scenario.nodes(), scenario.coordinators);
         if self.acts.len() > ACTS_MAX {
@@ -205,9 +205,9 @@ impl fmt::Display for Script {
 ///
 /// If there is none of that name, or this build has none.
 #[cfg(feature = "mutants")]
-pub fn plant(name: &str) -> Result<Plant, ScriptError> {
+pub fn plant(name: &str) -> Result<ActiveMutant, ScriptError> {
     use obol_membership::Mutant;
-    Mutant::ALL.iter().find(|m| m.name() == name).map(|m| Plant::new(*m)).ok_or_else(|| {
+    Mutant::ALL.iter().find(|m| m.name() == name).map(|m| ActiveMutant::new(*m)).ok_or_else(|| {
         let names: Vec<&str> = Mutant::ALL.iter().map(|m| m.name()).collect();
         ScriptError::Meaning(format!("there is no planted bug `{name}`; there are: {}", names.join(" ")))
     })
@@ -219,7 +219,7 @@ pub fn plant(name: &str) -> Result<Plant, ScriptError> {
 ///
 /// Always.
 #[cfg(not(feature = "mutants"))]
-pub fn plant(name: &str) -> Result<Plant, ScriptError> {
+pub fn plant(name: &str) -> Result<ActiveMutant, ScriptError> {
     Err(ScriptError::Meaning(format!(
         "this build has no planted bugs, so not `{name}` either; build one that has: \
         cargo build --release -p obol --features mutants"

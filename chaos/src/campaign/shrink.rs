@@ -7,7 +7,7 @@
 
 use super::runner::replay;
 use super::script::Script;
-use obol_membership::Plant;
+use obol_membership::ActiveMutant;
 
 /// What shrinking did.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Shrunk {
 
 struct Shrinker {
     best: Script,
-    plant: Plant,
+    plant: ActiveMutant,
     runs: u32,
     budget: u32,
 }
@@ -84,7 +84,7 @@ impl Shrinker {
 /// Shrinks a script that breaks a row, in so many runs at most; `None` if playing it breaks nothing
 /// of the kind.
 #[must_use]
-pub fn shrink(script: &Script, plant: Plant, budget: u32) -> Option<Shrunk> {
+pub fn shrink(script: &Script, plant: ActiveMutant, budget: u32) -> Option<Shrunk> {
     let acts_before = script.acts.len();
     let mut shrinker = Shrinker { best: script.clone(), plant, runs: 0, budget };
     if !shrinker.take(script) {

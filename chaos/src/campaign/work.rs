@@ -96,7 +96,7 @@ impl Driver {
             self.works.swap_remove(at);
             let Work { node, seat, view, .. } = work;
             self.oracle.marks.hit(if active { Mark::WorkDone } else { Mark::WorkAbandoned });
-            if active || self.scenario.config.plant.has(Mutant::SkipSecondCheck) {
+            if active || self.scenario.config.mutant.has(Mutant::SkipSecondCheck) {
                 self.tell(format_args!("the work of seat {seat} of node {node} in view {view} takes effect"));
                 self.oracle.effect(&self.world, node, view)?;
             }

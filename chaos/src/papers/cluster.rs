@@ -10,7 +10,7 @@ use obol_fabric::recorder::{self, Stamped};
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
 use obol_fabric::{Address, Group, Incarnation, Instant, Layout, Limits, Name, Nanos, ViewId};
 use obol_membership::view::{Edit, Newcomer};
-use obol_membership::{Change, Config, Kind, Member, Plant, Start, Timing, View};
+use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing, View};
 use obol_profiles::Testbed;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -198,7 +198,7 @@ fn populated(shape: &Shape, founders: &View, member: impl Fn(u32) -> Member) -> 
         Some(Newcomer { kind, name: name(what, node), address, host: Incarnation::NONE, token, proposer: 0 })
     });
     let edit = Edit { admit: admit.collect(), ..Edit::default() };
-    let view = founders.successor(&edit, founders.cleared, Plant::NONE);
+    let view = founders.successor(&edit, founders.cleared, ActiveMutant::NONE);
     Arc::new(View { cleared: view.base, changes: vec![Change::Settled], ..view })
 }
 
@@ -217,7 +217,7 @@ impl Cluster {
     pub(super) fn start(testbed: &Testbed, shape: Shape, seed: u64) -> Result<Self, Stuck> {
         let layout = Layout::new(limits(&shape)).map_err(|error| Stuck(error.to_string()))?;
         let timing = timing(testbed, &shape);
-        let config = Config { timing, layout, plant: Plant::NONE };
+        let config = Config { timing, layout, mutant: ActiveMutant::NONE };
         let seats: Vec<(Name, Address)> = (0..COORDINATORS)
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
@@ -300,7 +300,7 @@ impl Cluster {
                 Seen { process: member.name, kind: member.kind, event, doubt: Nanos::ZERO }
             }));
         }
-        merge(events, Plant::NONE)
+        merge(events, ActiveMutant::NONE)
     }
 
     /// Lets true time pass.

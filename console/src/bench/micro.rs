@@ -11,7 +11,7 @@ use obol_fabric::{Instant, Layout, Name, Nanos, ViewId};
 use obol_membership::engine::{Engine, Outcome};
 use obol_membership::tokens;
 use obol_membership::view::{Edit, Newcomer};
-use obol_membership::{Kind, Plant, View};
+use obol_membership::{ActiveMutant, Kind, View};
 use obol_profiles::endpoint::Act;
 use obol_profiles::{Deployment, Network, Profile, Site};
 use serde::Serialize;
@@ -37,7 +37,7 @@ struct Proposer {
 
 impl Proposer {
     fn new(me: u16, layout: Layout) -> Self {
-        Self { engine: Engine::new(me, layout, Plant::NONE), outcome: None }
+        Self { engine: Engine::new(me, layout, ActiveMutant::NONE), outcome: None }
     }
 }
 
@@ -149,7 +149,7 @@ fn nine(acceptors: u16) -> View {
         proposer: 0,
     };
     let admit = (0..6).map(|n| member(n, if n < 3 { Kind::Agent } else { Kind::App })).collect();
-    genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, Plant::NONE)
+    genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, ActiveMutant::NONE)
 }
 
 /// A decision that takes so long will not come. Links over RDMA are made meanwhile.

@@ -4,9 +4,9 @@ use crate::history::{History, bytes};
 use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
 #[cfg(feature = "mutants")]
-use obol_kv::Flaw;
+use obol_kv::Mutant;
 use obol_kv::{Area, Client, Node, Operation, Server, Service, Shard, Standing};
-use obol_membership::{Config, Coordinator, Kind, Plant, Start, Timing, View};
+use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Start, Timing, View};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
     /// The bug of all servers.
     #[cfg(feature = "mutants")]
-    pub(crate) flaw: Option<Flaw>,
+    pub(crate) mutant: Option<Mutant>,
 }
 
 /// How faults follow each other.
@@ -69,7 +69,7 @@ impl Plan {
             shards: 1 + (seed % 2) as u32,
             faults,
             #[cfg(feature = "mutants")]
-            flaw: None,
+            mutant: None,
         }
     }
 }
@@ -220,7 +220,7 @@ struct Cluster {
     world: World<Role>,
     rng: Rng,
     #[cfg(feature = "mutants")]
-    flaw: Option<Flaw>,
+    mutant: Option<Mutant>,
     config: Config,
     genesis: Arc<View>,
     history: History,
@@ -334,7 +334,8 @@ pub(crate) fn misfit(seed: u64) -> Result<(Option<Standing>, Vec<Option<Standing
 impl Cluster {
     fn start(seed: u64, plan: &Plan) -> Self {
         let layout = Layout::new(LIMITS).expect("within the bounds");
-        let config = Config { timing: timing(!seed.is_multiple_of(3)), layout, plant: Plant::default() };
+        let config =
+            Config { timing: timing(!seed.is_multiple_of(3)), layout, mutant: ActiveMutant::default() };
         let seats: Vec<(Name, Address)> = (0..COORDINATORS)
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
@@ -343,7 +344,7 @@ impl Cluster {
             world: World::new(layout, network(), seed),
             rng: Rng::new(seed ^ 0x6b76_0000_0000_0000),
             #[cfg(feature = "mutants")]
-            flaw: plan.flaw,
+            mutant: plan.mutant,
             config,
             genesis: Arc::clone(&genesis),
             history: History::default(),
@@ -378,8 +379,8 @@ impl Cluster {
             let server = Server::new(area, shard, POLL_EVERY, Arc::clone(&genesis));
             let server = if self.has_begun { server } else { server.beginning() };
             #[cfg(feature = "mutants")]
-            let server = match self.flaw {
-                Some(flaw) => server.with_flaw(flaw),
+            let server = match self.mutant {
+                Some(mutant) => server.with_mutant(mutant),
                 None => server,
             };
             (shard.name(name("kv", process)).expect("a name"), Service::Server(Box::new(server)))

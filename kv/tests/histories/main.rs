@@ -104,73 +104,73 @@ fn the_same_seed_gives_the_same_run() {
 #[cfg(feature = "mutants")]
 mod mutants {
     use super::*;
-    use obol_kv::Flaw;
+    use obol_kv::Mutant;
 
     /// A bug has to show within so many runs.
     const BUDGET: u64 = 3_000;
 
-    fn is_caught(flaw: Flaw) {
-        is_caught_by(flaw, Faults::Single);
+    fn is_caught(mutant: Mutant) {
+        is_caught_by(mutant, Faults::Single);
     }
 
-    fn is_caught_by(flaw: Flaw, faults: Faults) {
+    fn is_caught_by(mutant: Mutant, faults: Faults) {
         let caught = (0..BUDGET).find_map(|seed| {
-            let plan = Plan { flaw: Some(flaw), ..Plan::of(seed, faults) };
+            let plan = Plan { mutant: Some(mutant), ..Plan::of(seed, faults) };
             Run::of(seed, plan).err().map(|fault| (seed, fault))
         });
-        let (seed, fault) = caught.unwrap_or_else(|| panic!("{flaw:?} survives {BUDGET} runs"));
-        assert!(fault.contains("not linearizable"), "{flaw:?}, seed {seed}: {fault}");
-        println!("{flaw:?}: seed {seed}");
+        let (seed, fault) = caught.unwrap_or_else(|| panic!("{mutant:?} survives {BUDGET} runs"));
+        assert!(fault.contains("not linearizable"), "{mutant:?}, seed {seed}: {fault}");
+        println!("{mutant:?}: seed {seed}");
     }
 
     #[test]
     fn an_answer_without_a_second_look_at_the_lease() {
-        is_caught(Flaw::NoSecondCheck);
+        is_caught(Mutant::NoSecondCheck);
     }
 
     #[test]
     fn a_backup_that_serves_early() {
-        is_caught(Flaw::ServeEarly);
+        is_caught(Mutant::ServeEarly);
     }
 
     #[test]
     fn a_log_that_is_not_drained() {
-        is_caught(Flaw::LogNotDrained);
+        is_caught(Mutant::LogNotDrained);
     }
 
     #[test]
     fn a_log_of_an_earlier_life() {
         // Who takes over after one failure gets what it lacks from the other backup's tail.
-        is_caught_by(Flaw::LogsAlike, Faults::Overlapping);
+        is_caught_by(Mutant::LogsAlike, Faults::Overlapping);
     }
 
     #[test]
     fn an_answer_before_replication() {
-        is_caught(Flaw::AnswerFirst);
+        is_caught(Mutant::AnswerFirst);
     }
 
     #[test]
     fn a_get_that_shows_what_is_not_replicated() {
-        is_caught(Flaw::ShowSpeculative);
+        is_caught(Mutant::ShowSpeculative);
     }
 
     #[test]
     fn an_answer_when_one_of_two_backups_has_what_is_answered_for() {
-        is_caught_by(Flaw::OneCopyIsEnough, Faults::Overlapping);
+        is_caught_by(Mutant::OneCopyIsEnough, Faults::Overlapping);
     }
 
     #[test]
     fn a_server_that_serves_a_state_with_holes() {
-        is_caught_by(Flaw::ServeWithHoles, Faults::Ruinous);
+        is_caught_by(Mutant::ServeWithHoles, Faults::Ruinous);
     }
 
     #[test]
     fn a_server_that_wakes_up_and_serves_what_it_had() {
-        is_caught_by(Flaw::StaleCopy, Faults::Ruinous);
+        is_caught_by(Mutant::StaleCopy, Faults::Ruinous);
     }
 
     #[test]
     fn a_new_primary_that_does_not_send_on_what_a_backup_lacks() {
-        is_caught_by(Flaw::TailForgotten, Faults::Overlapping);
+        is_caught_by(Mutant::TailForgotten, Faults::Overlapping);
     }
 }

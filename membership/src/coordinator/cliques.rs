@@ -74,7 +74,7 @@ impl Cliques {
     fn down_since(&self, a: Incarnation, b: Incarnation, config: &Config) -> Option<Instant> {
         let told = |a, b| self.0.get(&a).and_then(|row: &Row| row.silent.get(&b)).copied();
         let (one, other) = (told(a, b), told(b, a));
-        if config.plant.has(Mutant::OneWayIsUp) {
+        if config.mutant.has(Mutant::OneWayIsUp) {
             return one.zip(other).map(|(one, other)| one.max(other));
         }
         match (one, other) {
@@ -245,7 +245,7 @@ impl Coordinator {
         self.suspects.retain(|who, by| by.level != Level::Timeout || is_cut(who));
         for Cut { accused, by } in cuts {
             let by = Accusation { accuser: by, level: Level::Timeout };
-            if self.config.plant.has(Mutant::LostLinkIsProof) {
+            if self.config.mutant.has(Mutant::LostLinkIsProof) {
                 self.accuse(accused, by, Evidence::Proof, now, fabric);
             }
             // Whoever is suspected for more than its links stays so.
@@ -311,7 +311,7 @@ fn keep(
     leader: usize,
     config: &Config,
 ) -> Option<Vec<bool>> {
-    if config.plant.has(Mutant::CliqueWithoutLeader) {
+    if config.mutant.has(Mutant::CliqueWithoutLeader) {
         return Some(clique::largest(nodes.len(), down, &[]));
     }
     let deciders = deciders(view, &|who| nodes.binary_search(&who).is_err());

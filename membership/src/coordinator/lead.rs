@@ -78,7 +78,7 @@ impl Coordinator {
         self.proposed = now;
         self.admit_itself(fabric);
         // Everything since the last CLEAR that was heard is outstanding. (Protocol, section 5.)
-        if self.config.plant.has(Mutant::TrustTakeover) {
+        if self.config.mutant.has(Mutant::TrustTakeover) {
             self.cleared = view.base;
             fabric.multicast(Group::Everyone, &Message::Clear(view.base).encode());
         } else if self.cleared < view.base {
@@ -161,7 +161,7 @@ impl Coordinator {
             .map(|(&accused, &Accusation { accuser, level })| Change::Failed { accused, accuser, level })
             .collect();
         let edit = self.requests.edit(remove, self.wanted_acceptor(now), view, &self.config);
-        view.successor(&edit, self.cleared, self.config.plant)
+        view.successor(&edit, self.cleared, self.config.mutant)
     }
 
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
@@ -170,7 +170,7 @@ impl Coordinator {
         self.note_proposed(now);
         let next = Arc::new(next);
         self.proposal = Some(Arc::clone(&next));
-        if self.config.plant.has(Mutant::FenceUndecided) {
+        if self.config.mutant.has(Mutant::FenceUndecided) {
             self.fence_early(next.id, fabric);
         }
         let outcome = self.engine.accept(next.seal(), fabric);
@@ -179,7 +179,7 @@ impl Coordinator {
 
     /// With the planted bug, the time of the takeover stays where that of the proposal belongs.
     fn note_proposed(&mut self, now: Instant) {
-        if !self.config.plant.has(Mutant::TimerFromTakeover) {
+        if !self.config.mutant.has(Mutant::TimerFromTakeover) {
             self.proposed = now;
         }
     }
@@ -191,7 +191,7 @@ impl Coordinator {
             Some(Outcome::Adopted) => {
                 fabric.count(Counter::Adoptions, 1);
                 self.note_proposed(now);
-                let own = if self.config.plant.has(Mutant::AnnounceOwnValue) {
+                let own = if self.config.mutant.has(Mutant::AnnounceOwnValue) {
                     self.wanted(now).seal()
                 } else {
                     Arc::from([])
@@ -269,7 +269,7 @@ impl Coordinator {
     /// The datagram that announces a view: the view itself if it fits, otherwise how it follows
     /// from its predecessor, or its number alone.
     pub(super) fn announcement(&self, view: &View, sealed: &[u8]) -> Vec<u8> {
-        let cleared = self.cleared >= view.base || self.config.plant.has(Mutant::AnnounceAsCleared);
+        let cleared = self.cleared >= view.base || self.config.mutant.has(Mutant::AnnounceAsCleared);
         let room = self.config.layout.limits().datagram_bytes as usize;
         let whole = Message::View { sealed, cleared }.encode();
         if whole.len() <= room {
@@ -311,12 +311,12 @@ impl Coordinator {
             _ => {
                 let half = obol_fabric::Nanos(self.backoff(reason).0 / 2);
                 let drawn = half.0 / 2 + self.rng.below(half).0;
-                let equal = self.config.plant.has(Mutant::EqualBackoff);
+                let equal = self.config.mutant.has(Mutant::EqualBackoff);
                 obol_fabric::Nanos(if equal { self.config.timing.backoff_max.0 / 2 } else { drawn })
             }
         };
         self.retry = now + pause;
-        if self.config.plant.has(Mutant::NoRetry) {
+        if self.config.mutant.has(Mutant::NoRetry) {
             self.retry = Instant::NEVER;
         }
         self.stranded = reason == Abort::NoMajority;
@@ -347,7 +347,7 @@ impl Coordinator {
         let known = Known { log, cleared, proofs, suspected: &suspected };
         let names = (self.clearing_round, self.rng.next());
         let mut clearing = Clearing::begin(&known, names, &self.config, now, fabric);
-        if self.config.plant.has(Mutant::TimerFromTakeover) {
+        if self.config.mutant.has(Mutant::TimerFromTakeover) {
             clearing.backdate(self.proposed, log, &self.config);
         }
         self.clearing = Some(clearing);

@@ -146,7 +146,7 @@ impl Coordinator {
             clearing: None,
             clearing_round: 0,
             held: None,
-            engine: Engine::new(me, config.layout, config.plant),
+            engine: Engine::new(me, config.layout, config.mutant),
             leading: false,
             retry: Instant::ZERO,
             aborts: 0,
@@ -363,7 +363,7 @@ impl Coordinator {
         self.renew_join(now);
         self.unfollowed = true;
         if self.engine.slot() <= view.id {
-            let stale = self.config.plant.has(Mutant::StaleAcceptors);
+            let stale = self.config.mutant.has(Mutant::StaleAcceptors);
             let acceptors = if stale { view.deciders() } else { view.acceptors.clone() };
             self.engine.open(view.id.next(), &acceptors, None);
             self.aborts = 0;
@@ -434,7 +434,7 @@ impl Coordinator {
         now: Instant,
         fabric: &mut F,
     ) {
-        let proof = evidence == Evidence::Proof || self.config.plant.has(Mutant::SuspicionIsProof);
+        let proof = evidence == Evidence::Proof || self.config.mutant.has(Mutant::SuspicionIsProof);
         if proof
             && self.proofs.insert(accused)
             && let Some(clearing) = &mut self.clearing
@@ -568,7 +568,7 @@ impl Machine for Coordinator {
         fabric.record(Record::new(Event_::Started, u64::from(generation), 0));
         let genesis = Arc::clone(self.view());
         // It may have been decided this very moment, and its predecessor's leases run on.
-        let undated = self.config.plant.has(Mutant::StartLongAgo);
+        let undated = self.config.mutant.has(Mutant::StartLongAgo);
         self.log = Log::new(Arc::clone(&genesis), if undated { Instant::ZERO } else { now });
         self.vacancies = Vacancies::begin(&genesis, now);
         if generation <= 1 {

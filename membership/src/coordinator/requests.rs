@@ -32,9 +32,9 @@ struct Wish {
 /// Whether the view after this one fits into a slot, and so will every view that removes some of
 /// its members: nobody has to stay because there is no room to write that it went.
 fn fits(view: &View, edit: &Edit, config: &Config) -> bool {
-    let next = view.successor(edit, view.cleared, config.plant);
+    let next = view.successor(edit, view.cleared, config.mutant);
     let bytes = next.seal().len() + wire::removal_reserve(&next);
-    bytes <= config.layout.limits().value_bytes as usize || config.plant.has(Mutant::IgnoreFull)
+    bytes <= config.layout.limits().value_bytes as usize || config.mutant.has(Mutant::IgnoreFull)
 }
 
 /// Whether a view with this change of acceptors fits into a slot.
@@ -66,7 +66,7 @@ impl Requests {
         config: &Config,
     ) -> Option<Result<(Incarnation, ViewId), Refusal>> {
         let view = &newest.view;
-        let dedupe = !config.plant.has(Mutant::ForgetJoins);
+        let dedupe = !config.mutant.has(Mutant::ForgetJoins);
         if let Some(member) = view.by_token(newcomer.token).filter(|_| dedupe) {
             return Some(Ok((member.incarnation, view.id)));
         }
@@ -169,7 +169,7 @@ impl Requests {
         if decides {
             let address = match member(number).filter(|m| lives(m)) {
                 Some(member) => member.address.owner(),
-                None if config.plant.has(Mutant::AddUnseen) => Address::region(u32::from(number)),
+                None if config.mutant.has(Mutant::AddUnseen) => Address::region(u32::from(number)),
                 None => return None,
             };
             let new = Acceptor { proposer: number, address };

@@ -104,7 +104,7 @@ impl Member {
             heard: genesis.id,
             heard_at: Instant::ZERO,
             view: genesis,
-            lease: Lease::new(&config.timing, kind, config.plant),
+            lease: Lease::new(&config.timing, kind, config.mutant),
             active: None,
             lapses: Lapses::default(),
             turn: Instant::NEVER,
@@ -228,7 +228,7 @@ impl Member {
         fabric: &mut F,
     ) {
         let late = view.id <= self.view.id;
-        if late && !(self.config.plant.has(Mutant::AcceptLateView) && view.id < self.view.id) {
+        if late && !(self.config.mutant.has(Mutant::AcceptLateView) && view.id < self.view.id) {
             return;
         }
         fabric.record(Record::new(Event_::ViewReceived, view.id.0, u64::from(jump)));
@@ -255,7 +255,7 @@ impl Member {
                 self.lease.drop_lease();
                 fabric.publish_page(self.lease.page());
                 self.note_active(now, fabric);
-                if self.config.plant.has(Mutant::ReinitialisePage) {
+                if self.config.mutant.has(Mutant::ReinitialisePage) {
                     let fence =
                         obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
                     fabric.write(fence, &[0; 8], obol_fabric::Token(0));
@@ -318,8 +318,8 @@ impl Member {
                 let base = view.base;
                 self.hear(view.id, now);
                 let next = view.id == self.view.id.next();
-                let careless = self.config.plant.has(Mutant::SkipSilently)
-                    || self.config.plant.has(Mutant::AcceptLateView) && view.id < self.view.id;
+                let careless = self.config.mutant.has(Mutant::SkipSilently)
+                    || self.config.mutant.has(Mutant::AcceptLateView) && view.id < self.view.id;
                 if next || careless {
                     self.install(Arc::new(view), sealed, false, now, fabric);
                 } else if view.id > self.view.id && view.acceptors != self.view.acceptors {
@@ -505,7 +505,7 @@ impl Machine for Member {
         self.give_up_cache(now, fabric);
         self.fan_out.tick(&self.config, now, fabric);
         if !self.poll.is_busy() && !self.source.is_asking() && self.poll_due <= now {
-            if self.config.plant.has(Mutant::NoPoll) && self.incarnation().is_none() {
+            if self.config.mutant.has(Mutant::NoPoll) && self.incarnation().is_none() {
                 self.poll_due = now + self.config.timing.renew_every;
             } else {
                 self.ask(now, fabric);

@@ -180,7 +180,7 @@ impl Member {
             return;
         }
         fabric.count(Counter::CachesPassed, 1);
-        if self.config.plant.has(Mutant::NoFallback) {
+        if self.config.mutant.has(Mutant::NoFallback) {
             self.ask(now, fabric);
         } else {
             self.ask_acceptors(now, fabric);
@@ -253,11 +253,11 @@ impl Member {
         }
         fabric.observe(Histogram::Renewal, now.since(posted));
         fabric.publish_page(self.lease.page());
-        if self.config.plant.has(Mutant::FenceByHolder) {
+        if self.config.mutant.has(Mutant::FenceByHolder) {
             let fence = obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
             fabric.write(fence, &self.view.base.0.to_le_bytes(), obol_fabric::Token(0));
         }
-        if self.config.plant.has(Mutant::RenewalLowersFence) {
+        if self.config.mutant.has(Mutant::RenewalLowersFence) {
             let fence = obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
             fabric.write(fence, &[0; 8], obol_fabric::Token(0));
         }
@@ -309,7 +309,7 @@ impl Member {
 
     /// Fetches the views that were heard of but not received.
     pub(super) fn catch_up<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.heard > self.view.id && !self.poll.is_busy() && !self.config.plant.has(Mutant::NoPoll) {
+        if self.heard > self.view.id && !self.poll.is_busy() && !self.config.mutant.has(Mutant::NoPoll) {
             self.ask(now, fabric);
         }
     }

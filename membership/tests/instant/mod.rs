@@ -8,7 +8,7 @@
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::Record;
 use obol_fabric::*;
-use obol_membership::{Config, Coordinator, Kind, Member, Plant, Start, Timing, View, poll};
+use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, Timing, View, poll};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -181,19 +181,19 @@ impl Fabric for Posts<'_> {
 }
 
 impl Cluster {
-    pub fn new(coordinators: u32, plant: Plant) -> Self {
-        Self::with_room(coordinators, coordinators.max(3), plant)
+    pub fn new(coordinators: u32, mutant: ActiveMutant) -> Self {
+        Self::with_room(coordinators, coordinators.max(3), mutant)
     }
 
     /// A cluster in which coordinators can be added, up to `proposers`.
-    pub fn with_room(coordinators: u32, proposers: u32, plant: Plant) -> Self {
-        Self::with_timing(coordinators, proposers, TIMING, plant)
+    pub fn with_room(coordinators: u32, proposers: u32, mutant: ActiveMutant) -> Self {
+        Self::with_timing(coordinators, proposers, TIMING, mutant)
     }
 
     /// The same with other durations.
-    pub fn with_timing(coordinators: u32, proposers: u32, timing: Timing, plant: Plant) -> Self {
+    pub fn with_timing(coordinators: u32, proposers: u32, timing: Timing, mutant: ActiveMutant) -> Self {
         let layout = Layout::new(Limits { proposers, ..LIMITS }).expect("in bounds");
-        let config = Config { timing, layout, plant };
+        let config = Config { timing, layout, mutant };
         let of = |n: u32| {
             (
                 Name::new(&format!("coord-{n}")).expect("a name"),

@@ -13,7 +13,7 @@ impl Leases {
                 let Leader { log, cleared, .. } = &state.leaders[leader];
                 let newest = &log.newest().view;
                 let edit = self.edit(newest, self.turns[state.views.len() - 1]);
-                let next = newest.successor(&edit, *cleared, self.config.plant);
+                let next = newest.successor(&edit, *cleared, self.config.mutant);
                 state.views.push((Arc::new(next), 0));
             }
             Step::Accept { acceptor } => {
@@ -56,7 +56,7 @@ impl Leases {
                 let l = &mut state.leaders[leader];
                 l.cleared = l.cleared.max(view.cleared);
                 l.log.push(Arc::clone(&view), led);
-                if leader == 1 && self.config.plant.has(Mutant::TrustTakeover) {
+                if leader == 1 && self.config.mutant.has(Mutant::TrustTakeover) {
                     l.cleared = view.base;
                     state.sent.insert(view.base);
                 }
@@ -121,7 +121,7 @@ impl Leases {
         if stays && incarnation(&view, holder).is_some() {
             h.lease.learn(&view, now);
         }
-        if !stays && self.config.plant.has(Mutant::ReinitialisePage) {
+        if !stays && self.config.mutant.has(Mutant::ReinitialisePage) {
             let leader = u8::MAX;
             let (holder, expected, executed) = (holder as u8, None, None);
             let fence =
@@ -147,7 +147,7 @@ impl Leases {
             let h = &mut state.holders[holder];
             h.lease.renewed(view, posted, now);
             h.reading = None;
-            if self.config.plant.has(Mutant::RenewalLowersFence) {
+            if self.config.mutant.has(Mutant::RenewalLowersFence) {
                 h.fence = ViewId::GENESIS;
             }
             return;
@@ -224,7 +224,7 @@ impl Leases {
     }
 
     fn fence(&self, fence: ViewId) -> ViewId {
-        if self.config.plant.has(Mutant::IgnoreFence) { ViewId::GENESIS } else { fence }
+        if self.config.mutant.has(Mutant::IgnoreFence) { ViewId::GENESIS } else { fence }
     }
 
     /// What follows by itself, and what must hold: CLEARs go out, and every reader looks whether
@@ -247,7 +247,8 @@ impl Leases {
             let by_app = holder == 0 && state.app_alive;
             if !state.holders[holder].alive && !by_app {
                 // Nobody reads this page any more.
-                state.holders[holder].lease = Lease::new(&self.config.timing, Kind::Agent, self.config.plant);
+                state.holders[holder].lease =
+                    Lease::new(&self.config.timing, Kind::Agent, self.config.mutant);
                 state.holders[holder].known = ViewId::GENESIS;
                 state.holders[holder].call = None;
             }

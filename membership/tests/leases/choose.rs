@@ -83,7 +83,7 @@ impl Leases {
 
     /// Answers that make a renewal.
     pub(super) fn enough(&self) -> u32 {
-        if self.config.plant.has(Mutant::MinorityRenewal) { 1 } else { MAJORITY }
+        if self.config.mutant.has(Mutant::MinorityRenewal) { 1 } else { MAJORITY }
     }
 
     /// Whether enough acceptors can still be found empty, or were.
@@ -103,7 +103,7 @@ impl Leases {
 
     /// Who may be proved dead now: the dead, and anybody if suspicions pass for proofs.
     pub(super) fn provable(&self, state: &State) -> Vec<Incarnation> {
-        let rash = self.config.plant.has(Mutant::SuspicionIsProof);
+        let rash = self.config.mutant.has(Mutant::SuspicionIsProof);
         let named = |view: &Arc<View>| view.members.clone();
         let members: BTreeSet<_> = state
             .views

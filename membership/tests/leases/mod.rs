@@ -23,7 +23,7 @@ use obol_fabric::{Address, Completion, Incarnation, Instant, Layout, LinkError, 
 use obol_membership::clearing::{Clearing, Known};
 use obol_membership::lease::{Lease, lengthened};
 use obol_membership::log::Log;
-use obol_membership::mutants::{Mutant, Plant};
+use obol_membership::mutants::{ActiveMutant, Mutant};
 use obol_membership::poll::{Found, Poll};
 use obol_membership::view::{Change, Edit, Kind, Newcomer, View};
 use obol_membership::{Config, Timing, tokens};
@@ -234,7 +234,7 @@ impl Leases {
         attached: bool,
         lease: u64,
         turns: &[Turn],
-        plant: Plant,
+        mutant: ActiveMutant,
     ) -> Self {
         let none = Nanos(u64::MAX);
         let timing = Timing {
@@ -271,12 +271,13 @@ impl Leases {
             replace_after: none,
             replace_pause: none,
         };
-        let config = Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), plant };
+        let config = Config { timing, layout: Layout::new(LIMITS).expect("in bounds"), mutant };
         let name = Name::new("c").expect("a name");
         let coordinators: Vec<_> = (0..ACCEPTORS as u32).map(|n| (name, Address::region(n))).collect();
         let genesis = View::genesis(&coordinators, Nanos(lease), Nanos(lease));
         let admit = (0..first_members.len()).filter(|&h| first_members[h]).map(|h| newcomer(h, 0)).collect();
-        let mut first = genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, Plant::NONE);
+        let mut first =
+            genesis.successor(&Edit { admit, ..Edit::default() }, ViewId::GENESIS, ActiveMutant::NONE);
         if attached {
             // The app is in the first view, too; its view is built in two steps and counts as one.
             let host = first.by_token(token(0, 0)).expect("holder 0 is in the first view").incarnation;
@@ -287,8 +288,11 @@ impl Leases {
                 token: APP,
                 ..newcomer(0, 0)
             };
-            let next =
-                first.successor(&Edit { admit: vec![app], ..Edit::default() }, ViewId::GENESIS, Plant::NONE);
+            let next = first.successor(
+                &Edit { admit: vec![app], ..Edit::default() },
+                ViewId::GENESIS,
+                ActiveMutant::NONE,
+            );
             first = View { id: ViewId(FIRST), base: ViewId(FIRST), ..next };
         }
         Self {
@@ -313,7 +317,7 @@ impl Leases {
         let now = Instant(EPOCH);
         let first = ViewId(FIRST);
         let holders = self.first_members.iter().zip(&self.rates).map(|(&member, &rate)| {
-            let mut lease = Lease::new(&self.config.timing, Kind::Agent, self.config.plant);
+            let mut lease = Lease::new(&self.config.timing, Kind::Agent, self.config.mutant);
             if member {
                 lease.clear(first, now);
                 lease.learn(&self.first, now);

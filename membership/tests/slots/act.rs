@@ -22,7 +22,7 @@ impl Slots {
             Step::Restart(p) => {
                 state.restarts[p] -= 1;
                 let proposer = &mut state.proposers[p];
-                proposer.engine = Arc::new(Engine::new(p as u16 + 1, self.layout, self.plant));
+                proposer.engine = Arc::new(Engine::new(p as u16 + 1, self.layout, self.mutant));
                 proposer.links = core::array::from_fn(|_| Link::default());
                 self.open(proposer, None);
             }
@@ -107,7 +107,7 @@ impl Slots {
             Some(Outcome::Adopted) => {
                 let proposer = &state.proposers[p];
                 let nth = usize::from(proposer.slot) * 4 + p * 2 + usize::from(proposer.spoke);
-                let own = match self.plant.has(Mutant::AnnounceOwnValue) {
+                let own = match self.mutant.has(Mutant::AnnounceOwnValue) {
                     true => Arc::clone(&self.values[nth]),
                     false => Arc::from([]),
                 };

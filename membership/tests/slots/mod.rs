@@ -14,7 +14,7 @@ mod judge;
 use crate::common::{LIMITS, Noted, Post, WithoutRounds};
 use obol_fabric::{Address, Completion, Layout, LinkError, Token, ViewId};
 use obol_membership::engine::{Engine, Outcome, Phase};
-use obol_membership::mutants::{Mutant, Plant};
+use obol_membership::mutants::{ActiveMutant, Mutant};
 use obol_membership::view::Acceptor;
 use obol_membership::word::{Lap, State as SlotState, Word};
 use obol_membership::{sealed, tokens};
@@ -35,7 +35,7 @@ const BODY_BYTES: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     pub(crate) layout: Layout,
-    pub(crate) plant: Plant,
+    pub(crate) mutant: ActiveMutant,
     /// One slot, or two of which the second is opened when the first is decided.
     pub(crate) slots: Vec<ViewId>,
     /// How often each proposer may prepare, whatever slot.
@@ -193,7 +193,7 @@ pub(crate) enum Step {
 }
 
 impl Slots {
-    pub(crate) fn new(slots: &[u64], plant: Plant) -> Self {
+    pub(crate) fn new(slots: &[u64], mutant: ActiveMutant) -> Self {
         let slots: Vec<ViewId> = slots.iter().map(|&id| ViewId(id)).collect();
         let values = slots
             .iter()
@@ -203,7 +203,7 @@ impl Slots {
             (1..=ACCEPTORS as u16).map(|n| Acceptor { proposer: n, address: Address::region(n.into()) });
         Self {
             layout: Layout::new(LIMITS).expect("in bounds"),
-            plant,
+            mutant,
             slots,
             attempts: [2, 2],
             reopens: [0, 0],
@@ -251,7 +251,7 @@ impl Slots {
 
     /// Where a reader of a slot looks for the value of this proposer.
     fn home(&self, slot: u8, proposer: u16) -> u8 {
-        let id = if self.plant.has(Mutant::ReuseValueArea) { 0 } else { self.slots[usize::from(slot)].0 };
+        let id = if self.mutant.has(Mutant::ReuseValueArea) { 0 } else { self.slots[usize::from(slot)].0 };
         self.area_at(self.layout.value(id, proposer))
     }
 
@@ -272,7 +272,7 @@ impl Slots {
             .iter()
             .map(|guess| State {
                 proposers: core::array::from_fn(|p| {
-                    let mut engine = Engine::new(p as u16 + 1, self.layout, self.plant);
+                    let mut engine = Engine::new(p as u16 + 1, self.layout, self.mutant);
                     engine.open(self.slots[0], &self.acceptors, guess[p].then_some(2 - p as u16));
                     Proposer {
                         engine: Arc::new(engine),

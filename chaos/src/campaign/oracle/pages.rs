@@ -14,7 +14,7 @@ use obol_fabric::page;
 use obol_fabric::sim::{State, World};
 use obol_fabric::{Address, Instant, Page, ViewId};
 use obol_membership::lease::shortened;
-use obol_membership::{Mutant, Plant};
+use obol_membership::{ActiveMutant, Mutant};
 
 /// Rounding of two clock readings, in nanoseconds.
 const ROUNDING: u64 = 4;
@@ -68,7 +68,7 @@ pub(super) struct Pages {
     /// Whether clocks keep to the drift bound, as rows 6 and 7 take for granted.
     clocks_keep: bool,
     drift_ppm: u32,
-    plant: Plant,
+    plant: ActiveMutant,
 }
 
 impl Pages {
@@ -84,7 +84,7 @@ impl Pages {
             round_trip: 2 * scenario.calm.one_way.min.0,
             clocks_keep: scenario.trial.clocks_keep(),
             drift_ppm: scenario.config.timing.drift_ppm,
-            plant: scenario.config.plant,
+            plant: scenario.config.mutant,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::timeline::{History, Phases, merge};
 use obol_fabric::recorder::{self, Kind as What, Stamped};
 use obol_fabric::sim::World;
 use obol_fabric::{Address, Instant, Name, Nanos, ViewId};
-use obol_membership::{Change, Kind, Plant};
+use obol_membership::{ActiveMutant, Change, Kind};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ struct Cursor {
 /// What was read of all flight recorders.
 #[derive(Debug)]
 pub(super) struct Stamps {
-    plant: Plant,
+    plant: ActiveMutant,
     kinds: Vec<(Name, Kind)>,
     cursors: Vec<Cursor>,
     /// By process, what was not put together yet.
@@ -58,7 +58,7 @@ impl Stamps {
         let name = |node: u32| Name::new(&format!("node-{node}")).unwrap_or_default();
         let nodes = scenario.nodes();
         Self {
-            plant: scenario.config.plant,
+            plant: scenario.config.mutant,
             kinds: (0..nodes).map(|node| (name(node), kind(node))).collect(),
             cursors: vec![Cursor::default(); nodes as usize],
             unread: vec![Vec::new(); nodes as usize],

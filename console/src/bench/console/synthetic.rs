@@ -11,7 +11,7 @@ use obol_fabric::shm::Endpoint;
 use obol_fabric::{Address, Drive as _, Incarnation, Limits, Name, Nanos, Page, ViewId, page};
 use obol_fabric::{Owner, Wait};
 use obol_membership::view::{Edit, Newcomer};
-use obol_membership::{Kind, Plant, View};
+use obol_membership::{ActiveMutant, Kind, View};
 use obol_profiles::{Deployment, Profile, Site};
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ fn view(genesis: &View, nodes: u16) -> Result<View, Failure> {
             });
         }
     }
-    Ok(genesis.successor(&edit, genesis.cleared, Plant::NONE))
+    Ok(genesis.successor(&edit, genesis.cleared, ActiveMutant::NONE))
 }
 
 /// One region.

@@ -1,9 +1,9 @@
-//! Planted bugs, each a step that the algorithm can not do without. The checker of histories has to
+//! ActiveMutant bugs, each a step that the algorithm can not do without. The checker of histories has to
 //! catch every one.
 
 /// A bug that can be planted with the feature `mutants`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Flaw {
+pub enum Mutant {
     /// The primary answers without a look whether its view still is active.
     NoSecondCheck,
     /// A backup serves as soon as it learns of the view that makes it the primary.
@@ -28,7 +28,7 @@ pub enum Flaw {
     TailForgotten,
 }
 
-impl Flaw {
+impl Mutant {
     /// All of them.
     pub const ALL: [Self; 10] = [
         Self::NoSecondCheck,
@@ -45,22 +45,4 @@ impl Flaw {
 }
 
 /// The bug that is planted, if any. Without the feature there never is one.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Planted(#[cfg(feature = "mutants")] Option<Flaw>);
-
-impl Planted {
-    #[cfg(feature = "mutants")]
-    pub(crate) const fn new(flaw: Flaw) -> Self {
-        Self(Some(flaw))
-    }
-
-    #[cfg(feature = "mutants")]
-    pub(crate) fn has(self, flaw: Flaw) -> bool {
-        self.0 == Some(flaw)
-    }
-
-    #[cfg(not(feature = "mutants"))]
-    pub(crate) const fn has(self, _: Flaw) -> bool {
-        false
-    }
-}
+pub(crate) type ActiveMutant = obol_membership::ActiveMutant<Mutant>;
