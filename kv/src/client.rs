@@ -2,7 +2,7 @@
 
 use crate::answer::Status;
 use crate::area::{Area, WINDOW};
-use crate::talk::{Manner, Primary, Talk};
+use crate::session::{PrimaryServer, RetryPolicy, Session};
 use crate::{LOOKS, Shard, VALUE_BYTES_MAX};
 use obol_fabric::{Fabric, Incarnation, Instant, Nanos, ViewId};
 use obol_membership::View;
@@ -47,7 +47,7 @@ impl std::error::Error for Refusal {}
 
 /// Why a client is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Useless {
+pub enum ClientError {
     /// The cache has begun anew with nothing, its keys split into so many shards: not the number
     /// that this client knew.
     Misfit(u32),
@@ -55,7 +55,7 @@ pub enum Useless {
     Crowded(u32),
 }
 
-impl fmt::Display for Useless {
+impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Misfit(shards) => write!(
@@ -71,7 +71,7 @@ impl fmt::Display for Useless {
     }
 }
 
-impl std::error::Error for Useless {}
+impl std::error::Error for ClientError {}
 
 /// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,15 +89,15 @@ pub struct Done {
 /// A client of the cache. It has up to [`WINDOW`] operations of each shard on the way.
 pub struct Client {
     area: Area,
-    manner: Manner,
+    retry: RetryPolicy,
     own: Option<Incarnation>,
     view: ViewId,
     poll_every: Nanos,
     poll_at: Instant,
     begun: u64,
     /// By shard; none until a server was heard of.
-    talks: Vec<Talk>,
-    useless: Option<Useless>,
+    sessions: Vec<Session>,
+    error: Option<ClientError>,
     ended: VecDeque<Done>,
 }
 
@@ -108,14 +108,14 @@ impl Client {
     pub fn new(area: Area, id: u64, poll_every: Nanos, again_every: Nanos) -> Self {
         Self {
             area,
-            manner: Manner { id: id.max(1), rings: false, again_every },
+            retry: RetryPolicy { id: id.max(1), rings: false, again_every },
             own: None,
             view: ViewId(0),
             poll_every,
             poll_at: Instant::NEVER,
             begun: 0,
-            talks: Vec::new(),
-            useless: None,
+            sessions: Vec::new(),
+            error: None,
             ended: VecDeque::new(),
         }
     }
@@ -124,7 +124,7 @@ impl Client {
     /// is rung for.
     #[must_use]
     pub fn ringing(mut self) -> Self {
-        self.manner.rings = true;
+        self.retry.rings = true;
         self
     }
 
@@ -141,13 +141,13 @@ impl Client {
             return Err(Refusal::TooLong(value.len()));
         }
         let (Operation::Get(key) | Operation::Put(key, _)) = &operation;
-        let shard = Shard::of_key(*key, self.talks.len() as u32);
-        let talk = self.talks.get_mut(shard.index() as usize).ok_or(Refusal::Early)?;
-        if talk.is_busy() {
+        let shard = Shard::of_key(*key, self.sessions.len() as u32);
+        let session = self.sessions.get_mut(shard.index() as usize).ok_or(Refusal::Early)?;
+        if session.is_busy() {
             return Err(Refusal::Busy);
         }
         self.begun += 1;
-        talk.begin(now, self.begun, operation, fabric);
+        session.begin(now, self.begun, operation, fabric);
         self.poll_at = self.poll_at.min(now + self.poll_every);
         Ok(self.begun)
     }
@@ -156,7 +156,7 @@ impl Client {
     /// oldest operation that waits for its answer is [`WINDOW`] operations old.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.talks.is_empty() || self.talks.iter().any(Talk::is_busy)
+        self.sessions.is_empty() || self.sessions.iter().any(Session::is_busy)
     }
 
     /// An operation that has ended, if there is one.
@@ -167,19 +167,19 @@ impl Client {
     /// Who is asked: the primary of a shard in the newest view that is known.
     #[must_use]
     pub fn primary(&self, shard: u32) -> Option<Incarnation> {
-        self.talks.get(shard as usize).and_then(Talk::primary)
+        self.sessions.get(shard as usize).and_then(Session::primary)
     }
 
     /// Into how many shards the cache is split; 0 until a server was heard of.
     #[must_use]
     pub const fn shards(&self) -> u32 {
-        self.talks.len() as u32
+        self.sessions.len() as u32
     }
 
     /// Whether, and why, this client is of no use any more.
     #[must_use]
-    pub const fn useless(&self) -> Option<Useless> {
-        self.useless
+    pub const fn error(&self) -> Option<ClientError> {
+        self.error
     }
 
     /// The newest view that is known.
@@ -191,11 +191,11 @@ impl Client {
     /// How many operations wait for an answer.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.talks.iter().map(Talk::open).sum()
+        self.sessions.iter().map(Session::open).sum()
     }
 
     pub(crate) fn deadline(&self) -> Instant {
-        self.talks.iter().fold(self.poll_at, |earliest, talk| earliest.min(talk.again_at()))
+        self.sessions.iter().fold(self.poll_at, |earliest, session| earliest.min(session.again_at()))
     }
 
     /// Takes note of the newest view: another primary is asked everything that has no answer.
@@ -208,11 +208,11 @@ impl Client {
     ) {
         self.view = view.id;
         let shards = crate::shards(view);
-        if let Some(count) = shards.filter(|_| self.talks.is_empty()) {
-            let talk = |shard| Talk::new(self.area.of_shard(shard), self.manner);
-            self.talks = Shard::split(count).map(talk).collect();
+        if let Some(count) = shards.filter(|_| self.sessions.is_empty()) {
+            let session = |shard| Session::new(self.area.of_shard(shard), self.retry);
+            self.sessions = Shard::split(count).map(session).collect();
         }
-        let misfit = shards.filter(|count| *count != self.shards()).map(Useless::Misfit);
+        let misfit = shards.filter(|count| *count != self.shards()).map(ClientError::Misfit);
         // A primary hears whom its view names; nobody is heard before it is a member.
         let anew = own != self.own;
         self.own = own;
@@ -221,14 +221,15 @@ impl Client {
         });
         let is_here = |own: &Incarnation| crate::clients(view).any(|client| client.incarnation == *own);
         let crowded = own.filter(|own| block.is_none() && is_here(own));
-        let crowded = crowded.map(|_| Useless::Crowded(self.area.clients_max()));
-        self.useless = self.useless.or(misfit).or(crowded);
-        let block = block.filter(|_| self.useless.is_none());
+        let crowded = crowded.map(|_| ClientError::Crowded(self.area.clients_max()));
+        self.error = self.error.or(misfit).or(crowded);
+        let block = block.filter(|_| self.error.is_none());
         let count = self.shards();
-        for (talk, shard) in self.talks.iter_mut().zip(Shard::split(count)) {
+        for (session, shard) in self.sessions.iter_mut().zip(Shard::split(count)) {
             let first = crate::servers(view, shard).next().zip(block);
-            let primary = first.map(|(it, block)| Primary { who: it.incarnation, at: it.address, block });
-            talk.turn_to(now, primary, anew, fabric);
+            let primary =
+                first.map(|(it, block)| PrimaryServer { who: it.incarnation, at: it.address, block });
+            session.turn_to(now, primary, anew, fabric);
         }
     }
 
@@ -243,16 +244,17 @@ impl Client {
             }
             self.poll_at = if self.waiting() == 0 { Instant::NEVER } else { now + self.poll_every };
         }
-        for talk in self.talks.iter_mut().filter(|talk| now >= talk.again_at()) {
-            talk.ask_again(now, fabric);
+        for session in self.sessions.iter_mut().filter(|session| now >= session.again_at()) {
+            session.ask_again(now, fabric);
         }
     }
 
     /// Looks for answers; tells whether there were any.
     fn look<F: Fabric>(&mut self, now: Instant, fabric: &F) -> bool {
         let mut any = false;
-        for (shard, talk) in self.talks.iter_mut().enumerate().filter(|(_, talk)| talk.open() > 0) {
-            any |= talk.look(now, &mut self.ended, shard as u32, fabric);
+        for (shard, session) in self.sessions.iter_mut().enumerate().filter(|(_, session)| session.open() > 0)
+        {
+            any |= session.look(now, &mut self.ended, shard as u32, fabric);
         }
         any
     }

@@ -26,22 +26,22 @@ mod backup;
 mod client;
 mod entry;
 mod follow;
-mod lead;
 mod mutants;
 mod node;
+mod primary;
 mod server;
+mod session;
 mod shard;
 mod store;
-mod talk;
 mod whole;
 mod words;
 
 pub use answer::Status;
 pub use area::{Area, WINDOW};
-pub use client::{Client, Done, Operation, Refusal, Useless};
+pub use client::{Client, ClientError, Done, Operation, Refusal};
 pub use mutants::Mutant;
 pub use node::{Node, Service};
-pub use server::{Server, Standing};
+pub use server::{Server, ServerState};
 pub use shard::{SERVER_PREFIX, SHARDS_MAX, Shard};
 pub use whole::Copy;
 

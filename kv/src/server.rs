@@ -3,8 +3,8 @@
 use crate::area::{Area, BACKUPS_MAX, RINGS};
 use crate::backup::Origin;
 use crate::follow::{Follow, Report, State};
-use crate::lead::Lead;
 use crate::mutants::{ActiveMutant, Mutant};
+use crate::primary::Primary;
 use crate::whole::{Copy, Provenance};
 use crate::{LOOKS, Shard};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Remote, Token};
@@ -43,7 +43,7 @@ pub(crate) fn part_of(token: Token) -> Option<(Part, u32)> {
 
 /// Where a server stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum ServerState {
     /// It is no member.
     Out,
     /// It has no task yet.
@@ -78,14 +78,14 @@ const CLAIM_EVERY: Nanos = Nanos::from_millis(20);
 
 /// A server with something to do that nobody rings for looks so often at least, however rarely it
 /// looks otherwise.
-const LOOK_EVERY_MAX: Nanos = Nanos::from_micros(20);
+const POLL_INTERVAL_MAX: Nanos = Nanos::from_micros(20);
 
 enum Role {
     Out,
     Spare,
     Backup(Follow),
     TakingOver(Follow),
-    Primary(Box<Lead>),
+    Primary(Box<Primary>),
     Stopped {
         /// A WRITE to the server that has the state is on the way.
         yielding: bool,
@@ -173,16 +173,16 @@ impl Server {
 
     /// Where it stands.
     #[must_use]
-    pub fn standing(&self) -> Standing {
+    pub fn state(&self) -> ServerState {
         match &self.role {
-            Role::Out => Standing::Out,
-            Role::Spare => Standing::Spare,
-            Role::Backup(_) => Standing::Backup { synced: self.state.is_surely_whole() },
-            Role::TakingOver(_) => Standing::TakingOver,
-            Role::Primary(lead) => Standing::Primary { redundant: lead.is_redundant() },
-            Role::Stopped { .. } => Standing::Stopped,
-            Role::Yields => Standing::Yields,
-            Role::Misfit(shards) => Standing::Misfit { shards: *shards },
+            Role::Out => ServerState::Out,
+            Role::Spare => ServerState::Spare,
+            Role::Backup(_) => ServerState::Backup { synced: self.state.is_surely_whole() },
+            Role::TakingOver(_) => ServerState::TakingOver,
+            Role::Primary(primary) => ServerState::Primary { redundant: primary.is_redundant() },
+            Role::Stopped { .. } => ServerState::Stopped,
+            Role::Yields => ServerState::Yields,
+            Role::Misfit(shards) => ServerState::Misfit { shards: *shards },
         }
     }
 
@@ -196,7 +196,7 @@ impl Server {
     /// PUTs may be on the way.
     #[must_use]
     pub fn has_synced_backups(&self) -> bool {
-        matches!(&self.role, Role::Primary(lead) if lead.has_synced_backups())
+        matches!(&self.role, Role::Primary(primary) if primary.has_synced_backups())
     }
 
     /// What it serves.
@@ -264,7 +264,7 @@ impl Server {
                 role
             }
         };
-        self.lead_on();
+        self.configure_primary();
     }
 
     /// Keeps what it has when it was excluded, if that is whole.
@@ -272,7 +272,7 @@ impl Server {
         let Some(own) = self.own else { return };
         let next_incarnation = self.view.next_incarnation;
         let (position, others) = match &mut self.role {
-            Role::Primary(lead) => (Some(lead.position()), lead.others()),
+            Role::Primary(primary) => (Some(primary.position()), primary.others()),
             Role::Backup(follow) | Role::TakingOver(follow) => {
                 while follow.apply(self.area, &mut self.state, fabric) {}
                 let all = crate::servers(&self.view, self.shard).take(1 + BACKUPS_MAX as usize);
@@ -323,12 +323,12 @@ impl Server {
     }
 
     /// Tells the primary's part who its backups and its clients are.
-    fn lead_on(&mut self) {
-        let Role::Primary(lead) = &mut self.role else { return };
+    fn configure_primary(&mut self) {
+        let Role::Primary(primary) = &mut self.role else { return };
         let others = crate::servers(&self.view, self.shard).skip(1).take(BACKUPS_MAX as usize);
         let backups: Vec<(Incarnation, Address)> =
             others.map(|member| (member.incarnation, member.address)).collect();
-        lead.install(&backups, &self.area.clients(&self.view), &mut self.state.store);
+        primary.install(&backups, &self.area.clients(&self.view), &mut self.state.store);
     }
 
     /// The role of the oldest server when its log, if it has one, is applied to the end.
@@ -339,7 +339,7 @@ impl Server {
     fn serve(&mut self) -> Role {
         let origin = Origin { position: self.state.whole, tail: std::mem::take(&mut self.state.tail) };
         let own = self.own.unwrap_or_default();
-        Role::Primary(Box::new(Lead::new(self.area, self.mutant, own, origin)))
+        Role::Primary(Box::new(Primary::new(self.area, self.mutant, own, origin)))
     }
 
     /// Looks into the own memory: once, or [`LOOKS`] times if it does nothing else.
@@ -347,22 +347,22 @@ impl Server {
         self.poll_at = now + self.poll_every;
         let view = self.view.id;
         match &mut self.role {
-            Role::Primary(lead) => {
+            Role::Primary(primary) => {
                 let looks = if self.poll_every == Nanos::ZERO { LOOKS } else { 1 };
                 for _ in 0..looks {
-                    if lead.poll(now, view, &mut self.state.store, fabric) {
-                        self.answered += lead.settle(view, fabric);
+                    if primary.poll(now, view, &mut self.state.store, fabric) {
+                        self.answered += primary.settle(view, fabric);
                         // There may be more.
                         self.poll_at = now;
                     } else {
                         core::hint::spin_loop();
                     }
-                    if lead.is_waiting() {
+                    if primary.is_waiting() {
                         break;
                     }
                 }
-                if lead.is_behind() {
-                    self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
+                if primary.is_behind() {
+                    self.poll_at = self.poll_at.min(now + POLL_INTERVAL_MAX);
                 }
             }
             Role::Backup(follow) => {
@@ -377,13 +377,13 @@ impl Server {
                     } else {
                         // Another one is the primary: what the one before has answered for is to be
                         // here first.
-                        self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
+                        self.poll_at = self.poll_at.min(now + POLL_INTERVAL_MAX);
                         drain(follow, fabric.is_active(view), self.area, fabric);
                     }
                 }
             }
             Role::TakingOver(follow) => {
-                self.poll_at = self.poll_at.min(now + LOOK_EVERY_MAX);
+                self.poll_at = self.poll_at.min(now + POLL_INTERVAL_MAX);
                 // Once this view is active no earlier one is: whoever was the primary before can
                 // not answer for a record that is not in the log by now.
                 let may_drain = fabric.is_active(view) || self.mutant.has(Mutant::ServeEarly);
@@ -414,8 +414,8 @@ impl Server {
     }
 
     fn settle<F: Fabric>(&mut self, fabric: &mut F) {
-        if let Role::Primary(lead) = &mut self.role {
-            self.answered += lead.settle(self.view.id, fabric);
+        if let Role::Primary(primary) = &mut self.role {
+            self.answered += primary.settle(self.view.id, fabric);
         }
     }
 
@@ -428,8 +428,8 @@ impl Server {
         fabric: &mut F,
     ) {
         match (&mut self.role, part) {
-            (Role::Primary(lead), Part::Record) => {
-                lead.on_written(now, argument, result.is_ok(), fabric);
+            (Role::Primary(primary), Part::Record) => {
+                primary.on_written(now, argument, result.is_ok(), fabric);
                 self.settle(fabric);
             }
             (Role::TakingOver(follow), Part::Drain) => {
@@ -437,7 +437,7 @@ impl Server {
                 if result.is_ok() {
                     while follow.apply(self.area, &mut self.state, fabric) {}
                     self.role = self.take_over();
-                    self.lead_on();
+                    self.configure_primary();
                 }
             }
             (Role::Backup(follow), Part::Drain) => {

@@ -8,7 +8,7 @@ use crate::signals;
 use clap::Args;
 use obol_fabric::host::sched;
 use obol_fabric::{Drive, Name, Nanos};
-use obol_kv::{Node, SERVER_PREFIX, Server, Service, Shard, Standing};
+use obol_kv::{Node, SERVER_PREFIX, Server, ServerState, Service, Shard};
 use obol_profiles::Site;
 use obol_profiles::endpoint::Act;
 use serde::Serialize;
@@ -82,16 +82,16 @@ struct StandingJson {
 }
 
 impl StandingJson {
-    fn of(shard: Shard, standing: Standing, answered: u64) -> Self {
+    fn of(shard: Shard, standing: ServerState, answered: u64) -> Self {
         let (standing, redundant) = match standing {
-            Standing::Out => ("out", false),
-            Standing::Spare => ("spare", false),
-            Standing::Backup { synced } => ("backup", synced),
-            Standing::TakingOver => ("taking-over", false),
-            Standing::Primary { redundant } => ("primary", redundant),
-            Standing::Stopped => ("stopped", false),
-            Standing::Yields => ("yields", false),
-            Standing::Misfit { .. } => ("misfit", false),
+            ServerState::Out => ("out", false),
+            ServerState::Spare => ("spare", false),
+            ServerState::Backup { synced } => ("backup", synced),
+            ServerState::TakingOver => ("taking-over", false),
+            ServerState::Primary { redundant } => ("primary", redundant),
+            ServerState::Stopped => ("stopped", false),
+            ServerState::Yields => ("yields", false),
+            ServerState::Misfit { .. } => ("misfit", false),
         };
         let (number, shards) = (shard.index() + 1, shard.count());
         Self { event: "standing", shard: number, shards, standing, redundant, answered }
@@ -113,15 +113,15 @@ struct Tell<'a> {
 }
 
 /// Notes what others need to know of where a server stands.
-fn note(site: &Site, name: Name, whose: Whose, standing: Standing) {
+fn note(site: &Site, name: Name, whose: Whose, standing: ServerState) {
     match standing {
-        Standing::Primary { .. } | Standing::Backup { synced: true } => {
+        ServerState::Primary { .. } | ServerState::Backup { synced: true } => {
             if let Err(error) = whose.set(site, name) {
                 // It serves all the same; a later server may then begin with nothing.
                 let _ = output::remark(format_args!("obol: {}: {error:?}", name));
             }
         }
-        Standing::Stopped => {
+        ServerState::Stopped => {
             // It waits whether or not anybody reads this.
             let _ = output::remark(format_args!(
                 "obol: {}: the cache has stopped: no server that runs has the whole state. It goes on when one comes back that \
@@ -136,9 +136,9 @@ fn note(site: &Site, name: Name, whose: Whose, standing: Standing) {
 
 impl Act for Tell<'_> {
     /// Where it stood at last; out if it was excluded.
-    type Output = Standing;
+    type Output = ServerState;
 
-    fn on<D: Drive>(self, endpoint: &mut D) -> Standing {
+    fn on<D: Drive>(self, endpoint: &mut D) -> ServerState {
         let mut told = None;
         let done = AtomicBool::new(false);
         let (mut patience, mut answered) = (Patience::default(), 0);
@@ -149,13 +149,14 @@ impl Act for Tell<'_> {
             } else if self.yields {
                 patience.idle();
             }
-            let standing = if node.is_over() { Standing::Out } else { server.standing() };
+            let standing = if node.is_over() { ServerState::Out } else { server.state() };
             // While there is traffic the log is never empty for long: what is told is that the
             // backup has everything once.
             let is_news = match (told, standing) {
-                (Some(Standing::Primary { redundant: true }), Standing::Primary { redundant: false }) => {
-                    !server.has_synced_backups()
-                }
+                (
+                    Some(ServerState::Primary { redundant: true }),
+                    ServerState::Primary { redundant: false },
+                ) => !server.has_synced_backups(),
                 _ => told != Some(standing),
             };
             if is_news {
@@ -166,12 +167,12 @@ impl Act for Tell<'_> {
                     let _ = output::json(&StandingJson::of(self.shard, standing, server.answered()));
                 }
             }
-            let is_over = matches!(standing, Standing::Yields | Standing::Misfit { .. });
+            let is_over = matches!(standing, ServerState::Yields | ServerState::Misfit { .. });
             if is_over || node.is_over() || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
         });
-        told.unwrap_or(Standing::Out)
+        told.unwrap_or(ServerState::Out)
     }
 }
 
@@ -226,7 +227,7 @@ fn serve(
         let tell = Tell { shard, node: &mut node, stop, json, yields, site, name, whose };
         let last = endpoint.each(tell);
         let is_stopped = stop.load(Ordering::Relaxed);
-        if last != Standing::Out || is_stopped {
+        if last != ServerState::Out || is_stopped {
             let is_last = obol_kv::servers(node.member().view(), shard).count() <= 1;
             endpoint.serve(&mut node, &AtomicBool::new(true));
             if is_stopped {
@@ -235,14 +236,14 @@ fn serve(
                     whose.clear_shard(site, shard);
                 }
             }
-            if last != Standing::Yields || is_stopped {
+            if last != ServerState::Yields || is_stopped {
                 break last;
             }
         }
         copy = node.take_copy();
     };
     match last {
-        Standing::Misfit { shards } => Err(Failure::Refused(format!(
+        ServerState::Misfit { shards } => Err(Failure::Refused(format!(
             "--shards {}: the cache that runs has its keys split into {shards}; start this server with --shards {shards}",
             shard.count()
         ))),

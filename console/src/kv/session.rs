@@ -2,7 +2,7 @@
 
 use crate::output::Failure;
 use obol_fabric::Drive;
-use obol_kv::{Client, Node, Useless};
+use obol_kv::{Client, ClientError, Node};
 use obol_profiles::endpoint::{Act, Endpoint};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -22,24 +22,24 @@ pub(super) struct Session<'a, W> {
 impl<W: Work> Session<'_, W> {
     /// The error says that the client became of no use.
     pub(super) fn in_full(self, endpoint: &mut Endpoint) -> Result<(), Failure> {
-        endpoint.each(self).map_or(Ok(()), |useless| Err(Failure::failed(useless)))
+        endpoint.each(self).map_or(Ok(()), |error| Err(Failure::failed(error)))
     }
 }
 
 impl<W: Work> Act for Session<'_, W> {
-    type Output = Option<Useless>;
+    type Output = Option<ClientError>;
 
-    fn on<D: Drive>(self, endpoint: &mut D) -> Option<Useless> {
-        let (done, mut useless) = (AtomicBool::new(false), None);
+    fn on<D: Drive>(self, endpoint: &mut D) -> Option<ClientError> {
+        let (done, mut error) = (AtomicBool::new(false), None);
         endpoint.run(self.node, &done, |node, endpoint| {
             let is_over = node.client().is_none_or(|client| {
-                useless = client.useless();
-                self.work.turn(client, endpoint) || useless.is_some()
+                error = client.error();
+                self.work.turn(client, endpoint) || error.is_some()
             });
             if is_over || self.stop.load(Ordering::Relaxed) {
                 done.store(true, Ordering::Relaxed);
             }
         });
-        useless
+        error
     }
 }

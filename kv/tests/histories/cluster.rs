@@ -5,7 +5,7 @@ use obol_fabric::sim::{Clock, Delay, Network, Rng, State, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Limits, Machine, Name, Nanos};
 #[cfg(feature = "mutants")]
 use obol_kv::Mutant;
-use obol_kv::{Area, Client, Node, Operation, Server, Service, Shard, Standing};
+use obol_kv::{Area, Client, Node, Operation, Server, ServerState, Service, Shard};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Start, Timing, View};
 use std::ops::Range;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ pub(crate) struct Run {
     /// Whether the last primary of each shard has a backup with everything.
     pub(crate) is_redundant: bool,
     /// Where the servers stand at last.
-    pub(crate) standings: String,
+    pub(crate) server_states: String,
     /// Shards that nobody serves at last, for want of the state.
     pub(crate) stopped: usize,
     /// Servers that had the state, were excluded, and served it again.
@@ -274,7 +274,7 @@ impl Run {
             failovers: cluster.failovers,
             is_redundant: Shard::split(plan.shards)
                 .all(|shard| cluster.serving(shard).is_some_and(|node| cluster.has_backup(node))),
-            standings: format!("{:?}", cluster.standings()),
+            server_states: format!("{:?}", cluster.server_states()),
             trace: cluster.trace,
         })
     }
@@ -311,7 +311,7 @@ pub(crate) fn excluded(seed: u64) -> Result<(bool, bool, u64), String> {
 
 /// Where a server stands that believes in another number of shards and joins a cache of one, and
 /// where those of the cache do.
-pub(crate) fn misfit(seed: u64) -> Result<(Option<Standing>, Vec<Option<Standing>>), String> {
+pub(crate) fn misfit(seed: u64) -> Result<(Option<ServerState>, Vec<Option<ServerState>>), String> {
     let plan = Plan { shards: 1, ..Plan::faults(seed) };
     let mut cluster = Cluster::start(seed, &plan);
     cluster.steady()?;
@@ -328,7 +328,7 @@ pub(crate) fn misfit(seed: u64) -> Result<(Option<Standing>, Vec<Option<Standing
     let end = cluster.world.now() + CALM;
     cluster.work_until(end)?;
     cluster.history.judge()?;
-    Ok((cluster.standing(odd), cluster.standings()))
+    Ok((cluster.server_state(odd), cluster.server_states()))
 }
 
 impl Cluster {
@@ -410,13 +410,13 @@ impl Cluster {
         Some((at / self.shards, shard))
     }
 
-    fn standings(&self) -> Vec<Option<Standing>> {
-        self.servers().map(|node| self.standing(node)).collect()
+    fn server_states(&self) -> Vec<Option<ServerState>> {
+        self.servers().map(|node| self.server_state(node)).collect()
     }
 
-    fn standing(&self, node: u32) -> Option<Standing> {
+    fn server_state(&self, node: u32) -> Option<ServerState> {
         match self.world.machine(node) {
-            Role::Node(machine) => machine.server().map(Server::standing),
+            Role::Node(machine) => machine.server().map(Server::state),
             Role::Coordinator(_) => None,
         }
     }
@@ -434,7 +434,7 @@ impl Cluster {
         let serves = |node: &u32| {
             self.serves(*node).is_some_and(|(_, whose)| whose == shard)
                 && self.world.state(*node) == State::Running
-                && matches!(self.standing(*node), Some(Standing::Primary { .. }))
+                && matches!(self.server_state(*node), Some(ServerState::Primary { .. }))
         };
         self.servers().filter(serves).max_by_key(|node| self.world.machine(*node).view().id)
     }
@@ -451,15 +451,15 @@ impl Cluster {
         let named: Vec<u32> = obol_kv::servers(newest, shard).map(|member| member.address.region).collect();
         let stand = |node: &u32| {
             let knows = self.world.machine(*node).view().id == newest.id;
-            self.standing(*node).filter(|_| knows && self.world.state(*node) == State::Running)
+            self.server_state(*node).filter(|_| knows && self.world.state(*node) == State::Running)
         };
-        let standings: Vec<Option<Standing>> = named.iter().map(stand).collect();
+        let server_states: Vec<Option<ServerState>> = named.iter().map(stand).collect();
         let is_whole = matches!(
-            standings[..],
+            server_states[..],
             [
-                Some(Standing::Primary { redundant: true }),
-                Some(Standing::Backup { synced: true }),
-                Some(Standing::Backup { synced: true })
+                Some(ServerState::Primary { redundant: true }),
+                Some(ServerState::Backup { synced: true }),
+                Some(ServerState::Backup { synced: true })
             ]
         );
         named.first().copied().filter(|_| is_whole)
@@ -477,7 +477,7 @@ impl Cluster {
                 return Ok(());
             }
         }
-        Err(format!("no steady state: {:?}, {:?}", self.world.machine(0).view(), self.standings()))
+        Err(format!("no steady state: {:?}, {:?}", self.world.machine(0).view(), self.server_states()))
     }
 
     /// Lets clients work until a time.
@@ -489,12 +489,12 @@ impl Cluster {
             let Some(step) = self.world.step() else { break };
             self.trace = self.trace.rotate_left(7) ^ step.time ^ u64::from(step.node);
             if let Some((_, shard)) = self.serves(step.node) {
-                match self.standing(step.node) {
-                    Some(Standing::Stopped) if self.faults != Faults::Ruinous => {
+                match self.server_state(step.node) {
+                    Some(ServerState::Stopped) if self.faults != Faults::Ruinous => {
                         return Err(format!("server {} has lost the state, though one was left", step.node));
                     }
                     // As the process does: it leaves, and comes back as the youngest.
-                    Some(Standing::Yields) => {
+                    Some(ServerState::Yields) => {
                         self.yields += 1;
                         self.world.kill(step.node);
                         let machine = self.machine(step.node);
@@ -576,7 +576,7 @@ impl Cluster {
                 break primaries;
             }
             if self.world.now() > patience {
-                return Err(format!("not redundant again: {:?}", self.standings()));
+                return Err(format!("not redundant again: {:?}", self.server_states()));
             }
             let soon = self.world.now() + 20_000;
             self.work_until(soon)?;
@@ -636,7 +636,7 @@ impl Cluster {
     fn has_stopped(&self, shard: Shard) -> bool {
         let stops = |node: u32| {
             self.serves(node).is_some_and(|(_, whose)| whose == shard)
-                && self.standing(node) == Some(Standing::Stopped)
+                && self.server_state(node) == Some(ServerState::Stopped)
         };
         self.serving(shard).is_none() && self.servers().any(stops)
     }
@@ -663,7 +663,7 @@ impl Cluster {
     /// has been removed, or not.
     fn strike_twice(&mut self) -> Result<(), String> {
         let Some(primaries) = self.recover()? else {
-            return Err(format!("not redundant again: {:?}", self.standings()));
+            return Err(format!("not redundant again: {:?}", self.server_states()));
         };
         let leads = self.serves(primaries[0]).map_or(0, |(process, _)| process);
         let one = if self.rng.coin() { leads } else { self.rng.below(u64::from(PROCESSES)) as u32 };

@@ -6,7 +6,7 @@ mod cluster;
 mod history;
 
 use cluster::{Faults, Plan, Run};
-use obol_kv::Standing;
+use obol_kv::ServerState;
 use std::ops::Range;
 
 /// Runs of the sound service, unless `OBOL_HISTORIES` says how many: `5000`, or `1466..1467` for
@@ -39,7 +39,7 @@ fn every_history_is_linearizable_and_redundancy_comes_back() {
         seen.operations += run.operations;
         seen.failovers += run.failovers;
         if !run.is_redundant {
-            seen.not_redundant.push((seed, run.standings));
+            seen.not_redundant.push((seed, run.server_states));
         }
     }
     // The faults are not in vain: most runs have a failover, and all end with a backup that has
@@ -54,8 +54,8 @@ fn nothing_is_lost_when_a_server_is_frozen_and_another_one_dies() {
     for seed in seeds() {
         let run = Run::of(seed, Plan::of(seed, Faults::Overlapping));
         let run = run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
-        assert_eq!(run.stopped, 0, "seed {seed}: {}", run.standings);
-        assert!(run.is_redundant, "seed {seed}: {}", run.standings);
+        assert_eq!(run.stopped, 0, "seed {seed}: {}", run.server_states);
+        assert!(run.is_redundant, "seed {seed}: {}", run.server_states);
     }
 }
 
@@ -67,7 +67,7 @@ fn a_cache_without_a_whole_copy_stops_until_a_server_brings_the_state_back() {
     for seed in seeds.clone() {
         let run = Run::of(seed, Plan::of(seed, Faults::Ruinous));
         let run = run.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
-        assert!(run.stopped > 0 || run.is_redundant, "seed {seed}: {}", run.standings);
+        assert!(run.stopped > 0 || run.is_redundant, "seed {seed}: {}", run.server_states);
         stopped += run.stopped as u64;
         yields += run.yields;
     }
@@ -83,8 +83,8 @@ fn a_cache_without_a_whole_copy_stops_until_a_server_brings_the_state_back() {
 fn a_server_with_another_number_of_shards_serves_nobody() {
     for seed in 0..5 {
         let (odd, others) = cluster::misfit(seed).unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
-        assert_eq!(odd, Some(Standing::Misfit { shards: 1 }), "seed {seed}");
-        assert!(others.contains(&Some(Standing::Primary { redundant: true })), "seed {seed}: {others:?}");
+        assert_eq!(odd, Some(ServerState::Misfit { shards: 1 }), "seed {seed}");
+        assert!(others.contains(&Some(ServerState::Primary { redundant: true })), "seed {seed}: {others:?}");
     }
 }
 

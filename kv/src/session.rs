@@ -17,7 +17,7 @@ const AGAIN_TIMES_MAX: u64 = 32;
 
 /// How clients ask.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct RetryPolicy {
     /// Tells this client's requests from those of another in the same place. Drawn at random, never
     /// zero.
     pub(crate) id: u64,
@@ -26,7 +26,7 @@ pub(crate) struct Manner {
     pub(crate) again_every: Nanos,
 }
 
-struct Asked {
+struct PendingRequest {
     number: u64,
     /// When this primary was asked for the first time.
     at: Instant,
@@ -38,7 +38,7 @@ struct Asked {
 
 /// Who answers a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Primary {
+pub(crate) struct PrimaryServer {
     pub(crate) who: Incarnation,
     pub(crate) at: Address,
     /// Where the client writes its requests there.
@@ -47,10 +47,10 @@ pub(crate) struct Primary {
 
 /// A conversation with the primaries of a shard, one after the other. The primary executes what is
 /// asked in order.
-pub(crate) struct Talk {
+pub(crate) struct Session {
     area: Area,
-    manner: Manner,
-    primary: Option<Primary>,
+    retry: RetryPolicy,
+    primary: Option<PrimaryServer>,
     /// The primary was told where the conversation begins.
     is_begun: bool,
     /// How long answers take, those that had to be asked for again included.
@@ -62,26 +62,26 @@ pub(crate) struct Talk {
     next: u64,
     /// How many have no answer.
     open: usize,
-    asked: VecDeque<Asked>,
+    pending: VecDeque<PendingRequest>,
     /// What is being written or read.
     bytes: Vec<u8>,
 }
 
-impl Talk {
+impl Session {
     /// With the servers of the shard that this is the area of.
-    pub(crate) fn new(area: Area, manner: Manner) -> Self {
+    pub(crate) fn new(area: Area, retry: RetryPolicy) -> Self {
         Self {
             area,
-            manner,
+            retry,
             primary: None,
             is_begun: false,
             usual: Nanos::ZERO,
-            again_in: manner.again_every,
+            again_in: retry.again_every,
             again_at: Instant::NEVER,
             again: 1,
             next: 1,
             open: 0,
-            asked: VecDeque::with_capacity(WINDOW as usize),
+            pending: VecDeque::with_capacity(WINDOW as usize),
             bytes: Vec::new(),
         }
     }
@@ -96,7 +96,7 @@ impl Talk {
         debug_assert!(!self.is_busy(), "checked where it was taken");
         let number = self.next;
         self.next += 1;
-        self.asked.push_back(Asked { number, at: now, operation_number, operation, done: false });
+        self.pending.push_back(PendingRequest { number, at: now, operation_number, operation, done: false });
         self.open += 1;
         self.again_at = self.again_at.min(now + self.patience());
         self.write(number, fabric);
@@ -108,7 +108,7 @@ impl Talk {
 
     /// Whether the oldest operation that waits for its answer is [`WINDOW`] operations old.
     pub(crate) fn is_busy(&self) -> bool {
-        self.asked.front().is_some_and(|oldest| self.next - oldest.number >= WINDOW)
+        self.pending.front().is_some_and(|oldest| self.next - oldest.number >= WINDOW)
     }
 
     pub(crate) fn primary(&self) -> Option<Incarnation> {
@@ -128,15 +128,15 @@ impl Talk {
     pub(crate) fn turn_to<F: Fabric>(
         &mut self,
         now: Instant,
-        primary: Option<Primary>,
+        primary: Option<PrimaryServer>,
         anew: bool,
         fabric: &mut F,
     ) {
         if anew || primary != self.primary {
             (self.primary, self.is_begun) = (primary, false);
             self.again_in = self.patience();
-            for asked in &mut self.asked {
-                asked.at = now;
+            for request in &mut self.pending {
+                request.at = now;
             }
             self.ask_again(now, fabric);
         }
@@ -152,25 +152,25 @@ impl Talk {
         fabric: &F,
     ) -> bool {
         let before = self.open;
-        for asked in self.asked.iter_mut().filter(|asked| !asked.done) {
-            let Some(place) = fabric.own(self.area.answer(asked.number), ANSWER_BYTES) else { break };
-            let answer = Answer::decode(place, asked.number, &mut self.bytes);
-            if let Some(answer) = answer.filter(|answer| answer.client == self.manner.id) {
-                asked.done = true;
+        for request in self.pending.iter_mut().filter(|request| !request.done) {
+            let Some(place) = fabric.own(self.area.answer(request.number), ANSWER_BYTES) else { break };
+            let answer = Answer::decode(place, request.number, &mut self.bytes);
+            if let Some(answer) = answer.filter(|answer| answer.client == self.retry.id) {
+                request.done = true;
                 self.open -= 1;
-                self.usual = Nanos((self.usual.0 * 7 + now.since(asked.at).0) / 8);
+                self.usual = Nanos((self.usual.0 * 7 + now.since(request.at).0) / 8);
                 let (status, value) = (answer.status, answer.value.into());
-                ended.push_back(Done { number: asked.operation_number, shard, status, value });
+                ended.push_back(Done { number: request.operation_number, shard, status, value });
             }
         }
-        while self.asked.front().is_some_and(|asked| asked.done) {
-            self.asked.pop_front();
+        while self.pending.front().is_some_and(|request| request.done) {
+            self.pending.pop_front();
         }
         let any = self.open < before;
         if any {
             // The others are on the way.
             self.again_in = self.patience();
-            self.again_at = if self.asked.is_empty() { Instant::NEVER } else { now + self.again_in };
+            self.again_at = if self.pending.is_empty() { Instant::NEVER } else { now + self.again_in };
         }
         any
     }
@@ -178,16 +178,16 @@ impl Talk {
     /// How long it waits before it asks again for the first time. Where answers take longer than
     /// that, as over an emulated network, it would ask for each of them twice.
     fn patience(&self) -> Nanos {
-        self.usual.saturating_mul(2).clamp(self.manner.again_every, self.longest())
+        self.usual.saturating_mul(2).clamp(self.retry.again_every, self.longest())
     }
 
     /// How long it waits at last.
     fn longest(&self) -> Nanos {
-        self.manner.again_every.saturating_mul(AGAIN_TIMES_MAX)
+        self.retry.again_every.saturating_mul(AGAIN_TIMES_MAX)
     }
 
     pub(crate) fn ask_again<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let Some(first) = self.asked.front().map(|asked| asked.number) else {
+        let Some(first) = self.pending.front().map(|request| request.number) else {
             self.again_at = Instant::NEVER;
             return;
         };
@@ -201,23 +201,23 @@ impl Talk {
     }
 
     fn ring<F: Fabric>(&self, fabric: &mut F) {
-        if let Some(primary) = self.primary.filter(|_| self.manner.rings) {
+        if let Some(primary) = self.primary.filter(|_| self.retry.rings) {
             fabric.send(primary.at.owner(), RING);
         }
     }
 
     /// Writes a request into the primary's memory.
     fn write<F: Fabric>(&mut self, number: u64, fabric: &mut F) {
-        let Some(Primary { at, block, .. }) = self.primary else { return };
+        let Some(PrimaryServer { at, block, .. }) = self.primary else { return };
         // Their numbers follow each other.
-        let first = self.asked.front().map_or(number, |asked| asked.number);
-        let Some(asked) = self.asked.get((number - first) as usize) else { return };
-        debug_assert_eq!(asked.number, number, "an operation for each number");
-        let (kind, key, value) = match &asked.operation {
+        let first = self.pending.front().map_or(number, |request| request.number);
+        let Some(request) = self.pending.get((number - first) as usize) else { return };
+        debug_assert_eq!(request.number, number, "an operation for each number");
+        let (kind, key, value) = match &request.operation {
             Operation::Get(key) => (Kind::Get, *key, &[][..]),
             Operation::Put(key, value) => (Kind::Put, *key, &value[..]),
         };
-        let client = self.manner.id;
+        let client = self.retry.id;
         Entry { number, kind, key, client, request: number, value }.encode(&mut self.bytes);
         let to = Remote { at, offset: self.area.request(block, number) };
         fabric.write_unsignaled(to, &self.bytes, token(Part::Send, 0));
@@ -226,11 +226,11 @@ impl Talk {
     /// Tells the primary where the conversation begins. After the requests, on the same link: so it
     /// comes after them.
     fn write_head<F: Fabric>(&mut self, fabric: &mut F) {
-        let Some(Primary { at, block, .. }) = self.primary else { return };
+        let Some(PrimaryServer { at, block, .. }) = self.primary else { return };
         self.is_begun = true;
         self.again += 1;
-        let first = self.asked.front().map_or(self.next, |asked| asked.number);
-        words::seal([self.manner.id, first, self.again, u64::from(self.manner.rings)], &mut self.bytes);
+        let first = self.pending.front().map_or(self.next, |request| request.number);
+        words::seal([self.retry.id, first, self.again, u64::from(self.retry.rings)], &mut self.bytes);
         let to = Remote { at, offset: self.area.head(block) };
         fabric.write_unsignaled(to, &self.bytes, token(Part::Send, 0));
     }

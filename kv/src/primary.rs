@@ -51,7 +51,7 @@ struct Conversation {
 }
 
 /// The primary's state.
-pub(crate) struct Lead {
+pub(crate) struct Primary {
     area: Area,
     mutant: ActiveMutant,
     /// With the bug [`Mutant::ServeEarly`]: it took over, and its view has not been active yet.
@@ -80,7 +80,7 @@ pub(crate) struct Lead {
     request: Vec<u8>,
 }
 
-impl Lead {
+impl Primary {
     /// The primary that begins with the PUTs of another, or with nothing.
     pub(crate) fn new(area: Area, mutant: ActiveMutant, own: Incarnation, origin: Origin) -> Self {
         let number = origin.position.map_or(0, |position| position.number);
