@@ -3,7 +3,9 @@
 
 use crate::capi;
 use crate::support::{Root, until};
-use obol_agent::{AttachError, Attached, Embedded, Failures, Inactive, Lost, OwnView, Sight, Views};
+use obol_agent::{
+    AttachError, Attached, Embedded, Failures, Inactive, Lost, MembershipHandle, OwnView, Views,
+};
 use obol_fabric::host::{HostError, fork, reap};
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
@@ -309,7 +311,7 @@ fn name(text: &str) -> Name {
 }
 
 impl Program {
-    fn sight(&self) -> &Sight {
+    fn handle(&self) -> &MembershipHandle {
         match (&self.attached, &self.embedded) {
             (Some(attached), _) => attached,
             (None, Some(embedded)) => embedded,
@@ -331,10 +333,10 @@ impl Program {
         }
         let mut found = "timeout";
         until("it is admitted", || {
-            let sight = self.sight();
-            found = match sight.lost() {
+            let handle = self.handle();
+            found = match handle.lost() {
                 Some(why) => lost(why),
-                None if sight.view().is_some_and(|view| view.is_mine()) => "ok",
+                None if handle.view().is_some_and(|view| view.is_mine()) => "ok",
                 None => return false,
             };
             true
@@ -344,14 +346,14 @@ impl Program {
 
     fn act(&mut self) -> bool {
         until("its view is active", || {
-            self.view = self.sight().view();
+            self.view = self.handle().view();
             self.active()
         });
         true
     }
 
     fn active(&self) -> bool {
-        self.view.as_ref().is_some_and(|view| self.sight().active(view))
+        self.view.as_ref().is_some_and(|view| self.handle().active(view))
     }
 
     fn run(&mut self, command: &str, root: &Path) -> &'static str {
@@ -366,22 +368,22 @@ impl Program {
             }
             "join" => self.join(),
             "open streams" => {
-                (self.views, self.failures) = (Some(self.sight().views()), Some(self.sight().failures()));
+                (self.views, self.failures) = (Some(self.handle().views()), Some(self.handle().failures()));
                 "ok"
             }
             "act" => so(self.act()),
             "active" => so(self.active()),
-            "guard" => so(self.view.as_ref().is_some_and(|view| self.sight().guard(view, |_| ()).is_some())),
-            "check" => match self.sight().check(self.view.as_ref().expect("it has acted")) {
+            "guard" => so(self.view.as_ref().is_some_and(|view| self.handle().guard(view, |_| ()).is_some())),
+            "check" => match self.handle().check(self.view.as_ref().expect("it has acted")) {
                 Ok(()) => "ok",
                 Err(Inactive::Lost(why)) => lost(why),
                 Err(Inactive::NotMine | Inactive::NoLease) => "inactive",
             },
             "excluded" => {
-                so(self.attached.as_ref().map_or(self.sight().lost().is_some(), Attached::is_excluded))
+                so(self.attached.as_ref().map_or(self.handle().lost().is_some(), Attached::is_excluded))
             }
-            "incarnation" => so(self.sight().incarnation() != obol_fabric::Incarnation::NONE),
-            "agent lives" => so(self.sight().lost().is_none()),
+            "incarnation" => so(self.handle().incarnation() != obol_fabric::Incarnation::NONE),
+            "agent lives" => so(self.handle().lost().is_none()),
             "views" => {
                 let views = self.views.as_mut().expect("they are open");
                 loop {
@@ -402,7 +404,7 @@ impl Program {
                     }
                 }
             }
-            "leave" => match (&self.attached, self.sight().lost()) {
+            "leave" => match (&self.attached, self.handle().lost()) {
                 (Some(attached), _) => match attached.leave(WAIT) {
                     Ok(true) => "ok",
                     Ok(false) => "timeout",

@@ -82,23 +82,23 @@ fn where_no_lease_lasts_as_long_as_a_renewal_views_are_confirmed_for_attached_an
     let attached = Attached::open(&site, name("node-1"), name("guest")).expect("there is a seat");
     attached.join(Nanos::from_secs(20)).expect("admitted");
     let embedded = Embedded::start(Arc::clone(&site), name("own")).expect("it starts");
-    let mine = |sight: &obol_agent::Sight| sight.view().filter(|view| view.is_mine());
+    let mine = |handle: &obol_agent::MembershipHandle| handle.view().filter(|view| view.is_mine());
     until("both are active", || {
         [&*attached, &*embedded].into_iter().all(|s| mine(s).is_some_and(|view| s.active(&view)))
     });
     delay(&site, PAUSE);
     let short = Nanos::from_millis(1);
-    for sight in [&*attached, &*embedded] {
-        until("its lease has run out", || mine(sight).is_some_and(|view| !sight.active(&view)));
+    for handle in [&*attached, &*embedded] {
+        until("its lease has run out", || mine(handle).is_some_and(|view| !handle.active(&view)));
         // Another view may come meanwhile, as on any busy machine.
         until("its view is confirmed", || {
-            mine(sight).is_some_and(|view| sight.confirm(&view, Nanos::from_secs(20)) == Ok(()))
+            mine(handle).is_some_and(|view| handle.confirm(&view, Nanos::from_secs(20)) == Ok(()))
         });
         until("its work counts", || {
-            mine(sight).is_some_and(|view| sight.guard_within(&view, Nanos::from_secs(20), |_| 7) == Ok(7))
+            mine(handle).is_some_and(|view| handle.guard_within(&view, Nanos::from_secs(20), |_| 7) == Ok(7))
         });
         until("an answer takes longer than that", || {
-            let refusal = mine(sight).map(|view| (view.id, sight.confirm(&view, short)));
+            let refusal = mine(handle).map(|view| (view.id, handle.confirm(&view, short)));
             matches!(refusal, Some((id, Err(NotConfirmed::Timeout { view, waited }))) if (id, short) == (view, waited))
         });
     }

@@ -1,7 +1,7 @@
 //! A program in a seat of its node's agent.
 
+use crate::handle::{LOOK_EVERY, MembershipHandle};
 use crate::lost::Lost;
-use crate::sight::{LOOK_EVERY, Sight};
 use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
 use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
@@ -99,7 +99,7 @@ impl From<HostError> for AttachError {
 pub struct Attached {
     seat: Attachment,
     agent: Name,
-    sight: Sight,
+    handle: MembershipHandle,
     /// For a seat at the agent's successor.
     place: Place,
     /// One join or leave at a time.
@@ -132,8 +132,8 @@ impl Attached {
     }
 
     fn seated(seat: Attachment, agent: Name, place: Place) -> Self {
-        let sight = Sight::of_seat(seat.region().clone());
-        Self { seat, agent, sight, place, asking: Mutex::default() }
+        let handle = MembershipHandle::of_seat(seat.region().clone());
+        Self { seat, agent, handle, place, asking: Mutex::default() }
     }
 
     /// After its agent's death: takes a seat at the agent's successor, which has the same name, and
@@ -141,7 +141,7 @@ impl Attached {
     /// before end; open new ones. Nothing happens as long as the agent lives. A thread of the
     /// library's own stands for the program from then on.
     pub fn attach_again(&mut self, timeout: Nanos) -> Result<(), AttachError> {
-        match self.sight.lost() {
+        match self.handle.lost() {
             None => return Ok(()),
             Some(Lost::Forked) => return Err(Lost::Forked.into()),
             Some(_) => {}
@@ -150,7 +150,7 @@ impl Attached {
         loop {
             let failed = match self.place.attach(self.agent) {
                 Ok(seat) => {
-                    self.sight = Sight::of_seat(seat.region().clone());
+                    self.handle = MembershipHandle::of_seat(seat.region().clone());
                     self.seat = seat;
                     return Ok(());
                 }
@@ -198,13 +198,13 @@ impl Attached {
             }
         }
         self.seat.leave();
-        self.sight.admitted(Incarnation::NONE);
+        self.handle.admitted(Incarnation::NONE);
         Ok(None)
     }
 
     /// A child must not wait for a lock: it may be held by a thread that it has not got.
     fn require_here(&self) -> Result<(), Lost> {
-        if self.sight.lost() == Some(Lost::Forked) { Err(Lost::Forked) } else { Ok(()) }
+        if self.handle.lost() == Some(Lost::Forked) { Err(Lost::Forked) } else { Ok(()) }
     }
 
     fn obstacle(&self, refused: u32) -> Obstacle {
@@ -241,7 +241,7 @@ impl Attached {
         let _one = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if self.incarnation() != Incarnation::NONE {
             self.seat.leave();
-            self.sight.admitted(Incarnation::NONE);
+            self.handle.admitted(Incarnation::NONE);
         }
         let end = clock::now() + timeout;
         loop {
@@ -252,7 +252,7 @@ impl Attached {
             ) {
                 return Ok(true);
             }
-            match self.sight.lost() {
+            match self.handle.lost() {
                 Some(lost) => return Err(lost),
                 None if left == Nanos::ZERO => return Ok(false),
                 None => {}
@@ -316,11 +316,11 @@ impl<'a> Joining<'a> {
 
     /// Waits for the answer, for so long at most.
     fn turn(&mut self, wait: Nanos) -> Result<Option<Incarnation>, AttachError> {
-        let Attached { seat, sight, agent, .. } = self.app;
+        let Attached { seat, handle, agent, .. } = self.app;
         let left = self.end.since(clock::now());
         match seat.wait_status(None, left.min(wait)) {
             Some(SeatStatus::Member(incarnation)) => {
-                sight.admitted(incarnation);
+                handle.admitted(incarnation);
                 // The newest view is this program's now: who waits for views is to look again.
                 seat.announce();
                 seat.record(Record::new(Event::Joined, incarnation.0, 0));
@@ -334,7 +334,7 @@ impl<'a> Joining<'a> {
             }
             None => {}
         }
-        if let Some(lost) = sight.lost() {
+        if let Some(lost) = handle.lost() {
             return Err(lost.into());
         }
         if left == Nanos::ZERO {
@@ -346,9 +346,9 @@ impl<'a> Joining<'a> {
 }
 
 impl Deref for Attached {
-    type Target = Sight;
+    type Target = MembershipHandle;
 
-    fn deref(&self) -> &Sight {
-        &self.sight
+    fn deref(&self) -> &MembershipHandle {
+        &self.handle
     }
 }

@@ -1,8 +1,8 @@
 //! A program with a core of its own: the machine runs on a thread, the program reads the lease page
 //! of its own region.
 
+use crate::handle::MembershipHandle;
 use crate::lost::Lost;
-use crate::sight::Sight;
 use obol_fabric::host::{HostError, Region, Waker, clock, sched};
 use obol_fabric::{Drive, Fabric, Instant, Name, Nanos};
 use obol_membership::{Kind, Member};
@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 /// without a majority of coordinators that takes
 /// [`LEAVE_TIMEOUT`](obol_profiles::endpoint::LEAVE_TIMEOUT).
 pub struct Embedded {
-    sight: Sight,
+    handle: MembershipHandle,
     waker: Waker,
     stop: Arc<AtomicBool>,
     promise: Arc<Promise>,
@@ -104,8 +104,8 @@ impl Embedded {
         let core = spawned.map_err(kernel)?;
         let ended = || kernel(std::io::Error::other("it ended at once"));
         let (region, waker) = told.recv().map_err(|_| ended())??;
-        let sight = Sight::of_owner(region);
-        Ok(Self { sight, waker, stop, promise, core: Some(core) })
+        let handle = MembershipHandle::of_owner(region);
+        Ok(Self { handle, waker, stop, promise, core: Some(core) })
     }
 
     /// Promises progress at least every `within` from now on; zero takes the promise back. A
@@ -123,16 +123,16 @@ impl Embedded {
 }
 
 impl Deref for Embedded {
-    type Target = Sight;
+    type Target = MembershipHandle;
 
-    fn deref(&self) -> &Sight {
-        &self.sight
+    fn deref(&self) -> &MembershipHandle {
+        &self.handle
     }
 }
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        if self.sight.lost() == Some(Lost::Forked) {
+        if self.handle.lost() == Some(Lost::Forked) {
             // A copy in a child, which has not got the core's thread.
             std::mem::forget(self.core.take());
             return;

@@ -38,7 +38,7 @@
 //! ```
 //!
 //! A view that shows a failure is decided, but need not be active yet: before a program acts in it,
-//! it asks [`Sight::active`]. [`Sight::check`] says why it is not.
+//! it asks [`MembershipHandle::active`]. [`MembershipHandle::check`] says why it is not.
 //!
 //! An attached program's membership ends with its agent. Streams, joins and leaves then say so
 //! ([`Lost::AgentDied`]), and [`Attached::attach_again`] takes a seat at the agent's successor. A
@@ -49,17 +49,17 @@
 
 mod attached;
 mod embedded;
+mod handle;
 mod lost;
 mod observer;
-mod sight;
 mod streams;
 
 pub use attached::{AttachError, Attached, Obstacle};
 pub use embedded::Embedded;
+pub use handle::{LOOK_EVERY, MembershipHandle, NotConfirmed, OwnView};
 pub use lost::{Inactive, Lost};
 pub use obol_membership::stream::Item;
 pub use observer::Observer;
-pub use sight::{LOOK_EVERY, NotConfirmed, OwnView, Sight};
 pub use streams::{Failure, Failures, Views};
 
 use obol_fabric::Name;

@@ -1,8 +1,8 @@
 //! What changes, as streams: the views that a member comes to see, and the failures that they tell
 //! of.
 
+use crate::handle::{MembershipHandle, OwnView};
 use crate::lost::Lost;
-use crate::sight::{OwnView, Sight};
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Nanos, ViewId};
 use obol_membership::view::Member;
@@ -17,24 +17,24 @@ use std::collections::VecDeque;
 /// join of its program, and ends when the program's agent dies: after the last view comes the
 /// reason.
 pub struct Views {
-    sight: Sight,
+    handle: MembershipHandle,
     /// The view that was told, and whose it was.
     told: Option<(ViewId, Incarnation)>,
 }
 
 impl Views {
-    pub(crate) const fn new(sight: Sight) -> Self {
-        Self { sight, told: None }
+    pub(crate) const fn new(handle: MembershipHandle) -> Self {
+        Self { handle, told: None }
     }
 
     /// The newest view if it was not told yet. Does not wait.
     pub fn poll(&mut self) -> Option<OwnView> {
-        let own = self.sight.incarnation();
+        let own = self.handle.incarnation();
         // Reading the number is much cheaper than decoding a view that is known.
-        if self.told.is_some_and(|(id, whose)| whose == own && self.sight.view_id() <= Some(id)) {
+        if self.told.is_some_and(|(id, whose)| whose == own && self.handle.view_id() <= Some(id)) {
             return None;
         }
-        let view = self.sight.view_of(own)?;
+        let view = self.handle.view_of(own)?;
         self.told = Some((view.id, own));
         Some(view)
     }
@@ -45,9 +45,9 @@ impl Views {
         let end = clock::now() + timeout;
         loop {
             // Before the look: what was there when the agent died is told.
-            let lost = self.sight.lost();
+            let lost = self.handle.lost();
             // Counted before the look, so that a change in between ends the wait at once.
-            let seen = self.sight.changes();
+            let seen = self.handle.changes();
             if let Some(view) = self.poll() {
                 return Ok(Some(view));
             }
@@ -58,7 +58,7 @@ impl Views {
             if left == Nanos::ZERO {
                 return Ok(None);
             }
-            self.sight.wait_changed(seen, left);
+            self.handle.wait_changed(seen, left);
         }
     }
 }
@@ -90,8 +90,8 @@ pub struct Failures {
 }
 
 impl Failures {
-    pub(crate) fn new(sight: Sight) -> Self {
-        let mut views = Views::new(sight);
+    pub(crate) fn new(handle: MembershipHandle) -> Self {
+        let mut views = Views::new(handle);
         // The view from which this program begins to count.
         let before = views.poll();
         Self { views, before, ready: VecDeque::new() }

@@ -2,7 +2,7 @@
 
 use crate::status::{Refusal, Status, given, lent, name, place, text, told};
 use crate::view::View;
-use obol_agent::{Attached, Embedded, Sight};
+use obol_agent::{Attached, Embedded, MembershipHandle};
 use obol_fabric::host::{clock, default_root};
 use obol_fabric::{Incarnation, Nanos};
 use obol_profiles::Site;
@@ -20,9 +20,9 @@ enum Program {
 }
 
 impl Deref for App {
-    type Target = Sight;
+    type Target = MembershipHandle;
 
-    fn deref(&self) -> &Sight {
+    fn deref(&self) -> &MembershipHandle {
         match &self.0 {
             Program::Attached(attached) => attached,
             Program::Embedded(embedded) => embedded,

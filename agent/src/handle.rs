@@ -49,7 +49,7 @@ impl Deref for OwnView {
     }
 }
 
-/// Why a view was not confirmed ([`Sight::confirm`]).
+/// Why a view was not confirmed ([`MembershipHandle::confirm`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotConfirmed {
     /// Nothing more comes from this handle.
@@ -101,12 +101,12 @@ enum Identity {
 /// [`Attached`](crate::Attached) and [`Embedded`](crate::Embedded) have in common. Clones are the
 /// same look.
 #[derive(Clone)]
-pub struct Sight {
+pub struct MembershipHandle {
     region: Region,
     identity: Identity,
 }
 
-impl Sight {
+impl MembershipHandle {
     /// Of a program that owns its region.
     pub(crate) const fn of_owner(region: Region) -> Self {
         Self { region, identity: Identity::Owner }
@@ -185,7 +185,7 @@ impl Sight {
         view.is_mine() && view.own == self.incarnation()
     }
 
-    /// As [`Sight::active`]; says why not.
+    /// As [`MembershipHandle::active`]; says why not.
     pub fn check(&self, view: &OwnView) -> Result<(), Inactive> {
         // A lease outlives an agent by a few milliseconds, and may be used as long.
         if self.active(view) {
@@ -221,7 +221,7 @@ impl Sight {
         page::guard(|| self.region.page(), view.view.id, clock::now, || work(view))
     }
 
-    /// As [`Sight::active`], also where the lease has run out: then the core, or the agent, asks
+    /// As [`MembershipHandle::active`], also where the lease has run out: then the core, or the agent, asks
     /// the acceptors, and `Ok` means that `view` was active at some moment between the call and its
     /// return. Waits for `timeout` at most.
     ///
@@ -281,13 +281,13 @@ impl Sight {
         }
     }
 
-    /// As [`Sight::guard`], also where leases are too short for the delays: instead of two looks at
-    /// a lease, one look that older leases are over, and [`Sight::confirm`] after the work. Waits
+    /// As [`MembershipHandle::guard`], also where leases are too short for the delays: instead of two looks at
+    /// a lease, one look that older leases are over, and [`MembershipHandle::confirm`] after the work. Waits
     /// for `timeout` at most, beside the work.
     ///
     /// # Errors
     ///
-    /// As [`Sight::confirm`]; the work is not done, or must not count.
+    /// As [`MembershipHandle::confirm`]; the work is not done, or must not count.
     pub fn guard_within<T>(
         &self,
         view: &OwnView,
@@ -326,7 +326,7 @@ impl Sight {
     }
 
     /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
-    /// Ends within [`LOOK_EVERY`] if nothing can change any more: see [`Sight::lost`].
+    /// Ends within [`LOOK_EVERY`] if nothing can change any more: see [`MembershipHandle::lost`].
     pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
         let end = clock::now() + timeout;
         loop {
