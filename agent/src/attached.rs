@@ -1,6 +1,6 @@
 //! A program in a seat of its node's agent.
 
-use crate::handle::{LOOK_EVERY, MembershipHandle};
+use crate::handle::{MembershipHandle, POLL_INTERVAL};
 use crate::lost::Lost;
 use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
 use obol_fabric::recorder::{Kind as Event, Record};
@@ -174,7 +174,7 @@ impl Attached {
         self.require_here()?;
         let mut joining = Joining::begin(self, timeout);
         loop {
-            if let Some(own) = joining.turn(LOOK_EVERY)? {
+            if let Some(own) = joining.turn(POLL_INTERVAL)? {
                 return Ok(own);
             }
         }
@@ -247,7 +247,7 @@ impl Attached {
         loop {
             let left = end.since(clock::now());
             if matches!(
-                self.seat.wait_status(None, left.min(LOOK_EVERY)),
+                self.seat.wait_status(None, left.min(POLL_INTERVAL)),
                 Some(SeatStatus::Left | SeatStatus::Excluded)
             ) {
                 return Ok(true);

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// An agent's death wakes nobody who waits for it to say something, so whoever waits looks up so
 /// often.
-pub const LOOK_EVERY: Nanos = Nanos::from_millis(100);
+pub const POLL_INTERVAL: Nanos = Nanos::from_millis(100);
 
 /// A view as one member sees it: the view, and whether that member is in it. Cheap to clone. It is
 /// nobody else's, not even the same program's when it has joined again.
@@ -267,7 +267,7 @@ impl MembershipHandle {
             if left == Nanos::ZERO {
                 return Err(NotConfirmed::Timeout { view: id, waited: timeout });
             }
-            let mut wait = left.min(LOOK_EVERY);
+            let mut wait = left.min(POLL_INTERVAL);
             match page::load(words()) {
                 // Leases on older views may still run: what is confirmed now counts only from then
                 // on.
@@ -326,13 +326,13 @@ impl MembershipHandle {
     }
 
     /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
-    /// Ends within [`LOOK_EVERY`] if nothing can change any more: see [`MembershipHandle::lost`].
+    /// Ends within [`POLL_INTERVAL`] if nothing can change any more: see [`MembershipHandle::lost`].
     pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
         let end = clock::now() + timeout;
         loop {
             let left = end.since(clock::now());
-            let changes = self.region.wait_changed(seen, left.min(LOOK_EVERY));
-            if changes != seen || left <= LOOK_EVERY || self.lost().is_some() {
+            let changes = self.region.wait_changed(seen, left.min(POLL_INTERVAL));
+            if changes != seen || left <= POLL_INTERVAL || self.lost().is_some() {
                 return changes;
             }
         }

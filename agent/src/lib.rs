@@ -56,7 +56,7 @@ mod streams;
 
 pub use attached::{AttachError, Attached, Obstacle};
 pub use embedded::Embedded;
-pub use handle::{LOOK_EVERY, MembershipHandle, NotConfirmed, OwnView};
+pub use handle::{MembershipHandle, NotConfirmed, OwnView, POLL_INTERVAL};
 pub use lost::{Inactive, Lost};
 pub use obol_membership::stream::Item;
 pub use observer::Observer;

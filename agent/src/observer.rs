@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// How often [`Observer::next`] looks. Nobody rings an observer: a leader in the middle of a
 /// failover has better to do.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// Follows the decided views of a cluster, each once and in order. It only reads: no process of the
 /// cluster is asked or knows of it, and it goes on as long as the memory of a majority of the
@@ -88,7 +88,7 @@ impl Observer {
             if item.is_some() || left == Nanos::ZERO {
                 return Ok(item);
             }
-            std::thread::sleep(left.min(LOOK_EVERY).to_std());
+            std::thread::sleep(left.min(POLL_INTERVAL).to_std());
         }
     }
 }

@@ -43,7 +43,7 @@ impl App {
                         return Err(Refusal::timeout("not admitted", timeout));
                     }
                     // The own incarnation may become known a little after the view that has it.
-                    views.next(left.min(LOOK_EVERY))?;
+                    views.next(left.min(POLL_INTERVAL))?;
                 }
                 Ok(())
             }
@@ -52,7 +52,7 @@ impl App {
 }
 
 /// How often a program that waits to be admitted looks whether it is.
-const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(1);
 
 /// Finds a cluster by what C says.
 ///

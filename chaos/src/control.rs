@@ -18,7 +18,7 @@ pub const SOCKET: &str = "up.sock";
 /// A supervisor that says nothing for so long is taken for stopped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks at a supervisor that has not answered yet.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The longest request or answer in bytes.
 pub const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -138,7 +138,7 @@ pub fn ask_within(dir: &Path, request: &Request, timeout: Duration) -> Result<Op
         if left.is_zero() {
             return Err(ControlError::Silent(at, timeout));
         }
-        stream.set_read_timeout(Some(left.min(LOOK_EVERY))).map_err(failed)?;
+        stream.set_read_timeout(Some(left.min(POLL_INTERVAL))).map_err(failed)?;
         match reader.read_until(b'\n', &mut line) {
             Ok(_) => break,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}

@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 /// Pause between two rounds of READs.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// After a round in which somebody was silent: asking costs the bound of detection.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// Regions that nobody has asked for in so long are not READ any more.
@@ -118,7 +118,7 @@ fn read(mut reader: verbs::Observer, shared: &Shared) {
             }
         }
         state = shared.lock();
-        let pause = if all_answer { LOOK_EVERY } else { LOOK_AGAIN };
+        let pause = if all_answer { POLL_INTERVAL } else { LOOK_AGAIN };
         let waited = shared.changed.wait_timeout_while(state, pause, |state| !state.stop && state.has_all());
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
     }

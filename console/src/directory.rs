@@ -21,7 +21,7 @@ const TRIES_MAX: u32 = 100;
 /// is gone.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at them.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A cluster's directory, told by its inode from an earlier or later one of the same name.
 pub(crate) struct Directory {
@@ -128,7 +128,7 @@ impl Made {
                     return Err(runs(&path, cluster));
                 }
                 tries = 0;
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
                 continue;
             }
             if !directory.is_there() {
@@ -147,7 +147,7 @@ impl Made {
                 }
                 Err(SiteError::Fabric(HostError::AlreadyExists { .. })) if Instant::now() < end => {
                     tries = 0;
-                    std::thread::sleep(LOOK_EVERY);
+                    std::thread::sleep(POLL_INTERVAL);
                 }
                 Err(SiteError::Fabric(HostError::AlreadyExists { .. })) => return Err(runs(&path, cluster)),
                 Err(error) if ours => {

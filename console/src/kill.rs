@@ -23,7 +23,7 @@ pub(crate) const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// After so long `down` says what it waits for.
 const TELL_AFTER: Duration = Duration::from_secs(1);
 /// Between two looks at what ends.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The process that a name or a role stands for.
 fn find<'a>(snapshot: &'a Snapshot, target: &str) -> Result<&'a Process, Failure> {
@@ -100,7 +100,7 @@ fn end_by(process: &Process, signal: impl Fn(&Held) -> std::io::Result<()>) -> R
             let why = "it still runs; if it is frozen or hangs, `obol kill` ends it";
             return Err(failed(std::io::Error::other(why)));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -130,7 +130,7 @@ pub(crate) fn start(root: &Path, cluster: Name, target: &str) -> Result<ExitCode
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -233,7 +233,7 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
                 slow.tell(|| {
                     "an `obol up` that holds the cluster's directory and does not listen".to_owned()
                 })?;
-                std::thread::sleep(LOOK_EVERY);
+                std::thread::sleep(POLL_INTERVAL);
             }
             Err(ControlError::NoSupervisor(_)) => return Ok(()),
             Err(error) => {
@@ -244,7 +244,7 @@ fn ask_to_end(directory: &Directory) -> Result<(), Failure> {
     }
     while Instant::now() < end && directory.holds_cluster() {
         slow.tell(|| format!("the `obol up` to remove {}", directory.path().display()))?;
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -257,7 +257,7 @@ fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, Co
         while !asking.is_finished() {
             // Whoever does not see it waits all the same.
             let _ = slow.tell(|| "the `obol up` to end the cluster's processes".to_owned());
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         // A panic was told by itself.
         asking.join().unwrap_or_else(|_| Err(ControlError::NoSupervisor(path.join(control::SOCKET))))
@@ -325,6 +325,6 @@ fn kill_all(cluster: &Cluster) -> Result<(), Failure> {
             )));
         }
         slow.tell(|| live.join(", "))?;
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

@@ -40,7 +40,7 @@ pub(crate) struct Shape<'a> {
 /// A keeper that is asked to end has so long; then it is killed, and what it kept is removed here.
 const END_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two looks whether it has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// What ends the profile that is sent to a keeper: no TOML has it.
 const END_OF_PROFILE: u8 = 0;
 /// A profile is no longer than this.
@@ -80,7 +80,7 @@ impl Keeper {
             if !matches!(self.child.try_wait(), Ok(None)) {
                 return false;
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         // It may have ended at last.
         let _ = self.child.kill();

@@ -33,7 +33,7 @@ const MEBIBYTES: u32 = 128;
 /// A load that nobody ends does so by itself after its step and this.
 const LOAD_GRACE: Duration = Duration::from_secs(30);
 /// Nothing is shorter; while it waits, `tune` looks so often whether it shall end.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// So often a step looks whether it is hopeless.
 const LOOK_AT_COUNTS: Duration = Duration::from_secs(1);
 /// What starting and ending a step's cluster takes, at about the most: for the plan that is told.
@@ -133,7 +133,7 @@ impl Bench<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(Failure::Failed("interrupted: nothing is recommended".to_owned()));
             }
-            thread::sleep(LOOK_EVERY.min(end.saturating_duration_since(Instant::now())));
+            thread::sleep(POLL_INTERVAL.min(end.saturating_duration_since(Instant::now())));
         }
         Ok(())
     }

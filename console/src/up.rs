@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 
 /// Between two looks at the cluster. Stamps come from the processes; this only bounds how late they
 /// are shown.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The same while the console shows the cluster, and only the summary and the dead children are to
 /// be cared for.
 const LOOK_BESIDE: Duration = Duration::from_secs(1);
@@ -495,7 +495,7 @@ fn attend(
     let mut start = Start { began, failing: None, up: false };
     let mut failed = None;
     let mut asked_to_stop = None;
-    let mut next_look = began + LOOK_EVERY;
+    let mut next_look = began + POLL_INTERVAL;
     while !stop.load(Ordering::Relaxed) && asked_to_stop.is_none() && failed.is_none() {
         if let Some(time) = options.time.filter(|time| began.elapsed() >= *time) {
             supervisor.reap();
@@ -523,14 +523,14 @@ fn attend(
                 Request::Stop => asked_to_stop = Some(ask),
             },
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(POLL_INTERVAL),
         }
         // Requests may come faster than looks are due, and must not keep them off.
         if Instant::now() < next_look || stop.load(Ordering::Relaxed) || asked_to_stop.is_some() {
             continue;
         }
         // The console looks by itself.
-        next_look = Instant::now() + if start.up && shown.is_some() { LOOK_BESIDE } else { LOOK_EVERY };
+        next_look = Instant::now() + if start.up && shown.is_some() { LOOK_BESIDE } else { POLL_INTERVAL };
         if !directory.is_there() {
             // Nothing is printed over the console.
             drop(shown.take());

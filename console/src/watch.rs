@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// While nothing changes, so often is looked whether the cluster still is.
-const LOOK_EVERY: Nanos = Nanos::from_millis(500);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(500);
 
 #[derive(Serialize)]
 struct MemberJson<'a> {
@@ -148,7 +148,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
     drop(recorders);
     let mut told = 0;
     while options.count.is_none_or(|count| told < count) {
-        let item = if options.once { observer.poll() } else { observer.next(LOOK_EVERY) };
+        let item = if options.once { observer.poll() } else { observer.next(POLL_INTERVAL) };
         let item = item.map_err(Failure::failed)?;
         if let Some(item) = item {
             tell(&item, &mut names, options.json)?;

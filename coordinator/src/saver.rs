@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Between two looks at the newest view: what a disaster can cost of the file's age.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Saves views until it is dropped; the newest at the latest then.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Saver {
             let mut source = Source { cluster, number, region: None, saved: None, bytes: Vec::new() };
             let mut said = None;
             loop {
-                let ends = stopped.recv_timeout(LOOK_EVERY) != Err(RecvTimeoutError::Timeout);
+                let ends = stopped.recv_timeout(POLL_INTERVAL) != Err(RecvTimeoutError::Timeout);
                 let error = source.save_newest(&path).err();
                 let kind = error.as_ref().map(io::Error::kind);
                 if kind != said {

@@ -17,7 +17,7 @@ use obol_fabric::metrics::Counter;
 use obol_membership::{ActiveMutant, Coordinator};
 
 /// Steps between two looks at whether the cluster is well.
-const LOOK_EVERY: u32 = 64;
+const POLL_INTERVAL: u32 = 64;
 /// How long a canary, or a step of the sweep, goes on behind its fault, in leases.
 const CANARY_LEASES: u64 = 60;
 
@@ -266,7 +266,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
         }
         driver.confirm_all();
         looks += 1;
-        if looks % LOOK_EVERY == 0 && fits && driver.trouble().is_none() {
+        if looks % POLL_INTERVAL == 0 && fits && driver.trouble().is_none() {
             break;
         }
     }

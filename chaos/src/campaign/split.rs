@@ -11,7 +11,7 @@ use obol_fabric::sim::Rng;
 /// How long the members have to stay the same, in timeouts of a link.
 const CALM_TIMEOUTS: u64 = 8;
 /// Steps between two looks at whether they have become a clique.
-const LOOK_EVERY: u32 = 64;
+const POLL_INTERVAL: u32 = 64;
 /// Partitions that are drawn until one leaves a majority.
 const DRAWS_MAX: u32 = 8;
 
@@ -39,7 +39,7 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
             broken(21, driver.world.now(), format_args!("a partition that lasts: {trouble}"))?;
         }
         looks += 1;
-        if looks % LOOK_EVERY == 0 && apart(driver).is_none() {
+        if looks % POLL_INTERVAL == 0 && apart(driver).is_none() {
             break;
         }
     }

@@ -9,7 +9,7 @@ use obol_fabric::sim::Rng;
 use obol_membership::Coordinator;
 
 /// Steps between two looks.
-const LOOK_EVERY: u32 = 64;
+const POLL_INTERVAL: u32 = 64;
 
 /// Lets coordinators that decide fail until no spare is left and one more has failed. The cluster
 /// is well at the beginning; gives what the longest wait took, in thousandths of what is allowed.
@@ -94,7 +94,7 @@ fn settle(driver: &mut Driver, gone: &[u32], replaced: Option<u32>) -> Result<u6
         driver.confirm_all();
         looks += 1;
         let still = |victim: u32| driver.acceptors().contains(&victim);
-        if looks % LOOK_EVERY == 0 && !replaced.is_some_and(still) && trouble(driver, gone).is_none() {
+        if looks % POLL_INTERVAL == 0 && !replaced.is_some_and(still) && trouble(driver, gone).is_none() {
             break;
         }
     }

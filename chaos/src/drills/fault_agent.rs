@@ -40,7 +40,7 @@ use std::time::Duration;
 /// A runner that does not connect in this time is gone.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks for it.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Until it is armed for the first time, a fault agent waits so long for its runner's next word.
 const DEAD_MAN: Nanos = Nanos::from_secs(10);
 /// The lowest real-time priority: above every ordinary program, below whatever has one for a
@@ -339,7 +339,7 @@ fn accept(path: &Path) -> io::Result<Option<UnixStream>> {
                     return Ok(Some(stream));
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(LOOK_EVERY),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(POLL_INTERVAL),
             Err(error) => return Err(error),
         }
     }

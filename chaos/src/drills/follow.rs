@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Between two looks at the cluster. The stamps do not depend on it; looking more often would only
 /// take the cores from the cluster.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A failover that takes longer has failed.
 const FAILOVER_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// Who only hung, and goes on again, is missed by nobody after so much more time.
@@ -48,7 +48,7 @@ pub(super) fn healthy_within(observer: &mut Observer, within: Nanos) -> Result<S
         if clock::now() > deadline || snapshot.health == Health::Unreachable {
             return Err(RunError::NotHealthy(snapshot.reasons));
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -206,7 +206,7 @@ fn until_active(
     survivors: &[Name],
 ) -> (Failover, u64) {
     loop {
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
         history.take(&observer.events());
         let snapshot = observer.snapshot();
         let Some(view) = snapshot.view else { continue };
@@ -268,7 +268,7 @@ fn leave(observer: &mut Observer, leaving: &[Process], old: ViewId, trial: &mut 
             trial.reason = Some(format!("{} did not leave within {LEAVE_TIMEOUT}", names.join(", ")));
             return;
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

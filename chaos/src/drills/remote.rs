@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// A fault agent that does not listen, or does not answer an order, in this time hangs.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks for its socket, or for its end.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of complaints that are kept.
 const COMPLAINTS_BYTES_MAX: u64 = 4096;
 /// Whoever complains and does not end is heard for so long.
@@ -272,7 +272,7 @@ fn connect(child: &mut Child, dir: &Path) -> Result<UnixStream, RemoteError> {
         if Instant::now() > end {
             return Err(RemoteError::Silent("listen"));
         }
-        thread::sleep(LOOK_EVERY);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -282,7 +282,7 @@ impl Drop for Remote {
         drop(self.writing.lock().unwrap_or_else(PoisonError::into_inner).take());
         let end = Instant::now() + ANSWER_TIMEOUT;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         }
         // One that hangs leaves its undo record to whoever recovers.
         let _ = self.child.kill();

@@ -17,7 +17,7 @@ const PREFIX: &str = "drill-undo-";
 /// A fault agent that was killed is waited for this long.
 const DYING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks at it.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// What a fault agent may have done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -154,7 +154,7 @@ pub fn recover(observer: &mut Observer) -> io::Result<Undone> {
             }
             let end = Instant::now() + DYING_TIMEOUT;
             while !fault_agent.has_ended() && Instant::now() < end {
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_INTERVAL);
             }
             undone.done.push(format!("a fault agent that outlived its runner was ended (pid {pid})"));
         }

@@ -21,7 +21,7 @@ const GAP: Duration = Duration::from_millis(20);
 /// After a fault nobody looks at the cluster for so long: nearly every failover is over by then.
 const REST: Duration = Duration::from_millis(20);
 /// Between two looks after that.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A failover that is not over by then has failed.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -127,7 +127,7 @@ fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
             if Instant::now() > end {
                 return Err(Failure::Failed(format!("the failover from {} did not end", victim.name)));
             }
-            thread::sleep(LOOK_EVERY);
+            thread::sleep(POLL_INTERVAL);
         };
         spans.extend(phases.map(|phases| phases.total()));
         let name = victim.name.to_string();

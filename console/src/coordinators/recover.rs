@@ -36,7 +36,7 @@ const BY_HAND_TIMEOUT: Duration = Duration::from_secs(600);
 /// New coordinators of a recovery that failed have so long to end.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two looks whether it does.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 #[derive(Serialize)]
 struct DoneJson {
@@ -228,7 +228,7 @@ impl<'a> Attempt<'a> {
                     timeout.as_secs()
                 )));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -249,7 +249,7 @@ impl<'a> Attempt<'a> {
                 let name = coordinator_name(number);
                 return Err(format!("{name} (pid {pid}) runs on, and the recovered view stays for it"));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
         let runs = |n: &&u16| self.site.cluster.region_info(u32::from(**n)).is_some_and(|info| info.alive);
         if let Some(number) = self.numbers.iter().find(runs) {

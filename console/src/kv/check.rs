@@ -33,7 +33,7 @@ const KEYS_EACH: u64 = 16;
 /// How long the servers have to serve at first, and to be redundant again.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Between two looks at the servers.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How a server ends that is refused; starting it again helps nobody.
 const REFUSED: i32 = 2;
 /// How often servers look into their memory.
@@ -288,7 +288,7 @@ impl Server {
                     "the server is no {standing} within {PATIENCE:?}: {stands:?}"
                 )));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -431,7 +431,7 @@ impl<'a> Servers<'a> {
                     told.collect::<Vec<_>>().join("; ")
                 )));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -549,7 +549,7 @@ fn all_answered(workers: &[Worker], answered: &AtomicU32) -> Result<(), Failure>
         if workers.iter().any(Worker::is_finished) || std::time::Instant::now() > end {
             return Err(Failure::Failed(format!("a client had no answer within {PATIENCE:?}")));
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -202,7 +202,7 @@ pub(crate) fn run(
     let stopped = Arc::clone(&stop);
     let client = move || -> Result<(), Failure> {
         let name = Name::new("kv_drill").map_err(Failure::failed)?;
-        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::LOOK_EVERY)?)?;
+        let (mut endpoint, mut node) = super::join(&site, name, super::client(&site, super::POLL_INTERVAL)?)?;
         let mut asking = Asking {
             tell: &tell,
             asked: false,

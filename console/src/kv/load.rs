@@ -21,7 +21,7 @@ const KEYS: u64 = 64;
 /// Operations of a burst: one is a PUT.
 const BURST: u64 = 4;
 /// How often a client looks for answers that nobody has rung for: a ring may be lost.
-const LOOK_EVERY: Nanos = Nanos::from_millis(5);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(5);
 
 /// How gentle.
 #[derive(Debug, Args)]
@@ -112,7 +112,7 @@ pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
         sched::die_with_parent().map_err(Failure::failed)?;
     }
     let stop = signals::flag(&[SIGTERM, SIGINT])?;
-    let client = Client::new(area(site)?, obol_agent::seed(), LOOK_EVERY, AGAIN_EVERY).ringing();
+    let client = Client::new(area(site)?, obol_agent::seed(), POLL_INTERVAL, AGAIN_EVERY).ringing();
     let (mut endpoint, mut node) = join(site, options.name, Service::Client(Box::new(client)))?;
     let now = clock::now();
     let mut load = Load {

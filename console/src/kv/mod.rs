@@ -26,7 +26,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How often a client that shares its core looks for an answer.
-const LOOK_EVERY: Nanos = Nanos::from_micros(20);
+const POLL_INTERVAL: Nanos = Nanos::from_micros(20);
 /// How long a client waits for an answer before it asks again.
 const AGAIN_EVERY: Nanos = Nanos::from_millis(2);
 
@@ -182,7 +182,7 @@ fn one(site: &Site, options: &ClientOptions, operation: Operation) -> Result<Exi
         return Err(Failure::refused(obol_kv::Refusal::TooLong(value.len())));
     }
     let is_get = matches!(operation, Operation::Get(_));
-    let (mut endpoint, mut node) = join(site, options.name, client(site, LOOK_EVERY)?)?;
+    let (mut endpoint, mut node) = join(site, options.name, client(site, POLL_INTERVAL)?)?;
     let until = std::time::Instant::now() + options.timeout;
     let mut once = Once { operation: Some(operation), ended: None, until };
     let stop = AtomicBool::new(false);

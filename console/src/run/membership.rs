@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 /// How often the end of the program's membership is looked for while no view changes.
-const LOOK_EVERY: Nanos = Nanos::from_millis(50);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(50);
 /// How often a view that is decided is asked whether it is active: nobody rings when a lease
 /// begins.
 const ACTIVE_EVERY: Nanos = Nanos::from_micros(200);
@@ -213,7 +213,7 @@ impl Life {
         let mut views = app.views();
         let mut waiting: Option<OwnView> = None;
         while !done.load(Ordering::Relaxed) {
-            let wait = if waiting.is_some() { ACTIVE_EVERY } else { LOOK_EVERY };
+            let wait = if waiting.is_some() { ACTIVE_EVERY } else { POLL_INTERVAL };
             match views.next(wait) {
                 Ok(Some(view)) => waiting = Some(view).filter(OwnView::is_mine),
                 Ok(None) => {}

@@ -51,7 +51,7 @@ const PASSED: [i32; 5] = [SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH];
 /// Signals that end the program; it leaves the cluster when nothing of it runs any more.
 const ENDING: [i32; 2] = [SIGTERM, SIGINT];
 /// What only time brings about is looked for so often.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two attempts to kill what a keeper left behind.
 const KILL_EVERY: Duration = Duration::from_millis(2);
 /// Why a program is killed whose `run` was stopped by a signal.
@@ -370,13 +370,13 @@ impl Supervisor<'_> {
         Ok(Ok(course))
     }
 
-    /// The next happening, if there is one within [`LOOK_EVERY`] and before that time. A keeper
+    /// The next happening, if there is one within [`POLL_INTERVAL`] and before that time. A keeper
     /// that stands still is killed first; that it stands still wakes this thread as any end of a
     /// child does.
     fn next(&self, until: Option<Instant>) -> io::Result<Option<Happening>> {
         self.keeper.end_if_stopped();
-        let left = until.map_or(LOOK_EVERY, |until| until.saturating_duration_since(Instant::now()));
-        match self.told.recv_timeout(left.min(LOOK_EVERY)) {
+        let left = until.map_or(POLL_INTERVAL, |until| until.saturating_duration_since(Instant::now()));
+        match self.told.recv_timeout(left.min(POLL_INTERVAL)) {
             Ok(happening) => Ok(Some(happening)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(io::Error::other("nobody tells signals")),

@@ -23,7 +23,7 @@ const SIGNALLED: i32 = 128;
 /// The shell of people who asked for one.
 const SHELL: &str = "/bin/sh";
 /// How often the end of what a program left behind is looked for.
-const LOOK_EVERY: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How long what it left behind has to end after SIGKILL.
 const ORPHANS_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a guard has to end after it was told to kill all; then it is killed itself, and the
@@ -230,7 +230,7 @@ impl Kept {
                 let text = format!("processes that it left behind do not end: {orphans:?}");
                 return Err(io::Error::new(ErrorKind::TimedOut, text));
             }
-            std::thread::sleep(LOOK_EVERY);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
