@@ -13,11 +13,11 @@ use obol_fabric::{Instant, Nanos};
 
 /// The holder's part: whether late renewals are worth a complaint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Strain {
+pub struct LateRenewals {
     late: Option<Instant>,
 }
 
-impl Strain {
+impl LateRenewals {
     /// Takes a renewal that came after the lease had run out; true if the coordinators should know.
     pub fn late(&mut self, view: &View, timing: &Timing, now: Instant) -> bool {
         let before = self.late.replace(now);
@@ -28,15 +28,15 @@ impl Strain {
 
 /// The leader's part. Every coordinator keeps it, so that a new leader knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Stretch {
+pub struct LeaseScaler {
     /// When somebody last complained, or the lease was last shortened.
     since: Option<Instant>,
 }
 
-impl Stretch {
+impl LeaseScaler {
     /// A holder complains about leases of `lease`; the duration that it should be, if the complaint
     /// is about `view`.
-    pub fn strained(&mut self, lease: Nanos, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
+    pub fn grow(&mut self, lease: Nanos, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
         let most = config.timing.lease_max;
         if lease != view.lease || lease >= most || config.mutant.has(Mutant::DeafToStrain) {
             return None;
@@ -47,7 +47,7 @@ impl Stretch {
     }
 
     /// An operator has decided how long leases are: nobody shortens them.
-    pub const fn overruled(&mut self) {
+    pub const fn reset(&mut self) {
         self.since = None;
     }
 
@@ -59,7 +59,7 @@ impl Stretch {
 
     /// The duration that the lease should have now that nobody complains any more, if it is
     /// another.
-    pub fn calm(&mut self, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
+    pub fn shrink(&mut self, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
         if now < self.due(&config.timing) {
             return None;
         }

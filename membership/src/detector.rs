@@ -97,8 +97,8 @@ impl Detector {
         let successor = ring().find(|m| m.incarnation > me).or_else(|| ring().next());
         let own = ring().find(|m| m.incarnation == me);
         let successor = successor.filter(|m| own.is_some() && m.incarnation != me);
-        let wards = view.of_kind(Kind::App).filter(|m| m.host == me);
-        let beats = successor.into_iter().chain(wards).map(|m| (m, Word::Heartbeat));
+        let apps = view.of_kind(Kind::App).filter(|m| m.host == me);
+        let beats = successor.into_iter().chain(apps).map(|m| (m, Word::Heartbeat));
         let coordinates = own.is_some_and(|m| m.kind == Kind::Coordinator);
         let peers = view.of_kind(Kind::Coordinator);
         let peers = peers.filter(|m| coordinates && m.incarnation != me && successor != Some(m));

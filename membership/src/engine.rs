@@ -98,7 +98,7 @@ struct Row {
     answer: Answer,
     /// Whether the value that it accepted could not be read whole in this attempt, so that it
     /// counts as none.
-    hollow: bool,
+    value_torn: bool,
 }
 
 /// Proposal numbers of a slot end here: uKharon A.6, with room for every proposer in what a word
@@ -174,7 +174,7 @@ impl Engine {
                     expected: predicted,
                     round: 0,
                     answer: Answer::Pending,
-                    hollow: false,
+                    value_torn: false,
                 }
             })
             .collect();
@@ -203,7 +203,7 @@ impl Engine {
         row.predicted = desired;
         row.round = self.round;
         row.answer = Answer::Pending;
-        row.hollow = false;
+        row.value_torn = false;
         let slot = Remote { at: row.acceptor.address, offset: self.layout.slot(self.slot.0) };
         let token = tokens::pack(Part::EngineCas, at as u16, row.round);
         fabric.cas(slot, row.expected.0, desired.0, token);
@@ -320,7 +320,7 @@ impl Engine {
                     // so only under a later number for which a majority promised and told of no
                     // such value: so this one was not chosen and will not be. (A ring that went on
                     // looks the same; then no majority will accept.)
-                    self.rows[at].hollow = true;
+                    self.rows[at].value_torn = true;
                     return self.adopt(fabric);
                 };
                 self.value = Arc::from(whole);
@@ -366,7 +366,7 @@ impl Engine {
     /// is one.
     fn adopt<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
         let highest = (0..self.rows.len())
-            .filter(|&at| self.rows[at].answer == Answer::Swapped && !self.rows[at].hollow)
+            .filter(|&at| self.rows[at].answer == Answer::Swapped && !self.rows[at].value_torn)
             .map(|at| (self.rows[at].expected.state(self.slot).unwrap_or_default(), at))
             .filter(|(state, _)| state.accepted_proposal != 0)
             .max_by_key(|(state, _)| state.accepted_proposal);

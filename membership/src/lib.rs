@@ -12,6 +12,7 @@
 //! about: where the processes run, how they are started, and who looks at them.
 
 pub mod adapt;
+pub mod attached_apps;
 pub mod cache;
 pub mod clearing;
 pub mod clique;
@@ -27,17 +28,16 @@ pub mod member;
 pub mod mutants;
 pub mod notices;
 pub mod poll;
+pub mod renewal_source;
 pub mod replace;
 pub mod rng;
 mod role;
 pub mod sealed;
-pub mod source;
 pub mod start;
 pub mod stream;
 pub mod timing;
 pub mod tokens;
 pub mod view;
-pub mod ward;
 pub mod wire;
 pub mod word;
 

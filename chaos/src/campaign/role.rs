@@ -103,7 +103,7 @@ impl Tapped {
         if reads_rings {
             self.marks.hit(Mark::RingsRead);
         }
-        if self.coordinator().is_some_and(Coordinator::is_stranded) {
+        if self.coordinator().is_some_and(Coordinator::has_lost_quorum) {
             self.marks.hit(Mark::Stranded);
         }
         if self.coordinator().is_some_and(Coordinator::outruns_caches) {

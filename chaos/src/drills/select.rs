@@ -5,7 +5,7 @@ use crate::control::{self, Request};
 use crate::drillfile::{Drill, FaultKind, Select, Step, Target, TargetKind};
 use crate::observe::{Process, Snapshot};
 use obol_membership::rng::mix;
-use obol_membership::{Kind, source};
+use obol_membership::{Kind, renewal_source};
 use std::fmt;
 use std::path::Path;
 
@@ -209,7 +209,7 @@ fn empty(target: &Target) -> SelectError {
 fn serving(snapshot: &Snapshot, process: &Process) -> Option<Process> {
     let view = snapshot.view.as_ref()?;
     let holder = snapshot.processes.iter().find(|p| p.region == process.region && p.seat == 0)?;
-    let cache = source::preferred(view, holder.incarnation)?;
+    let cache = renewal_source::preferred(view, holder.incarnation)?;
     snapshot.processes.iter().find(|p| p.alive && p.incarnation == cache).cloned()
 }
 

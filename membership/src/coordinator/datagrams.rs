@@ -2,7 +2,7 @@
 //! it may be late, lost or repeated, so nothing is taken for decided on its word but a view that is
 //! sealed and follows the newest known one.
 
-use super::{Accusation, Coordinator, Standing, cliques};
+use super::{Accusation, Coordinator, MembershipState, cliques};
 use crate::drift::Drift;
 use crate::links;
 use crate::view::{Level, View};
@@ -90,12 +90,12 @@ impl Coordinator {
             Ok(Message::Leave(who)) => self.requests.leave(who, &self.log.newest().view),
             Ok(Message::Nudge(slot)) => self.nudged(slot, from, fabric),
             Ok(Message::SetLease(lease)) => {
-                self.stretch.overruled();
+                self.lease_scaler.reset();
                 self.requests.set_lease(lease);
             }
             Ok(Message::Strained(lease)) => {
                 let newest = Arc::clone(self.view());
-                if let Some(lease) = self.stretch.strained(lease, &newest, &self.config, now) {
+                if let Some(lease) = self.lease_scaler.grow(lease, &newest, &self.config, now) {
                     self.requests.set_lease(lease);
                 }
             }
@@ -114,7 +114,7 @@ impl Coordinator {
                 }
             }
             Ok(Message::JoinReply { token, outcome: Err(refusal) }) => {
-                if matches!(self.standing, Standing::Standby { token: mine, .. } if mine == token)
+                if matches!(self.state, MembershipState::Standby { token: mine, .. } if mine == token)
                     && !refusal.stands()
                 {
                     self.stand_by(now);

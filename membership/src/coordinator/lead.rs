@@ -1,6 +1,6 @@
 //! The leader's part of a coordinator: take over, propose, decide, announce, clear.
 
-use super::{Accusation, Coordinator, Standing, Told, requests};
+use super::{Accusation, Coordinator, MembershipState, Told, requests};
 use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
 use crate::mutants::Mutant;
@@ -16,13 +16,13 @@ const BACKOFF_DOUBLINGS_MAX: usize = 10;
 
 impl Coordinator {
     fn should_lead(&self, now: Instant) -> bool {
-        match self.standing {
-            Standing::Member(_) | Standing::Leaving { .. } => {
+        match self.state {
+            MembershipState::Member(_) | MembershipState::Leaving { .. } => {
                 self.leader().is_some_and(|m| m.proposer == self.me) && self.booted
             }
-            Standing::Left | Standing::Retired => false,
+            MembershipState::Left | MembershipState::Retired => false,
             // A newcomer that decides nothing yet never goes ahead by itself.
-            Standing::Standby { alone, .. } => {
+            MembershipState::Standby { alone, .. } => {
                 let unled = alone <= now && !self.links.see_coordinator();
                 self.booted && unled && self.view().acceptor(self.me).is_some()
             }
@@ -30,7 +30,7 @@ impl Coordinator {
     }
 
     pub(super) fn retry_deadline(&self) -> Instant {
-        let idle = self.leading && self.engine.phase() == Phase::Idle && !self.stranded;
+        let idle = self.leading && self.engine.phase() == Phase::Idle && !self.lost_quorum;
         if idle { self.retry } else { Instant::NEVER }
     }
 
@@ -42,7 +42,7 @@ impl Coordinator {
         if lead && !self.leading {
             self.take_over(now, fabric);
         }
-        self.unfollowed |= self.leading != lead;
+        self.view_pending |= self.leading != lead;
         self.leading = lead;
         self.replace_due = Instant::NEVER;
         if !lead {
@@ -50,7 +50,7 @@ impl Coordinator {
             self.clearing = None;
             return;
         }
-        if self.engine.phase() == Phase::Idle && self.retry <= now && !self.stranded {
+        if self.engine.phase() == Phase::Idle && self.retry <= now && !self.lost_quorum {
             let outcome = self.engine.prepare(fabric);
             self.outcome(outcome, now, fabric);
         }
@@ -73,7 +73,7 @@ impl Coordinator {
         let predecessor = view.leader(|m| m.proposer != self.me).map(|m| m.proposer);
         self.engine.open(view.id.next(), &view.acceptors, predecessor);
         self.aborts = 0;
-        self.stranded = false;
+        self.lost_quorum = false;
         self.retry = now;
         self.proposed = now;
         self.admit_itself(fabric);
@@ -92,7 +92,7 @@ impl Coordinator {
     /// A leader that is no member asks itself. If the view has no room it goes on without, and asks
     /// again.
     pub(super) fn admit_itself<F: Fabric>(&mut self, fabric: &F) {
-        let Standing::Standby { token, as_of, .. } = self.standing else { return };
+        let MembershipState::Standby { token, as_of, .. } = self.state else { return };
         let newcomer = self.newcomer(token, fabric);
         let (from, newest) = (fabric.address(), self.log.newest());
         let refused = self.requests.join(newcomer, as_of, from, Nanos::ZERO, newest, &self.config);
@@ -140,7 +140,7 @@ impl Coordinator {
     /// Whether this leader replaces coordinators by itself. Who is no member counts itself as
     /// missing; and what an operator wants comes first.
     fn replaces(&self) -> bool {
-        matches!(self.standing, Standing::Member(_)) && !self.requests.wishes_acceptor()
+        matches!(self.state, MembershipState::Member(_)) && !self.requests.wishes_acceptor()
     }
 
     fn wanted_acceptor(&self, now: Instant) -> Option<Change> {
@@ -319,7 +319,7 @@ impl Coordinator {
         if self.config.mutant.has(Mutant::NoRetry) {
             self.retry = Instant::NEVER;
         }
-        self.stranded = reason == Abort::NoMajority;
+        self.lost_quorum = reason == Abort::NoMajority;
         if reason == Abort::NoMajority || reason == Abort::Contended {
             // Whoever decided meanwhile should be heard before the next attempt.
             self.poll_due = self.poll_due.min(now + pause);

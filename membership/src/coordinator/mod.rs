@@ -12,7 +12,7 @@ mod lead;
 mod requests;
 
 use crate::Config;
-use crate::adapt::Stretch;
+use crate::adapt::LeaseScaler;
 use crate::clearing::Clearing;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
@@ -38,7 +38,7 @@ use std::sync::Arc;
 
 /// Whether the process is a member.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Standing {
+enum MembershipState {
     /// A member of the newest known view.
     Member(Incarnation),
     /// Restarted or excluded: asks a leader to admit it, and leads by itself if none answers until
@@ -67,7 +67,7 @@ pub struct Coordinator {
     me: u16,
     name: Name,
     rng: Rng,
-    standing: Standing,
+    state: MembershipState,
     log: Log,
     suspects: BTreeMap<Incarnation, Accusation>,
     /// Members that are proved dead, as long as some view that may hold a lease names them.
@@ -77,7 +77,7 @@ pub struct Coordinator {
     hold_back: HoldBack,
     /// Before this no view is decided only because somebody joins: others may join in the same.
     joins_from: Option<Instant>,
-    stretch: Stretch,
+    lease_scaler: LeaseScaler,
     vacancies: Vacancies,
     /// When the leader has to look again whether a coordinator is to be replaced.
     replace_due: Instant,
@@ -95,7 +95,7 @@ pub struct Coordinator {
     aborts: u32,
     /// Too few acceptors could be reached, and none of them has answered a READ since. An attempt
     /// uses up a proposal number at those that can, so it waits for the others.
-    stranded: bool,
+    lost_quorum: bool,
     proposed: Instant,
     /// What was proposed last.
     proposal: Option<Arc<View>>,
@@ -114,7 +114,7 @@ pub struct Coordinator {
     /// Who is watched, and whether lazily.
     watched: BTreeMap<Address, bool>,
     /// The newest view has been installed but not followed yet: see [`Coordinator::follow`].
-    unfollowed: bool,
+    view_pending: bool,
     booted: bool,
 }
 
@@ -122,17 +122,17 @@ impl Coordinator {
     /// See [`crate::Start::coordinator`].
     pub(crate) fn new(config: Config, me: u16, genesis: Arc<View>, seed: u64) -> Self {
         let own = genesis.members.iter().find(|m| m.proposer == me);
-        let standing = if genesis.retired.contains(me) {
-            Standing::Retired
+        let state = if genesis.retired.contains(me) {
+            MembershipState::Retired
         } else {
-            Standing::Member(own.map(|m| m.incarnation).unwrap_or_default())
+            MembershipState::Member(own.map(|m| m.incarnation).unwrap_or_default())
         };
         Self {
             config,
             me,
             name: own.map_or_else(|| coordinator_name(me), |m| m.name),
             rng: Rng::new(seed),
-            standing,
+            state,
             cleared: genesis.cleared,
             log: Log::new(genesis, Instant::NEVER),
             suspects: BTreeMap::new(),
@@ -140,7 +140,7 @@ impl Coordinator {
             requests: Requests::default(),
             hold_back: HoldBack::default(),
             joins_from: None,
-            stretch: Stretch::default(),
+            lease_scaler: LeaseScaler::default(),
             vacancies: Vacancies::default(),
             replace_due: Instant::NEVER,
             clearing: None,
@@ -150,7 +150,7 @@ impl Coordinator {
             leading: false,
             retry: Instant::ZERO,
             aborts: 0,
-            stranded: false,
+            lost_quorum: false,
             proposed: Instant::ZERO,
             proposal: None,
             poll: Poll::new(),
@@ -163,7 +163,7 @@ impl Coordinator {
             notices: Notices::default(),
             lost_due: Instant::ZERO,
             watched: BTreeMap::new(),
-            unfollowed: false,
+            view_pending: false,
             booted: false,
         }
     }
@@ -193,8 +193,8 @@ impl Coordinator {
 
     /// Whether this process waits for more acceptors before it tries again to lead.
     #[must_use]
-    pub const fn is_stranded(&self) -> bool {
-        self.stranded
+    pub const fn has_lost_quorum(&self) -> bool {
+        self.lost_quorum
     }
 
     /// The slot in which this process has proposed a view that is not decided yet, as far as it
@@ -220,31 +220,31 @@ impl Coordinator {
     /// The own incarnation while this process is a member.
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
-        match self.standing {
-            Standing::Member(who) | Standing::Leaving { who, .. } => Some(who),
-            Standing::Standby { .. } | Standing::Left | Standing::Retired => None,
+        match self.state {
+            MembershipState::Member(who) | MembershipState::Leaving { who, .. } => Some(who),
+            MembershipState::Standby { .. } | MembershipState::Left | MembershipState::Retired => None,
         }
     }
 
     /// Whether this process has left, as it asked.
     #[must_use]
     pub const fn has_left(&self) -> bool {
-        matches!(self.standing, Standing::Left)
+        matches!(self.state, MembershipState::Left)
     }
 
     /// Whether this process has learned that it was given up in a recovery. Then it takes part in
     /// nothing any more, and its process has to end.
     #[must_use]
     pub const fn is_retired(&self) -> bool {
-        matches!(self.standing, Standing::Retired)
+        matches!(self.state, MembershipState::Retired)
     }
 
     /// Asks to leave gracefully: the next coordinator leads at once, and nobody takes it for a
     /// failure.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.standing = match self.standing {
-            Standing::Member(who) => Standing::Leaving { who, due: now },
-            Standing::Standby { .. } => Standing::Left,
+        self.state = match self.state {
+            MembershipState::Member(who) => MembershipState::Leaving { who, due: now },
+            MembershipState::Standby { .. } => MembershipState::Left,
             ref other => other.clone(),
         };
         self.ask_to_leave(now, fabric);
@@ -252,7 +252,7 @@ impl Coordinator {
     }
 
     fn ask_to_leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let Standing::Leaving { who, due } = &mut self.standing else { return };
+        let MembershipState::Leaving { who, due } = &mut self.state else { return };
         if now < *due {
             return;
         }
@@ -272,7 +272,7 @@ impl Coordinator {
     }
 
     fn stand_by(&mut self, now: Instant) {
-        self.standing = Standing::Standby {
+        self.state = MembershipState::Standby {
             token: self.rng.token(),
             as_of: self.view().id,
             due: now,
@@ -284,7 +284,7 @@ impl Coordinator {
     /// admits itself.
     fn renew_join(&mut self, now: Instant) {
         let newest = self.view().id;
-        if let Standing::Standby { token, as_of, due, .. } = &mut self.standing
+        if let MembershipState::Standby { token, as_of, due, .. } = &mut self.state
             && as_of.0.saturating_add(JOIN_WINDOW) < newest.0
         {
             *token = self.rng.token();
@@ -332,42 +332,45 @@ impl Coordinator {
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.suspect_former_life(fabric.address());
         self.requests.settle(view, fabric);
-        match self.standing {
-            Standing::Member(who) if view.member(who).is_none() => {
+        match self.state {
+            MembershipState::Member(who) if view.member(who).is_none() => {
                 fabric.record(Record::new(Event_::Excluded, who.0, view.id.0));
                 fabric.count(Counter::Exclusions, 1);
                 fabric.publish_incarnation(Incarnation::NONE);
                 self.links.prove(&self.config);
                 self.stand_by(now);
             }
-            Standing::Standby { token, .. } => {
+            MembershipState::Standby { token, .. } => {
                 if let Some(member) = view.by_token(token) {
-                    self.standing = Standing::Member(member.incarnation);
+                    self.state = MembershipState::Member(member.incarnation);
                     fabric.publish_incarnation(member.incarnation);
                     fabric.record(Record::new(Event_::Joined, member.incarnation.0, view.id.0));
                 } else if view.departed.iter().any(|d| d.token == token) {
                     self.stand_by(now);
                 }
             }
-            Standing::Leaving { who, .. } if view.member(who).is_none() => {
+            MembershipState::Leaving { who, .. } if view.member(who).is_none() => {
                 fabric.record(Record::new(Event_::Left, who.0, view.id.0));
                 fabric.publish_incarnation(Incarnation::NONE);
-                self.standing = Standing::Left;
+                self.state = MembershipState::Left;
             }
-            Standing::Member(_) | Standing::Leaving { .. } | Standing::Left | Standing::Retired => {}
+            MembershipState::Member(_)
+            | MembershipState::Leaving { .. }
+            | MembershipState::Left
+            | MembershipState::Retired => {}
         }
         if view.retired.contains(self.me) {
-            self.standing = Standing::Retired;
+            self.state = MembershipState::Retired;
             fabric.publish_incarnation(Incarnation::NONE);
         }
         self.renew_join(now);
-        self.unfollowed = true;
+        self.view_pending = true;
         if self.engine.slot() <= view.id {
             let stale = self.config.mutant.has(Mutant::StaleAcceptors);
             let acceptors = if stale { view.deciders() } else { view.acceptors.clone() };
             self.engine.open(view.id.next(), &acceptors, None);
             self.aborts = 0;
-            self.stranded = false;
+            self.lost_quorum = false;
             self.retry = now;
         }
     }
@@ -375,7 +378,7 @@ impl Coordinator {
     /// What a new view asks for that survivors do not wait for: watches, and forgetting. Done on
     /// the next tick, so that it delays neither a decision's announcement nor CLEAR.
     fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.unfollowed = false;
+        self.view_pending = false;
         let view = Arc::clone(self.view());
         let view = &*view;
         self.notices.settle(view);
@@ -514,7 +517,7 @@ impl Coordinator {
     pub(super) fn learn_clear<F: Fabric>(&mut self, base: ViewId, fabric: &mut F) {
         if base > self.cleared {
             self.cleared = base;
-            self.unfollowed = true;
+            self.view_pending = true;
             fabric.publish_cleared(base);
         }
         if self.clearing.as_ref().is_some_and(|c| c.base() <= base) {
@@ -523,10 +526,10 @@ impl Coordinator {
     }
 
     fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
-        if self.stranded && found == Found::Failed {
+        if self.lost_quorum && found == Found::Failed {
             self.poll_due = self.poll_due.min(now + self.config.timing.backoff_max);
         } else {
-            self.stranded = false;
+            self.lost_quorum = false;
         }
         match found {
             Found::Empty { posted, .. } => {
@@ -655,7 +658,7 @@ impl Machine for Coordinator {
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.unfollowed {
+        if self.view_pending {
             self.follow(now, fabric);
         }
         if self.poll.deadline(&self.config) <= now {
@@ -667,7 +670,7 @@ impl Machine for Coordinator {
             self.ask(now, fabric);
         }
         let (is_proved, is_led) = (self.links.are_proved(), self.links.see_coordinator());
-        if let Standing::Standby { token, as_of, due, alone } = &mut self.standing
+        if let MembershipState::Standby { token, as_of, due, alone } = &mut self.state
             && *due <= now
             && self.booted
         {
@@ -699,7 +702,7 @@ impl Machine for Coordinator {
             self.drift.tick(&view, me, (&mut self.rng, &self.config), now, fabric);
         }
         if self.leading {
-            if let Some(lease) = self.stretch.calm(&view, &self.config, now) {
+            if let Some(lease) = self.lease_scaler.shrink(&view, &self.config, now) {
                 self.requests.set_lease(lease);
             }
             // Nobody has to be told: the next view will.
@@ -713,7 +716,7 @@ impl Machine for Coordinator {
     }
 
     fn deadline(&self) -> Instant {
-        if self.unfollowed {
+        if self.view_pending {
             return Instant::ZERO;
         }
         let poll = if self.poll.is_busy() {
@@ -721,24 +724,26 @@ impl Machine for Coordinator {
         } else {
             self.poll_due
         };
-        let standing = match self.standing {
-            Standing::Standby { due, alone, .. } if self.booted => {
+        let state = match self.state {
+            MembershipState::Standby { due, alone, .. } if self.booted => {
                 due.min(if self.leading { due } else { alone })
             }
-            Standing::Leaving { due, .. } => due,
-            Standing::Standby { .. } | Standing::Member(_) | Standing::Left | Standing::Retired => {
-                Instant::NEVER
-            }
+            MembershipState::Leaving { due, .. } => due,
+            MembershipState::Standby { .. }
+            | MembershipState::Member(_)
+            | MembershipState::Left
+            | MembershipState::Retired => Instant::NEVER,
         };
         let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
         let held = self.held.as_ref().map_or(Instant::NEVER, |(until, _)| *until);
         let drift = if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER };
-        let stretch = if self.leading { self.stretch.due(&self.config.timing) } else { Instant::NEVER };
+        let lease_scaler =
+            if self.leading { self.lease_scaler.due(&self.config.timing) } else { Instant::NEVER };
         let cliques = self.links_due();
-        poll.min(standing)
+        poll.min(state)
             .min(cliques)
             .min(self.links.deadline())
-            .min(stretch)
+            .min(lease_scaler)
             .min(self.replace_due)
             .min(clearing)
             .min(held)

@@ -8,7 +8,8 @@
 mod renewal;
 
 use crate::Config;
-use crate::adapt::Strain;
+use crate::adapt::LateRenewals;
+use crate::attached_apps::AttachedApps;
 use crate::cache::FanOut;
 use crate::detector::{Detector, Verdict};
 use crate::drift::Drift;
@@ -18,11 +19,10 @@ use crate::links::{self, Links};
 use crate::mutants::Mutant;
 use crate::notices::Notices;
 use crate::poll::Poll;
+use crate::renewal_source::RenewalSource;
 use crate::rng::Rng;
-use crate::source::Source;
 use crate::tokens::{self, Part};
 use crate::view::{Kind, Level, Newcomer, View};
-use crate::ward::Wards;
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{Kind as Event_, Record};
@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 /// Whether the process is a member yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Standing {
+enum MembershipState {
     /// Asking to join; `as_of` is the newest view when the token was drawn.
     Joining { token: u64, as_of: ViewId, due: Instant },
     /// A member of the newest known view.
@@ -51,7 +51,7 @@ pub struct Member {
     kind: Kind,
     name: Name,
     rng: Rng,
-    standing: Standing,
+    state: MembershipState,
     /// The newest view that is known to be decided.
     view: Arc<View>,
     /// The newest view that was heard of, and when.
@@ -67,8 +67,8 @@ pub struct Member {
     poll_due: Instant,
     /// When it may be asked again who decides.
     lost_due: Instant,
-    source: Source,
-    strain: Strain,
+    source: RenewalSource,
+    late_renewals: LateRenewals,
     /// Since when a program wants to know that its view was active, and has no answer: see
     /// [`Event::Confirm`].
     wanted: Option<Instant>,
@@ -80,11 +80,11 @@ pub struct Member {
     links: Links,
     drift: Drift,
     notices: Notices,
-    wards: Wards,
+    apps: AttachedApps,
     /// Names whose programs die again and again.
     hold_back: HoldBack,
     /// The newest view has been installed but not followed yet: see [`Member::follow`].
-    unfollowed: bool,
+    view_pending: bool,
     booted: bool,
     /// See [`Member::stall`].
     stalled: bool,
@@ -100,7 +100,7 @@ impl Member {
             kind,
             name,
             rng,
-            standing: Standing::Joining { token, as_of: genesis.id, due: Instant::NEVER },
+            state: MembershipState::Joining { token, as_of: genesis.id, due: Instant::NEVER },
             heard: genesis.id,
             heard_at: Instant::ZERO,
             view: genesis,
@@ -111,8 +111,8 @@ impl Member {
             poll: Poll::new(),
             poll_due: Instant::ZERO,
             lost_due: Instant::ZERO,
-            source: Source::default(),
-            strain: Strain::default(),
+            source: RenewalSource::default(),
+            late_renewals: LateRenewals::default(),
             wanted: None,
             fan_out: FanOut::default(),
             contact: Instant::ZERO,
@@ -120,9 +120,9 @@ impl Member {
             links: Links::default(),
             drift: Drift::default(),
             notices: Notices::default(),
-            wards: Wards::default(),
+            apps: AttachedApps::default(),
             hold_back: HoldBack::default(),
-            unfollowed: false,
+            view_pending: false,
             booted: false,
             stalled: false,
         }
@@ -148,8 +148,8 @@ impl Member {
     /// By what a view will know this process once it has joined; none if it is a member already.
     #[must_use]
     pub const fn join_token(&self) -> Option<u64> {
-        match self.standing {
-            Standing::Joining { token, .. } => Some(token),
+        match self.state {
+            MembershipState::Joining { token, .. } => Some(token),
             _ => None,
         }
     }
@@ -157,9 +157,9 @@ impl Member {
     /// The own incarnation while this process is a member.
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
-        match self.standing {
-            Standing::Member(who) | Standing::Leaving { who, .. } => Some(who),
-            Standing::Joining { .. } | Standing::Left { .. } => None,
+        match self.state {
+            MembershipState::Member(who) | MembershipState::Leaving { who, .. } => Some(who),
+            MembershipState::Joining { .. } | MembershipState::Left { .. } => None,
         }
     }
 
@@ -172,15 +172,15 @@ impl Member {
     /// Whether this process has left, as it asked.
     #[must_use]
     pub const fn has_left(&self) -> bool {
-        matches!(self.standing, Standing::Left { .. })
+        matches!(self.state, MembershipState::Left { .. })
     }
 
     /// Asks to leave gracefully. The lease ends at once: nothing runs under it that outlives the
     /// request.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.standing = match self.standing {
-            Standing::Member(who) => Standing::Leaving { who, due: now },
-            Standing::Joining { token, .. } => Standing::Left { token },
+        self.state = match self.state {
+            MembershipState::Member(who) => MembershipState::Leaving { who, due: now },
+            MembershipState::Joining { token, .. } => MembershipState::Left { token },
             ref other => other.clone(),
         };
         self.lease.drop_lease();
@@ -194,7 +194,7 @@ impl Member {
         if core::mem::replace(&mut self.stalled, true) {
             return;
         }
-        if let Standing::Member(who) = self.standing {
+        if let MembershipState::Member(who) = self.state {
             fabric.count(Level::Progress.suspicions(), 1);
             self.suspect(who, Level::Progress, now, fabric);
         }
@@ -205,16 +205,16 @@ impl Member {
         if !core::mem::take(&mut self.stalled) {
             return;
         }
-        match &mut self.standing {
-            Standing::Member(who) => self.notices.retract(*who),
-            Standing::Joining { due, .. } => *due = now,
-            Standing::Leaving { .. } | Standing::Left { .. } => {}
+        match &mut self.state {
+            MembershipState::Member(who) => self.notices.retract(*who),
+            MembershipState::Joining { due, .. } => *due = now,
+            MembershipState::Leaving { .. } | MembershipState::Left { .. } => {}
         }
     }
 
     fn rejoin(&mut self, now: Instant) {
         let due = if self.stalled { Instant::NEVER } else { now };
-        self.standing = Standing::Joining { token: self.rng.token(), as_of: self.view.id, due };
+        self.state = MembershipState::Joining { token: self.rng.token(), as_of: self.view.id, due };
     }
 
     /// Learns that a view is decided. `jump` tells that the views in between are skipped on
@@ -238,17 +238,17 @@ impl Member {
         self.view = view;
         self.heard = self.heard.max(self.view.id);
         fabric.publish_view(self.view.id, sealed);
-        match self.standing {
-            Standing::Joining { token, .. } => {
+        match self.state {
+            MembershipState::Joining { token, .. } => {
                 if let Some(member) = self.view.by_token(token) {
-                    self.standing = Standing::Member(member.incarnation);
+                    self.state = MembershipState::Member(member.incarnation);
                     fabric.publish_incarnation(member.incarnation);
                     fabric.record(Record::new(Event_::Joined, member.incarnation.0, self.view.id.0));
                 } else if self.view.departed.iter().any(|d| d.token == token) {
                     self.rejoin(now);
                 }
             }
-            Standing::Member(who) if self.view.member(who).is_none() => {
+            MembershipState::Member(who) if self.view.member(who).is_none() => {
                 fabric.record(Record::new(Event_::Excluded, who.0, self.view.id.0));
                 fabric.count(Counter::Exclusions, 1);
                 fabric.publish_incarnation(Incarnation::NONE);
@@ -263,35 +263,35 @@ impl Member {
                 self.links.prove(&self.config);
                 self.rejoin(now);
             }
-            Standing::Leaving { who, .. } if self.view.member(who).is_none() => {
-                self.standing = Standing::Left { token: 0 };
+            MembershipState::Leaving { who, .. } if self.view.member(who).is_none() => {
+                self.state = MembershipState::Left { token: 0 };
                 fabric.record(Record::new(Event_::Left, who.0, self.view.id.0));
                 fabric.publish_incarnation(Incarnation::NONE);
             }
-            Standing::Left { token } => {
+            MembershipState::Left { token } => {
                 if let Some(member) = self.view.by_token(token) {
-                    self.standing = Standing::Leaving { who: member.incarnation, due: now };
+                    self.state = MembershipState::Leaving { who: member.incarnation, due: now };
                 }
             }
-            Standing::Member(_) | Standing::Leaving { .. } => {}
+            MembershipState::Member(_) | MembershipState::Leaving { .. } => {}
         }
         if self.incarnation().is_some() {
             self.lease.learn(&self.view, now);
         }
-        self.unfollowed = true;
+        self.view_pending = true;
         self.source.cancel();
         self.ask_acceptors(now, fabric);
     }
 
     /// What a new view asks for that the lease does not wait for. Done on the next tick.
     fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.unfollowed = false;
+        self.view_pending = false;
         let me = self.incarnation().unwrap_or_default();
-        self.wards.follow(&self.view, me, now + self.config.timing.join_every, fabric);
+        self.apps.follow(&self.view, me, now + self.config.timing.join_every, fabric);
         self.links.follow(&self.view, self.incarnation(), &self.config, now);
         match self.incarnation() {
             Some(who) => {
-                let promises = self.wards.promises();
+                let promises = self.apps.promises();
                 self.detector.follow(&self.view, who, promises, &self.config, now);
                 self.notices.settle(&self.view);
                 self.drift.follow(&self.view);
@@ -349,8 +349,8 @@ impl Member {
                 self.catch_up(now, fabric);
             }
             Ok(Message::Clear(base)) => self.clear(base, now, fabric),
-            Ok(Message::JoinReply { token, outcome: Err(refusal) }) => match self.standing {
-                Standing::Joining { token: mine, ref mut due, .. } if mine == token => match refusal {
+            Ok(Message::JoinReply { token, outcome: Err(refusal) }) => match self.state {
+                MembershipState::Joining { token: mine, ref mut due, .. } if mine == token => match refusal {
                     Refusal::Full => {}
                     Refusal::HeldBack(left) => {
                         *due = (*due).max(now + left.min(self.config.timing.join_hold_max));
@@ -359,7 +359,7 @@ impl Member {
                         self.rejoin(now + self.config.timing.join_every);
                     }
                 },
-                _ => self.wards.refused(token, refusal, &self.config.timing, now, fabric),
+                _ => self.apps.refused(token, refusal, &self.config.timing, now, fabric),
             },
             Ok(Message::Vouched { nonce, newest, vouched }) => {
                 self.vouched((nonce, newest, vouched), now, fabric);
@@ -467,7 +467,7 @@ impl Machine for Member {
                 if let Some(found) = found {
                     let first = !core::mem::replace(&mut self.booted, true);
                     self.found(found, now, fabric);
-                    if let Standing::Joining { as_of, due, .. } = &mut self.standing
+                    if let MembershipState::Joining { as_of, due, .. } = &mut self.state
                         && first
                     {
                         // The token is younger than what the snapshot told: that is the view to
@@ -479,22 +479,22 @@ impl Machine for Member {
             }
             Event::Datagram { from, bytes } => self.datagram(from, bytes, now, fabric),
             Event::Death { who, evidence } => {
-                if let Some(accused) = self.wards.at(who) {
+                if let Some(accused) = self.apps.at(who) {
                     let due = now + self.config.timing.notice_after;
                     self.notices.raise(accused, Level::Deadbeat, evidence, due);
-                } else if self.wards.died(who, fabric) {
+                } else if self.apps.died(who, fabric) {
                     // It is no member.
                 } else if self.source.died(who, &self.config, now, fabric) {
                     self.ask_acceptors(now, fabric);
                 }
             }
             Event::Confirm { since } => self.confirm(since.min(now), now, fabric),
-            Event::Seat { seat, request } => self.wards.ask(seat, request, &self.view, now, fabric),
+            Event::Seat { seat, request } => self.apps.ask(seat, request, &self.view, now, fabric),
         }
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.unfollowed {
+        if self.view_pending {
             self.follow(now, fabric);
         }
         if self.poll.deadline(&self.config) <= now {
@@ -513,8 +513,8 @@ impl Machine for Member {
         }
         let acceptors = || self.view.acceptors.iter().map(|a| a.address);
         let is_proved = self.links.are_proved();
-        match &mut self.standing {
-            Standing::Joining { token, as_of, due } if *due <= now => {
+        match &mut self.state {
+            MembershipState::Joining { token, as_of, due } if *due <= now => {
                 *due = now + self.config.timing.join_every;
                 let newcomer = Newcomer {
                     kind: self.kind,
@@ -527,7 +527,7 @@ impl Machine for Member {
                 let join = Message::Join { newcomer, as_of: *as_of, proved: true }.encode();
                 acceptors().filter(|_| is_proved).for_each(|to| fabric.send(to, &join));
             }
-            Standing::Leaving { who, due } if *due <= now => {
+            MembershipState::Leaving { who, due } if *due <= now => {
                 *due = now + self.config.timing.join_every;
                 let leave = Message::Leave(*who).encode();
                 acceptors().for_each(|to| fabric.send(to, &leave));
@@ -538,7 +538,7 @@ impl Machine for Member {
         self.detector.tick(&self.config, now, fabric);
         self.links.tick(self.incarnation(), &self.view, &self.config, now, fabric);
         self.notices.tick(me, &self.view, &self.config, now, fabric);
-        self.wards.tick(me, &self.view, &self.hold_back, &self.config, now, fabric);
+        self.apps.tick(me, &self.view, &self.hold_back, &self.config, now, fabric);
         if let Some(me) = self.incarnation() {
             self.drift.tick(&self.view, me, (&mut self.rng, &self.config), now, fabric);
         }
@@ -546,7 +546,7 @@ impl Machine for Member {
     }
 
     fn deadline(&self) -> Instant {
-        if self.unfollowed {
+        if self.view_pending {
             return Instant::ZERO;
         }
         let poll = if self.poll.is_busy() {
@@ -556,16 +556,16 @@ impl Machine for Member {
         } else {
             self.poll_due
         };
-        let standing = match self.standing {
-            Standing::Joining { due, .. } | Standing::Leaving { due, .. } => due,
-            Standing::Member(_) | Standing::Left { .. } => Instant::NEVER,
+        let state = match self.state {
+            MembershipState::Joining { due, .. } | MembershipState::Leaving { due, .. } => due,
+            MembershipState::Member(_) | MembershipState::Left { .. } => Instant::NEVER,
         };
-        poll.min(standing)
+        poll.min(state)
             .min(self.turn)
             .min(self.detector.deadline())
             .min(self.notices.deadline())
             .min(self.links.deadline())
-            .min(self.wards.deadline())
+            .min(self.apps.deadline())
             .min(if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER })
             .min(self.source.deadline(&self.config))
             .min(self.fan_out.deadline())

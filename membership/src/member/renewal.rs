@@ -1,11 +1,11 @@
 //! How a member keeps its lease: it asks, and makes of every answer a renewal, a newer view, or
 //! another question.
 
-use super::{Member, Standing};
+use super::{Member, MembershipState};
 use crate::lease::Renewed;
 use crate::mutants::Mutant;
 use crate::poll::Found;
-use crate::source::Answer;
+use crate::renewal_source::Answer;
 use crate::view::Acceptor;
 use crate::wire::Message;
 use obol_fabric::metrics::{Counter, Histogram};
@@ -58,7 +58,7 @@ impl Member {
     /// the acceptors.
     pub(super) fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
-        let renews = matches!(self.standing, Standing::Member(_))
+        let renews = matches!(self.state, MembershipState::Member(_))
             && page.view == self.view.id
             && page.end != Instant::ZERO
             && self.heard <= self.view.id
@@ -196,7 +196,7 @@ impl Member {
         now: Instant,
         fabric: &mut F,
     ) {
-        let vouched = matches!(self.standing, Standing::Member(_)) && self.lease.vouches(view, now);
+        let vouched = matches!(self.state, MembershipState::Member(_)) && self.lease.vouches(view, now);
         fabric.count(if vouched { Counter::Vouches } else { Counter::VouchesRefused }, 1);
         fabric.send(from, &Message::Vouched { nonce, newest: self.view.id, vouched }.encode());
     }
@@ -206,7 +206,7 @@ impl Member {
     /// question is answered that can not tell. Nothing is posted beside that: however many programs
     /// ask, one round of READs is out at a time. (uKharon, Algorithm 2, line 10.)
     pub(super) fn confirm<F: Fabric>(&mut self, since: Instant, now: Instant, fabric: &mut F) {
-        if !matches!(self.standing, Standing::Member(_)) || self.lease.page().confirmed >= since {
+        if !matches!(self.state, MembershipState::Member(_)) || self.lease.page().confirmed >= since {
             return;
         }
         fabric.count(Counter::ConfirmsAsked, 1);
@@ -232,7 +232,7 @@ impl Member {
         now: Instant,
         fabric: &mut F,
     ) {
-        if self.view.id != view || !matches!(self.standing, Standing::Member(_)) {
+        if self.view.id != view || !matches!(self.state, MembershipState::Member(_)) {
             return;
         }
         let before = self.lease.page().end;
@@ -267,7 +267,7 @@ impl Member {
     /// Asks for longer leases if one lasts too short a time again. A cache's own serves others, who
     /// complain themselves.
     fn complain<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.kind.acts() && self.strain.late(&self.view, &self.config.timing, now) {
+        if self.kind.acts() && self.late_renewals.late(&self.view, &self.config.timing, now) {
             let strained = Message::Strained(self.view.lease).encode();
             for acceptor in &self.view.acceptors {
                 fabric.send(acceptor.address, &strained);

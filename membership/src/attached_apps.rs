@@ -22,7 +22,7 @@ enum Phase {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Ward {
+struct AttachedApp {
     seat: u16,
     token: u64,
     name: Name,
@@ -37,15 +37,15 @@ struct Ward {
 
 /// The programs in an agent's seats.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Wards(Vec<Ward>);
+pub struct AttachedApps(Vec<AttachedApp>);
 
-impl Ward {
+impl AttachedApp {
     const fn is_stray(&self) -> bool {
         matches!(self.phase, Phase::Stray(_))
     }
 }
 
-impl Wards {
+impl AttachedApps {
     /// Takes a program's request; a repetition changes nothing.
     pub fn ask<F: Fabric>(
         &mut self,
@@ -57,24 +57,24 @@ impl Wards {
     ) {
         match request {
             SeatRequest::Join { name, token, address, progress_within } => {
-                if let Some(ward) = self.0.iter_mut().find(|w| w.token == token) {
-                    if ward.phase == Phase::Dead {
+                if let Some(app) = self.0.iter_mut().find(|app| app.token == token) {
+                    if app.phase == Phase::Dead {
                         // It was only said to be dead.
-                        (ward.phase, ward.due) = (Phase::Joining, now);
+                        (app.phase, app.due) = (Phase::Joining, now);
                     }
                     return;
                 }
-                self.0.retain_mut(|w| {
+                self.0.retain_mut(|app| {
                     // Whoever has to go still has to: where the view is full, nobody is admitted
                     // who could replace it.
-                    if let Phase::Leaving(who) = w.phase
-                        && w.seat == seat
+                    if let Phase::Leaving(who) = app.phase
+                        && app.seat == seat
                     {
-                        w.phase = Phase::Stray(who);
+                        app.phase = Phase::Stray(who);
                     }
-                    let stays = w.seat != seat || w.is_stray();
-                    if !stays && w.phase == Phase::Joining {
-                        fabric.unwatch(w.address);
+                    let stays = app.seat != seat || app.is_stray();
+                    if !stays && app.phase == Phase::Joining {
+                        fabric.unwatch(app.address);
                     }
                     stays
                 });
@@ -82,10 +82,19 @@ impl Wards {
                 let phase = Phase::Joining;
                 // One that crashes at once is not to be asked for when its name may join again.
                 fabric.watch_lazily(address);
-                self.0.push(Ward { seat, token, name, address, progress_within, as_of, phase, due: now });
+                self.0.push(AttachedApp {
+                    seat,
+                    token,
+                    name,
+                    address,
+                    progress_within,
+                    as_of,
+                    phase,
+                    due: now,
+                });
             }
             SeatRequest::Leave => {
-                let at = self.0.iter().position(|w| w.seat == seat && !w.is_stray());
+                let at = self.0.iter().position(|app| app.seat == seat && !app.is_stray());
                 match at.map(|at| (at, self.0[at].phase.clone())) {
                     Some((at, Phase::Member(who))) => {
                         self.0[at].phase = Phase::Leaving(who);
@@ -108,7 +117,7 @@ impl Wards {
     #[must_use]
     pub fn at(&self, address: Address) -> Option<Incarnation> {
         // A stray of the same seat may come before it.
-        self.0.iter().filter(|w| w.address == address).find_map(|w| match w.phase {
+        self.0.iter().filter(|app| app.address == address).find_map(|app| match app.phase {
             Phase::Joining | Phase::Dead | Phase::Stray(_) => None,
             Phase::Member(who) | Phase::Leaving(who) => Some(who),
         })
@@ -117,17 +126,17 @@ impl Wards {
     /// Whether a program at this address asked to join: it died, or may have. If it has not, it
     /// asks again.
     pub fn died<F: Fabric>(&mut self, address: Address, fabric: &mut F) -> bool {
-        let joins = |w: &&mut Ward| w.address == address && w.phase == Phase::Joining;
-        let Some(ward) = self.0.iter_mut().find(joins) else { return false };
+        let joins = |app: &&mut AttachedApp| app.address == address && app.phase == Phase::Joining;
+        let Some(app) = self.0.iter_mut().find(joins) else { return false };
         fabric.unwatch(address);
-        (ward.phase, ward.due) = (Phase::Dead, Instant::NEVER);
+        (app.phase, app.due) = (Phase::Dead, Instant::NEVER);
         true
     }
 
     /// Members that promised progress, and within what time.
     pub fn promises(&self) -> impl Iterator<Item = (Incarnation, Nanos)> {
-        self.0.iter().filter(|w| w.progress_within != Nanos::ZERO).filter_map(|w| match w.phase {
-            Phase::Member(who) => Some((who, w.progress_within)),
+        self.0.iter().filter(|app| app.progress_within != Nanos::ZERO).filter_map(|app| match app.phase {
+            Phase::Member(who) => Some((who, app.progress_within)),
             Phase::Joining | Phase::Dead | Phase::Leaving(_) | Phase::Stray(_) => None,
         })
     }
@@ -137,32 +146,32 @@ impl Wards {
     /// `me` is the agent's incarnation. What it hosts and nobody here stands for is asked to be
     /// removed after `patience`.
     pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, patience: Instant, fabric: &mut F) {
-        self.0.retain_mut(|ward| {
-            match ward.phase {
+        self.0.retain_mut(|app| {
+            match app.phase {
                 Phase::Joining | Phase::Dead => {
-                    if let Some(member) = view.by_token(ward.token) {
-                        ward.phase = Phase::Member(member.incarnation);
-                        ward.due = Instant::NEVER;
+                    if let Some(member) = view.by_token(app.token) {
+                        app.phase = Phase::Member(member.incarnation);
+                        app.due = Instant::NEVER;
                         // The coordinators watch it, too; this is for fabrics where only its own
                         // node can. A death that was told already is told again.
-                        fabric.watch_lazily(ward.address);
-                        fabric.publish_seat(ward.seat, SeatStatus::Member(member.incarnation));
+                        fabric.watch_lazily(app.address);
+                        fabric.publish_seat(app.seat, SeatStatus::Member(member.incarnation));
                         return true;
                     }
-                    if !view.departed.iter().any(|d| d.token == ward.token) {
+                    if !view.departed.iter().any(|d| d.token == app.token) {
                         return true;
                     }
-                    fabric.unwatch(ward.address);
-                    fabric.publish_seat(ward.seat, SeatStatus::Excluded);
+                    fabric.unwatch(app.address);
+                    fabric.publish_seat(app.seat, SeatStatus::Excluded);
                 }
                 Phase::Member(who) | Phase::Leaving(who) if view.member(who).is_some() => return true,
                 Phase::Member(_) => {
-                    fabric.unwatch(ward.address);
-                    fabric.publish_seat(ward.seat, SeatStatus::Excluded);
+                    fabric.unwatch(app.address);
+                    fabric.publish_seat(app.seat, SeatStatus::Excluded);
                 }
                 Phase::Leaving(_) => {
-                    fabric.unwatch(ward.address);
-                    fabric.publish_seat(ward.seat, SeatStatus::Left);
+                    fabric.unwatch(app.address);
+                    fabric.publish_seat(app.seat, SeatStatus::Left);
                 }
                 Phase::Stray(who) if view.member(who).is_some() => return true,
                 Phase::Stray(_) => {}
@@ -173,8 +182,8 @@ impl Wards {
             return;
         }
         for m in view.of_kind(Kind::App).filter(|m| m.host == me) {
-            if self.0.iter().all(|w| w.token != m.token) {
-                self.0.push(Ward {
+            if self.0.iter().all(|app| app.token != m.token) {
+                self.0.push(AttachedApp {
                     seat: m.address.seat,
                     token: m.token,
                     name: m.name,
@@ -197,22 +206,22 @@ impl Wards {
         now: Instant,
         fabric: &mut F,
     ) {
-        self.0.retain_mut(|ward| {
-            if ward.token != token || ward.phase != Phase::Joining {
+        self.0.retain_mut(|app| {
+            if app.token != token || app.phase != Phase::Joining {
                 return true;
             }
             let status = match refusal {
                 Refusal::Full => SeatStatus::Full,
                 Refusal::HeldBack(left) => {
-                    ward.due = now + left.min(timing.join_hold_max);
-                    SeatStatus::HeldBack { until: ward.due }
+                    app.due = now + left.min(timing.join_hold_max);
+                    SeatStatus::HeldBack { until: app.due }
                 }
                 Refusal::Stale | Refusal::Departed | Refusal::NoHost => {
-                    fabric.unwatch(ward.address);
+                    fabric.unwatch(app.address);
                     SeatStatus::Excluded
                 }
             };
-            fabric.publish_seat(ward.seat, status);
+            fabric.publish_seat(app.seat, status);
             refusal.stands()
         });
     }
@@ -220,7 +229,7 @@ impl Wards {
     /// When something is to be sent again.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        self.0.iter().map(|w| w.due).min().unwrap_or(Instant::NEVER)
+        self.0.iter().map(|app| app.due).min().unwrap_or(Instant::NEVER)
     }
 
     /// Sends the requests that are due to every coordinator; `host` is the agent's incarnation.
@@ -233,25 +242,25 @@ impl Wards {
         now: Instant,
         fabric: &mut F,
     ) {
-        for ward in self.0.iter_mut().filter(|w| w.due <= now) {
-            ward.due = now + config.timing.join_every;
-            let message = match ward.phase {
+        for app in self.0.iter_mut().filter(|app| app.due <= now) {
+            app.due = now + config.timing.join_every;
+            let message = match app.phase {
                 Phase::Joining if host == Incarnation::NONE => continue,
                 Phase::Joining => {
-                    let Ward { name, address, token, .. } = *ward;
+                    let AttachedApp { name, address, token, .. } = *app;
                     let newcomer = Newcomer { kind: Kind::App, name, address, host, token, proposer: 0 };
                     let left = hold_back.left(&newcomer, &config.timing, now);
                     if left > Nanos::ZERO {
                         // The leader would not admit it before that either.
-                        ward.due = now + left;
-                        fabric.publish_seat(ward.seat, SeatStatus::HeldBack { until: ward.due });
+                        app.due = now + left;
+                        fabric.publish_seat(app.seat, SeatStatus::HeldBack { until: app.due });
                         continue;
                     }
-                    Message::Join { newcomer, as_of: ward.as_of, proved: true }
+                    Message::Join { newcomer, as_of: app.as_of, proved: true }
                 }
                 Phase::Leaving(who) | Phase::Stray(who) => Message::Leave(who),
                 Phase::Member(_) | Phase::Dead => {
-                    ward.due = Instant::NEVER;
+                    app.due = Instant::NEVER;
                     continue;
                 }
             };

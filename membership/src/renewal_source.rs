@@ -44,7 +44,7 @@ pub fn preferred(view: &View, me: Incarnation) -> Option<Incarnation> {
 
 /// The caches of the newest view, as one member sees them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Source {
+pub struct RenewalSource {
     /// In the order in which this member asks them.
     caches: Vec<(Incarnation, Address)>,
     /// Caches that did not answer, and until when they are passed over.
@@ -54,7 +54,7 @@ pub struct Source {
     watched: Option<Address>,
 }
 
-impl Source {
+impl RenewalSource {
     /// Learns of a view's caches. Each member has its own order of them, so that they share the
     /// work.
     pub fn follow<F: Fabric>(&mut self, view: &View, me: Incarnation, fabric: &mut F) {
