@@ -3,10 +3,10 @@
 
 use crate::console::Pty;
 use crate::support::{HANG, Root, freeze, signal, until, until_or};
-use obol_chaos::spans::Counts;
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Observed};
 use obol_fabric::metrics::{Counter, Histogram};
+use obol_observe::spans::Counts;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;

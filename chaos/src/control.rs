@@ -1,8 +1,8 @@
 //! How commands talk to the `up` that supervises a cluster: one line of JSON each way over a Unix
 //! socket in the cluster's directory.
 
-use crate::observe::is_stopped;
 use obol_fabric::host::peer::peer;
+use obol_observe::is_stopped;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};

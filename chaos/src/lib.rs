@@ -1,18 +1,7 @@
-//! What operators do to clusters and see of them: observation by reading regions, drills with a
-//! verdict, and the simulation campaign. Nothing here takes part in the protocol.
+//! Drills: faults injected into running clusters, and a verdict on how these bore them. Drill files
+//! are read and checked here, faults are injected by fault agents, what follows is observed by
+//! [`obol_observe`], judged and reported.
 
-pub mod calendar;
-pub mod campaign;
 pub mod control;
-mod distant;
 pub mod drillfile;
 pub mod drills;
-pub mod marks;
-pub mod observe;
-pub mod papers;
-pub mod plain;
-pub mod plot;
-pub mod spans;
-pub mod stats;
-pub mod timeline;
-mod words;

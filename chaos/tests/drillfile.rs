@@ -7,8 +7,8 @@ use obol_chaos::drillfile::{
 use obol_chaos::drills::channel::Stamp;
 use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge, lacks, verdict};
 use obol_chaos::drills::{Host, Journal, Probed, Verdict, journal_schema};
-use obol_chaos::timeline::Phases;
 use obol_fabric::Nanos;
+use obol_observe::timeline::Phases;
 use serde_json::Value;
 use std::collections::BTreeMap;
 

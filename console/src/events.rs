@@ -3,12 +3,12 @@
 use crate::names::Names;
 use crate::output::{self, Failure};
 use crate::tui::{iso, unix_now};
-use obol_chaos::observe::{Observer, Seen};
 use obol_fabric::host::clock;
 use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Instant, Name, Nanos};
 use obol_membership::Level;
 use obol_membership::holdback::Held;
+use obol_observe::{Observer, Seen};
 use obol_profiles::Site;
 use serde::Serialize;
 use std::path::Path;

@@ -4,11 +4,11 @@
 
 use crate::cli::{Lease, LeaseLength};
 use crate::output::{self, Failure};
-use obol_chaos::observe::Observer;
 use obol_coordinator::Operator;
 use obol_fabric::{Name, Nanos};
 use obol_membership::View;
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
+use obol_observe::Observer;
 use obol_profiles::{Profile, Site};
 use serde::Serialize;
 use std::path::Path;

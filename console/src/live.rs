@@ -4,12 +4,12 @@
 use crate::names::Names;
 use crate::output;
 use crate::table;
-use obol_chaos::observe::{Health, Observer, Snapshot};
-use obol_chaos::timeline::{History, Timeline};
 use obol_fabric::host::clock;
 use obol_fabric::metrics::Counter;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use obol_membership::{Change, View};
+use obol_observe::timeline::{History, Timeline};
+use obol_observe::{Health, Observer, Snapshot};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io;

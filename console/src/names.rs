@@ -2,11 +2,11 @@
 //! words.
 
 use obol_agent::Item;
-use obol_chaos::observe::{Observer, Seen};
 use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Name, ViewId};
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Level, View};
+use obol_observe::{Observer, Seen};
 use obol_profiles::Site;
 
 fn decider(acceptor: &Acceptor) -> Name {

@@ -3,7 +3,7 @@
 //! a file end here.
 
 use obol_chaos::drills::Verdict;
-use obol_chaos::plain;
+use obol_observe::plain;
 use serde::Serialize;
 use std::fmt;
 use std::io::{self, Write};

@@ -1,12 +1,12 @@
 //! What `obol status` says of coordinators that are replaced without an operator: who is missing,
 //! who could take its seat, what was done, and when the next replacement may follow.
 
-use obol_chaos::observe::{Observer, Seen, Snapshot};
 use obol_fabric::Nanos;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
+use obol_observe::{Observer, Seen, Snapshot};
 use serde::Serialize;
 
 /// The last coordinator that was replaced, in JSON.

@@ -7,9 +7,9 @@
 //! handler has a part in it, and nothing else lies in the file system.
 
 use crate::output::{self, Failure};
-use obol_chaos::observe::{Health, Observer};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, HostError};
+use obol_observe::{Health, Observer};
 use obol_profiles::{Profile, Site};
 use std::ffi::OsStr;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};

@@ -5,7 +5,7 @@ mod papers;
 
 use crate::output::{self, Failure};
 use crate::{cli, output::json};
-use obol_chaos::campaign::{self, Options, Report, Script, Swept, Trial};
+use obol_campaign::{Options, Report, Script, Swept, Trial};
 use obol_membership::ActiveMutant;
 use obol_profiles::file;
 use std::io::IsTerminal;
@@ -61,7 +61,7 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
         }
     };
     let options = Options { seeds, first, threads: threads(), plant: ActiveMutant::NONE };
-    let report = campaign::campaign(&options, &progress);
+    let report = obol_campaign::campaign(&options, &progress);
     if as_json {
         json(&report)?;
     } else {
@@ -90,7 +90,7 @@ fn run_campaign(seeds: u64, first: u64, keep: &Path, as_json: bool) -> Result<Ex
             "seed {} at {commit}: row {} at {} ns: {}",
             v.seed, v.row, v.time, v.what
         ))?;
-        let run = campaign::run(v.seed, ActiveMutant::NONE, false);
+        let run = obol_campaign::run(v.seed, ActiveMutant::NONE, false);
         match run.script.filter(|_| run.trial != Trial::Canary && number < SHRUNK_MAX) {
             Some(script) => {
                 let file = keep.join(format!("obol-seed-{}.toml", v.seed));
@@ -136,7 +136,7 @@ fn named(what: &str) -> Result<Named, Failure> {
 
 fn planted(script: Option<&Script>, mutant: Option<&str>) -> Result<ActiveMutant, Failure> {
     let plant = match (mutant, script) {
-        (Some(name), _) => campaign::plant(name),
+        (Some(name), _) => obol_campaign::plant(name),
         (None, Some(script)) => script.plant(),
         (None, None) => Ok(ActiveMutant::NONE),
     };
@@ -145,8 +145,8 @@ fn planted(script: Option<&Script>, mutant: Option<&str>) -> Result<ActiveMutant
 
 fn replay(what: &str, mutant: Option<&str>) -> Result<ExitCode, Failure> {
     let run = match named(what)? {
-        Named::Seed(seed) => campaign::run(seed, planted(None, mutant)?, true),
-        Named::File(script) => campaign::replay(&script, planted(Some(&script), mutant)?, true),
+        Named::Seed(seed) => obol_campaign::run(seed, planted(None, mutant)?, true),
+        Named::File(script) => obol_campaign::replay(&script, planted(Some(&script), mutant)?, true),
     };
     for line in &run.story {
         output::line(line)?;
@@ -167,11 +167,11 @@ fn shrink(what: &str, mutant: Option<&str>, to: Option<&Path>, budget: u32) -> R
     let (run, plant, name) = match named(what)? {
         Named::Seed(seed) => {
             let plant = planted(None, mutant)?;
-            (campaign::run(seed, plant, false), plant, mutant.map(str::to_owned))
+            (obol_campaign::run(seed, plant, false), plant, mutant.map(str::to_owned))
         }
         Named::File(script) => {
             let plant = planted(Some(&script), mutant)?;
-            (campaign::replay(&script, plant, false), plant, mutant.map(str::to_owned).or(script.mutant))
+            (obol_campaign::replay(&script, plant, false), plant, mutant.map(str::to_owned).or(script.mutant))
         }
     };
     let Some(script) = run.script else {
@@ -185,7 +185,7 @@ fn shrink(what: &str, mutant: Option<&str>, to: Option<&Path>, budget: u32) -> R
 
 /// Shrinks a script and saves what is left.
 fn save_shrunk(script: &Script, plant: ActiveMutant, file: &Path, budget: u32) -> Result<(), Failure> {
-    let shrunk = campaign::shrink(script, plant, budget).ok_or_else(|| {
+    let shrunk = obol_campaign::shrink(script, plant, budget).ok_or_else(|| {
         Failure::failed(format_args!(
             "seed {} does not break the same row when it is played again",
             script.seed
@@ -214,10 +214,16 @@ fn mutants(_: u64, _: bool) -> Result<ExitCode, Failure> {
 fn mutants(budget: u64, as_json: bool) -> Result<ExitCode, Failure> {
     use obol_membership::Mutant;
     let show = std::io::stderr().is_terminal();
-    let mut hunt = campaign::Hunt { mutants: Vec::new() };
+    let mut hunt = obol_campaign::Hunt { mutants: Vec::new() };
     for mutant in Mutant::ALL {
-        let found =
-            campaign::hunt(mutant.name(), mutant.row(), ActiveMutant::new(*mutant), 1, budget, threads());
+        let found = obol_campaign::hunt(
+            mutant.name(),
+            mutant.row(),
+            ActiveMutant::new(*mutant),
+            1,
+            budget,
+            threads(),
+        );
         let seeds = found.seeds_to_detection.map_or("SURVIVED".to_owned(), |n| n.to_string());
         let others: Vec<String> =
             found.other_rows.iter().map(|(row, seeds)| format!("row {row} by {seeds}")).collect();

@@ -3,7 +3,6 @@
 use crate::output::{self, Failure};
 use crate::replacement::ReplacementJson;
 use crate::table;
-use obol_chaos::observe::{Health, Observer, Process, Snapshot};
 use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
@@ -11,6 +10,7 @@ use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
 use obol_membership::view::coordinator_name;
 use obol_membership::word::{Ballot, Head};
+use obol_observe::{Health, Observer, Process, Snapshot};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,10 +1,10 @@
 //! A cluster as a table of text: one line per process.
 
-use obol_chaos::observe::{Process, Snapshot};
 use obol_fabric::Nanos;
 use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
 use obol_membership::Kind;
+use obol_observe::{Process, Snapshot};
 
 /// Columns of a table of text; numbers lean right.
 const HEADS: [(&str, bool); 11] = [
@@ -141,10 +141,10 @@ pub(crate) fn headline(cluster: obol_fabric::Name, snapshot: &Snapshot) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_chaos::observe::Health;
     use obol_fabric::version::Version;
     use obol_fabric::{Incarnation, Instant, Name};
     use obol_membership::word::Head;
+    use obol_observe::Health;
 
     fn life(seat: u16, alive: bool) -> Process {
         Process {

@@ -10,7 +10,7 @@ use crate::signals;
 use obol_chaos::drillfile::{Drill, Metric, ReportFiles};
 use obol_chaos::drills::table2::{self, Cell, Found, Table, Wanted};
 use obol_chaos::drills::{Host, Journal, Verdict};
-use obol_chaos::stats::Distribution;
+use obol_observe::stats::Distribution;
 use obol_profiles::Profile;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::path::Path;

@@ -142,7 +142,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
         )));
     }
     // The first view that is told may be the one without somebody.
-    let mut recorders = obol_chaos::observe::Observer::open(root, cluster).map_err(Failure::refused)?;
+    let mut recorders = obol_observe::Observer::open(root, cluster).map_err(Failure::refused)?;
     let events = recorders.events();
     let mut names = Names::of(&site, &mut recorders, &events);
     drop(recorders);

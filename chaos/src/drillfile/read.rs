@@ -3,12 +3,12 @@
 use super::section::{At, Section, chosen};
 use super::{
     Abort, AbortMetric, Drill, Expect, Fault as DrillFault, FaultKind, Guards, Keep, Metric, NetworkFault,
-    On, Percentile, Probe, Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, Strategy, Target,
-    TargetKind,
+    On, Probe, Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, Strategy, Target, TargetKind,
 };
 use crate::drills::channel::INJECTIONS_MAX;
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
+use obol_observe::Percentile;
 use obol_profiles::document::{Faults, nearest, shortened};
 use obol_profiles::{Fault, FileError, duration};
 use toml::de::DeTable;

@@ -5,8 +5,9 @@ use super::read::{
     STRATEGIES, TARGETS_MAX, THREADS_MAX,
 };
 use super::section::{ID_CHARS_MAX, LINE_CHARS_MAX};
-use super::{AbortMetric, FaultKind, Metric, Percentile, Probe, ReportFiles, SCHEMA, TargetKind};
+use super::{AbortMetric, FaultKind, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
 use obol_fabric::types::NAME_BYTES_MAX;
+use obol_observe::Percentile;
 use serde_json::{Map, Value, json};
 
 const DURATION: &str = "^[0-9]+(\\.[0-9]+)?(ns|us|ms|s|m)$";

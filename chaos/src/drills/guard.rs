@@ -4,8 +4,8 @@
 use super::clockstep::may_step;
 use super::select::Chosen;
 use crate::drillfile::{Drill, Fault, FaultKind, Guards, Keep, TargetKind};
-use crate::observe::Snapshot;
 use obol_membership::Kind;
+use obol_observe::Snapshot;
 use obol_profiles::Deployment;
 use serde::Serialize;
 

@@ -2,11 +2,12 @@
 
 use super::channel::Stamp;
 use super::probe::Probed;
-use crate::drillfile::{Drill, Metric, Percentile};
-use crate::stats::{Distribution, Summary};
-use crate::timeline::Phases;
-use crate::words::words;
+use crate::drillfile::{Drill, Metric};
 use obol_fabric::Nanos;
+use obol_observe::Percentile;
+use obol_observe::stats::{Distribution, Summary};
+use obol_observe::timeline::Phases;
+use obol_observe::words;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::thread;

@@ -2,9 +2,9 @@
 //! themselves wrote: the start and end of each lease page, its fence, and the stamps of the flight
 //! recorders. When they are read plays no part.
 
-use crate::observe::{Process, Snapshot};
-use crate::timeline::History;
 use obol_fabric::{Instant, Nanos, Page, ViewId};
+use obol_observe::timeline::History;
+use obol_observe::{Process, Snapshot};
 
 /// A page that a process could act under in a view of an earlier run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::guard::{self, Answer};
 use super::select::{Chosen, Supervisor, choose};
 use crate::drillfile::Drill;
-use crate::observe::{Observer, Process, Snapshot};
+use obol_observe::{Observer, Process, Snapshot};
 use obol_profiles::duration;
 use serde::Serialize;
 use std::path::PathBuf;

@@ -1,8 +1,8 @@
 //! Whether the steady state holds.
 
 use crate::drillfile::{Probe, Steady};
-use crate::observe::{Observer, Snapshot};
 use obol_fabric::Incarnation;
+use obol_observe::{Observer, Snapshot};
 use serde::Serialize;
 
 /// What a probe said.

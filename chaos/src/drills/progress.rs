@@ -7,8 +7,8 @@
 //! ```
 
 use super::journal::{Outcome, Trial};
-use crate::timeline::Phases;
 use obol_fabric::Nanos;
+use obol_observe::timeline::Phases;
 use std::fmt;
 
 /// A step of a repetition, and how far it is.

@@ -6,9 +6,9 @@ use crate::drillfile::{
     Drill, Expect, Fault, FaultKind, Guards, Metric, On, Probe, Repeat, ReportFiles, Rollback, Select,
     Steady, Step, Strategy, Target, TargetKind,
 };
-use crate::stats::Summary;
-use crate::timeline::Phases;
 use obol_fabric::{Name, Nanos};
+use obol_observe::stats::Summary;
+use obol_observe::timeline::Phases;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

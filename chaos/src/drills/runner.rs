@@ -19,13 +19,13 @@ use crate::control::{self, ControlError, Request};
 use crate::drillfile::{
     Abort, AbortMetric, Drill, FaultKind, Keep, Metric, NetworkFault, Rollback, Step, Strategy,
 };
-use crate::observe::{Health, Observer, Process, Snapshot};
 use obol_fabric::host::{HostError, clock};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
 use obol_fabric::{Owner, Wait};
 use obol_membership::holdback::HoldBack;
 use obol_membership::{Kind, Timing};
+use obol_observe::{Health, Observer, Process, Snapshot};
 use obol_profiles::SiteError;
 use std::collections::BTreeMap;
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use super::journal::{Outcome, SCHEMA, Verdict};
 use crate::drillfile::{Metric, Probe, names};
-use crate::timeline::Phases;
+use obol_observe::timeline::Phases;
 use serde_json::{Map, Value, json};
 
 /// An object with all of these keys and no other.

@@ -3,9 +3,9 @@
 
 use crate::control::{self, Request};
 use crate::drillfile::{Drill, FaultKind, Select, Step, Target, TargetKind};
-use crate::observe::{Process, Snapshot};
 use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
+use obol_observe::{Process, Snapshot};
 use std::fmt;
 use std::path::Path;
 

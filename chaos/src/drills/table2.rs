@@ -3,8 +3,8 @@
 
 use super::journal::{Host, Journal, Outcome, Verdict, counted, distribution};
 use crate::drillfile::{Drill, Metric, load};
-use crate::papers::{Detector, Scenario};
-use crate::stats::Summary;
+use obol_campaign::papers::{Detector, Scenario};
+use obol_observe::stats::Summary;
 use obol_profiles::FileError;
 use serde::Serialize;
 use std::fmt::Write as _;

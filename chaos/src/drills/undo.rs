@@ -3,8 +3,8 @@
 
 use super::clockstep::ClockStep;
 use crate::control::{self, Request};
-use crate::observe::Observer;
 use obol_fabric::host::{Cluster, Impairment, Process};
+use obol_observe::Observer;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;

@@ -7,10 +7,10 @@ use crate::output::Failure;
 use crate::running::Running;
 use obol_chaos::control::{self, Request};
 use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
-use obol_chaos::stats::Distribution;
-use obol_chaos::timeline::{History, Phases};
 use obol_fabric::host::clock;
 use obol_fabric::{Name, Nanos};
+use obol_observe::stats::Distribution;
+use obol_observe::timeline::{History, Phases};
 use std::thread;
 use std::time::{Duration, Instant};
 

@@ -4,11 +4,11 @@
 
 use crate::output::Failure;
 use crate::running::Kept;
-use obol_chaos::stats::Distribution;
 use obol_fabric::host::{Cluster, Region, clock, futex, sched};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive, Instant, Limits, Name, Nanos};
 use obol_fabric::{Owner, Wait};
+use obol_observe::stats::Distribution;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

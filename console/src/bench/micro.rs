@@ -4,7 +4,6 @@
 use super::Figure;
 use crate::output::Failure;
 use crate::running::Kept;
-use obol_chaos::stats::Distribution;
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Machine};
 use obol_fabric::{Instant, Layout, Name, Nanos, ViewId};
@@ -12,6 +11,7 @@ use obol_membership::engine::{Engine, Outcome};
 use obol_membership::tokens;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View};
+use obol_observe::stats::Distribution;
 use obol_profiles::endpoint::Act;
 use obol_profiles::{Deployment, Network, Profile, Site};
 use serde::Serialize;
@@ -343,6 +343,6 @@ pub(super) fn checks(attached: impl FnMut() -> bool, embedded: impl FnMut() -> b
 
 /// How many failovers a core simulates in a second.
 pub(super) fn simulation() -> Figure {
-    let failovers = obol_chaos::campaign::throughput();
+    let failovers = obol_campaign::throughput();
     Figure::at_least("simulated failovers per second and core", "/s", failovers, 200.0)
 }

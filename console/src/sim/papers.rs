@@ -4,8 +4,8 @@
 use super::threads;
 use crate::cli::PapersOptions;
 use crate::output::{self, Failure, json, line};
-use obol_chaos::papers::{self, Figure};
-use obol_chaos::timeline::Phases;
+use obol_campaign::papers::{self, Figure};
+use obol_observe::timeline::Phases;
 use obol_profiles::Testbed;
 use std::fs;
 use std::path::{Path, PathBuf};

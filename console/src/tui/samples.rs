@@ -4,12 +4,12 @@ use crate::tui::poll::sample::{
     AcceptorRow, BallotRow, ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow,
     Thresholds, ViewRow,
 };
-use obol_chaos::observe::Health;
-use obol_chaos::spans::Counts;
 use obol_fabric::metrics::{Counter, Histogram, bucket};
 use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::{Kind, Level};
+use obol_observe::Health;
+use obol_observe::spans::Counts;
 
 /// 2023-11-14 22:13:20 UTC, when the host's clock was at zero.
 const UNIX: u64 = 1_700_000_000_000_000_000;

@@ -1,7 +1,7 @@
 //! A report as a list of parts, and its two forms: Markdown with its pictures beside it, and one
 //! page that needs no other file.
 
-use crate::plot::{Cell, Page};
+use obol_observe::plot::{Cell, Page};
 use std::fs;
 use std::io;
 use std::path::Path;

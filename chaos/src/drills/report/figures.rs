@@ -2,9 +2,9 @@
 
 use crate::drillfile::Metric;
 use crate::drills::journal::{Journal, Trial, measured, samples};
-use crate::plot::{Axis, Bars, Chart, Series};
-use crate::timeline::Phases;
 use obol_fabric::Nanos;
+use obol_observe::plot::{Axis, Bars, Chart, Series};
+use obol_observe::timeline::Phases;
 
 /// The slowest failovers that are drawn beside the median.
 const SLOWEST: usize = 5;

@@ -3,15 +3,16 @@
 
 use super::document::{Document, Part, number, words};
 use super::figures;
-use crate::calendar;
-use crate::drillfile::{Drill, Metric, Percentile};
+use crate::drillfile::{Drill, Metric};
 use crate::drills::follow::UNSEEN;
 use crate::drills::journal::{
     Journal, Judged, Outcome, Trial, Verdict, counted, distribution, measured, samples,
 };
-use crate::stats::shown as us;
-use crate::timeline::Phases;
 use obol_fabric::Nanos;
+use obol_observe::Percentile;
+use obol_observe::calendar;
+use obol_observe::stats::shown as us;
+use obol_observe::timeline::Phases;
 
 /// What has happened by the end of each phase.
 const DONE: [&str; 6] = [

@@ -2,7 +2,7 @@
 //! failover.
 
 use crate::drills::journal::{Journal, Trial};
-use crate::timeline::Phases;
+use obol_observe::timeline::Phases;
 use serde_json::{Value, json};
 
 /// All trials, each from the first fault on.

@@ -3,10 +3,10 @@
 
 use crate::tui::poll::sample::{Cost, MarkRow, Sample};
 use crate::tui::poll::{Listener, News, Place};
-use obol_chaos::marks::Marks;
-use obol_chaos::observe::{Health, Observer};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
+use obol_observe::annotations::Marks;
+use obol_observe::{Health, Observer};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;

@@ -3,16 +3,16 @@
 //! is derived here.
 
 use crate::tui::poll::plain;
-use obol_chaos::marks::{DrillMark, Mark};
-use obol_chaos::observe::{Health, Process, Seen, Snapshot};
-use obol_chaos::plain::line as harmless;
-use obol_chaos::spans::{Counts, Spans};
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::{Kind as Event, Record, Stamped};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::view::Departed;
 use obol_membership::word::{Ballot, Head};
 use obol_membership::{Change, Kind, Level, View};
+use obol_observe::annotations::{DrillMark, Mark};
+use obol_observe::plain::line as harmless;
+use obol_observe::spans::{Counts, Spans};
+use obol_observe::{Health, Process, Seen, Snapshot};
 use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;

@@ -6,8 +6,8 @@ use crate::tui::report::Report;
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
-use obol_chaos::spans::floor;
 use obol_fabric::Nanos;
+use obol_observe::spans::floor;
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 

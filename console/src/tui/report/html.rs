@@ -5,8 +5,8 @@ use crate::tui::report::{Report, iso};
 use crate::tui::state::failovers::PHASES;
 use crate::tui::state::windows::PERCENTILES;
 use crate::tui::view::canvas::age;
-use obol_chaos::plot::{Bars, Cell, Page, PlotError};
 use obol_fabric::Nanos;
+use obol_observe::plot::{Bars, Cell, Page, PlotError};
 
 /// The failovers of one chart at most, the newest.
 const CHART_MAX: usize = 24;

@@ -7,7 +7,7 @@ use crate::tui::state::Event;
 use crate::tui::view::tests::{console, press};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use obol_chaos::marks::DrillMark;
+use obol_observe::annotations::DrillMark;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -40,7 +40,7 @@ fn majority_at_risk(data: &Data, thresholds: &Thresholds) -> Vec<String> {
     let lives = |life| matches!(life, Life::Runs | Life::Frozen);
     let run = sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && lives(p.life)).count();
     // A lost majority is told by the cluster's health already.
-    let Some(spare) = obol_chaos::observe::spare(acceptors, run) else { return Vec::new() };
+    let Some(spare) = obol_observe::spare(acceptors, run) else { return Vec::new() };
     if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
         return Vec::new();
     }
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use crate::tui::poll::sample::{MarkRow, Sample};
     use crate::tui::samples;
-    use obol_chaos::marks::DrillMark;
+    use obol_observe::annotations::DrillMark;
     use std::sync::Arc;
 
     const START: u64 = 3_600_000_000_000;

@@ -323,8 +323,8 @@ impl Store {
 mod tests {
     use super::*;
     use crate::tui::samples;
-    use obol_chaos::spans::Counts;
     use obol_fabric::metrics::Histogram;
+    use obol_observe::spans::Counts;
 
     #[test]
     fn an_hour_is_kept_ever_thinner_and_no_event_is_lost() {

@@ -3,9 +3,9 @@
 //! lose nothing that happened in between.
 
 use crate::tui::poll::sample::SpanRow;
-use obol_chaos::spans::Counts;
 use obol_fabric::metrics::Histogram;
 use obol_fabric::{Instant, Nanos};
+use obol_observe::spans::Counts;
 use std::collections::VecDeque;
 
 /// How long a window is.

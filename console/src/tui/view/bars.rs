@@ -11,8 +11,8 @@
 
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, count, width};
-use obol_chaos::spans::{Counts, floor};
 use obol_fabric::Nanos;
+use obol_observe::spans::{Counts, floor};
 use ratatui::layout::Rect;
 
 /// Columns of the value at the left, and of the number at a bar's right.

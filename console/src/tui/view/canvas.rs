@@ -2,7 +2,7 @@
 
 use crate::tui::state::Screen;
 use crate::tui::theme::{Glyphs, Role, Theme};
-use obol_chaos::plain;
+use obol_observe::plain;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use std::borrow::Cow;

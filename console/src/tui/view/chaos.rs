@@ -23,7 +23,7 @@ use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, age, short, width};
 use crate::tui::view::grid::{Column, Grid};
 use obol_chaos::drillfile::Metric;
-use obol_chaos::stats::shown as us;
+use obol_observe::stats::shown as us;
 use ratatui::layout::Rect;
 
 pub(crate) const COLUMNS: [Column; 3] = [

@@ -34,7 +34,7 @@ use crate::tui::input::Action;
 use crate::tui::state::{Mode, Model, Prompt, Screen};
 use crate::tui::theme::Role;
 use canvas::{Canvas, Cell, Hit, age, clock, count, width};
-use obol_chaos::observe::Health;
+use obol_observe::Health;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 

@@ -7,10 +7,10 @@
 //! compared is what a failover costs.
 
 use super::cluster::{COORDINATORS, Cluster, Shape, Stuck, in_parallel};
-use crate::stats::Distribution;
 use obol_fabric::sim::What;
 use obol_fabric::{Nanos, ViewId};
 use obol_membership::Kind;
+use obol_observe::stats::Distribution;
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;
 use serde::Serialize;

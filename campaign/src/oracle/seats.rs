@@ -3,8 +3,8 @@
 //! decide no majority is there.
 
 use super::{Verdict, broken};
-use crate::campaign::marks::{Mark, Marks};
-use crate::campaign::scenario::Scenario;
+use crate::marks::{Mark, Marks};
+use crate::scenario::Scenario;
 use obol_fabric::Nanos;
 use obol_membership::{Change, Kind, View};
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 //! The counters of its region give most of the marks.
 
 use super::{Decisions, Violation, broken};
-use crate::campaign::marks::{Mark, Marks};
-use crate::campaign::role::Tapped;
-use crate::campaign::scenario::Scenario;
+use crate::marks::{Mark, Marks};
+use crate::role::Tapped;
+use crate::scenario::Scenario;
 use obol_fabric::ViewId;
 use obol_fabric::metrics::Counter;
 use obol_fabric::recorder::{self, Kind};

@@ -1,7 +1,7 @@
 //! Machines that keep one copy of each view between them, as thousands of them would fill the
 //! memory with equal ones.
 
-use crate::campaign::role::Role;
+use crate::role::Role;
 use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::recorder::Record;
 use obol_fabric::{

@@ -1,6 +1,7 @@
 //! Enums of words: what files, reports and operators call them stands in one place.
 
 /// Makes an enum, each of its variants with its word.
+#[macro_export]
 macro_rules! words {
     ($(#[$doc:meta])* $kind:ident { $($(#[$of:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$doc])*
@@ -18,12 +19,10 @@ macro_rules! words {
             }
         }
 
-        impl serde::Serialize for $kind {
-            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        impl $crate::serde::Serialize for $kind {
+            fn serialize<S: $crate::serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
                 to.serialize_str(self.name())
             }
         }
     };
 }
-
-pub(crate) use words;

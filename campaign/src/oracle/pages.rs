@@ -7,9 +7,9 @@
 //! word.
 
 use super::{Decisions, Verdict, Violation, broken};
-use crate::campaign::marks::{Mark, Marks};
-use crate::campaign::role::Tapped;
-use crate::campaign::scenario::Scenario;
+use crate::marks::{Mark, Marks};
+use crate::role::Tapped;
+use crate::scenario::Scenario;
 use obol_fabric::page;
 use obol_fabric::sim::{State, World};
 use obol_fabric::{Address, Instant, Page, ViewId};

@@ -2,15 +2,15 @@
 //! the order of cause and effect, and the phases of a failover add up to its time.
 
 use super::{Decisions, Verdict, broken};
-use crate::campaign::marks::{Mark, Marks};
-use crate::campaign::role::Tapped;
-use crate::campaign::scenario::Scenario;
-use crate::observe::Seen;
-use crate::timeline::{History, Phases, merge};
+use crate::marks::{Mark, Marks};
+use crate::role::Tapped;
+use crate::scenario::Scenario;
 use obol_fabric::recorder::{self, Kind as What, Stamped};
 use obol_fabric::sim::World;
 use obol_fabric::{Address, Instant, Name, Nanos, ViewId};
 use obol_membership::{ActiveMutant, Change, Kind};
+use obol_observe::Seen;
+use obol_observe::timeline::{History, Phases, merge};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 

@@ -1,12 +1,12 @@
 //! How dead processes ended, as a thrifty observer tells it again and again, against one that maps
 //! every region.
 
-use obol_chaos::observe::Observer;
 use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Fabric as _, Name};
 use obol_fabric::{Owner, Wait};
 use obol_membership::Kind;
+use obol_observe::Observer;
 use obol_profiles::{Deployment, Profile, Site};
 use std::path::PathBuf;
 
@@ -50,7 +50,7 @@ fn who_left_and_who_died_stays_told_apart() {
         }
     });
     let open = || Observer::open(&root.0, name("dead")).expect("opened");
-    let told = |snapshot: obol_chaos::observe::Snapshot| -> Vec<(bool, bool)> {
+    let told = |snapshot: obol_observe::Snapshot| -> Vec<(bool, bool)> {
         snapshot.processes.iter().map(|p| (p.alive, p.left)).collect()
     };
     let wanted = [false, true, false, false, true].map(|left| (false, left));

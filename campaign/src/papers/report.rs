@@ -3,7 +3,7 @@
 use super::leases::Leases;
 use super::scale::{Method, Point, Scaling};
 use super::table2::{Cell as Failovers, Detector, Table2};
-use crate::plot::{Axis, Bars, Cell, Chart, Page, PlotError, Series};
+use obol_observe::plot::{Axis, Bars, Cell, Chart, Page, PlotError, Series};
 use obol_profiles::testbed::Parameter;
 
 /// A report: the page, and each of its plots for other uses.

@@ -1,6 +1,6 @@
 //! Reachability marks: paths that a campaign must have taken, or it has proved less than it says.
 
-use crate::words::words;
+use obol_observe::words;
 
 words! {
     /// A path worth reaching.

@@ -2,15 +2,15 @@
 //! and watched in true time.
 
 use super::shared::{Shared, Views};
-use crate::campaign::role::Role;
-use crate::observe::Seen;
-use crate::timeline::merge;
+use crate::role::Role;
 use obol_fabric::page;
 use obol_fabric::recorder::{self, Stamped};
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
 use obol_fabric::{Address, Group, Incarnation, Instant, Layout, Limits, Name, Nanos, ViewId};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing, View};
+use obol_observe::Seen;
+use obol_observe::timeline::merge;
 use obol_profiles::Testbed;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

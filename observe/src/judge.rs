@@ -1,21 +1,21 @@
 //! How a cluster is: the one place that decides it, for every command and screen.
 
-use super::{Health, Process, Snapshot};
+use crate::{Health, Process, Snapshot};
 use obol_fabric::{Name, ViewId};
 use obol_membership::Kind;
 use std::collections::HashSet;
 
 /// What should be there.
-pub(super) struct Expected {
+pub(crate) struct Expected {
     /// The coordinators that decide, by name.
-    pub(super) deciders: Vec<String>,
+    pub(crate) deciders: Vec<String>,
     /// The other processes that belong to the cluster, without those that ended as they were asked
     /// to.
-    pub(super) others: Vec<String>,
+    pub(crate) others: Vec<String>,
     /// Why processes of other hosts can not be looked at, if they can not.
-    pub(super) trouble: Option<String>,
+    pub(crate) trouble: Option<String>,
     /// The coordinators that can not save views, and why.
-    pub(super) unsaved: Vec<(Name, String)>,
+    pub(crate) unsaved: Vec<(Name, String)>,
 }
 
 /// How many more acceptors may fail before no majority is left, of `acceptors` of which so many can
@@ -26,7 +26,7 @@ pub const fn spare(acceptors: usize, reachable: usize) -> Option<usize> {
 }
 
 /// What keeps a cluster from being healthy, and how bad it is.
-pub(super) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
+pub(crate) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let mut reasons = Vec::new();
     let alive: HashSet<&str> = snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);

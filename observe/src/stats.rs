@@ -1,7 +1,7 @@
 //! Distributions of durations as reports give them: microseconds with fractions, and a percentile
 //! only where there are enough samples to claim it.
 
-use crate::drillfile::Percentile;
+use crate::percentile::Percentile;
 use hdrhistogram::Histogram;
 use obol_fabric::Nanos;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 //! without the dead. Built from the flight recorders' own stamps, never from when they were read.
 //! (Protocol, section 7.)
 
-use crate::observe::Seen;
+use crate::observer::Seen;
 use obol_fabric::recorder::{Kind as What, Record};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::{ActiveMutant, Kind, Level, Mutant};

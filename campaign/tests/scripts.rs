@@ -1,7 +1,7 @@
 //! Statements about runs that are written down: they play again as they were, shrink to what
 //! matters, and are refused with a reason if they make no sense.
 
-use obol_chaos::campaign::{Act, CANARY_EVERY, Scenario, Script, Timed, replay, run, shrink};
+use obol_campaign::{Act, CANARY_EVERY, Scenario, Script, Timed, replay, run, shrink};
 use obol_membership::ActiveMutant;
 
 /// A run that breaks a row in every build.

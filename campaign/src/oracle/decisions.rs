@@ -3,9 +3,9 @@
 
 use super::seats::Seats;
 use super::{Cue, Verdict, broken};
-use crate::campaign::marks::{Mark, Marks};
-use crate::campaign::role::Tapped;
-use crate::campaign::scenario::Scenario;
+use crate::marks::{Mark, Marks};
+use crate::role::Tapped;
+use crate::scenario::Scenario;
 use obol_fabric::memory;
 use obol_fabric::sim::{State, World};
 use obol_fabric::{Incarnation, Layout, Nanos, ViewId};

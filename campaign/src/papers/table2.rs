@@ -3,12 +3,12 @@
 //! it is noticed by its kernel (deadbeat) or by a counter that stands still (heartbeat).
 
 use super::cluster::{Cluster, Shape, Stuck, in_parallel};
-use crate::stats::Distribution;
-use crate::timeline::{History, Phases};
-use crate::words::words;
 use obol_fabric::sim::{BILLION, Quantiles, Rng};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::{Kind, View};
+use obol_observe::stats::Distribution;
+use obol_observe::timeline::{History, Phases};
+use obol_observe::words;
 use obol_profiles::Testbed;
 use obol_profiles::testbed::Parameter;
 use serde::Serialize;

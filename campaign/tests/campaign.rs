@@ -1,7 +1,7 @@
 //! Statements about the campaign itself: it repeats, it finds nothing in the shipped code, and it
 //! can fail.
 
-use obol_chaos::campaign::{CANARY_EVERY, Options, SWEEP_EVERY, SWEEP_PERMILLE, Trial, campaign, run};
+use obol_campaign::{CANARY_EVERY, Options, SWEEP_EVERY, SWEEP_PERMILLE, Trial, campaign, run};
 use obol_membership::ActiveMutant;
 
 /// Debug builds are slow; the command runs many more.
@@ -36,7 +36,7 @@ fn a_canary_fails_because_two_incompatible_views_overlap() {
 #[cfg(feature = "mutants")]
 #[test]
 fn planted_bugs_are_caught() {
-    use obol_chaos::campaign::hunt;
+    use obol_campaign::hunt;
     use obol_membership::Mutant;
     const BUDGET: u64 = 400;
     // Takes two changes of acceptors while a reader sleeps, which few clusters see. The model of

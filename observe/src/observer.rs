@@ -1,13 +1,9 @@
 //! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process
 //! of the cluster is asked, so a frozen or dying one is seen as well as any other.
 
-mod judge;
-mod snapshot;
-
-pub use judge::spare;
-pub use snapshot::{Health, Process, Snapshot};
-
-use crate::distant::{Distant, Sight};
+use crate::judge;
+use crate::remote_reader::{Distant, Sight};
+use crate::snapshot::{Health, Process, Snapshot};
 use crate::spans::{Counts, Spans};
 use crate::timeline;
 use obol_fabric::host::{
@@ -517,7 +513,7 @@ impl Observer {
 
     /// The names of the coordinators that decide now: that may have changed since the cluster was
     /// made.
-    pub(crate) fn deciders(&self, view: Option<&View>) -> Vec<String> {
+    pub fn deciders(&self, view: Option<&View>) -> Vec<String> {
         let numbers: Vec<u16> = match view {
             Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
             None => (1..=self.deployment.coordinators).collect(),
@@ -527,7 +523,7 @@ impl Observer {
 
     /// The names of all other processes that should run: those that ended as they were asked to are
     /// not missed.
-    pub(crate) fn others(&self) -> impl Iterator<Item = String> + '_ {
+    pub fn others(&self) -> impl Iterator<Item = String> + '_ {
         let names = self.deployment.names().into_iter().skip(usize::from(self.deployment.coordinators));
         names.filter(|name| !ended::is_noted(self.cluster.dir(), name))
     }
@@ -709,7 +705,7 @@ fn forget_predecessors(processes: &mut Vec<Process>) {
 }
 
 /// Whether the kernel has stopped a process (SIGSTOP, or a tracer).
-pub(crate) fn is_stopped(pid: u32) -> bool {
+pub fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     matches!(state, Some('T' | 't'))

@@ -1,7 +1,7 @@
 //! Statements about the papers' experiments: their shape, that they repeat, and that they can not
 //! say what the model does not.
 
-use obol_chaos::papers::{Detector, Method, Table2, leases, report, scale, table2};
+use obol_campaign::papers::{Detector, Method, Table2, leases, report, scale, table2};
 use obol_fabric::Nanos;
 use obol_fabric::sim::{BILLION, Quantiles};
 use obol_profiles::Testbed;
@@ -18,7 +18,7 @@ fn table(testbed: &Testbed, seed: u64) -> Table2 {
 }
 
 fn median(table: &Table2, failed: &str, caches: bool, detector: Detector) -> f64 {
-    let cell = |c: &&obol_chaos::papers::Cell| {
+    let cell = |c: &&obol_campaign::papers::Cell| {
         c.failed == failed && c.scenario.caches == caches && c.scenario.detector == detector
     };
     table.cells.iter().find(cell).expect("the cell is there").waited.p50
@@ -51,7 +51,7 @@ fn all_are_excluded_when_the_last_is_not_when_the_app_is() {
     wide.spread = Quantiles::new(vec![(0, Nanos::ZERO), (BILLION, end)]).expect("the points rise");
     let table = table(&wide, 3);
     let cell = |failed: &str| {
-        let of = |c: &&obol_chaos::papers::Cell| {
+        let of = |c: &&obol_campaign::papers::Cell| {
             (c.failed, c.scenario.caches, c.scenario.detector) == (failed, true, Detector::Deadbeat)
         };
         table.cells.iter().find(of).expect("the cell is there").waited
@@ -98,7 +98,8 @@ fn longer_leases_and_less_load_are_never_less_timely() {
         }
     }
     let timely = |network, memory| {
-        let of = |l: &&obol_chaos::papers::Load| (l.network_percent, l.memory_percent) == (network, memory);
+        let of =
+            |l: &&obol_campaign::papers::Load| (l.network_percent, l.memory_percent) == (network, memory);
         sweep.loads.iter().find(of).expect("the load is there").timely_percent.iter().sum::<f64>()
     };
     assert!(timely(30, 0) >= timely(30, 100));

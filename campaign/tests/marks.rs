@@ -1,6 +1,6 @@
 //! Every mark can be reached: a few seeds take all the paths that a campaign has to take.
 
-use obol_chaos::campaign::{Mark, Marks, run};
+use obol_campaign::{Mark, Marks, run};
 use obol_membership::ActiveMutant;
 use std::thread;
 

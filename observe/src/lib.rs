@@ -1,0 +1,25 @@
+//! Reading a cluster and what was read: snapshots of all processes by one-sided READs, the time
+//! line of a failover and its phases, statistics, and how they are drawn. Nothing here writes to a
+//! cluster, but for [`annotations`], which are a file of their own.
+
+pub mod annotations;
+pub mod calendar;
+mod judge;
+mod observer;
+mod percentile;
+pub mod plain;
+pub mod plot;
+mod remote_reader;
+mod snapshot;
+pub mod spans;
+pub mod stats;
+pub mod timeline;
+mod words;
+
+pub use judge::spare;
+pub use observer::{Load, Observer, Seen, is_stopped};
+pub use percentile::Percentile;
+pub use snapshot::{Health, Process, Snapshot};
+
+#[doc(hidden)]
+pub use serde;
