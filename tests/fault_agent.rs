@@ -6,10 +6,10 @@ use crate::support::{HANG, Root, Status, freeze, has_ended, obol, signal, until,
 use obol_chaos::drills::channel::{Arm, Injection, Lines, Links, Order, Reply, Whom, socket_name};
 use obol_chaos::drills::cue::{REGION_KIND, Token};
 use obol_fabric::host::{Cluster, Impairment, Observed, Process};
-use obol_fabric::metrics::Counter;
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
 use obol_fabric::{Owner, Wait};
+use obol_membership::metrics::Counter;
 use serde_json::Value;
 use std::io::Write;
 use std::os::unix::net::UnixStream;

@@ -5,7 +5,7 @@ use crate::console::Pty;
 use crate::support::{HANG, Root, freeze, signal, until, until_or};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Observed};
-use obol_fabric::metrics::{Counter, Histogram};
+use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::spans::Counts;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ fn truth(root: &Root) -> Truth {
         let reader = observed.reader();
         for which in Histogram::ALL {
             let key = (region.number, region.generation, which.name());
-            truth.histograms.insert(key, reader.buckets(*which).collect());
+            truth.histograms.insert(key, reader.buckets((*which).into()).collect());
         }
         if region.alive {
             truth.counters.insert(region.name.to_string(), reader.counters(0));

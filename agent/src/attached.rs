@@ -3,8 +3,8 @@
 use crate::handle::{MembershipHandle, POLL_INTERVAL};
 use crate::lost::Lost;
 use obol_fabric::host::{Attachment, Beat, Cluster, HostError, Presence, clock};
-use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
+use obol_membership::recorder::{Kind as Event, Record};
 use obol_membership::rng::Rng;
 use obol_profiles::Site;
 use std::fmt;

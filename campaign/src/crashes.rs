@@ -5,7 +5,7 @@ use super::driver::{Driver, PROGRAMS};
 use super::marks::Mark;
 use super::oracle::{Verdict, broken};
 use obol_fabric::SeatStatus;
-use obol_fabric::metrics::Counter;
+use obol_membership::metrics::Counter;
 use obol_membership::{Change, Level, Timing};
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use super::split;
 use super::storms::{Storms, lease};
 use super::succession::succession;
 use obol_fabric::Nanos;
-use obol_fabric::metrics::Counter;
+use obol_membership::metrics::Counter;
 use obol_membership::{ActiveMutant, Coordinator};
 
 /// Steps between two looks at whether the cluster is well.

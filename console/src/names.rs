@@ -2,8 +2,8 @@
 //! words.
 
 use obol_agent::Item;
-use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Name, ViewId};
+use obol_membership::recorder::Kind as Event;
 use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Change, Level, View};
 use obol_observe::{Observer, Seen};

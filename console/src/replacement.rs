@@ -2,8 +2,8 @@
 //! who could take its seat, what was done, and when the next replacement may follow.
 
 use obol_fabric::Nanos;
-use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::Kind as Event;
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
 use obol_observe::{Observer, Seen, Snapshot};

@@ -3,11 +3,11 @@
 use crate::output::{self, Failure};
 use crate::replacement::ReplacementJson;
 use crate::table;
-use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
 use obol_membership::view::coordinator_name;
 use obol_membership::word::{Ballot, Head};
 use obol_observe::{Health, Observer, Process, Snapshot};

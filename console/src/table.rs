@@ -1,9 +1,9 @@
 //! A cluster as a table of text: one line per process.
 
 use obol_fabric::Nanos;
-use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
 use obol_observe::{Process, Snapshot};
 
 /// Columns of a table of text; numbers lean right.

@@ -15,9 +15,9 @@
 //! takes the same path, so that one word is never changed from two atomicity domains.
 
 use crate::atomic::AtomicU64;
-use crate::metrics::{Counter, Histogram};
+use crate::metrics::{CounterSlot, HistogramSlot};
 use crate::page::Page;
-use crate::recorder::Record;
+use crate::recorder::{EventCode, Record};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
 use std::fmt;
 
@@ -255,11 +255,11 @@ pub trait Fabric {
     fn publish_seat(&mut self, seat: u16, status: SeatStatus);
 
     /// Adds an event to the flight recorder, stamped now.
-    fn record(&mut self, record: Record);
+    fn record(&mut self, record: Record<impl Into<EventCode>>);
     /// Adds to a counter.
-    fn count(&mut self, counter: Counter, by: u64);
+    fn count(&mut self, counter: impl Into<CounterSlot>, by: u64);
     /// Adds a sample to a histogram.
-    fn observe(&mut self, histogram: Histogram, value: Nanos);
+    fn observe(&mut self, histogram: impl Into<HistogramSlot>, value: Nanos);
 }
 
 /// A protocol role without I/O: events and the clock go in, posts come out. It owns no socket,

@@ -13,7 +13,7 @@
 //! ..     lanes       one datagram ring per sender
 //! ```
 
-use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};
 use crate::{page, recorder};
 use core::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -256,7 +256,7 @@ impl Layout {
         }
         let n = |x: u32| x as usize;
         let histograms = SEATS_AT + n(limits.seats) * Self::seat_bytes(&limits);
-        let view = align(histograms + Histogram::ALL.len() * HISTOGRAM_WORDS * 8);
+        let view = align(histograms + HISTOGRAMS * HISTOGRAM_WORDS * 8);
         let slots = align(view + size_of::<ViewHead>() + n(limits.value_bytes));
         let values = align(slots + n(limits.slots) * 8);
         let lanes = align(values + n(limits.slots) * n(limits.proposers) * n(limits.value_bytes));
@@ -343,8 +343,8 @@ impl Layout {
 
     /// One of the owner's histograms.
     #[must_use]
-    pub const fn histogram(&self, which: Histogram) -> u32 {
-        (self.histograms + which as usize * HISTOGRAM_WORDS * 8) as u32
+    pub const fn histogram(&self, which: HistogramSlot) -> u32 {
+        (self.histograms + which.number() as usize * HISTOGRAM_WORDS * 8) as u32
     }
 
     /// The view area's head; the encoded view follows it.
@@ -450,7 +450,7 @@ mod tests {
             parts.push((layout.counters(seat), 512));
             parts.push((layout.recorder(seat), layout.recorder_bytes() as u32));
         }
-        for &h in Histogram::ALL {
+        for h in HistogramSlot::ALL {
             parts.push((layout.histogram(h), (HISTOGRAM_WORDS * 8) as u32));
         }
         for id in 0..8 {

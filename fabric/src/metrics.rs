@@ -1,19 +1,76 @@
-//! Names of the counters and histograms that a region exposes, and how they lie in it. Counters
-//! only grow and have one writer each; a reader tells a restart by the region's incarnation.
+//! Counters and histograms that a region exposes, and how they lie in it. Counters only grow and
+//! have one writer each; a reader tells a restart by the region's incarnation.
+//!
+//! A region holds numbered slots. Who counts gives them their names, with [`slots!`](crate::slots):
+//! the fabric's own are [`FabricCounter`], all others are the protocol's.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::memory;
 use crate::types::Nanos;
 
-macro_rules! named {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)+ }) => {
+/// Counters of a seat; more than are named, so that new ones keep the layout.
+pub const COUNTER_WORDS: usize = 64;
+
+/// Histograms of a region.
+pub const HISTOGRAMS: usize = 4;
+
+/// Declares the type of a slot's number, which is below a limit.
+macro_rules! slot_number {
+    ($(#[$doc:meta])* $name:ident < $limit:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(u16);
+
+        impl $name {
+            /// The slot of this number.
+            ///
+            /// # Panics
+            /// If there is none. Names are checked when they are compiled.
+            #[must_use]
+            pub const fn new(number: u16) -> Self {
+                assert!((number as usize) < $limit, "no such slot");
+                Self(number)
+            }
+
+            /// Its number.
+            #[must_use]
+            pub const fn number(self) -> u16 {
+                self.0
+            }
+        }
+    };
+}
+pub(crate) use slot_number;
+
+slot_number! {
+    /// The place of a counter among those of its seat.
+    CounterSlot < COUNTER_WORDS
+}
+
+slot_number! {
+    /// The place of a histogram in a region.
+    HistogramSlot < HISTOGRAMS
+}
+
+impl HistogramSlot {
+    /// All of them.
+    pub const ALL: [Self; HISTOGRAMS] = [Self(0), Self(1), Self(2), Self(3)];
+}
+
+/// Declares an enum that gives names to slots: `Variant = "name"`, counted from 0, or
+/// `Variant(slot) = "name"`. It converts into its slot type and back.
+#[macro_export]
+macro_rules! slots {
+    ($(#[$doc:meta])* $name:ident: $slot:ty {
+        $($(#[$variant_doc:meta])* $variant:ident $(($place:expr))? = $text:expr,)+
+    }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
-        pub enum $name { $($(#[$variant_doc])* $variant,)+ }
+        pub enum $name { $($(#[$variant_doc])* $variant $(= $place)?,)+ }
 
         impl $name {
-            /// All of them, in the order of their place in a region.
+            /// All of them, in the order of their slots.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
             /// The name that scripts see.
@@ -22,128 +79,52 @@ macro_rules! named {
                 match self { $(Self::$variant => $text,)+ }
             }
         }
+
+        impl From<$name> for $slot {
+            fn from(name: $name) -> Self {
+                Self::new(name as u16)
+            }
+        }
+
+        const _: () = {
+            let mut n = 0;
+            while n < $name::ALL.len() {
+                let _ = <$slot>::new($name::ALL[n] as u16);
+                n += 1;
+            }
+        };
+
+        impl TryFrom<$slot> for $name {
+            type Error = $slot;
+            /// Gives back a slot that has no name here.
+            fn try_from(slot: $slot) -> Result<Self, $slot> {
+                Self::ALL.iter().copied().find(|name| *name as u16 == slot.number()).ok_or(slot)
+            }
+        }
     };
 }
-pub(crate) use named;
 
-named! {
-    /// A monotonic counter of one process.
-    Counter {
+slots! {
+    /// What the fabric itself counts for each process.
+    FabricCounter: CounterSlot {
         /// Turns of the process's event loop.
         Loops = "loops",
-        /// Renewals that completed before the lease that they extend had ended.
-        RenewalsOnTime = "renewals_on_time",
-        /// Renewals that completed after it had ended: `active` was false in between.
-        RenewalsLate = "renewals_late",
-        /// Renewals that found no majority.
-        RenewalsFailed = "renewals_failed",
-        /// Views installed in sequence.
-        ViewsInstalled = "views_installed",
-        /// Views that were reached by an explicit snapshot jump.
-        ViewJumps = "view_jumps",
-        /// Views that were found by reading slots, because the multicast was lost.
-        ViewsFetched = "views_fetched",
-        /// Slots that this process decided.
-        Decisions = "decisions",
-        /// Proposals that were aborted: a wrong prediction, or another proposer.
-        Aborts = "aborts",
-        /// Values of other proposers that were adopted.
-        Adoptions = "adoptions",
-        /// Times that this process began to lead.
-        Takeovers = "takeovers",
-        /// Holders whose fence this process raised.
-        FencesRaised = "fences_raised",
-        /// Holders that were cleared by a proof of death.
-        ClearedByProof = "cleared_by_proof",
-        /// Holders that were cleared by waiting out their lease.
-        ClearedByWait = "cleared_by_wait",
-        /// CLEARs that this process sent.
-        ClearsSent = "clears_sent",
-        /// CLEARs that took effect on the own page before the wait had run.
-        ClearsUsed = "clears_used",
-        /// Death notices sent.
-        NoticesSent = "notices_sent",
-        /// Death notices received.
-        NoticesReceived = "notices_received",
-        /// Suspicions by heartbeat that this process raised.
-        HeartbeatSuspicions = "heartbeat_suspicions",
-        /// Suspicions of a process that then proved to be alive.
-        FalseSuspicions = "false_suspicions",
-        /// Members admitted by this process's decisions.
-        Joins = "joins",
-        /// Members that left gracefully by this process's decisions.
-        Leaves = "leaves",
-        /// Members removed as failed by this process's decisions.
-        Failures = "failures",
-        /// Acceptors added or removed by this process's decisions.
-        AcceptorChanges = "acceptor_changes",
-        /// Measurements that proved a clock to be beyond the profile's drift bound.
-        DriftAlarms = "drift_alarms",
-        /// Times that this process found itself excluded.
-        Exclusions = "exclusions",
         /// Datagrams received.
-        DatagramsReceived = "datagrams_received",
+        DatagramsReceived(26) = "datagrams_received",
         /// Datagrams that this process could not deliver because the receiver's lane was full.
-        DatagramsLost = "datagrams_lost",
+        DatagramsLost(27) = "datagrams_lost",
         /// Datagrams that were refused because they made no sense.
-        DatagramsRefused = "datagrams_refused",
-        /// Operations that failed on a link.
-        LinkErrors = "link_errors",
-        /// Requests that this application served under an active view.
-        Served = "served",
-        /// Times that this application found its view not active.
-        Inactive = "inactive",
-        /// Renewals for which a lease cache vouched; they count as on time or late, too.
-        RenewalsCached = "renewals_cached",
-        /// Times that a lease cache was passed over: it died, refused, or did not answer in time.
-        CachesPassed = "caches_passed",
-        /// Times that this cache vouched for a view.
-        Vouches = "vouches",
-        /// Times that this cache could not vouch.
-        VouchesRefused = "vouches_refused",
-        /// Suspicions of an application that broke its promise of progress.
-        ProgressSuspicions = "progress_suspicions",
-        /// Holders whose fence a cache raised for this leader.
-        FencesFannedOut = "fences_fanned_out",
+        DatagramsRefused(28) = "datagrams_refused",
         /// Notices of the kernel itself that a watched process is dying or dead.
-        KernelNotices = "kernel_notices",
+        KernelNotices(38) = "kernel_notices",
         /// Datagrams to the group of death notices that were not believed: forged, or of another
         /// cluster.
-        KernelNoticesRefused = "kernel_notices_refused",
-        /// Links to members that this process found to be down.
-        LinksLost = "links_lost",
-        /// Times that a program had the acceptors asked because its lease had run out.
-        ConfirmsAsked = "confirms_asked",
-        /// Times that joins of a name were held back by this leader, or for longer, because a
-        /// member of that name failed again.
-        JoinsHeldBack = "joins_held_back",
-        /// Missing coordinators that decide no more, by this process's decisions and without an
-        /// operator.
-        Replacements = "replacements",
+        KernelNoticesRefused(39) = "kernel_notices_refused",
         /// Times that this process could not map a peer's region: it is out of descriptors or
         /// memory.
-        MapFailures = "map_failures",
+        MapFailures(44) = "map_failures",
     }
 }
-
-named! {
-    /// A distribution of durations of one process.
-    Histogram {
-        /// From posting a renewal's READs to its majority.
-        Renewal = "renewal",
-        /// From proposing on a prepared slot to the decision.
-        Decide = "decide",
-        /// From a decision to CLEAR.
-        Clear = "clear",
-        /// What was left of the lease when a renewal completed.
-        Margin = "margin",
-    }
-}
-
-/// Words that the counters take in a region; more than there are counters, so that new ones keep
-/// the layout.
-pub const COUNTER_WORDS: usize = 64;
-const _: () = assert!(Counter::ALL.len() <= COUNTER_WORDS);
 
 /// Sub-buckets of an octave: values are kept within 1/16.
 const SUB_BITS: u32 = 4;

@@ -10,7 +10,7 @@ use crate::lanes::{self, Taken};
 use crate::layout::{Layout, Limits};
 use crate::memory::{self, Stores};
 use crate::page::{self, Page};
-use crate::recorder::{self, Kind, Record};
+use crate::recorder::{self, EventCode, Record};
 use crate::types::{Instant, RegionOwner, ViewId};
 use loom::sync::Arc;
 use loom::thread;
@@ -199,13 +199,13 @@ fn an_event_is_read_whole_and_in_order_while_the_ring_runs_over() {
     model.check(|| {
         let ring = Arc::new(memory::zeroed(recorder::words(2) * 8));
         let write = |ring: &[AtomicU64], n| {
-            recorder::write(ring, Instant(100 + n), Record::new(Kind::Decide, n, 10 + n));
+            recorder::write(ring, Instant(100 + n), Record::new(EventCode::new(3), n, 10 + n));
         };
         write(&ring, 0);
         write(&ring, 1);
         let reader = Arc::clone(&ring);
         let read = thread::spawn(move || {
-            let events = recorder::read(&reader, 0);
+            let events = recorder::read::<EventCode>(&reader, 0);
             for event in &events {
                 let n = event.number;
                 assert_eq!(event.at, Instant(100 + n));

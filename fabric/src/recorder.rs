@@ -2,70 +2,20 @@
 //! clock and readable by one-sided READs while the writer runs, is frozen, or is dead.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
-use crate::metrics::named;
+use crate::metrics::slot_number;
 use crate::types::Instant;
 
-named! {
-    /// What happened. The meaning of `a` and `b` of a [`Record`] is given with each.
-    Kind {
-        /// The process came up; `a` = generation.
-        Started = "started",
-        /// A death notice; `a` = accused incarnation, `b` = accuser's incarnation.
-        Notice = "notice",
-        /// The leader proposed view `a`.
-        Propose = "propose",
-        /// The leader decided view `a`; `b` = 1 if the value was adopted.
-        Decide = "decide",
-        /// View `a` became the newest known; `b` = 1 if it came by a snapshot jump.
-        ViewReceived = "view_received",
-        /// All holders of views below base `a` are cleared; `b` = how many by a fence.
-        Fenced = "fenced",
-        /// CLEAR for base `a` was sent or taken.
-        Clear = "clear",
-        /// View `a` became active.
-        Active = "active",
-        /// The lease on view `a` ended without a successor; `b` = how often by now. Of many, not
-        /// all are noted.
-        LeaseLost = "lease_lost",
-        /// This process began to lead; `a` = newest view that it knows.
-        Takeover = "takeover",
-        /// This process became incarnation `a`.
-        Joined = "joined",
-        /// This process was excluded; `a` = its incarnation, `b` = the view.
-        Excluded = "excluded",
-        /// A suspicion by this process of incarnation `a`.
-        Suspect = "suspect",
-        /// A suspicion of incarnation `a` was wrong: it moves again.
-        Retract = "retract",
-        /// A proposal for view `a` was aborted.
-        Abort = "abort",
-        /// The application's first success in view `a`.
-        Service = "service",
-        /// The clock of incarnation `a` is proved to run faster than this process's by `b` ppm at
-        /// least: beyond the bound.
-        ClockFast = "clock_fast",
-        /// The clock of incarnation `a` is proved to run slower than this process's by `b` ppm at
-        /// least: beyond the bound.
-        ClockSlow = "clock_slow",
-        /// This process left, as it asked; `a` = its incarnation, `b` = the view.
-        Left = "left",
-        /// Incarnation `a` failed as others of its name did, so that joins of that name are held
-        /// back; `b` tells how often, within what time, and for how long.
-        JoinHeldBack = "join_held_back",
-        /// The leader decided view `b`, from which coordinator `a` decides because another one is
-        /// missing.
-        Replacing = "replacing",
-        /// The leader decided view `b`, from which coordinator `a` decides no more because it is
-        /// missing.
-        Replaced = "replaced",
-    }
+slot_number! {
+    /// What happened, as a number. The protocol gives it a name, with [`slots!`](crate::slots), and
+    /// gives meaning to `a` and `b` of a [`Record`].
+    EventCode < 1 << 16
 }
 
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Record {
+pub struct Record<K = EventCode> {
     /// What happened.
-    pub kind: Kind,
+    pub kind: K,
     /// The detector's level for notices and suspicions, otherwise 0.
     pub level: u8,
     /// First value.
@@ -74,23 +24,23 @@ pub struct Record {
     pub b: u64,
 }
 
-impl Record {
+impl<K> Record<K> {
     /// An event without a level.
     #[must_use]
-    pub const fn new(kind: Kind, a: u64, b: u64) -> Self {
+    pub const fn new(kind: K, a: u64, b: u64) -> Self {
         Self { kind, level: 0, a, b }
     }
 }
 
 /// An event with its number and time, as a reader gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamped {
+pub struct Stamped<K = EventCode> {
     /// Counts all events of this recorder from 0; a gap tells that the ring ran over.
     pub number: u64,
     /// On the writer's clock.
     pub at: Instant,
     /// The event.
-    pub record: Record,
+    pub record: Record<K>,
 }
 
 /// Words before the first event: the number of events ever written, and padding.
@@ -105,14 +55,15 @@ pub const fn words(events: usize) -> usize {
 }
 
 /// Writes an event. Only the seat's occupant may call this, from one thread.
-pub fn write(words: &[AtomicU64], at: Instant, record: Record) {
+pub fn write(words: &[AtomicU64], at: Instant, record: Record<impl Into<EventCode>>) {
+    let code = record.kind.into().number();
     let capacity = (words.len() - HEAD_WORDS) / EVENT_WORDS;
     let number = words[0].load(Ordering::Relaxed);
     let first = HEAD_WORDS + (number % capacity as u64) as usize * EVENT_WORDS;
     // The event's time is void while its words change, so that a reader never pairs two events.
     words[first].store(0, Ordering::Relaxed);
     fence(Ordering::Release);
-    words[first + 1].store(record.kind as u64 | u64::from(record.level) << 16, Ordering::Relaxed);
+    words[first + 1].store(u64::from(code) | u64::from(record.level) << 16, Ordering::Relaxed);
     words[first + 2].store(record.a, Ordering::Relaxed);
     words[first + 3].store(record.b, Ordering::Relaxed);
     words[first].store(at.0, Ordering::Release);
@@ -120,9 +71,9 @@ pub fn write(words: &[AtomicU64], at: Instant, record: Record) {
 }
 
 /// Reads the events from number `from` on that are still in the ring, oldest first. An event that
-/// is being overwritten is left out.
+/// is being overwritten is left out, and one that a later version has named.
 #[must_use]
-pub fn read(words: &[AtomicU64], from: u64) -> Vec<Stamped> {
+pub fn read<K: TryFrom<EventCode>>(words: &[AtomicU64], from: u64) -> Vec<Stamped<K>> {
     let capacity = ((words.len() - HEAD_WORDS) / EVENT_WORDS) as u64;
     let end = words[0].load(Ordering::Acquire);
     let mut events = Vec::new();
@@ -136,7 +87,7 @@ pub fn read(words: &[AtomicU64], from: u64) -> Vec<Stamped> {
         if at == 0 || overwritten || words[first].load(Ordering::Relaxed) != at {
             continue;
         }
-        let Some(&kind) = Kind::ALL.get((head & 0xffff) as usize) else { continue };
+        let Ok(kind) = K::try_from(EventCode::new(head as u16)) else { continue };
         let record = Record { kind, level: (head >> 16) as u8, a, b };
         events.push(Stamped { number, at: Instant(at), record });
     }
@@ -148,28 +99,38 @@ mod tests {
     use super::*;
     use crate::memory::zeroed;
 
+    crate::slots! {
+        /// For tests.
+        Kind: EventCode {
+            /// One.
+            Started = "started",
+            /// Another.
+            Decided = "decided",
+        }
+    }
+
     #[test]
     fn the_ring_keeps_the_newest_events_in_order() {
         let ring = zeroed(words(4) * 8);
         for n in 0..6 {
-            write(&ring, Instant(100 + n), Record { kind: Kind::Decide, level: 2, a: n, b: 1 });
+            write(&ring, Instant(100 + n), Record { kind: Kind::Decided, level: 2, a: n, b: 1 });
         }
-        let numbers: Vec<u64> = read(&ring, 0).iter().map(|e| e.number).collect();
+        let numbers: Vec<u64> = read::<Kind>(&ring, 0).iter().map(|e| e.number).collect();
         // The slot of event 2 is the next to be overwritten, so a reader can not trust it.
         assert_eq!(numbers, [3, 4, 5]);
-        let last = read(&ring, 5);
+        let last = read::<Kind>(&ring, 5);
         assert_eq!(last.len(), 1);
         assert_eq!((last[0].at, last[0].record.a, last[0].record.level), (Instant(105), 5, 2));
-        assert!(read(&ring, 6).is_empty());
+        assert!(read::<Kind>(&ring, 6).is_empty());
     }
 
     #[test]
     fn a_count_at_its_end_is_read_and_counted_on() {
         let ring = zeroed(words(4) * 8);
         ring[0].store(u64::MAX, Ordering::Relaxed);
-        assert!(read(&ring, 0).is_empty());
+        assert!(read::<Kind>(&ring, 0).is_empty());
         write(&ring, Instant(1), Record::new(Kind::Started, 0, 0));
-        assert!(read(&ring, 0).is_empty());
+        assert!(read::<Kind>(&ring, 0).is_empty());
     }
 
     #[test]
@@ -177,6 +138,6 @@ mod tests {
         let ring = zeroed(words(4) * 8);
         write(&ring, Instant(1), Record::new(Kind::Started, 0, 0));
         ring[HEAD_WORDS + 1].store(0xfff0, Ordering::Relaxed);
-        assert!(read(&ring, 0).is_empty());
+        assert!(read::<Kind>(&ring, 0).is_empty());
     }
 }

@@ -6,8 +6,8 @@ mod support;
 use obol_fabric::Wait;
 use obol_fabric::host::{Attachment, Cluster, HostError, Impairment, Region, clock};
 use obol_fabric::layout::DEATH_WORDS;
-use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::{Kind as EventKind, Record};
+use obol_fabric::metrics::{CounterSlot, FabricCounter};
+use obol_fabric::recorder::{EventCode, Record};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Incarnation, Instant, LinkError, Machine,
@@ -51,7 +51,7 @@ fn exchange(cluster: &Cluster, peer: Address, wait: Wait) {
     until(&mut endpoint, &mut probe, |p| p.datagrams.iter().any(|(_, b)| b == b"all"));
     endpoint.multicast(Group::Coordinators, b"none");
     let counters = endpoint.region().reader().counters(0);
-    assert_eq!(counters[Counter::DatagramsLost as usize], 0);
+    assert_eq!(counters[FabricCounter::DatagramsLost as usize], 0);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn over_a_link_that_is_cut_nothing_gets_there_and_no_answer_comes_back() {
     endpoint.poll_once(&mut probe);
     assert_eq!(probe.read(Token(4)), Some(vec![0; 8]), "nothing was executed");
     let counters = endpoint.region().reader().counters(0);
-    assert_eq!(counters[Counter::DatagramsLost as usize], 1, "what was sent while nothing got there");
+    assert_eq!(counters[FabricCounter::DatagramsLost as usize], 1, "what was sent while nothing got there");
 }
 
 #[test]
@@ -232,7 +232,8 @@ fn impaired_links_lose_fail_or_are_cut_until_they_are_mended() {
         endpoint.poll_once(probe);
         probe.failures()
     };
-    let lost = |endpoint: &Endpoint| endpoint.region().reader().counters(0)[Counter::DatagramsLost as usize];
+    let lost =
+        |endpoint: &Endpoint| endpoint.region().reader().counters(0)[FabricCounter::DatagramsLost as usize];
     endpoint.watch(peer);
     assert_eq!(read(&mut endpoint, &mut probe, peer), []);
     // Either end's impairment is the link's.
@@ -392,7 +393,7 @@ fn a_reader_that_does_not_read_loses_datagrams_and_lanes_of_the_dead_are_reused(
                 for n in 0..LIMITS.lane_slots + 3 {
                     sender.send(me, &[n as u8]);
                 }
-                let lost = sender.region().reader().counters(0)[Counter::DatagramsLost as usize];
+                let lost = sender.region().reader().counters(0)[FabricCounter::DatagramsLost as usize];
                 assert_eq!(lost, 3, "round {round}");
             });
             send.join().expect("no panic");
@@ -497,7 +498,7 @@ fn a_program_in_a_seat_joins_is_active_is_excluded_and_joins_again() {
     status(&mut endpoint, &mut agent, SeatStatus::Member(Incarnation(5)));
     program.leave();
     status(&mut endpoint, &mut agent, SeatStatus::Left);
-    program.count(Counter::Served, 2);
+    program.count(CounterSlot::new(30), 2);
     let address = program.address();
     drop(program);
     // Its seat is free for the next one, who has another address.
@@ -549,7 +550,7 @@ fn who_sees_a_new_program_in_a_seat_sees_no_event_of_the_one_before() {
             let region = Region::open(&cluster, number).expect("mapped");
             while !done.load(Ordering::Relaxed) {
                 let Some(seat) = region.reader().seat(1) else { continue };
-                let events = region.reader().events(1, 0).expect("there is a seat");
+                let events = region.reader().events::<EventCode>(1, 0).expect("there is a seat");
                 let older = events.iter().find(|event| event.record.a < u64::from(seat.generation));
                 assert_eq!(older, None, "generation {}", seat.generation);
             }
@@ -559,7 +560,7 @@ fn who_sees_a_new_program_in_a_seat_sees_no_event_of_the_one_before() {
             let program = Attachment::open(&cluster, number, name("app"), beat).expect("seated");
             let address = program.address();
             for _ in 0..20 {
-                program.record(Record::new(EventKind::Service, u64::from(address.generation), 0));
+                program.record(Record::new(EventCode::new(15), u64::from(address.generation), 0));
             }
             drop(program);
             until(&mut endpoint, &mut agent, |_| seat_is_free(&cluster, address));

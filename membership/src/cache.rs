@@ -7,10 +7,10 @@
 //! the CAS came back, and a fence never falls.
 
 use crate::Config;
+use crate::metrics::Counter;
 use crate::mutants::Mutant;
 use crate::tokens::{self, Part};
 use crate::wire::{Addresses, Message};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Completion, Fabric, Instant, LinkError, Remote, ViewId};
 
 /// Requests to raise fences that a cache works on at once; more are dropped, and the leader raises

@@ -10,11 +10,11 @@ use crate::Config;
 use crate::cache::FENCES_MAX;
 use crate::lease::lengthened;
 use crate::log::Log;
+use crate::metrics::Counter;
 use crate::mutants::Mutant;
 use crate::tokens::{self, Part};
 use crate::view::{Kind, View};
 use crate::wire::{self, Addresses, Message};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, LinkError, Remote, ViewId};
 use std::collections::{BTreeMap, BTreeSet};
 

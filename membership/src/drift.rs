@@ -8,11 +8,11 @@
 //! slow network makes the measurement coarse, never wrong.
 
 use crate::Config;
+use crate::metrics::Counter;
+use crate::recorder::{Kind, Record};
 use crate::rng::Rng;
 use crate::view::View;
 use crate::wire::Message;
-use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::{Kind, Record};
 use obol_fabric::{Address, Fabric, Incarnation, Instant};
 use std::collections::BTreeMap;
 

@@ -11,12 +11,12 @@
 //! reports the other.
 
 use crate::Config;
+use crate::metrics::Counter;
 use crate::mutants::Mutant;
+use crate::recorder::{Kind as Event, Record};
 use crate::tokens::{self, Part};
 use crate::view::{Kind, Level, View};
 use crate::wire::Message;
-use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::{Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Remote};
 
 /// Members with a core up to which links are watched. Everybody hears everybody, so that the cost

@@ -3,9 +3,9 @@
 //! coordinator, so that a dead multicast tree does not keep a death a secret.
 
 use crate::Config;
+use crate::metrics::Counter;
 use crate::view::{Kind, Level, View};
 use crate::wire::Message;
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Evidence, Fabric, Group, Incarnation, Instant};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

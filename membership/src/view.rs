@@ -4,10 +4,10 @@
 //! by the proposer and travels in the view, so that everybody uses the same values: `base`,
 //! `cleared`, `wait`.
 
+use crate::metrics::Counter;
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::sealed;
 use obol_fabric::layout::PROPOSERS_MAX;
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Incarnation, Layout, Limits, Name, Nanos, ViewId};
 use std::sync::Arc;
 

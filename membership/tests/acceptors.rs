@@ -4,8 +4,8 @@
 mod instant;
 
 use instant::{Cluster, Role, TIMING};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Nanos, ViewId, memory};
+use obol_membership::metrics::Counter;
 use obol_membership::wire::Message;
 use obol_membership::word::Word;
 use obol_membership::{ActiveMutant, Kind, Timing, View};

@@ -4,8 +4,8 @@
 mod instant;
 
 use instant::{Cluster, TIMING};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Nanos};
+use obol_membership::metrics::Counter;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind};
 

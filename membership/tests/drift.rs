@@ -3,9 +3,9 @@
 mod instant;
 
 use instant::{LIMITS, Role, TIMING};
-use obol_fabric::metrics::Counter;
 use obol_fabric::sim::{Clock, Network, World};
 use obol_fabric::{Address, Event, Fabric, Group, Instant, Layout, Machine, Name};
+use obol_membership::metrics::Counter;
 use obol_membership::{ActiveMutant, Config, Kind, Start, View};
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 mod instant;
 
 use instant::{Cluster, TIMING};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Evidence, Incarnation, Nanos};
+use obol_membership::metrics::Counter;
 use obol_membership::{ActiveMutant, Change, Kind, Level, Timing};
 
 const EVERY: Nanos = Nanos(250_000);

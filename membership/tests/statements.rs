@@ -3,10 +3,10 @@
 mod instant;
 
 use instant::{Cluster, Happening, TIMING};
-use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::{Kind as RecordKind, Record};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
 use obol_membership::holdback::Held;
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::{Kind as RecordKind, Record};
 use obol_membership::view::{Level, Newcomer};
 use obol_membership::wire::{Message, Refusal};
 use obol_membership::word::{State, Word};

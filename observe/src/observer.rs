@@ -10,12 +10,13 @@ use obol_fabric::host::{
     Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo, SnapshotParts, clock,
 };
 use obol_fabric::layout::{Seat, ViewHead};
-use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
-use obol_fabric::recorder::{Kind as Event, Stamped};
 use obol_fabric::verbs::ClockRelation;
 use obol_fabric::version::Version;
 use obol_fabric::{Address, Incarnation, Instant, Name, Nanos, Page, ViewId, page};
+use obol_membership::metrics::{Counter, Histogram};
+use obol_membership::recorder::{Kind as Event, Stamped};
 use obol_membership::view::{Member, coordinator_name};
 use obol_membership::word::Head;
 use obol_membership::{ActiveMutant, Kind, View};
@@ -65,7 +66,8 @@ impl Watched {
 
     /// What the owner counted in its histograms since the last look at them; none at the first.
     fn spans(&mut self, reader: Reader<'_>, load: &mut Load) -> Option<Spans> {
-        let now: Vec<Pairs> = Histogram::ALL.iter().map(|which| reader.buckets(*which).collect()).collect();
+        let now: Vec<Pairs> =
+            Histogram::ALL.iter().map(|which| reader.buckets((*which).into()).collect()).collect();
         Histogram::ALL.iter().for_each(|_| load.read(HISTOGRAM_WORDS * 8));
         let Some(known) = &mut self.counted else {
             self.counted = Some(now);
@@ -309,7 +311,7 @@ impl Observer {
             held_until: None,
             heartbeat: beat,
             head,
-            counters: reader.counters(0),
+            counters: counters(reader, 0),
         });
         for seat in occupied(&reader, seats) {
             // Who gives its seat up while its agent runs is no program of the cluster any more.
@@ -337,7 +339,7 @@ impl Observer {
                 held_until: seat.held_until.filter(|_| is_here),
                 heartbeat: seat.heartbeat,
                 head: Head::default(),
-                counters: reader.counters(seat.seat),
+                counters: counters(reader, seat.seat),
             });
         }
     }
@@ -674,6 +676,13 @@ fn unread(
             give(Seen { process, kind, event, doubt: Nanos::ZERO });
         }
     }
+}
+
+/// What a seat has counted, in the order of [`Counter::ALL`].
+fn counters(reader: Reader<'_>, seat: u16) -> Vec<u64> {
+    let mut counters = reader.counters(seat);
+    counters.truncate(Counter::ALL.len());
+    counters
 }
 
 fn occupied<'a>(

@@ -1,9 +1,9 @@
 //! What an observer saw of a cluster at one moment.
 
-use obol_fabric::metrics::Counter;
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId};
+use obol_membership::metrics::Counter;
 use obol_membership::view::Member;
 use obol_membership::word::Head;
 use obol_membership::{Kind, View};

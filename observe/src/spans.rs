@@ -2,8 +2,9 @@
 //! [`obol_fabric::metrics`], which can be added up and taken apart, so that a window over them
 //! loses nothing between two looks.
 
-use obol_fabric::metrics::{HISTOGRAM_WORDS, Histogram, bucket_floor};
+use obol_fabric::metrics::{HISTOGRAM_WORDS, bucket_floor};
 use obol_fabric::{Name, Nanos};
+use obol_membership::metrics::Histogram;
 use std::collections::BTreeMap;
 
 /// How many samples lie in each bucket; a bucket without samples is left out.

@@ -3,8 +3,8 @@
 //! (Protocol, section 7.)
 
 use crate::observer::Seen;
-use obol_fabric::recorder::{Kind as What, Record};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::recorder::{Kind as What, Record};
 use obol_membership::{ActiveMutant, Kind, Level, Mutant};
 use std::collections::BTreeMap;
 
@@ -263,7 +263,7 @@ impl Phases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obol_fabric::recorder::{Record, Stamped};
+    use obol_membership::recorder::{Record, Stamped};
 
     fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> Seen {
         let record = Record { kind: what, level: 1, a, b };

@@ -1,11 +1,11 @@
 //! How dead processes ended, as a thrifty observer tells it again and again, against one that maps
 //! every region.
 
-use obol_fabric::recorder::{Kind as Event, Record};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Fabric as _, Name};
 use obol_fabric::{Owner, Wait};
 use obol_membership::Kind;
+use obol_membership::recorder::{Kind as Event, Record};
 use obol_observe::Observer;
 use obol_profiles::{Deployment, Profile, Site};
 use std::path::PathBuf;

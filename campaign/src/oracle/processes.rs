@@ -6,10 +6,11 @@ use crate::marks::{Mark, Marks};
 use crate::role::Tapped;
 use crate::scenario::Scenario;
 use obol_fabric::ViewId;
-use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::{self, Kind};
+use obol_fabric::recorder;
 use obol_fabric::sim::World;
 use obol_membership::View;
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::Kind;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -206,7 +207,7 @@ impl Processes {
     fn aborted(&self, world: &World<Tapped>, node: u32, count: u64, marks: &mut Marks) {
         let words = world.recorder(node);
         let written = words[0].load(Ordering::Relaxed);
-        let recent = recorder::read(words, written.saturating_sub(count + 8));
+        let recent = recorder::read::<Kind>(words, written.saturating_sub(count + 8));
         let acceptors = world.machine(node).view().acceptors.len() as u64;
         for event in recent.iter().filter(|e| e.record.kind == Kind::Abort) {
             if event.record.b >= 2 * acceptors && matches!(event.record.level, 0 | 1) {

@@ -4,9 +4,10 @@
 use super::shared::{Shared, Views};
 use crate::role::Role;
 use obol_fabric::page;
-use obol_fabric::recorder::{self, Stamped};
+use obol_fabric::recorder;
 use obol_fabric::sim::{Clock, Delay, Network, Rng, StepInfo, World};
 use obol_fabric::{Address, Group, Incarnation, Instant, Layout, Limits, Name, Nanos, ViewId};
+use obol_membership::recorder::Stamped;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing, View};
 use obol_observe::Seen;

@@ -2,8 +2,8 @@
 //! memory with equal ones.
 
 use crate::role::Role;
-use obol_fabric::metrics::{Counter, Histogram};
-use obol_fabric::recorder::Record;
+use obol_fabric::metrics::{CounterSlot, HistogramSlot};
+use obol_fabric::recorder::{EventCode, Record};
 use obol_fabric::{
     Address, Event, Fabric, Group, Incarnation, Instant, Machine, Nanos, Page, Remote, SeatStatus, Token,
     ViewId,
@@ -146,13 +146,13 @@ impl<F: Fabric> Fabric for Quiet<'_, F> {
     fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
         self.inner.publish_seat(seat, status);
     }
-    fn record(&mut self, record: Record) {
+    fn record(&mut self, record: Record<impl Into<EventCode>>) {
         self.inner.record(record);
     }
-    fn count(&mut self, counter: Counter, by: u64) {
+    fn count(&mut self, counter: impl Into<CounterSlot>, by: u64) {
         self.inner.count(counter, by);
     }
-    fn observe(&mut self, histogram: Histogram, value: Nanos) {
+    fn observe(&mut self, histogram: impl Into<HistogramSlot>, value: Nanos) {
         self.inner.observe(histogram, value);
     }
 }

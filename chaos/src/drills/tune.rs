@@ -9,9 +9,9 @@
 
 use super::journal::Host;
 use super::report::document::{Document, Part, number, words};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Name, Nanos};
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
 use obol_observe::Snapshot;
 use obol_observe::plot::{Axis, Chart, Series};
 use obol_profiles::{FileError, Profile};

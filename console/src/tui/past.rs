@@ -5,9 +5,9 @@ use crate::tui::poll::live::Live;
 use crate::tui::poll::sample::{EventRow, Sample};
 use crate::tui::poll::{News, Place};
 use crate::tui::state::{Event, Model};
-use obol_fabric::recorder::Kind;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind as Role;
+use obol_membership::recorder::Kind;
 use std::sync::mpsc;
 use std::time::Duration;
 

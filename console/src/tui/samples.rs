@@ -4,9 +4,10 @@ use crate::tui::poll::sample::{
     AcceptorRow, BallotRow, ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow,
     Thresholds, ViewRow,
 };
-use obol_fabric::metrics::{Counter, Histogram, bucket};
-use obol_fabric::recorder::Kind as Event;
+use obol_fabric::metrics::bucket;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::metrics::{Counter, Histogram};
+use obol_membership::recorder::Kind as Event;
 use obol_membership::{Kind, Level};
 use obol_observe::Health;
 use obol_observe::spans::Counts;

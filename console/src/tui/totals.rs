@@ -15,10 +15,11 @@ use crate::tui::state::windows::Set;
 use crate::tui::view::tests::{console, press};
 use obol_fabric::Drive as _;
 use obol_fabric::host::{Cluster, Region};
-use obol_fabric::metrics::{self, Counter, HISTOGRAM_WORDS, Histogram};
+use obol_fabric::metrics::{self, HISTOGRAM_WORDS};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Owner, Wait};
 use obol_membership::Kind;
+use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::Observer;
 use obol_observe::spans::Counts;
 use obol_profiles::{Deployment, Profile, Site};
@@ -89,7 +90,7 @@ impl Held {
                     160 + draw(12) + 8 * self.name.len() as u64
                 };
                 let n = draw(9) + 1;
-                metrics::add(self.word(layout.histogram(*which), bucket as usize), n);
+                metrics::add(self.word(layout.histogram((*which).into()), bucket as usize), n);
                 let part = Counts::from_pairs([(u16::try_from(bucket).expect("small"), n)]);
                 self.counted[*which as usize].add(&part);
                 all[*which as usize].add(&part);

@@ -24,10 +24,10 @@ use crate::host::watch::Watches;
 use crate::host::{clock, futex, reader};
 use crate::layout::Layout;
 use crate::memory;
-use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
+use crate::metrics::{self, COUNTER_WORDS, CounterSlot, FabricCounter, HISTOGRAM_WORDS, HistogramSlot};
 use crate::notice::Detection;
 use crate::page::{self, Page};
-use crate::recorder::{self, Record};
+use crate::recorder::{self, EventCode, Record};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, RegionOwner, ViewId};
 use core::mem::{ManuallyDrop, offset_of};
 use core::sync::atomic::{Ordering, fence};
@@ -182,7 +182,7 @@ impl<W: Transport> Drive for Endpoint<W> {
         self.transport.flush();
         let lost = self.transport.lost();
         if lost != 0 {
-            self.count(Counter::DatagramsLost, lost);
+            self.count(FabricCounter::DatagramsLost, lost);
         }
     }
 
@@ -241,14 +241,14 @@ impl<W: Transport> Fabric for Endpoint<W> {
         // A program in a seat hears nothing: its owner is meant.
         let to = if to.seat == 0 { to } else { to.owner() };
         if !self.transport.send(to, bytes) {
-            self.count(Counter::DatagramsLost, 1);
+            self.count(FabricCounter::DatagramsLost, 1);
         }
     }
 
     fn multicast(&mut self, group: Group, bytes: &[u8]) {
         let lost = self.transport.multicast(group.bit(), bytes);
         if lost != 0 {
-            self.count(Counter::DatagramsLost, lost);
+            self.count(FabricCounter::DatagramsLost, lost);
         }
     }
 
@@ -305,20 +305,20 @@ impl<W: Transport> Fabric for Endpoint<W> {
         self.seats.publish(seat, status);
     }
 
-    fn record(&mut self, record: Record) {
+    fn record(&mut self, record: Record<impl Into<EventCode>>) {
         let words = self.region.part(self.layout.recorder(0), self.layout.recorder_bytes());
         recorder::write(words, clock::now(), record);
     }
 
-    fn count(&mut self, counter: Counter, by: u64) {
+    fn count(&mut self, counter: impl Into<CounterSlot>, by: u64) {
         let words = self.region.part(self.layout.counters(0), COUNTER_WORDS * 8);
-        if let Some(word) = words.get(counter as usize) {
+        if let Some(word) = words.get(usize::from(counter.into().number())) {
             metrics::add(word, by);
         }
     }
 
-    fn observe(&mut self, histogram: Histogram, value: Nanos) {
-        let words = self.region.part(self.layout.histogram(histogram), HISTOGRAM_WORDS * 8);
+    fn observe(&mut self, histogram: impl Into<HistogramSlot>, value: Nanos) {
+        let words = self.region.part(self.layout.histogram(histogram.into()), HISTOGRAM_WORDS * 8);
         metrics::observe(words, value);
     }
 }

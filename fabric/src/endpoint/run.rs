@@ -13,7 +13,7 @@ use crate::endpoint::transport::{Received, Transport};
 use crate::host::clock;
 use crate::host::futex::{self, WAITV_MAX, Waiter};
 use crate::layout::Seat;
-use crate::metrics::{self, Counter};
+use crate::metrics::{self, FabricCounter};
 use crate::page;
 use crate::types::{Instant, Nanos};
 use core::mem::offset_of;
@@ -95,15 +95,15 @@ impl<W: Transport> Endpoint<W> {
             machine.start(now, self);
         }
         metrics::add(self.region.seat_word(0, offset_of!(Seat, heartbeat)), 1);
-        self.count(Counter::Loops, 1);
+        self.count(FabricCounter::Loops, 1);
         self.transport.release_due(now);
         let mut busy = self.complete(machine);
         self.watches.check(self.transport.regions(), now);
         let counts = [self.watches.take_counts(), self.transport.take_notice_counts()];
         let (told, refused) = counts.iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
         if told | refused != 0 {
-            self.count(Counter::KernelNotices, told);
-            self.count(Counter::KernelNoticesRefused, refused);
+            self.count(FabricCounter::KernelNotices, told);
+            self.count(FabricCounter::KernelNoticesRefused, refused);
         }
         let mut event = self.report_deaths(machine);
         let tidy = now.since(self.pace.tidied) >= TIDY_EVERY;
@@ -119,7 +119,7 @@ impl<W: Transport> Endpoint<W> {
             self.pace.tidied = now;
             self.transport.tidy(now);
             let unmapped = self.transport.regions().take_failures();
-            self.count(Counter::MapFailures, unmapped);
+            self.count(FabricCounter::MapFailures, unmapped);
             while let Some(whom) = self.transport.take_relocated() {
                 self.watches.watch(whom, false, self.transport.regions(), now);
             }
@@ -183,10 +183,10 @@ impl<W: Transport> Endpoint<W> {
             match heard {
                 Received::Datagram(from) => {
                     any = true;
-                    self.count(Counter::DatagramsReceived, 1);
+                    self.count(FabricCounter::DatagramsReceived, 1);
                     machine.handle(clock::now(), Event::Datagram { from, bytes: &bytes }, self);
                 }
-                Received::Refused => self.count(Counter::DatagramsRefused, 1),
+                Received::Refused => self.count(FabricCounter::DatagramsRefused, 1),
                 Received::Nothing => {}
             }
             self.datagram = bytes;

@@ -17,9 +17,9 @@ use crate::host::region::Region;
 use crate::host::seats::{Answer, JOIN, LEAVE, Request};
 use crate::host::{clock, futex, sched};
 use crate::layout::Seat;
-use crate::metrics::{self, COUNTER_WORDS, Counter};
+use crate::metrics::{self, COUNTER_WORDS, CounterSlot};
 use crate::page::{self, Page};
-use crate::recorder::{self, Record};
+use crate::recorder::{self, EventCode, Record};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -239,7 +239,7 @@ impl Attachment {
     }
 
     /// Adds an event to the seat's flight recorder, stamped now.
-    pub fn record(&self, record: Record) {
+    pub fn record(&self, record: Record<impl Into<EventCode>>) {
         if !self.region.is_here() {
             // In a child, the lock may be held by a thread that it has not got.
             return;
@@ -251,9 +251,9 @@ impl Attachment {
     }
 
     /// Adds to one of the seat's counters. Any thread may.
-    pub fn count(&self, counter: Counter, by: u64) {
+    pub fn count(&self, counter: impl Into<CounterSlot>, by: u64) {
         let words = self.region.part(self.region.layout().counters(self.address.seat), COUNTER_WORDS * 8);
-        if let Some(word) = words.get(counter as usize) {
+        if let Some(word) = words.get(usize::from(counter.into().number())) {
             word.fetch_add(by, Ordering::Relaxed);
         }
     }

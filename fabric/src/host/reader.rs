@@ -4,10 +4,10 @@
 use crate::host::seats::{Answer, Request};
 use crate::layout::{Header, Layout, Seat, ViewHead};
 use crate::memory;
-use crate::metrics::{self, COUNTER_WORDS, Counter, HISTOGRAM_WORDS, Histogram};
+use crate::metrics::{self, COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};
 use crate::notice::Detection;
 use crate::page::{self, Page, TORN_READS_MAX};
-use crate::recorder::{self, Stamped};
+use crate::recorder::{self, EventCode, Stamped};
 use crate::types::{Incarnation, Instant, Name, ViewId};
 use crate::version::Version;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
@@ -33,7 +33,7 @@ pub(crate) struct Held {
     /// The slot ring.
     pub(crate) slots: bool,
     /// Of each histogram the buckets from the first to before the last.
-    pub(crate) buckets: [(usize, usize); Histogram::ALL.len()],
+    pub(crate) buckets: [(usize, usize); HISTOGRAMS],
     /// The seats that are taken, each with its counters and how many events its flight recorder
     /// noted.
     pub(crate) seats: Vec<u16>,
@@ -42,8 +42,7 @@ pub(crate) struct Held {
 }
 
 /// Of each histogram.
-pub(crate) const EVERY_BUCKET: [(usize, usize); Histogram::ALL.len()] =
-    [(0, HISTOGRAM_WORDS); Histogram::ALL.len()];
+pub(crate) const EVERY_BUCKET: [(usize, usize); HISTOGRAMS] = [(0, HISTOGRAM_WORDS); HISTOGRAMS];
 
 /// A seat at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,22 +229,22 @@ impl<'a> Reader<'a> {
         words.iter().map(memory::relaxed)
     }
 
-    /// A seat's counters, in the order of [`Counter::ALL`]; empty if there is no such seat, or it
-    /// was not read.
+    /// A seat's counters by slot, those included that nobody uses; empty if there is no such seat,
+    /// or it was not read.
     #[must_use]
     pub fn counters(&self, seat: u16) -> Vec<u64> {
         if !self.holds_seat(seat) {
             return Vec::new();
         }
-        let words = self.part(self.layout.counters(seat), COUNTER_WORDS * 8);
-        metrics::snapshot(words.get(..Counter::ALL.len()).unwrap_or_default())
+        metrics::snapshot(self.part(self.layout.counters(seat), COUNTER_WORDS * 8))
     }
 
     /// The buckets of one of the owner's histograms that were read and hold any sample: which, and
     /// how many.
-    pub fn buckets(&self, which: Histogram) -> impl Iterator<Item = (u16, u64)> + use<'a> {
+    pub fn buckets(&self, which: HistogramSlot) -> impl Iterator<Item = (u16, u64)> + use<'a> {
         let words = self.part(self.layout.histogram(which), HISTOGRAM_WORDS * 8);
-        let (first, end) = self.held.map_or((0, HISTOGRAM_WORDS), |held| held.buckets[which as usize]);
+        let (first, end) =
+            self.held.map_or((0, HISTOGRAM_WORDS), |held| held.buckets[usize::from(which.number())]);
         let words = words.get(first..end).unwrap_or_default();
         let each = (first as u16..).zip(words).map(|(bucket, word)| (bucket, memory::relaxed(word)));
         each.filter(|(_, n)| *n > 0)
@@ -254,7 +253,7 @@ impl<'a> Reader<'a> {
     /// A seat's events from number `from` on, oldest first; `None` if there is no such seat, or
     /// events that were asked for were not read.
     #[must_use]
-    pub fn events(&self, seat: u16, from: u64) -> Option<Vec<Stamped>> {
+    pub fn events<K: TryFrom<EventCode>>(&self, seat: u16, from: u64) -> Option<Vec<Stamped<K>>> {
         if !self.holds_seat(seat) {
             return None;
         }

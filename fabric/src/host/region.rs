@@ -13,7 +13,7 @@ use crate::host::table::{Claim, FIRST_FREE, REGIONS, Role};
 use crate::host::{clock, futex};
 use crate::layout::{self, Header, Layout, Seat};
 use crate::memory;
-use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, HistogramSlot};
 use crate::notice::Stage;
 use crate::page::{self, Page};
 use crate::types::{Incarnation, Nanos};
@@ -203,7 +203,7 @@ impl Region {
         self.sleeping().store(0, Ordering::Relaxed);
         self.clear(layout.counters(0), COUNTER_WORDS * 8);
         self.clear(layout.recorder(0), layout.recorder_bytes());
-        for &histogram in Histogram::ALL {
+        for histogram in HistogramSlot::ALL {
             self.clear(layout.histogram(histogram), HISTOGRAM_WORDS * 8);
         }
         page::publish(self.page(), &Page::default());

@@ -11,7 +11,7 @@ use crate::host::error::HostError;
 use crate::host::reader::{EVERY_BUCKET, Held, Reader};
 use crate::layout::{Layout, Seat, ViewHead};
 use crate::memory;
-use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, Histogram};
+use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};
 use crate::page::{self, TORN_READS_MAX};
 use crate::types::ViewId;
 use core::mem::offset_of;
@@ -37,7 +37,7 @@ pub struct RegionFile {
     view: Option<ViewId>,
     /// The buckets of each histogram from the first to the last that held a sample, and as many
     /// again on either side.
-    buckets: [(usize, usize); Histogram::ALL.len()],
+    buckets: [(usize, usize); HISTOGRAMS],
     /// Snapshots at the histograms.
     distributions: u32,
     /// The seats that are taken, the owner's first: which, by whom, and how many events each had
@@ -52,7 +52,7 @@ impl RegionFile {
         // To note when it was read is a tenth of the work. Nobody but its owner can ask for that.
         let quiet = OpenOptions::new().read(true).custom_flags(libc::O_NOATIME).open(&path);
         let file = quiet.or_else(|_| File::open(&path)).map_err(HostError::io("open", path))?;
-        let buckets = [(0, 0); Histogram::ALL.len()];
+        let buckets = [(0, 0); HISTOGRAMS];
         Ok(Self { file, region, snapshots: 0, view: None, buckets, distributions: 0, seats: Vec::new() })
     }
 }
@@ -222,7 +222,7 @@ impl RegionSnapshot {
         let all =
             source.distributions == 0 || (source.distributions + source.region).is_multiple_of(ALL_EVERY);
         source.distributions = source.distributions % ALL_EVERY + 1;
-        for (which, usual) in Histogram::ALL.iter().zip(&mut source.buckets) {
+        for (which, usual) in HistogramSlot::ALL.iter().zip(&mut source.buckets) {
             let at = self.layout.histogram(*which);
             if all {
                 self.copy(&source.file, at, HISTOGRAM_WORDS * 8)?;
@@ -286,8 +286,8 @@ mod tests {
     use crate::host::reader::publish_view;
     use crate::host::test::{LIMITS, Root, name};
     use crate::host::{Observed, Region};
-    use crate::metrics::{self, Counter};
-    use crate::recorder::{self, Kind, Record};
+    use crate::metrics;
+    use crate::recorder::{self, EventCode, Record};
     use crate::shm::Endpoint;
     use crate::types::Instant;
 
@@ -299,11 +299,14 @@ mod tests {
         for seat in 0..LIMITS.seats as u16 {
             assert_eq!(a.seat(seat), b.seat(seat));
             if a.seat(seat).is_some() {
-                assert_eq!((a.counters(seat), a.events(seat, 0)), (b.counters(seat), b.events(seat, 0)));
+                assert_eq!(
+                    (a.counters(seat), a.events::<EventCode>(seat, 0)),
+                    (b.counters(seat), b.events(seat, 0))
+                );
             }
         }
-        for which in Histogram::ALL {
-            let [a, b] = [a, b].map(|reader| reader.buckets(*which).collect::<Vec<_>>());
+        for which in HistogramSlot::ALL {
+            let [a, b] = [a, b].map(|reader| reader.buckets(which).collect::<Vec<_>>());
             assert_eq!(a, b);
         }
     }
@@ -323,9 +326,9 @@ mod tests {
         let recorder = region.part(layout.recorder(0), layout.recorder_bytes());
         for n in 1..10u64 {
             page::publish(region.page(), &Page { view: ViewId(n), end: Instant(n), ..Page::default() });
-            metrics::add(region.word(layout.counters(0) as usize + Counter::Loops as usize * 8), n);
-            metrics::add(region.word(layout.histogram(Histogram::Margin) as usize + 80), n);
-            recorder::write(recorder, Instant(n), Record::new(Kind::Decide, n, 0));
+            metrics::add(region.word(layout.counters(0) as usize), n);
+            metrics::add(region.word(layout.histogram(HistogramSlot::new(3)) as usize + 80), n);
+            recorder::write(recorder, Instant(n), Record::new(EventCode::new(3), n, 0));
             region.word(layout.slot(n) as usize).store(n << 32 | 1 << 18, Ordering::Relaxed);
             assert!(publish_view(&region, &layout, ViewId(n), format!("view {n}").as_bytes()));
             if n == 5 {
@@ -373,12 +376,12 @@ mod tests {
             let mut regions = regions;
             for n in 1..30u64 {
                 for (region, source, bucket) in &mut regions {
-                    for which in Histogram::ALL {
-                        metrics::add(region.word(layout.histogram(*which) as usize + *bucket * 8), 1);
+                    for which in HistogramSlot::ALL {
+                        metrics::add(region.word(layout.histogram(which) as usize + *bucket * 8), 1);
                     }
                     let taken = snapshot.take(source, wanted, |_| false, &mut 0).expect("read");
-                    for which in Histogram::ALL {
-                        let shown: Vec<_> = taken.buckets(*which).collect();
+                    for which in HistogramSlot::ALL {
+                        let shown: Vec<_> = taken.buckets(which).collect();
                         assert_eq!(shown, [(*bucket as u16, n)], "look {n}");
                     }
                 }

@@ -10,7 +10,7 @@ use super::seats::Program;
 use super::world::World;
 use crate::contract::Machine;
 use crate::layout::Layout;
-use crate::metrics::Counter;
+use crate::metrics::CounterSlot;
 use crate::types::{Address, Instant, Name, Nanos};
 use crate::{memory, page};
 use core::sync::atomic::AtomicU64;
@@ -270,9 +270,9 @@ impl<M: Machine> World<M> {
 
     /// What a node's own process has counted.
     #[must_use]
-    pub fn counter(&self, node: u32, counter: Counter) -> u64 {
+    pub fn counter(&self, node: u32, counter: impl Into<CounterSlot>) -> u64 {
         let first = self.core.layout.counters(0) as usize / 8;
-        memory::relaxed(&self.memory(node)[first + counter as usize])
+        memory::relaxed(&self.memory(node)[first + usize::from(counter.into().number())])
     }
 
     /// The lease page of a node's region, fence included.

@@ -5,7 +5,7 @@ use super::core::Core;
 use super::node::{Input, State};
 use super::queue::Pending;
 use crate::contract::Group;
-use crate::metrics::{self, Counter};
+use crate::metrics::{self, CounterSlot, FabricCounter};
 use crate::types::Address;
 
 /// Bytes that several datagrams may share.
@@ -61,7 +61,7 @@ impl Core {
     fn fits(&mut self, source: u32, bytes: &[u8]) -> bool {
         let fits = bytes.len() <= self.layout.limits().datagram_bytes as usize;
         if !fits {
-            self.count(source, Counter::DatagramsLost, 1);
+            self.count(source, FabricCounter::DatagramsLost, 1);
         }
         fits
     }
@@ -126,7 +126,7 @@ impl Core {
         let room = self.layout.limits().lane_slots;
         let link = self.link(source, target);
         if link.datagrams >= room {
-            self.count(source, Counter::DatagramsLost, 1);
+            self.count(source, FabricCounter::DatagramsLost, 1);
             self.drop_payload(payload);
             return target;
         }
@@ -161,9 +161,9 @@ impl Core {
     }
 
     /// Adds to a counter of a node's owner.
-    pub(super) fn count(&self, at: u32, counter: Counter, by: u64) {
+    pub(super) fn count(&self, at: u32, counter: impl Into<CounterSlot>, by: u64) {
         if self.network.count {
-            let offset = self.layout.counters(0) + counter as u32 * 8;
+            let offset = self.layout.counters(0) + u32::from(counter.into().number()) * 8;
             metrics::add(self.nodes[at as usize].word(offset), by);
         }
     }

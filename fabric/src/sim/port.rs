@@ -8,9 +8,9 @@ use crate::contract::{Fabric, Group, Remote, SeatStatus, Token};
 use crate::host::reader;
 use crate::layout::{Header, ViewHead};
 use crate::memory;
-use crate::metrics::{self, Counter, Histogram};
+use crate::metrics::{self, CounterSlot, HistogramSlot};
 use crate::page::{self, Page};
-use crate::recorder::{self, Record};
+use crate::recorder::{self, EventCode, Record};
 use crate::types::{Address, Incarnation, Nanos, ViewId};
 use core::mem::offset_of;
 use core::sync::atomic::AtomicU64;
@@ -130,8 +130,9 @@ impl Fabric for Port<'_> {
         self.core.publish_seat(self.me, seat, status, self.departs);
     }
 
-    fn record(&mut self, record: Record) {
-        self.core.mix(record.a ^ (record.kind as u64) << 48);
+    fn record(&mut self, record: Record<impl Into<EventCode>>) {
+        let record = Record { kind: record.kind.into(), level: record.level, a: record.a, b: record.b };
+        self.core.mix(record.a ^ u64::from(record.kind.number()) << 48);
         if self.core.network.record {
             let first = self.core.layout.recorder(0) as usize / 8;
             let words = &self.memory()[first..first + self.core.layout.recorder_bytes() / 8];
@@ -140,13 +141,13 @@ impl Fabric for Port<'_> {
         }
     }
 
-    fn count(&mut self, counter: Counter, by: u64) {
+    fn count(&mut self, counter: impl Into<CounterSlot>, by: u64) {
         self.core.count(self.me, counter, by);
     }
 
-    fn observe(&mut self, histogram: Histogram, value: Nanos) {
+    fn observe(&mut self, histogram: impl Into<HistogramSlot>, value: Nanos) {
         if self.core.network.count {
-            let first = self.core.layout.histogram(histogram) as usize / 8;
+            let first = self.core.layout.histogram(histogram.into()) as usize / 8;
             metrics::observe(&self.memory()[first..first + metrics::HISTOGRAM_WORDS], value);
         }
     }

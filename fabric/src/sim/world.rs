@@ -10,7 +10,7 @@ use super::port::Port;
 use super::queue::Pending;
 use crate::contract::{Completion, Event, Machine, Token};
 use crate::layout::Layout;
-use crate::metrics::{self, Counter};
+use crate::metrics::{self, FabricCounter};
 use crate::page;
 use crate::types::{Address, Instant};
 
@@ -217,7 +217,7 @@ impl<M: Machine> World<M> {
         let departs = core.nodes[at as usize].busy_until.max(core.now) + cost;
         core.nodes[at as usize].busy_until = departs;
         metrics::add(core.nodes[at as usize].word(core.layout.heartbeat(0)), 1);
-        core.count(at, Counter::Loops, 1);
+        core.count(at, FabricCounter::Loops, 1);
         (core.nodes[at as usize].clock.local(core.now), departs)
     }
 

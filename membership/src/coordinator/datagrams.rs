@@ -5,9 +5,9 @@
 use super::{Accusation, Coordinator, MembershipState, cliques};
 use crate::drift::Drift;
 use crate::links;
+use crate::metrics::Counter;
 use crate::view::{Level, View};
 use crate::wire::{self, Message};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
 

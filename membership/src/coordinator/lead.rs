@@ -3,11 +3,11 @@
 use super::{Accusation, Coordinator, MembershipState, Told, requests};
 use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
+use crate::metrics::{Counter, Histogram};
 use crate::mutants::Mutant;
+use crate::recorder::{Kind as Event_, Record};
 use crate::view::{Change, Member, Newcomer, View};
 use crate::wire::{self, Message, Refusal};
-use obol_fabric::metrics::{Counter, Histogram};
-use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Fabric, Group, Instant, Nanos, ViewId};
 use std::sync::Arc;
 

@@ -3,13 +3,13 @@
 
 use super::{Member, MembershipState};
 use crate::lease::Renewed;
+use crate::metrics::{Counter, Histogram};
 use crate::mutants::Mutant;
 use crate::poll::Found;
+use crate::recorder::{Kind as Event_, Record};
 use crate::renewal_source::Answer;
 use crate::view::Acceptor;
 use crate::wire::Message;
-use obol_fabric::metrics::{Counter, Histogram};
-use obol_fabric::recorder::{Kind as Event_, Record};
 use obol_fabric::{Address, Fabric, Group, Instant, Nanos, ViewId};
 
 /// A lease that is renewed too late ends and comes back, perhaps a thousand times a second: of one

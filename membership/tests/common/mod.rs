@@ -4,8 +4,8 @@
 // Each test binary uses a part of this.
 #![allow(dead_code)]
 
-use obol_fabric::metrics::{Counter, Histogram};
-use obol_fabric::recorder::Record;
+use obol_fabric::metrics::{CounterSlot, HistogramSlot};
+use obol_fabric::recorder::{EventCode, Record};
 use obol_fabric::*;
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 use std::hash::{Hash, Hasher};
@@ -60,9 +60,9 @@ impl Fabric for Noted {
     fn publish_cleared(&mut self, _: ViewId) {}
     fn publish_incarnation(&mut self, _: Incarnation) {}
     fn publish_seat(&mut self, _: u16, _: SeatStatus) {}
-    fn record(&mut self, _: Record) {}
-    fn count(&mut self, _: Counter, _: u64) {}
-    fn observe(&mut self, _: Histogram, _: Nanos) {}
+    fn record(&mut self, _: Record<impl Into<EventCode>>) {}
+    fn count(&mut self, _: impl Into<CounterSlot>, _: u64) {}
+    fn observe(&mut self, _: impl Into<HistogramSlot>, _: Nanos) {}
 }
 
 /// Passes everything on but `u32`s.

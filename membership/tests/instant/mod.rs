@@ -5,9 +5,11 @@
 #![allow(dead_code, reason = "each test crate uses a part")]
 #![expect(unreachable_pub, reason = "shared by test crates")]
 
-use obol_fabric::metrics::{Counter, Histogram};
-use obol_fabric::recorder::Record;
+use obol_fabric::metrics::{CounterSlot, HistogramSlot};
+use obol_fabric::recorder::{EventCode, Record as FabricRecord};
 use obol_fabric::*;
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::{Kind as RecordKind, Record};
 use obol_membership::{ActiveMutant, Config, Coordinator, Kind, Member, Start, Timing, View, poll};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -171,13 +173,15 @@ impl Fabric for Posts<'_> {
     fn publish_seat(&mut self, seat: u16, status: SeatStatus) {
         self.seats.push((seat, status));
     }
-    fn record(&mut self, record: Record) {
-        self.records.push(record);
+    fn record(&mut self, record: FabricRecord<impl Into<EventCode>>) {
+        let kind = RecordKind::try_from(record.kind.into()).expect("a kind of the protocol's");
+        self.records.push(Record { kind, level: record.level, a: record.a, b: record.b });
     }
-    fn count(&mut self, counter: Counter, by: u64) {
+    fn count(&mut self, counter: impl Into<CounterSlot>, by: u64) {
+        let counter = Counter::try_from(counter.into()).expect("a counter of the protocol's");
         self.counters.push((counter, by));
     }
-    fn observe(&mut self, _: Histogram, _: Nanos) {}
+    fn observe(&mut self, _: impl Into<HistogramSlot>, _: Nanos) {}
 }
 
 impl Cluster {

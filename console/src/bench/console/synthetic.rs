@@ -6,10 +6,11 @@ use crate::output::Failure;
 use crate::running::Kept;
 use obol_fabric::host::{Cluster, Process, Region, clock};
 use obol_fabric::layout::{Header, Seat, ViewHead};
-use obol_fabric::metrics::{self, Counter, Histogram};
+use obol_fabric::metrics;
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Address, Drive as _, Incarnation, Limits, Name, Nanos, Page, ViewId, page};
 use obol_fabric::{Owner, Wait};
+use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View};
 use obol_profiles::{Deployment, Profile, Site};
@@ -239,7 +240,7 @@ fn count(region: &Region, seat: u16, counter: Counter, by: u64) {
 
 fn observe(region: &Region, which: Histogram, value: Nanos, times: u64) {
     let bucket = metrics::bucket(value.0);
-    metrics::add(word(region, region.layout().histogram(which), bucket * 8), times);
+    metrics::add(word(region, region.layout().histogram(which.into()), bucket * 8), times);
 }
 
 /// Does for all of them what they would do: leases are renewed, programs serve, hearts beat. Until

@@ -1,9 +1,9 @@
 //! How the vocabulary of the lower layers looks in a sample's JSON: numbers as numbers, names as
 //! words. Used by serde's `with`; the layers themselves need not know of it.
 
-use obol_fabric::metrics::Histogram;
-use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::metrics::Histogram;
+use obol_membership::recorder::Kind as Event;
 use obol_membership::{Kind, Level};
 use obol_observe::spans::Counts;
 use serde::de::Error;

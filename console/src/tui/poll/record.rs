@@ -7,7 +7,7 @@
 
 use crate::tui::poll::sample::Sample;
 use obol_fabric::Name;
-use obol_fabric::metrics::Counter;
+use obol_membership::metrics::Counter;
 use obol_profiles::file::{self, Pipes};
 use serde::{Deserialize, Serialize};
 use std::fs::File;

@@ -3,9 +3,9 @@
 //! is derived here.
 
 use crate::tui::poll::plain;
-use obol_fabric::metrics::{Counter, Histogram};
-use obol_fabric::recorder::{Kind as Event, Record, Stamped};
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::metrics::{Counter, Histogram};
+use obol_membership::recorder::{Kind as Event, Record, Stamped};
 use obol_membership::view::Departed;
 use obol_membership::word::{Ballot, Head};
 use obol_membership::{Change, Kind, Level, View};

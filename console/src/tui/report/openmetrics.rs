@@ -4,7 +4,7 @@
 use crate::tui::poll::sample::Life;
 use crate::tui::report::Report;
 use crate::tui::state::windows::PERCENTILES;
-use obol_fabric::metrics::Counter;
+use obol_membership::metrics::Counter;
 use std::fmt::Write as _;
 
 /// Seconds of nanoseconds, without the rounding of a division's digits.

@@ -3,9 +3,9 @@
 
 use crate::tui::poll::sample::{Life, Thresholds};
 use crate::tui::state::data::Data;
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
 
 /// A clause for each that is wrong now, without a full stop, that begins with who or what it is and
 /// says the figure and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".

@@ -5,10 +5,10 @@ use crate::tui::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, S
 use crate::tui::state::alerts;
 use crate::tui::state::store::Store;
 use crate::tui::state::windows::{WINDOW, Windows};
-use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::Kind as Event;
 use obol_observe::timeline::History;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;

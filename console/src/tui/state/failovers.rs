@@ -4,9 +4,9 @@
 
 use crate::tui::poll::sample::EventRow;
 use crate::tui::state::data::Data;
-use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Level;
+use obol_membership::recorder::Kind as Event;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A member that was removed.

@@ -323,7 +323,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::tui::samples;
-    use obol_fabric::metrics::Histogram;
+    use obol_membership::metrics::Histogram;
     use obol_observe::spans::Counts;
 
     #[test]

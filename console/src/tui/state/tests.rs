@@ -7,9 +7,9 @@ use crate::tui::state::data::Data;
 use crate::tui::state::{Effect, Event, Mode, Model, Screen};
 use crate::tui::view::tests::{broken, console, live, press};
 use crate::tui::{text, view};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
 use std::sync::Arc;
 
 fn news(model: &mut Model, sample: crate::tui::poll::sample::Sample) -> bool {
@@ -279,7 +279,7 @@ fn nothing_is_left_of_a_lease_that_was_lost() {
         let mut sample = samples::healthy(at);
         let mut event = samples::degraded(at).events[0];
         (event.process, event.event, event.at) =
-            (samples::name("node-2"), obol_fabric::recorder::Kind::LeaseLost, at - ago);
+            (samples::name("node-2"), obol_membership::recorder::Kind::LeaseLost, at - ago);
         sample.events.push(event);
         let mut data = Data::default();
         data.take(Arc::new(sample));

@@ -3,8 +3,8 @@
 //! lose nothing that happened in between.
 
 use crate::tui::poll::sample::SpanRow;
-use obol_fabric::metrics::Histogram;
 use obol_fabric::{Instant, Nanos};
+use obol_membership::metrics::Histogram;
 use obol_observe::spans::Counts;
 use std::collections::VecDeque;
 

@@ -23,9 +23,9 @@ use crate::tui::view::events;
 use crate::tui::view::grid::{Column, Grid};
 use crate::tui::view::members::role;
 use obol_fabric::Nanos;
-use obol_fabric::metrics::Counter;
-use obol_fabric::recorder::Kind as Event;
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::Kind as Event;
 use obol_membership::view::coordinator_name;
 use ratatui::layout::Rect;
 

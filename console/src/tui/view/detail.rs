@@ -16,9 +16,9 @@ use crate::tui::state::data::Data;
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, NONE, age, rate};
 use crate::tui::view::{events, help, members};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
 use obol_membership::view::coordinator_name;
 use ratatui::layout::Rect;
 

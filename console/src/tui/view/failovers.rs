@@ -23,8 +23,8 @@ use crate::tui::state::failovers::{self, Failover, PHASES};
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, Cell, time_of_day};
 use crate::tui::view::grid::{Column, Grid};
-use obol_fabric::recorder::Kind as Event;
 use obol_fabric::{Instant, Name, Nanos};
+use obol_membership::recorder::Kind as Event;
 use ratatui::layout::Rect;
 
 pub(crate) const COLUMNS: [Column; 7] = [

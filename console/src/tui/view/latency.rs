@@ -23,8 +23,9 @@ use crate::tui::theme::Role;
 use crate::tui::view::bars::{self, Side};
 use crate::tui::view::canvas::{Canvas, Cell, age, count};
 use crate::tui::view::grid::{Column, Grid};
-use obol_fabric::metrics::{Histogram, bucket};
+use obol_fabric::metrics::bucket;
 use obol_fabric::{Instant, Nanos};
+use obol_membership::metrics::Histogram;
 use obol_observe::spans::Counts;
 use ratatui::layout::Rect;
 

@@ -22,8 +22,8 @@ use crate::tui::view::bars::{self, Side};
 use crate::tui::view::canvas::{Canvas, Cell, count, rate};
 use crate::tui::view::grid::{Column, Grid};
 use crate::tui::view::members::{self, lease, margin, renews, role};
-use obol_fabric::metrics::{Counter, Histogram};
 use obol_fabric::{Instant, Nanos};
+use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::spans::Counts;
 use ratatui::layout::Rect;
 

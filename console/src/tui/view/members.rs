@@ -16,9 +16,9 @@ use crate::tui::state::table::{Key, page};
 use crate::tui::theme::{Glyphs, Role};
 use crate::tui::view::canvas::{Canvas, Cell, NONE, age, count, rate};
 use crate::tui::view::grid::{Column, Grid, page_rows};
-use obol_fabric::metrics::Counter;
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
+use obol_membership::metrics::Counter;
 use ratatui::layout::Rect;
 
 /// The columns, and what makes room first.

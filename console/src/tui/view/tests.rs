@@ -90,7 +90,7 @@ fn twice(width: u16, height: u16) -> Model {
 /// The failover of a cluster on two hosts, as a recording has it. The times of node-2 and its app
 /// may be off by 20 us; by its clock node-2 received the view before it was decided.
 fn two_hosts(width: u16, height: u16) -> Model {
-    use obol_fabric::recorder::Kind as Event;
+    use obol_membership::recorder::Kind as Event;
     let mut sample = samples::degraded(Instant(START.0 + 6_000_000_000));
     let began = sample.events[0].at;
     let elsewhere = |name: &str, event, us, kind| EventRow {

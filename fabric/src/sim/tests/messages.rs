@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::contract::Group;
-use crate::metrics::Counter;
+use crate::metrics::FabricCounter;
 
 #[test]
 fn loss_and_repetition_are_about_as_asked_for() {
@@ -26,7 +26,7 @@ fn loss_and_repetition_are_about_as_asked_for() {
     assert!((3_350..3_650).contains(&got.len()), "{} of 5000 arrived", got.len());
     let twice = all - got.len();
     assert!((280..420).contains(&twice), "{twice} arrived twice");
-    assert_eq!(world.counter(0, Counter::DatagramsLost), 0, "no lane was full");
+    assert_eq!(world.counter(0, FabricCounter::DatagramsLost), 0, "no lane was full");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_frozen_receiver_keeps_a_lane_full_and_the_rest_is_lost_and_counted() {
     let got = world.machine(1).datagrams();
     assert_eq!(got[..8], (0..8).map(|n| vec![n]).collect::<Vec<_>>());
     assert_eq!(got[8..], [b"another lane"]);
-    assert_eq!(world.counter(0, Counter::DatagramsLost), 4);
+    assert_eq!(world.counter(0, FabricCounter::DatagramsLost), 4);
 }
 
 #[test]
@@ -98,5 +98,5 @@ fn what_is_too_long_or_for_a_predecessor_is_lost() {
     });
     pass(&mut world, MILLI);
     assert!(world.machine(1).datagrams().is_empty());
-    assert_eq!(world.counter(0, Counter::DatagramsLost), 1);
+    assert_eq!(world.counter(0, FabricCounter::DatagramsLost), 1);
 }

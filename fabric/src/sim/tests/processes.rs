@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::page::{self, Page};
+use crate::recorder::{self, EventCode, Record};
 use crate::sim::{Delay, State};
 use crate::types::ViewId;
 
@@ -157,11 +158,11 @@ fn a_page_and_a_record_are_stamped_by_the_own_clock() {
     post(&mut world, 0, |port| {
         port.publish_page(&page);
         port.publish_view(ViewId(3), b"a view");
-        port.record(crate::recorder::Record::new(crate::recorder::Kind::Active, 3, 0));
+        port.record(Record::new(EventCode::new(7), 3, 0));
     });
     assert_eq!(page::load(world.page(0)), Some(page));
     assert_eq!(page::fenced(world.page(0)), ViewId(0));
-    assert_eq!(crate::recorder::read(world.recorder(0), 0)[0].at, Instant(6_000_000));
+    assert_eq!(recorder::read::<EventCode>(world.recorder(0), 0)[0].at, Instant(6_000_000));
     let view = &world.memory(0)[world.layout().view() as usize / 8..];
     assert_eq!([0, 1, 2].map(|n| crate::memory::relaxed(&view[n])), [2, 4, 6]);
     assert!(page::active(world.page(0), ViewId(3), || world.local_now(0)));

@@ -1,0 +1,133 @@
+//! What the protocol counts, and under which names. The fabric's own counters are among them, at the
+//! fabric's slots, so that readers have one table.
+
+use obol_fabric::metrics::{CounterSlot, FabricCounter, HistogramSlot};
+use obol_fabric::slots;
+
+slots! {
+    /// A monotonic counter of one process.
+    Counter: CounterSlot {
+        /// As [`FabricCounter::Loops`].
+        Loops(FabricCounter::Loops as u16) = FabricCounter::Loops.name(),
+        /// Renewals that completed before the lease that they extend had ended.
+        RenewalsOnTime = "renewals_on_time",
+        /// Renewals that completed after it had ended: `active` was false in between.
+        RenewalsLate = "renewals_late",
+        /// Renewals that found no majority.
+        RenewalsFailed = "renewals_failed",
+        /// Views installed in sequence.
+        ViewsInstalled = "views_installed",
+        /// Views that were reached by an explicit snapshot jump.
+        ViewJumps = "view_jumps",
+        /// Views that were found by reading slots, because the multicast was lost.
+        ViewsFetched = "views_fetched",
+        /// Slots that this process decided.
+        Decisions = "decisions",
+        /// Proposals that were aborted: a wrong prediction, or another proposer.
+        Aborts = "aborts",
+        /// Values of other proposers that were adopted.
+        Adoptions = "adoptions",
+        /// Times that this process began to lead.
+        Takeovers = "takeovers",
+        /// Holders whose fence this process raised.
+        FencesRaised = "fences_raised",
+        /// Holders that were cleared by a proof of death.
+        ClearedByProof = "cleared_by_proof",
+        /// Holders that were cleared by waiting out their lease.
+        ClearedByWait = "cleared_by_wait",
+        /// CLEARs that this process sent.
+        ClearsSent = "clears_sent",
+        /// CLEARs that took effect on the own page before the wait had run.
+        ClearsUsed = "clears_used",
+        /// Death notices sent.
+        NoticesSent = "notices_sent",
+        /// Death notices received.
+        NoticesReceived = "notices_received",
+        /// Suspicions by heartbeat that this process raised.
+        HeartbeatSuspicions = "heartbeat_suspicions",
+        /// Suspicions of a process that then proved to be alive.
+        FalseSuspicions = "false_suspicions",
+        /// Members admitted by this process's decisions.
+        Joins = "joins",
+        /// Members that left gracefully by this process's decisions.
+        Leaves = "leaves",
+        /// Members removed as failed by this process's decisions.
+        Failures = "failures",
+        /// Acceptors added or removed by this process's decisions.
+        AcceptorChanges = "acceptor_changes",
+        /// Measurements that proved a clock to be beyond the profile's drift bound.
+        DriftAlarms = "drift_alarms",
+        /// Times that this process found itself excluded.
+        Exclusions = "exclusions",
+        /// As [`FabricCounter::DatagramsReceived`].
+        DatagramsReceived(FabricCounter::DatagramsReceived as u16) = FabricCounter::DatagramsReceived.name(),
+        /// As [`FabricCounter::DatagramsLost`].
+        DatagramsLost(FabricCounter::DatagramsLost as u16) = FabricCounter::DatagramsLost.name(),
+        /// As [`FabricCounter::DatagramsRefused`].
+        DatagramsRefused(FabricCounter::DatagramsRefused as u16) = FabricCounter::DatagramsRefused.name(),
+        /// Operations that failed on a link.
+        LinkErrors = "link_errors",
+        /// Requests that this application served under an active view.
+        Served = "served",
+        /// Times that this application found its view not active.
+        Inactive = "inactive",
+        /// Renewals for which a lease cache vouched; they count as on time or late, too.
+        RenewalsCached = "renewals_cached",
+        /// Times that a lease cache was passed over: it died, refused, or did not answer in time.
+        CachesPassed = "caches_passed",
+        /// Times that this cache vouched for a view.
+        Vouches = "vouches",
+        /// Times that this cache could not vouch.
+        VouchesRefused = "vouches_refused",
+        /// Suspicions of an application that broke its promise of progress.
+        ProgressSuspicions = "progress_suspicions",
+        /// Holders whose fence a cache raised for this leader.
+        FencesFannedOut = "fences_fanned_out",
+        /// As [`FabricCounter::KernelNotices`].
+        KernelNotices(FabricCounter::KernelNotices as u16) = FabricCounter::KernelNotices.name(),
+        /// As [`FabricCounter::KernelNoticesRefused`].
+        KernelNoticesRefused(FabricCounter::KernelNoticesRefused as u16) = FabricCounter::KernelNoticesRefused.name(),
+        /// Links to members that this process found to be down.
+        LinksLost = "links_lost",
+        /// Times that a program had the acceptors asked because its lease had run out.
+        ConfirmsAsked = "confirms_asked",
+        /// Times that joins of a name were held back by this leader, or for longer, because a
+        /// member of that name failed again.
+        JoinsHeldBack = "joins_held_back",
+        /// Missing coordinators that decide no more, by this process's decisions and without an
+        /// operator.
+        Replacements = "replacements",
+        /// As [`FabricCounter::MapFailures`].
+        MapFailures(FabricCounter::MapFailures as u16) = FabricCounter::MapFailures.name(),
+    }
+}
+
+slots! {
+    /// A distribution of durations of one process.
+    Histogram: HistogramSlot {
+        /// From posting a renewal's READs to its majority.
+        Renewal = "renewal",
+        /// From proposing on a prepared slot to the decision.
+        Decide = "decide",
+        /// From a decision to CLEAR.
+        Clear = "clear",
+        /// What was left of the lease when a renewal completed.
+        Margin = "margin",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_s_place_in_the_table_is_its_slot_and_none_of_the_fabric_s_is_missing() {
+        for (slot, counter) in (0..).zip(Counter::ALL) {
+            assert_eq!(CounterSlot::from(*counter), CounterSlot::new(slot));
+        }
+        for own in FabricCounter::ALL {
+            let counter = Counter::try_from(CounterSlot::from(*own));
+            assert_eq!(counter.map(Counter::name), Ok(own.name()));
+        }
+    }
+}
