@@ -132,7 +132,7 @@ fn a_drill_fails_where_what_it_killed_does_not_come_back() {
     let ended = child.wait_with_output().expect("a child");
     let journal: Value = serde_json::from_slice(&ended.stdout).expect("a journal");
     assert_eq!((ended.status.code(), &journal["verdict"]), (Some(1), &"failed".into()), "{journal:#}");
-    assert!(journal["trials"].to_string().contains("nobody was started again"), "{journal:#}");
+    assert!(journal["trials"].to_string().contains("could not be started again"), "{journal:#}");
 }
 
 #[test]

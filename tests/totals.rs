@@ -6,7 +6,7 @@ use crate::support::{HANG, Root, freeze, signal, until, until_or};
 use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Observed};
 use obol_membership::metrics::{Counter, Histogram};
-use obol_observe::spans::Counts;
+use obol_observe::histograms::Counts;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! What an adversary can do to a cluster, and when: the language of storms, of recorded runs and of
-//! scenario files.
+//! What can be done to a simulated cluster, and when: the vocabulary of fault schedules, of recorded
+//! runs and of scripts.
 
 use super::driver::Driver;
 use super::marks::Mark;
@@ -41,7 +41,7 @@ pub enum Act {
     Leave(u32),
     /// An operator asks a set of coordinators (one bit each) for leases of so many nanoseconds.
     SetLease(u64, u32),
-    /// Who watches this seat is told that its process may be dead.
+    /// The watchers of this seat get a notice that its process may be dead.
     Suspect(u32, u16),
     /// A program, or the embedded app that the node is (seat 0), begins work that takes so many
     /// nanoseconds.

@@ -13,7 +13,7 @@ const PATIENCE_LEASES: u64 = 24;
 
 /// A program that waits for an answer.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asking {
+pub(super) struct PendingConfirm {
     node: u32,
     /// 0: the embedded app that the node is.
     seat: u16,
@@ -45,8 +45,8 @@ impl Driver {
         let floor = self.oracle.floor(&self.world)?;
         let since = self.world.want_confirmed(node);
         let until = self.world.now() + PATIENCE_LEASES * self.scenario.config.timing.lease.0;
-        self.asking.push(Asking { node, seat, who, view: page.view, since, floor, until });
-        self.tell(format_args!("seat {seat} of node {node} wants view {} confirmed", page.view));
+        self.pending_confirms.push(PendingConfirm { node, seat, who, view: page.view, since, floor, until });
+        self.log(format_args!("seat {seat} of node {node} wants view {} confirmed", page.view));
         Ok(())
     }
 
@@ -54,15 +54,15 @@ impl Driver {
     pub(super) fn finish_confirms(&mut self, node: u32) -> Verdict {
         let now = self.world.now();
         let mut at = 0;
-        while let Some(&asking) = self.asking.get(at) {
-            let Asking { seat, who, view, since, floor, until, .. } = asking;
-            if asking.node != node && now < until {
+        while let Some(&pending) = self.pending_confirms.get(at) {
+            let PendingConfirm { seat, who, view, since, floor, until, .. } = pending;
+            if pending.node != node && now < until {
                 at += 1;
                 continue;
             }
-            let worker = self.worker(asking.node, seat).filter(|worker| worker.who == who && now < until);
+            let worker = self.worker(pending.node, seat).filter(|worker| worker.who == who && now < until);
             let Some(worker) = worker else {
-                self.asking.swap_remove(at);
+                self.pending_confirms.swap_remove(at);
                 continue;
             };
             if !worker.runs || !page::confirmed(worker.words, view, since) {
@@ -71,9 +71,9 @@ impl Driver {
             }
             let active = page::active(worker.words, view, || worker.now);
             self.oracle.marks.hit(if active { Mark::Confirmed } else { Mark::ConfirmedWithoutLease });
-            self.tell(format_args!("view {view} is confirmed for seat {seat} of node {}", asking.node));
-            self.asking.swap_remove(at);
-            self.oracle.confirmed(asking.node, view, floor, now)?;
+            self.log(format_args!("view {view} is confirmed for seat {seat} of node {}", pending.node));
+            self.pending_confirms.swap_remove(at);
+            self.oracle.confirmed(pending.node, view, floor, now)?;
         }
         Ok(())
     }

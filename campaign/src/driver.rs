@@ -1,7 +1,7 @@
 //! A world with its oracle: every change to a node goes through here, so that the oracle sees it.
 
 use super::act::Timed;
-use super::confirm::Asking;
+use super::confirm::PendingConfirm;
 use super::marks::Mark;
 use super::oracle::{Cue, Oracle, Verdict, Violation, broken};
 use super::role::{Role, Tapped};
@@ -39,25 +39,25 @@ pub(super) struct Driver {
     pub(super) wants: Vec<[bool; PROGRAMS as usize + 1]>,
     /// Whether a member was frozen in its present life.
     pub(super) frozen_once: Vec<bool>,
-    /// Events of each node's flight recorder that the story has told.
-    told: Vec<u64>,
+    /// Events of each node's flight recorder that are in the log.
+    logged: Vec<u64>,
     absent: Vec<u32>,
     /// Steps of the world at its present time.
     steps: (u64, u32),
     /// What programs are about.
     pub(super) works: Vec<Work>,
-    /// Who waits for a confirmation.
-    pub(super) asking: Vec<Asking>,
+    /// Confirmations that programs wait for.
+    pub(super) pending_confirms: Vec<PendingConfirm>,
     /// In the end: the view that all are to have confirmed, and since when by each one's clock.
     pub(super) confirming: (ViewId, Vec<(u32, Instant)>),
     /// Draws who asks, so that nothing else is drawn otherwise for it.
-    pub(super) curious: Rng,
+    pub(super) confirm_rng: Rng,
     /// Who follows the views without being a member.
     pub(super) watchers: Vec<Watcher>,
     /// What the adversary did.
     pub(super) record: Vec<Timed>,
     /// What happened, if somebody wants to read it.
-    pub(super) story: Option<Vec<String>>,
+    pub(super) log: Option<Vec<String>>,
 }
 
 fn name(what: &str, number: u32) -> Name {
@@ -71,7 +71,7 @@ fn dated(view: &View, id: ViewId) -> View {
 
 impl Driver {
     /// Nodes that are absent never run.
-    pub(super) fn new(scenario: Scenario, absent: &[u32], story: bool) -> Self {
+    pub(super) fn new(scenario: Scenario, absent: &[u32], log: bool) -> Self {
         let seats: Vec<(Name, Address)> = (0..scenario.deciders())
             .map(|n| (name("coord", n + 1), Address { generation: 1, ..Address::region(n) }))
             .collect();
@@ -88,16 +88,16 @@ impl Driver {
             lives: 0,
             wants: vec![[false; PROGRAMS as usize + 1]; scenario.nodes() as usize],
             frozen_once: vec![false; scenario.nodes() as usize],
-            told: vec![0; scenario.nodes() as usize],
+            logged: vec![0; scenario.nodes() as usize],
             absent: absent.to_vec(),
             steps: (0, 0),
             works: Vec::new(),
-            asking: Vec::new(),
+            pending_confirms: Vec::new(),
             confirming: (ViewId(u64::MAX), Vec::new()),
-            curious: Rng::new(scenario.seed ^ 0xc0f1_4300_0000_0000),
+            confirm_rng: Rng::new(scenario.seed ^ 0xc0f1_4300_0000_0000),
             watchers,
             record: Vec::new(),
-            story: story.then(Vec::new),
+            log: log.then(Vec::new),
             scenario,
         };
         for node in 0..driver.scenario.nodes() {
@@ -112,7 +112,7 @@ impl Driver {
                 driver.world.kill(node);
             }
         }
-        driver.wear();
+        driver.exhaust();
         driver.outdate();
         driver
     }
@@ -138,9 +138,9 @@ impl Driver {
         }
         // What its process has published last.
         let value = dated(&self.genesis, ViewId(last)).seal();
-        let told = layout.view() + std::mem::offset_of!(ViewHead, id_plus_one) as u32;
+        let published = layout.view() + std::mem::offset_of!(ViewHead, id_plus_one) as u32;
         let parts = [
-            memory::span(memory, told, 8).map(|to| (to, (last + 1).to_le_bytes().to_vec())),
+            memory::span(memory, published, 8).map(|to| (to, (last + 1).to_le_bytes().to_vec())),
             memory::span(memory, layout.view() + size_of::<ViewHead>() as u32, value.len())
                 .map(|to| (to, value.to_vec())),
         ];
@@ -155,8 +155,8 @@ impl Driver {
 
     /// Lets an acceptor have promised one of the last proposal numbers in the slots that come
     /// first.
-    fn wear(&mut self) {
-        let Some((node, min_proposal)) = self.scenario.worn else { return };
+    fn exhaust(&mut self) {
+        let Some((node, min_proposal)) = self.scenario.exhausted else { return };
         let (layout, first) = (self.scenario.config.layout, self.scenario.first_view.0);
         for slot in first + 1..=first + u64::from(layout.limits().slots) {
             let promised = Promised { min_proposal, ..Promised::default() };
@@ -216,11 +216,11 @@ impl Driver {
         &self.genesis
     }
 
-    /// Adds a line to the story.
-    pub(super) fn tell(&mut self, what: fmt::Arguments<'_>) {
+    /// Adds a line to the log.
+    pub(super) fn log(&mut self, what: fmt::Arguments<'_>) {
         let now = self.world.now();
-        if let Some(story) = &mut self.story {
-            story.push(format!("{now:>10} {what}"));
+        if let Some(log) = &mut self.log {
+            log.push(format!("{now:>10} {what}"));
         }
     }
 
@@ -232,10 +232,10 @@ impl Driver {
         let before = if self.steps.0 == step.time { self.steps.1 } else { 0 };
         self.steps = (step.time, before + 1);
         let verdict = self.oracle.after(&self.world, &step);
-        if !self.asking.is_empty() && step.what == What::Step {
+        if !self.pending_confirms.is_empty() && step.what == What::Step {
             self.finish_confirms(step.node)?;
         }
-        if self.story.is_some() {
+        if self.log.is_some() {
             self.account(&step, newest);
         }
         verdict.map(|()| true)
@@ -247,12 +247,12 @@ impl Driver {
         (now, if self.steps.0 == now { self.steps.1 } else { 0 })
     }
 
-    /// Tells of a step whatever it brought about.
+    /// Logs what a step brought about.
     fn account(&mut self, step: &StepInfo, newest: ViewId) {
         let node = step.node;
         if self.oracle.newest().id != newest {
             let v = Arc::clone(self.oracle.newest());
-            self.tell(format_args!(
+            self.log(format_args!(
                 "view {} is decided at acceptor {node}: base {} cleared {} wait {} lease {} members {} {:?}",
                 v.id,
                 v.base,
@@ -270,12 +270,12 @@ impl Driver {
                     let page = page::load(words).unwrap_or_default();
                     let (from, until) = (clock.to_true(page.start), clock.to_true(page.end));
                     let (view, base, fence) = (page.view, page.base, page::fenced(words));
-                    self.tell(format_args!(
+                    self.log(format_args!(
                         "node {node} holds view {view} of base {base} from {from} until {until}, fence {fence}"
                     ));
                 }
                 Cue::Proposed(_) | Cue::Chosen | Cue::ClearSent | Cue::Takeover => {}
-                Cue::Accepted => self.tell(format_args!("acceptor {node} is the first to accept a value")),
+                Cue::Accepted => self.log(format_args!("acceptor {node} is the first to accept a value")),
             }
         }
         if step.what != What::Step {
@@ -283,11 +283,11 @@ impl Driver {
         }
         let words = self.world.recorder(node);
         let written = words[0].load(std::sync::atomic::Ordering::Relaxed);
-        let from = std::mem::replace(&mut self.told[node as usize], written);
+        let from = std::mem::replace(&mut self.logged[node as usize], written);
         let from = if from > written { 0 } else { from };
         for event in recorder::read(words, from) {
             let Record { kind, level, a, b } = event.record;
-            self.tell(format_args!("node {node} records {} {a} {b} {level}", kind.name()));
+            self.log(format_args!("node {node} records {} {a} {b} {level}", kind.name()));
         }
     }
 
@@ -310,7 +310,7 @@ impl Driver {
         if self.is_dead(node) {
             return Ok(());
         }
-        self.tell(format_args!("kill node {node}"));
+        self.log(format_args!("kill node {node}"));
         self.oracle.before_fault(&self.world)?;
         self.world.kill(node);
         self.oracle.killed(&self.world, node);
@@ -321,7 +321,7 @@ impl Driver {
         if !self.is_dead(node) || self.absent.contains(&node) {
             return Ok(());
         }
-        self.tell(format_args!("start node {node}"));
+        self.log(format_args!("start node {node}"));
         self.oracle.before_fault(&self.world)?;
         let keep = node < self.scenario.coordinators;
         let seen = self.world.machine(node).marks;
@@ -335,31 +335,31 @@ impl Driver {
     }
 
     pub(super) fn freeze(&mut self, node: u32) {
-        self.tell(format_args!("freeze node {node}"));
+        self.log(format_args!("freeze node {node}"));
         self.world.freeze(node);
         self.frozen_once[node as usize] = true;
     }
 
     pub(super) fn thaw(&mut self, node: u32) {
-        self.tell(format_args!("thaw node {node}"));
+        self.log(format_args!("thaw node {node}"));
         self.world.thaw(node);
         self.resume_work(node, 0);
     }
 
     pub(super) fn thaw_program(&mut self, node: u32, seat: u16) {
-        self.tell(format_args!("thaw the program in seat {seat} of node {node}"));
+        self.log(format_args!("thaw the program in seat {seat} of node {node}"));
         self.world.thaw_program(node, seat);
         self.resume_work(node, seat);
     }
 
     pub(super) fn cut(&mut self, from: u32, to: u32) {
-        self.tell(format_args!("cut {from} -> {to}"));
+        self.log(format_args!("cut {from} -> {to}"));
         self.world.partition(from, to);
     }
 
     pub(super) fn heal(&mut self, from: u32, to: u32) {
         if self.world.is_cut(from, to) {
-            self.tell(format_args!("heal {from} -> {to}"));
+            self.log(format_args!("heal {from} -> {to}"));
             self.world.heal(from, to);
         }
     }
@@ -368,7 +368,7 @@ impl Driver {
         if self.is_dead(node) {
             return Ok(());
         }
-        self.tell(format_args!("a program takes seat {seat} of node {node} and asks to join"));
+        self.log(format_args!("a program takes seat {seat} of node {node} and asks to join"));
         self.oracle.before_fault(&self.world)?;
         if self.world.attach(node, seat, name("prog", node * 10 + u32::from(seat))).is_some() {
             let promise = self.scenario.promise;
@@ -380,7 +380,7 @@ impl Driver {
     }
 
     pub(super) fn kill_program(&mut self, node: u32, seat: u16) -> Verdict {
-        self.tell(format_args!("kill the program in seat {seat} of node {node}"));
+        self.log(format_args!("kill the program in seat {seat} of node {node}"));
         self.oracle.before_fault(&self.world)?;
         if let Some(who) = self.world.program(node, seat).filter(|p| p.is_alive()).map(|p| p.address()) {
             self.oracle.died(&self.world, who);
@@ -390,13 +390,13 @@ impl Driver {
     }
 
     pub(super) fn leave_program(&mut self, node: u32, seat: u16) {
-        self.tell(format_args!("the program in seat {seat} of node {node} asks to leave"));
+        self.log(format_args!("the program in seat {seat} of node {node} asks to leave"));
         self.world.leave_program(node, seat);
         self.wants[node as usize][usize::from(seat)] = false;
     }
 
     pub(super) fn leave(&mut self, node: u32) -> Verdict {
-        self.tell(format_args!("node {node} asks to leave"));
+        self.log(format_args!("node {node} asks to leave"));
         self.oracle.before_fault(&self.world)?;
         self.world.with_machine(node, |machine, now, port| match &mut machine.role {
             Role::Coordinator(coordinator) => coordinator.leave(now, port),
@@ -408,7 +408,7 @@ impl Driver {
     /// An operator asks some coordinators for another lease.
     pub(super) fn set_lease(&mut self, lease: u64, to: u32) {
         use obol_fabric::{Fabric, Nanos};
-        self.tell(format_args!("coordinators {to:b} are asked for leases of {lease} ns"));
+        self.log(format_args!("coordinators {to:b} are asked for leases of {lease} ns"));
         self.oracle.decisions.ask_lease(Nanos(lease));
         let bytes = obol_membership::wire::Message::SetLease(Nanos(lease)).encode();
         let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
@@ -424,7 +424,7 @@ impl Driver {
     pub(super) fn set_acceptor(&mut self, node: u32, decides: bool) {
         use obol_fabric::Fabric;
         let as_of = self.oracle.newest().id;
-        self.tell(format_args!("coordinator {node} is asked to decide: {decides}, as of view {as_of}"));
+        self.log(format_args!("coordinator {node} is asked to decide: {decides}, as of view {as_of}"));
         let number = node as u16 + 1;
         self.oracle.decisions.ask_acceptor(number, decides);
         let bytes = obol_membership::wire::Message::SetAcceptor { number, decides, as_of }.encode();
@@ -455,7 +455,7 @@ impl Driver {
                 joins.push(wire::Message::Join { newcomer, as_of, proved: true }.encode());
             }
         }
-        self.tell(format_args!("{} joins arrive once more", joins.len()));
+        self.log(format_args!("{} joins arrive once more", joins.len()));
         let Some(from) = (0..self.scenario.nodes()).rev().find(|n| self.runs(*n)) else { return };
         let targets = 0..self.scenario.coordinators;
         self.world.with_machine(from, |_, _, port| {
@@ -471,11 +471,11 @@ impl Driver {
     }
 
     pub(super) fn suspect(&mut self, node: u32, seat: u16) {
-        self.tell(format_args!("seat {seat} of node {node} is suspected"));
+        self.log(format_args!("seat {seat} of node {node} is suspected"));
         self.world.suspect(node, seat);
     }
 
-    pub(super) fn weather(&mut self, network: Network) {
+    pub(super) fn set_network(&mut self, network: Network) {
         *self.world.network_mut() = network;
     }
 

@@ -4,10 +4,10 @@
 
 mod act;
 mod confirm;
-mod crashes;
+mod crash_loop;
 mod driver;
+mod fault_schedule;
 mod faults;
-mod finale;
 mod marks;
 mod oracle;
 pub mod papers;
@@ -18,8 +18,8 @@ mod scenario;
 mod script;
 mod shrink;
 mod split;
-mod storms;
 mod succession;
+mod targeted;
 mod watcher;
 mod work;
 

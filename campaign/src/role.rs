@@ -1,4 +1,4 @@
-//! A node's machine as the simulator drives it, with a tap on what it is told: some paths leave no
+//! A node's machine as the simulator drives it, with a tap on what it receives: some paths leave no
 //! other trace.
 
 use super::marks::{Mark, Marks};

@@ -2,15 +2,15 @@
 //! without.
 
 use super::act::Act;
-use super::crashes;
+use super::crash_loop;
 use super::driver::Driver;
+use super::fault_schedule::{FaultSchedule, lease};
 use super::faults::until;
 use super::marks::{Mark, Marks};
 use super::oracle::{Cue, Verdict, Violation};
 use super::scenario::{Scenario, Trial};
-use super::script::{Recital, Script};
+use super::script::{Script, ScriptReplay};
 use super::split;
-use super::storms::{Storms, lease};
 use super::succession::succession;
 use obol_fabric::Nanos;
 use obol_membership::metrics::Counter;
@@ -47,33 +47,33 @@ pub struct Run {
     /// Over everything that happened.
     pub hash: u64,
     /// What happened, if it was asked for.
-    pub story: Vec<String>,
+    pub log: Vec<String>,
 }
 
-/// Runs a seed. `story` asks for an account of what happened.
+/// Runs a seed. `log` asks for an account of what happened.
 #[must_use]
-pub fn run(seed: u64, plant: ActiveMutant, story: bool) -> Run {
-    play(Scenario::draw(seed, plant), None, story)
+pub fn run(seed: u64, plant: ActiveMutant, log: bool) -> Run {
+    play(Scenario::draw(seed, plant), None, log)
 }
 
-/// Plays a script instead of what its seed would draw. `story` asks for an account of what
+/// Plays a script instead of what its seed would draw. `log` asks for an account of what
 /// happened.
 #[must_use]
-pub fn replay(script: &Script, plant: ActiveMutant, story: bool) -> Run {
+pub fn replay(script: &Script, plant: ActiveMutant, log: bool) -> Run {
     let mut scenario = Scenario::draw(script.seed, plant);
     if script.calm {
         scenario.rough = scenario.calm;
     }
-    play(scenario, Some(script), story)
+    play(scenario, Some(script), log)
 }
 
-fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
+fn play(scenario: Scenario, script: Option<&Script>, log: bool) -> Run {
     let (seed, trial) = (scenario.seed, scenario.trial);
     let absent = script.map_or(&[][..], |s| &s.absent);
-    let mut driver = Driver::new(scenario, absent, story);
-    if story {
+    let mut driver = Driver::new(scenario, absent, log);
+    if log {
         let s = driver.scenario.clone();
-        driver.tell(format_args!(
+        driver.log(format_args!(
             "{} coordinators, {} agents, {} embedded apps; {:?}; {:?}",
             s.coordinators, s.agents, s.embedded, s.config.timing, s.rough
         ));
@@ -81,21 +81,20 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
     let mut recovery = 0;
     let mut survivors = script.map(|s| s.survivors.clone()).unwrap_or_default();
     let torn = match script {
-        Some(script) => until(&mut driver, &mut Recital::new(&script.acts), script.faults_end),
-        None if trial == Trial::Storms => torment(&mut driver),
-        None => sing(&mut driver),
+        Some(script) => until(&mut driver, &mut ScriptReplay::new(&script.acts), script.faults_end),
+        None if trial == Trial::Faults => inject_faults(&mut driver),
+        None => canary(&mut driver),
     };
     let faults_end = driver.world.now();
     let verdict = match torn {
         Ok(()) if trial.clocks_keep() => heal(&mut driver, &mut survivors).and_then(|permille| {
             recovery = permille;
             if driver.scenario.crash_loop {
-                crashes::crash_again_and_again(&mut driver)?;
+                crash_loop::crash_again_and_again(&mut driver)?;
                 recovery = recovery.max(heal(&mut driver, &mut survivors)?);
             }
             if driver.scenario.split {
-                // What the storms have broken may still make somebody go: that is no part of what
-                // follows.
+                // Earlier faults may still lead to removals, which are no part of what follows.
                 driver.forget()?;
                 recovery = recovery.max(heal(&mut driver, &mut survivors)?);
                 if split::split(&mut driver)? {
@@ -112,7 +111,7 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
     driver.oracle.finish(&driver.world);
     if let Err(violation) = &verdict {
         let text = format!("VIOLATION {violation}");
-        driver.tell(format_args!("{text}"));
+        driver.log(format_args!("{text}"));
     }
     let script = verdict.as_ref().err().map(|violation| {
         Box::new(Script {
@@ -140,33 +139,33 @@ fn play(scenario: Scenario, script: Option<&Script>, story: bool) -> Run {
         recovery_permille: recovery,
         marks: driver.oracle.marks,
         hash: driver.world.hash(),
-        story: driver.story.unwrap_or_default(),
+        log: driver.log.unwrap_or_default(),
     }
 }
 
 /// The safety phase.
-fn torment(driver: &mut Driver) -> Verdict {
-    let mut storms = Storms::default();
+fn inject_faults(driver: &mut Driver) -> Verdict {
+    let mut schedule = FaultSchedule::default();
     let unit = lease(driver);
     let warm = driver.rng.below(8 * unit);
-    until(driver, &mut storms, warm)?;
-    for storm in 1..=driver.scenario.storms {
-        storms.storm(driver);
+    until(driver, &mut schedule, warm)?;
+    for round in 1..=driver.scenario.rounds {
+        schedule.round(driver);
         let gap = match driver.rng.below(10) {
             0..=2 => driver.rng.below(unit / 4),
             3..=7 => unit / 2 + driver.rng.below(2 * unit),
             _ => 2 * unit + driver.rng.below(3 * unit),
         };
         let end = driver.world.now() + gap;
-        until(driver, &mut storms, end)?;
-        driver.watch(storm)?;
+        until(driver, &mut schedule, end)?;
+        driver.watch(round)?;
         driver.oracle.merge(&driver.world)?;
         mark(driver);
     }
-    let end = driver.world.now() + storms.finale(driver);
-    until(driver, &mut storms, end)?;
+    let end = driver.world.now() + schedule.targeted(driver);
+    until(driver, &mut schedule, end)?;
     driver.oracle.merge(&driver.world)?;
-    storms.stop();
+    schedule.stop();
     Ok(())
 }
 
@@ -197,7 +196,7 @@ fn mark(driver: &mut Driver) {
 /// are used up, as it decides nothing.
 fn draw_survivors(driver: &mut Driver) -> Vec<u32> {
     let all = driver.scenario.coordinators;
-    if driver.scenario.spares > 0 || driver.scenario.worn.is_some() {
+    if driver.scenario.spares > 0 || driver.scenario.exhausted.is_some() {
         return (0..all).collect();
     }
     let majority = all / 2 + 1;
@@ -227,7 +226,7 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
         // Row 11.
         calm.multicast_loss_permille = 1000;
     }
-    driver.weather(calm);
+    driver.set_network(calm);
     let all = driver.scenario.coordinators;
     if survivors.is_empty() {
         *survivors = draw_survivors(driver);
@@ -288,24 +287,24 @@ fn heal(driver: &mut Driver, survivors: &mut Vec<u32>) -> Result<u64, Violation>
     driver.watched_all()?;
     driver.oracle.timelines(&driver.world)?;
     let newest = driver.oracle.newest().id;
-    driver.tell(format_args!("all that live are active in view {newest}"));
+    driver.log(format_args!("all that live are active in view {newest}"));
     Ok((driver.world.now() - began) * 1000 / driver.scenario.patience)
 }
 
 /// A canary, or a step of the sweep: a slow holder is cut off right behind a renewal and another
 /// one dies. Beyond the bound waits on fast clocks are over before its lease is, and the oracle
 /// must say so.
-fn sing(driver: &mut Driver) -> Verdict {
-    let mut storms = Storms::default();
+fn canary(driver: &mut Driver) -> Verdict {
+    let mut schedule = FaultSchedule::default();
     let unit = lease(driver);
-    until(driver, &mut storms, 12 * unit)?;
+    until(driver, &mut schedule, 12 * unit)?;
     let hidden = 3;
     // Without a majority it renews no more; it still answers its neighbours, so nobody removes it
     // before the lease ends.
     let majority = driver.scenario.coordinators / 2 + 1;
     let mut acts: Vec<(u64, Act)> = (0..majority).map(|peer| (0, Act::Cut(hidden, peer))).collect();
     acts.push((0, Act::Kill(5)));
-    storms.trap(Cue::Renewed(hidden), u64::MAX, acts);
+    schedule.on_cue(Cue::Renewed(hidden), u64::MAX, acts);
     let end = driver.world.now() + CANARY_LEASES * unit;
-    until(driver, &mut storms, end)
+    until(driver, &mut schedule, end)
 }

@@ -1,4 +1,4 @@
-//! What a seed draws: the cluster, its clocks, its weather, and how long it is tormented. Nothing
+//! What a seed draws: the cluster, its clocks, its network, and how many rounds of faults. Nothing
 //! here looks at a plant, so that a planted bug meets the same world as the shipped code.
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
@@ -39,8 +39,8 @@ const CANARY_RATE_PPB: i64 = 400_000_000;
 /// What a seed is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trial {
-    /// Storms, then calm: nothing may break.
-    Storms,
+    /// Faults, then none: nothing may break.
+    Faults,
     /// Clocks are far beyond the bound: row 5 or 10 must break.
     Canary,
     /// All clocks are off by this many thousandths of the bound: within it nothing may break,
@@ -57,14 +57,14 @@ impl Trial {
             let step = (seed / SWEEP_EVERY) as usize % SWEEP_PERMILLE.len();
             return Self::Sweep(SWEEP_PERMILLE[step]);
         }
-        Self::Storms
+        Self::Faults
     }
 
     /// Whether clocks keep to the drift bound.
     #[must_use]
     pub const fn clocks_keep(self) -> bool {
         match self {
-            Self::Storms => true,
+            Self::Faults => true,
             Self::Canary => false,
             Self::Sweep(permille) => permille < 1_000,
         }
@@ -94,9 +94,9 @@ pub struct Scenario {
     pub first_view: ViewId,
     /// What the machines are built with.
     pub config: Config,
-    /// The weather of the safety phase.
+    /// The network of the safety phase.
     pub rough: Network,
-    /// The weather of the liveness phase.
+    /// The network of the liveness phase.
     pub calm: Network,
     /// Every node's clock.
     pub clocks: Vec<Clock>,
@@ -104,7 +104,7 @@ pub struct Scenario {
     pub promise: Nanos,
     /// An acceptor, and the number that it has promised in every slot of the ring's first lap: one
     /// of the last there are.
-    pub worn: Option<(u32, u16)>,
+    pub exhausted: Option<(u32, u16)>,
     /// A coordinator that was away, and for how many views: its memory is as it left it.
     pub away: Option<(u32, u64)>,
     /// Whether all run on one host, so that a process that starts finds every coordinator's region
@@ -115,10 +115,10 @@ pub struct Scenario {
     /// The same, and leases do not adapt, so that no view ever is active by a lease: members have
     /// it confirmed.
     pub far: bool,
-    /// Whether programs have views confirmed while storms last.
-    pub curious: bool,
-    /// Storms of the safety phase.
-    pub storms: u32,
+    /// Whether programs have views confirmed while faults last.
+    pub confirms: bool,
+    /// Rounds of faults in the safety phase.
+    pub rounds: u32,
     /// Whether a partition that lasts follows: who is left must be a clique.
     pub split: bool,
     /// Whether a program follows that crashes as soon as it is a member, again and again: others
@@ -159,7 +159,7 @@ impl Scenario {
         let mut rng = Rng::new(seed ^ 0x0b01_ca3b_a160_0000);
         let trial = Trial::of(seed);
         match trial {
-            Trial::Storms => {}
+            Trial::Faults => {}
             Trial::Canary => return Self::skewed(seed, trial, 100_000, 200, CANARY_RATE_PPB, plant),
             Trial::Sweep(permille) => {
                 let rate = i64::from(SWEEP_DRIFT_PPM) * i64::from(permille);
@@ -188,7 +188,7 @@ impl Scenario {
             (calm.one_way, rough.one_way) = (way, way);
         }
         // Of two acceptors that an operator leaves, both are needed.
-        let worn = (ends.permille(60) && spares == 0).then(|| {
+        let exhausted = (ends.permille(60) && spares == 0).then(|| {
             // Nobody can outbid any of these.
             let number = PROPOSAL_MAX - ends.below(u64::from(coordinators)) as u16;
             (ends.below(u64::from(deciders)) as u32, number)
@@ -239,7 +239,7 @@ impl Scenario {
         let slots = if rng.permille(700) { 4 } else { 8 };
         let mut first_view = ViewId(if limits.permille(120) { INSTANCES - 1 - limits.below(60) } else { 0 });
         let mut past = Rng::new(seed ^ 0x0a3a_0300_0000_0000);
-        let away = (past.permille(150) && worn.is_none())
+        let away = (past.permille(150) && exhausted.is_none())
             .then(|| (past.below(u64::from(coordinators)) as u32, time_away(&mut past, u64::from(slots))));
         if let Some((_, views)) = away {
             first_view.0 = first_view.0.max(views + u64::from(slots) + past.below(1 << 20));
@@ -264,7 +264,8 @@ impl Scenario {
             })
             .collect();
         // Where a view is full, somebody may be kept out for no other reason.
-        let split = timing.link_watch && worn.is_none() && value_bytes == VALUE_BYTES && links.permille(600);
+        let split =
+            timing.link_watch && exhausted.is_none() && value_bytes == VALUE_BYTES && links.permille(600);
         let holds = timing.join_hold > Nanos::ZERO && loops.permille(400);
         Self {
             seed,
@@ -281,16 +282,16 @@ impl Scenario {
             calm,
             clocks,
             promise: Nanos(if more.permille(500) { 10_000 + more.below(3 * lease) } else { 0 }),
-            worn,
+            exhausted,
             away,
             one_host: past.coin(),
             slow,
             far,
-            curious: far || asks.permille(500),
-            storms: 12 + rng.below(20) as u32,
+            confirms: far || asks.permille(500),
+            rounds: 12 + rng.below(20) as u32,
             split,
             // Where leases do not last, nobody could tell who hurts whom.
-            crash_loop: holds && !split && !slow && worn.is_none() && value_bytes == VALUE_BYTES,
+            crash_loop: holds && !split && !slow && exhausted.is_none() && value_bytes == VALUE_BYTES,
             // Spares have to join, and what an operator wished last is done or runs out first.
             patience: patience(&timing, &calm)
                 * if spares > 0 { 2 } else { 1 }
@@ -318,9 +319,9 @@ impl Scenario {
             calm,
             clocks,
         );
-        let worn = self.worn.map_or(String::new(), |worn| format!("{worn:?}"));
+        let exhausted = self.exhausted.map_or(String::new(), |exhausted| format!("{exhausted:?}"));
         let away = self.away.map_or(String::new(), |away| format!("{away:?}"));
-        format!("{:08x}", crc32fast::hash(format!("{drawn:?}{worn}{away}{}", self.one_host).as_bytes()))
+        format!("{:08x}", crc32fast::hash(format!("{drawn:?}{exhausted}{away}{}", self.one_host).as_bytes()))
     }
 
     /// Three coordinators and three agents. The holder that is going to be cut off runs slow, all
@@ -355,13 +356,13 @@ impl Scenario {
             calm,
             clocks: vec![fast, fast, fast, slow, fast, fast],
             promise: Nanos::ZERO,
-            worn: None,
+            exhausted: None,
             away: None,
             one_host: true,
             slow: false,
             far: false,
-            curious: false,
-            storms: 0,
+            confirms: false,
+            rounds: 0,
             split: false,
             crash_loop: false,
             patience: patience(&timing, &calm),
@@ -477,7 +478,7 @@ fn calm_network(rng: &mut Rng, lease: u64) -> Network {
     }
 }
 
-/// The same fabric in bad weather.
+/// The same fabric, congested and lossy.
 fn rough_network(rng: &mut Rng, lease: u64, calm: Network) -> Network {
     let share = |rng: &mut Rng, most: u64| match rng.below(3) {
         0 => 0,

@@ -24,7 +24,7 @@ pub struct Script {
     /// Why it was kept.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
-    /// Draws cluster, clocks and weather.
+    /// Draws cluster, clocks and network.
     pub seed: u64,
     /// A check of what the seed drew when this was written, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,12 +227,12 @@ pub fn plant(name: &str) -> Result<ActiveMutant, ScriptError> {
 }
 
 /// A script that is being played.
-pub(super) struct Recital<'a> {
+pub(super) struct ScriptReplay<'a> {
     acts: &'a [Timed],
     done: usize,
 }
 
-impl<'a> Recital<'a> {
+impl<'a> ScriptReplay<'a> {
     pub(super) const fn new(acts: &'a [Timed]) -> Self {
         Self { acts, done: 0 }
     }
@@ -244,7 +244,7 @@ impl<'a> Recital<'a> {
     }
 }
 
-impl Faults for Recital<'_> {
+impl Faults for ScriptReplay<'_> {
     fn next(&self) -> u64 {
         self.acts.get(self.done).map_or(u64::MAX, |timed| timed.at)
     }

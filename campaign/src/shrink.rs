@@ -95,7 +95,7 @@ pub fn shrink(script: &Script, plant: ActiveMutant, budget: u32) -> Option<Shrun
         let everybody = Script { survivors: (0..drawn.coordinators).collect(), ..shrinker.best.clone() };
         shrinker.take(&everybody);
     }
-    if drawn.trial == super::Trial::Storms {
+    if drawn.trial == super::Trial::Faults {
         shrinker.take(&Script { calm: true, ..shrinker.best.clone() });
     }
     loop {

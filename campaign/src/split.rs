@@ -44,7 +44,7 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
         }
     }
     let inside = members(driver);
-    driver.tell(format_args!("nodes {inside:?} are a clique, and all active"));
+    driver.log(format_args!("nodes {inside:?} are a clique, and all active"));
     if inside.len() < lives.len() {
         driver.oracle.marks.hit(Mark::Clique);
         if cuts.iter().any(|&(a, b)| !driver.world.is_cut(b, a)) {

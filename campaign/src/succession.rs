@@ -17,7 +17,7 @@ pub(super) fn succession(driver: &mut Driver) -> Result<u64, Violation> {
     let mut rng = Rng::new(driver.scenario.seed ^ 0x50cc_e551_0400_0000);
     call_back(driver)?;
     assemble(driver)?;
-    // Who asked to leave in the last storm may have done so only now.
+    // A request to leave from the last round of faults may have taken effect only now.
     call_back(driver)?;
     let mut gone: Vec<u32> = Vec::new();
     let mut longest = 0;
@@ -99,7 +99,7 @@ fn settle(driver: &mut Driver, gone: &[u32], replaced: Option<u32>) -> Result<u6
         }
     }
     let acceptors = driver.acceptors();
-    driver.tell(format_args!(
+    driver.log(format_args!(
         "nodes {gone:?} are gone for good, nodes {acceptors:?} decide, and all are active"
     ));
     Ok((driver.world.now() - began) * 1000 / patience)

@@ -13,7 +13,7 @@ use obol_membership::View;
 use obol_membership::stream::{Item, Regions, Stream};
 use std::sync::Arc;
 
-/// The slow one looks behind every so many storms.
+/// The slow one reads after every so many rounds of faults.
 const SLOW: u32 = 5;
 /// Each begins anew every so many looks.
 const RESTART: u32 = 3;
@@ -65,11 +65,11 @@ pub(super) fn watchers(scenario: &Scenario, genesis: &Arc<View>) -> Vec<Watcher>
 }
 
 impl Driver {
-    /// Lets those look whose turn it is behind storm number `storm`.
-    pub(super) fn watch(&mut self, storm: u32) -> Verdict {
+    /// Lets those read whose turn it is after round `round` of the faults.
+    pub(super) fn watch(&mut self, round: u32) -> Verdict {
         let mut watchers = std::mem::take(&mut self.watchers);
         let verdict =
-            watchers.iter_mut().filter(|w| storm.is_multiple_of(w.every)).try_for_each(|w| self.look(w));
+            watchers.iter_mut().filter(|w| round.is_multiple_of(w.every)).try_for_each(|w| self.look(w));
         self.watchers = watchers;
         verdict
     }

@@ -47,8 +47,8 @@ impl Driver {
     /// Whether a program knows that it is a member. One that is not may not act, and nobody waits
     /// for it or fences it: its agent's death alone clears the page.
     pub(super) fn is_member(&self, node: u32, seat: u16) -> bool {
-        let told = self.world.program(node, seat).and_then(Program::status);
-        seat == 0 || matches!(told, Some(SeatStatus::Member(_)))
+        let status = self.world.program(node, seat).and_then(Program::status);
+        seat == 0 || matches!(status, Some(SeatStatus::Member(_)))
     }
 
     /// Lets a program, or the embedded app of a node, begin work that takes so long.
@@ -61,7 +61,7 @@ impl Driver {
         if page::active(worker.words, page.view, || worker.now) {
             let (who, view, due) = (worker.who, page.view, self.world.now() + span);
             self.works.push(Work { node, seat, who, view, due });
-            self.tell(format_args!("seat {seat} of node {node} begins to work in view {view}"));
+            self.log(format_args!("seat {seat} of node {node} begins to work in view {view}"));
         }
     }
 
@@ -97,7 +97,7 @@ impl Driver {
             let Work { node, seat, view, .. } = work;
             self.oracle.marks.hit(if active { Mark::WorkDone } else { Mark::WorkAbandoned });
             if active || self.scenario.config.mutant.has(Mutant::SkipSecondCheck) {
-                self.tell(format_args!("the work of seat {seat} of node {node} in view {view} takes effect"));
+                self.log(format_args!("the work of seat {seat} of node {node} in view {view} takes effect"));
                 self.oracle.effect(&self.world, node, view)?;
             }
         }

@@ -247,11 +247,11 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
     let How { count, undo_early, ssh, progress } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
-    let tell: fn(&Drill, Progress<'_>) = |drill, progress| {
+    let on_progress: fn(&Drill, Progress<'_>) = |drill, progress| {
         // As below.
         let _ = output::remark(format_args!("drill {}, {progress}", drill.id));
     };
-    let waits: fn(&Drill, &[String]) = |drill, reasons| {
+    let on_wait: fn(&Drill, &[String]) = |drill, reasons| {
         // As below.
         let _ = output::remark(format_args!(
             "drill {}: waits until the cluster is healthy: {}",
@@ -259,8 +259,9 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
             reasons.join("; ")
         ));
     };
-    let tell = progress.then_some(tell);
-    let options = Options { count, undo_early, ssh, tell, waits: Some(waits), ..Options::new(program) };
+    let on_progress = progress.then_some(on_progress);
+    let options =
+        Options { count, undo_early, ssh, on_progress, on_wait: Some(on_wait), ..Options::new(program) };
     let count = count.unwrap_or(drill.repeat.count);
     let chatty = std::io::stderr().is_terminal();
     // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's

@@ -148,7 +148,7 @@ fn replay(what: &str, mutant: Option<&str>) -> Result<ExitCode, Failure> {
         Named::Seed(seed) => obol_campaign::run(seed, planted(None, mutant)?, true),
         Named::File(script) => obol_campaign::replay(&script, planted(Some(&script), mutant)?, true),
     };
-    for line in &run.story {
+    for line in &run.log {
         output::line(line)?;
     }
     output::line(format_args!(

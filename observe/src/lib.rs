@@ -4,6 +4,7 @@
 
 pub mod annotations;
 pub mod calendar;
+pub mod histograms;
 mod judge;
 mod observer;
 mod percentile;
@@ -11,7 +12,6 @@ pub mod plain;
 pub mod plot;
 mod remote_reader;
 mod snapshot;
-pub mod spans;
 pub mod stats;
 pub mod timeline;
 mod words;

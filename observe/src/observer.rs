@@ -1,10 +1,10 @@
 //! A cluster as one-sided READs show it: who is there, in which view, under which lease. No process
 //! of the cluster is asked, so a frozen or dying one is seen as well as any other.
 
+use crate::histograms::{Counts, Histograms};
 use crate::judge;
-use crate::remote_reader::{Distant, Sight};
+use crate::remote_reader::{RemoteCopy, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
-use crate::spans::{Counts, Spans};
 use crate::timeline;
 use obol_fabric::host::{
     Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo, SnapshotParts, clock,
@@ -65,7 +65,7 @@ impl Watched {
     }
 
     /// What the owner counted in its histograms since the last look at them; none at the first.
-    fn spans(&mut self, reader: Reader<'_>, load: &mut Load) -> Option<Spans> {
+    fn spans(&mut self, reader: Reader<'_>, load: &mut Load) -> Option<Histograms> {
         let now: Vec<Pairs> =
             Histogram::ALL.iter().map(|which| reader.buckets((*which).into()).collect()).collect();
         Histogram::ALL.iter().for_each(|_| load.read(HISTOGRAM_WORDS * 8));
@@ -75,7 +75,7 @@ impl Watched {
         };
         known.resize_with(now.len(), Box::default);
         let counts = known.iter_mut().zip(&now).map(|(known, now)| Counts::advance(known, now)).collect();
-        Some(Spans { process: self.name, counts })
+        Some(Histograms { process: self.name, counts })
     }
 }
 
@@ -86,12 +86,12 @@ type Pairs = Box<[(u16, u64)]>;
 struct News {
     events: Vec<Seen>,
     /// None if it is not wanted.
-    spans: Option<Vec<Spans>>,
+    spans: Option<Vec<Histograms>>,
 }
 
 /// The regions of other hosts.
-struct Elsewhere {
-    distant: Distant,
+struct Remotes {
+    reader: RemoteReader,
     /// By region, with the generation of its owner.
     cursors: BTreeMap<u32, (u32, Cursors)>,
 }
@@ -130,7 +130,7 @@ pub struct Observer {
     /// How far each process's heartbeat was at the last look.
     beats: BTreeMap<(u32, u16), (obol_fabric::host::Process, u64)>,
     /// `None` where the cluster has no network, or before anybody of another host was seen.
-    elsewhere: Option<Elsewhere>,
+    remotes: Option<Remotes>,
     /// Why other hosts can not be looked at.
     trouble: Option<String>,
     /// Whose events were not read at the last call of [`Observer::events`], and why.
@@ -158,7 +158,7 @@ impl Observer {
             buffer: None,
             lives: Lives::default(),
             beats: BTreeMap::new(),
-            elsewhere: None,
+            remotes: None,
             trouble: None,
             unread: Vec::new(),
         })
@@ -353,7 +353,7 @@ impl Observer {
     /// Reads everything once, with the events that came since the last call, and with what the
     /// owners of the regions counted in their histograms since the last look at them, if that is
     /// wanted.
-    pub fn look(&mut self, spans: bool) -> (Snapshot, Vec<Seen>, Vec<Spans>) {
+    pub fn look(&mut self, spans: bool) -> (Snapshot, Vec<Seen>, Vec<Histograms>) {
         let infos = self.refresh();
         self.looked |= spans;
         let mut news = News { events: Vec::new(), spans: spans.then(Vec::new) };
@@ -460,23 +460,24 @@ impl Observer {
     }
 
     /// What was READ last in regions of other hosts.
-    fn sights(&mut self, owners: &[Member]) -> BTreeMap<u32, Arc<Sight>> {
+    fn remote_copies(&mut self, owners: &[Member]) -> BTreeMap<u32, Arc<RemoteCopy>> {
         if owners.is_empty() {
             return BTreeMap::new();
         }
-        if self.elsewhere.is_none() && self.trouble.is_none() {
+        if self.remotes.is_none() && self.trouble.is_none() {
             let reader = self.deployment.reader(&self.cluster).map_err(|error| error.to_string());
-            let started = reader
-                .and_then(|reader| reader.map(Distant::start).transpose().map_err(|error| error.to_string()));
+            let started = reader.and_then(|reader| {
+                reader.map(RemoteReader::start).transpose().map_err(|error| error.to_string())
+            });
             match started {
-                Ok(distant) => {
-                    self.elsewhere = distant.map(|distant| Elsewhere { distant, cursors: BTreeMap::new() });
+                Ok(reader) => {
+                    self.remotes = reader.map(|reader| Remotes { reader, cursors: BTreeMap::new() });
                 }
                 Err(error) => self.trouble = Some(error),
             }
         }
         let wanted: Vec<Address> = owners.iter().map(|m| m.address).collect();
-        self.elsewhere.as_ref().map_or_else(BTreeMap::new, |elsewhere| elsewhere.distant.look(&wanted))
+        self.remotes.as_ref().map_or_else(BTreeMap::new, |remotes| remotes.reader.copies(&wanted))
     }
 
     /// The processes of other hosts. One whose region can not be READ counts as dead.
@@ -486,12 +487,12 @@ impl Observer {
         }
         let newest = self.newest_here();
         let owners = self.owners_elsewhere(newest.as_ref());
-        let sights = self.sights(&owners);
+        let copies = self.remote_copies(&owners);
         let drift = self.deployment.profile.timing.drift_ppm;
         let mut processes = Vec::new();
         for member in owners {
-            let Some(sight) = sights.get(&member.address.region) else { continue };
-            let Ok(copy) = &sight.copy else { continue };
+            let Some(found) = copies.get(&member.address.region) else { continue };
+            let Ok(copy) = &found.copy else { continue };
             let reader = copy.reader();
             let Some(seat) = reader.seat(0) else { continue };
             let owner = Owner {
@@ -501,7 +502,7 @@ impl Observer {
                 region: member.address.region,
                 alive: !seat.dead,
                 incarnation: seat.incarnation,
-                time: Time::Elsewhere {
+                time: Time::Remotes {
                     clock: copy.clock(),
                     doubt: copy.clock().doubt(copy.read_at(), drift),
                     read: copy.read_at(),
@@ -578,8 +579,8 @@ impl Observer {
         }
         let newest = self.newest_here();
         let owners = self.owners_elsewhere(newest.as_ref());
-        let sights = self.sights(&owners);
-        let Some(elsewhere) = &mut self.elsewhere else {
+        let copies = self.remote_copies(&owners);
+        let Some(remotes) = &mut self.remotes else {
             let trouble = self.trouble.as_deref().unwrap_or("this host has no RDMA device");
             self.unread = owners.iter().map(|member| (member.name, trouble.to_owned())).collect();
             return;
@@ -587,7 +588,7 @@ impl Observer {
         let drift = self.deployment.profile.timing.drift_ppm;
         for member in owners {
             let region = member.address.region;
-            let copy = match sights.get(&region).map(|sight| &sight.copy) {
+            let copy = match copies.get(&region).map(|found| &found.copy) {
                 Some(Ok(copy)) => copy,
                 Some(Err(error)) => {
                     self.unread.push((member.name, error.to_string()));
@@ -599,7 +600,7 @@ impl Observer {
                 }
             };
             let (generation, cursors) =
-                elsewhere.cursors.entry(region).or_insert_with(|| (copy.generation(), Cursors::new()));
+                remotes.cursors.entry(region).or_insert_with(|| (copy.generation(), Cursors::new()));
             if *generation != copy.generation() {
                 (*generation, *cursors) = (copy.generation(), Cursors::new());
             }
@@ -630,7 +631,7 @@ struct Owner {
 enum Time {
     Here,
     /// Of another host's, as it was when the region was READ.
-    Elsewhere {
+    Remotes {
         clock: ClockRelation,
         doubt: Nanos,
         read: Instant,
@@ -647,7 +648,7 @@ impl Time {
     /// when it was READ. A lease that may have run within the doubt about the clocks counts as
     /// running.
     fn page(self, page: Page) -> Page {
-        let Self::Elsewhere { clock, doubt, read, now } = self else { return page };
+        let Self::Remotes { clock, doubt, read, now } = self else { return page };
         let here = |at: Instant| match at {
             Instant::ZERO | Instant::NEVER => at,
             at => clock.here(at) + now.since(read),

@@ -1,5 +1,5 @@
-//! Regions of other hosts, READ over RDMA by a thread of their own: a host that is silent would
-//! hold up whoever looks.
+//! Regions of other hosts, READ over RDMA by a thread of its own: a host that does not answer would
+//! hold up its caller.
 
 use obol_fabric::host::clock;
 use obol_fabric::verbs::{self, Copy};
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 /// Pause between two rounds of READs.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// After a round in which somebody was silent: asking costs the bound of detection.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// Regions that nobody has asked for in so long are not READ any more.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(2);
-/// So long a look waits for the first READ of regions that are asked for for the first time.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// After a round in which a host did not answer: asking costs the bound of detection.
+const RETRY_INTERVAL: Duration = Duration::from_millis(500);
+/// Regions that were not requested for so long are not READ any more.
+const IDLE_AFTER: Duration = Duration::from_secs(2);
+/// A request for new regions waits so long for their first READ.
+const FIRST_READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a READ of a region found.
 #[derive(Debug)]
-pub(crate) struct Sight {
+pub(crate) struct RemoteCopy {
     /// Whose region was wanted.
     pub(crate) whom: Address,
     /// The region, or why it can not be READ.
@@ -31,7 +31,7 @@ pub(crate) struct Sight {
 struct State {
     wanted: Vec<Address>,
     wanted_at: Instant,
-    sights: BTreeMap<u32, Arc<Sight>>,
+    copies: BTreeMap<u32, Arc<RemoteCopy>>,
     stop: bool,
 }
 
@@ -51,17 +51,17 @@ impl Shared {
 
 impl State {
     fn has_all(&self) -> bool {
-        self.wanted.iter().all(|whom| self.sights.get(&whom.region).is_some_and(|sight| sight.whom == *whom))
+        self.wanted.iter().all(|whom| self.copies.get(&whom.region).is_some_and(|found| found.whom == *whom))
     }
 }
 
 /// Reads regions of other hosts.
-pub(crate) struct Distant {
+pub(crate) struct RemoteReader {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Distant {
+impl RemoteReader {
     pub(crate) fn start(reader: verbs::Observer) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
@@ -70,28 +70,29 @@ impl Distant {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// What was found last in these regions, by number. Those that are wanted for the first time
+    /// The last copies of these regions, by number. Those that are wanted for the first time
     /// are waited for.
-    pub(crate) fn look(&self, wanted: &[Address]) -> BTreeMap<u32, Arc<Sight>> {
+    pub(crate) fn copies(&self, wanted: &[Address]) -> BTreeMap<u32, Arc<RemoteCopy>> {
         let mut state = self.shared.lock();
         state.wanted_at = clock::now();
         if state.wanted != wanted {
             wanted.clone_into(&mut state.wanted);
-            let State { wanted, sights, .. } = &mut *state;
-            sights.retain(|_, sight| wanted.contains(&sight.whom));
+            let State { wanted, copies, .. } = &mut *state;
+            copies.retain(|_, found| wanted.contains(&found.whom));
             self.shared.changed.notify_all();
         }
-        let waited = self.shared.changed.wait_timeout_while(state, PATIENCE, |state| !state.has_all());
-        waited.unwrap_or_else(PoisonError::into_inner).0.sights.clone()
+        let waited =
+            self.shared.changed.wait_timeout_while(state, FIRST_READ_TIMEOUT, |state| !state.has_all());
+        waited.unwrap_or_else(PoisonError::into_inner).0.copies.clone()
     }
 }
 
-impl Drop for Distant {
+impl Drop for RemoteReader {
     fn drop(&mut self) {
         self.shared.lock().stop = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
-            // One that panicked has told so already.
+            // One that panicked has printed so already.
             let _ = thread.join();
         }
     }
@@ -101,7 +102,7 @@ impl Drop for Distant {
 fn read(mut reader: verbs::Observer, shared: &Shared) {
     let mut state = shared.lock();
     while !state.stop {
-        let is_idle = clock::now().since(state.wanted_at).to_std() >= FORGOTTEN_AFTER;
+        let is_idle = clock::now().since(state.wanted_at).to_std() >= IDLE_AFTER;
         let round = if is_idle && state.has_all() { Vec::new() } else { state.wanted.clone() };
         drop(state);
         let mut all_answer = true;
@@ -110,7 +111,7 @@ fn read(mut reader: verbs::Observer, shared: &Shared) {
             all_answer &= copy.is_ok();
             let mut state = shared.lock();
             if state.wanted.contains(&whom) {
-                state.sights.insert(whom.region, Arc::new(Sight { whom, copy }));
+                state.copies.insert(whom.region, Arc::new(RemoteCopy { whom, copy }));
                 shared.changed.notify_all();
             }
             if state.stop {
@@ -118,7 +119,7 @@ fn read(mut reader: verbs::Observer, shared: &Shared) {
             }
         }
         state = shared.lock();
-        let pause = if all_answer { POLL_INTERVAL } else { LOOK_AGAIN };
+        let pause = if all_answer { POLL_INTERVAL } else { RETRY_INTERVAL };
         let waited = shared.changed.wait_timeout_while(state, pause, |state| !state.stop && state.has_all());
         state = waited.unwrap_or_else(PoisonError::into_inner).0;
     }

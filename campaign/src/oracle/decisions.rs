@@ -54,7 +54,7 @@ pub(crate) struct Decisions {
     used: HashSet<Incarnation>,
     first: ViewId,
     /// The acceptor whose numbers are used up in the first lap.
-    worn: Option<u32>,
+    exhausted: Option<u32>,
     /// The acceptor whose memory is of an earlier time, and how many views it has missed.
     away: Option<(u32, u64)>,
     pub(crate) failovers: u64,
@@ -87,7 +87,7 @@ impl Decisions {
             tokens: genesis.members.iter().map(|m| (m.token, m.incarnation)).collect(),
             used: genesis.members.iter().map(|m| m.incarnation).collect(),
             first: genesis.id,
-            worn: scenario.worn.map(|(node, _)| node),
+            exhausted: scenario.exhausted.map(|(node, _)| node),
             away: scenario.away,
             failovers: 0,
             leases: (scenario.config.timing.lease, scenario.config.timing.lease_max),
@@ -405,7 +405,7 @@ impl Decisions {
                 Change::Joined(_) | Change::Lease | Change::Recovered(_) => {}
             }
         }
-        if self.worn.is_some_and(|node| {
+        if self.exhausted.is_some_and(|node| {
             let lap = self.words[node as usize].len() as u64;
             view.id.0 - self.first.0 <= lap && view.acceptors.iter().any(|a| a.address.region == node)
         }) {

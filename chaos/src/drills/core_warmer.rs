@@ -49,7 +49,7 @@ impl CoreWarmer {
                     shared.run();
                 }
             };
-            let started = thread::Builder::new().name("rouse".to_owned()).spawn(run);
+            let started = thread::Builder::new().name("core-warmer".to_owned()).spawn(run);
             started.ok().map(|handle| (core, handle.thread().clone()))
         };
         let threads = cores.into_iter().take(CORES_MAX).filter_map(start).collect();

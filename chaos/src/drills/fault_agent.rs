@@ -1,7 +1,7 @@
 //! The fault agent: the process that breaks things on the cue, so that the runner does not have to
 //! be awake, and that undoes them when the runner is gone.
 //!
-//! It hears one runner: its parent over a Unix socket, or, on another host, whoever the operator's
+//! It takes orders from one runner: its parent over a Unix socket, or, on another host, whoever the operator's
 //! ssh let in, over its own standard input and output. It is armed with a single-use token and a
 //! deadline; it holds its targets by pidfd from then on, and asks every guard again by what it sees
 //! itself. On the cue it injects and stamps each fault. Before it answers that it is armed, its
@@ -46,8 +46,8 @@ const DEAD_MAN: Nanos = Nanos::from_secs(10);
 /// The lowest real-time priority: above every ordinary program, below whatever has one for a
 /// reason.
 const PRIORITY: u32 = 1;
-/// Whoever hears of the faults wakes up, and would take a core from the failover, which takes this
-/// long on an emulated one.
+/// The processes that are notified of the faults wake up, and would take a core from the failover,
+/// which takes this long on an emulated one.
 const QUIET: Duration = Duration::from_millis(20);
 /// How often the endpoint's loop turns by itself while nothing comes.
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
@@ -71,7 +71,9 @@ impl fmt::Display for FaultAgentError {
             Self::Observe(error) => error.fmt(f),
             Self::Fabric(error) => error.fmt(f),
             Self::Channel(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::NoRunner => write!(f, "nobody armed this fault agent; it is started by `obol drill run`"),
+            Self::NoRunner => {
+                write!(f, "no runner connected to this fault agent; it is started by `obol drill run`")
+            }
         }
     }
 }
@@ -103,7 +105,7 @@ impl Injected {
                 _ => Ok(()),
             },
             Self::Impaired { cluster, link, .. } => {
-                // Where somebody else owns the region by now, its links are whole.
+                // Where another process owns the region by now, its links are whole.
                 cluster.impair(link.region, link.generation, Impairment::default());
                 Ok(())
             }
@@ -156,8 +158,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What reaches the main loop.
-enum News {
+/// What the main loop receives.
+enum Message {
     Order(Order),
     Fired(Vec<Stamp>),
     Gone,
@@ -166,7 +168,7 @@ enum News {
 /// Takes cues from the fabric.
 struct Listener {
     state: Shared,
-    tell: Sender<News>,
+    tx: Sender<Message>,
     program: PathBuf,
     cluster: Cluster,
 }
@@ -225,10 +227,10 @@ impl Machine for Listener {
         }
         let due = state.injected.iter().map(Injected::until).fold(Instant::NEVER, Instant::min);
         drop(state);
-        // What has to be undone sooner is undone by who hears of it.
+        // What has to be undone sooner is undone by the main loop.
         thread::sleep(QUIET.min(due.since(clock::now()).to_std()));
-        // If nobody listens any more, the main loop has ended and has undone everything.
-        let _ = self.tell.send(News::Fired(stamps));
+        // If the receiver is gone, the main loop has ended and has undone everything.
+        let _ = self.tx.send(Message::Fired(stamps));
     }
 
     fn tick<F: Fabric>(&mut self, _now: Instant, _fabric: &mut F) {}
@@ -238,7 +240,7 @@ impl Machine for Listener {
     }
 }
 
-/// Strikes. The process of a load is returned.
+/// Injects one fault. Returns the process of a load.
 fn inject(injection: &ArmedInjection, program: &Path, cluster: &Cluster) -> io::Result<Option<Child>> {
     let lost = || io::Error::other("its target is not held");
     let held = || injection.held.as_ref().ok_or_else(lost);
@@ -278,7 +280,7 @@ fn load(program: &Path, threads: u32, mebibytes: u32, lasts: Nanos) -> io::Resul
         .spawn()
 }
 
-/// How a fault agent hears its runner.
+/// How a fault agent is connected to its runner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReachedBy {
     /// A Unix socket in the cluster's directory, and only from the parent.
@@ -291,22 +293,22 @@ pub enum ReachedBy {
 /// from.
 pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result<(), FaultAgentError> {
     let mut observer = Observer::open(root, cluster).map_err(FaultAgentError::Observe)?;
-    let (hearing, saying): (Box<dyn Read + Send>, Box<dyn Write>) = match way {
+    let (reader, writer): (Box<dyn Read + Send>, Box<dyn Write>) = match way {
         ReachedBy::Socket => {
             let stream = parent(&observer)?;
-            let hearing =
+            let reader =
                 stream.try_clone().map_err(|error| FaultAgentError::Channel("the channel".into(), error))?;
-            (Box::new(hearing), Box::new(stream))
+            (Box::new(reader), Box::new(stream))
         }
         ReachedBy::Standard => (Box::new(io::stdin()), Box::new(io::stdout())),
     };
     let state = Shared::default();
-    let (tell, news) = mpsc::channel();
+    let (tx, rx) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
-    let listener = listen(observer.cluster(), &state, &tell, &stop, program)?;
-    thread::spawn(move || hear(hearing, &tell));
-    let mut fault_agent = FaultAgent { observer: &mut observer, state: &state, saying, record: None };
-    fault_agent.run(&news);
+    let listener = listen(observer.cluster(), &state, &tx, &stop, program)?;
+    thread::spawn(move || read_orders(reader, &tx));
+    let mut fault_agent = FaultAgent { observer: &mut observer, state: &state, writer, record: None };
+    fault_agent.run(&rx);
     stop.store(true, Ordering::Relaxed);
     fault_agent.undo_all();
     // It turns every so often by itself; there is nothing left that it could do.
@@ -319,12 +321,12 @@ fn parent(observer: &Observer) -> Result<UnixStream, FaultAgentError> {
     let path = observer.cluster().dir().join(socket_name(std::process::id()));
     let failed = |error| FaultAgentError::Channel(path.clone(), error);
     let stream = accept(&path);
-    // Whether or not somebody came: nobody else shall.
+    // Whether or not the parent connected: no other process may.
     let _ = fs::remove_file(&path);
     stream.map_err(failed)?.ok_or(FaultAgentError::NoRunner)
 }
 
-/// Waits for the parent. Whoever else comes is turned away.
+/// Waits for the parent. Any other process is turned away.
 fn accept(path: &Path) -> io::Result<Option<UnixStream>> {
     let runner = parent_id();
     let listener = UnixListener::bind(path)?;
@@ -350,7 +352,7 @@ fn accept(path: &Path) -> io::Result<Option<UnixStream>> {
 fn listen(
     cluster: &Cluster,
     state: &Shared,
-    tell: &Sender<News>,
+    tx: &Sender<Message>,
     stop: &Arc<AtomicBool>,
     program: &Path,
 ) -> Result<thread::JoinHandle<()>, FaultAgentError> {
@@ -360,79 +362,79 @@ fn listen(
         region: None,
         groups: Group::Drills.bit(),
     };
-    let (ready, told) = mpsc::channel();
+    let (ready_tx, ready_rx) = mpsc::channel();
     let (cluster, stop) = (cluster.clone(), Arc::clone(stop));
     let mut listener = Listener {
         state: Arc::clone(state),
-        tell: tell.clone(),
+        tx: tx.clone(),
         program: program.to_owned(),
         cluster: cluster.clone(),
     };
     let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
         Ok(mut endpoint) => {
             endpoint.beat_every(BEAT_EVERY);
-            // Nobody should come between two faults. Where the system does not allow that, the skew
+            // Nothing should run between two faults. Where the system does not allow that, the skew
             // says what came of it.
             let _ = sched::run_fifo_alone(PRIORITY);
             // The receiver waits for this word alone.
-            let _ = ready.send(Ok(()));
+            let _ = ready_tx.send(Ok(()));
             endpoint.run(&mut listener, &stop, |_, _| {});
         }
-        Err(error) => drop(ready.send(Err(error))),
+        Err(error) => drop(ready_tx.send(Err(error))),
     });
-    match told.recv() {
+    match ready_rx.recv() {
         Ok(Ok(())) => Ok(handle),
         Ok(Err(error)) => Err(FaultAgentError::Fabric(error)),
         Err(_) => Err(FaultAgentError::NoRunner),
     }
 }
 
-fn hear(from: impl Read, tell: &Sender<News>) {
+fn read_orders(from: impl Read, tx: &Sender<Message>) {
     let mut lines = Lines::new(from);
     // A line that is no order ends the conversation, as silence does: the runner is another program
     // than ours.
     while let Ok(Some(order)) = lines.read::<Order>() {
-        if tell.send(News::Order(order)).is_err() {
+        if tx.send(Message::Order(order)).is_err() {
             return;
         }
     }
-    let _ = tell.send(News::Gone);
+    let _ = tx.send(Message::Gone);
 }
 
 struct FaultAgent<'a> {
     observer: &'a mut Observer,
     state: &'a Mutex<State>,
-    saying: Box<dyn Write>,
+    writer: Box<dyn Write>,
     record: Option<Record>,
 }
 
 impl FaultAgent<'_> {
-    /// Tells the runner. If it is gone, the channel's other half says so.
-    fn tell(&mut self, told: &Reply) {
-        let _ = write_line(&mut self.saying, told);
+    /// Replies to the runner. If it is gone, the reading side notices.
+    fn reply(&mut self, reply: &Reply) {
+        let _ = write_line(&mut self.writer, reply);
     }
 
     /// Serves the runner until it is gone or silent for too long.
-    fn run(&mut self, news: &mpsc::Receiver<News>) {
+    fn run(&mut self, rx: &mpsc::Receiver<Message>) {
         let mut dead_man = DEAD_MAN;
-        let mut heard = clock::now();
+        let mut last_order = clock::now();
         loop {
             let now = clock::now();
-            let due = self.due().min(heard + dead_man);
-            match news.recv_timeout(due.since(now).to_std()) {
-                Ok(News::Order(order)) => {
-                    heard = clock::now();
+            let due = self.due().min(last_order + dead_man);
+            match rx.recv_timeout(due.since(now).to_std()) {
+                Ok(Message::Order(order)) => {
+                    last_order = clock::now();
                     if let Order::Arm(arm) = &order {
                         dead_man = Nanos(arm.dead_man);
                     }
                     self.handle(order);
                 }
-                Ok(News::Fired(stamps)) => self.tell(&Reply::Fired { stamps }),
-                Ok(News::Gone) | Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Message::Fired(stamps)) => self.reply(&Reply::Fired { stamps }),
+                Ok(Message::Gone) | Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let now = clock::now();
-            if now >= heard + dead_man {
+            if now >= last_order + dead_man {
                 return;
             }
             self.expire(now);
@@ -455,7 +457,7 @@ impl FaultAgent<'_> {
         };
         if expired {
             self.forget();
-            self.tell(&Reply::Expired);
+            self.reply(&Reply::Expired);
         }
     }
 
@@ -469,7 +471,7 @@ impl FaultAgent<'_> {
         drop(state);
         let failed: Vec<String> = due.iter_mut().filter_map(|injected| injected.undo().err()).collect();
         if done || !failed.is_empty() {
-            self.tell(&Reply::Undone { failed });
+            self.reply(&Reply::Undone { failed });
         }
     }
 
@@ -477,14 +479,14 @@ impl FaultAgent<'_> {
         match order {
             Order::Alive => {}
             Order::Arm(arm) => match self.arm(*arm) {
-                Ok(()) => self.tell(&Reply::Armed),
-                Err(reason) => self.tell(&Reply::Refused { reason }),
+                Ok(()) => self.reply(&Reply::Armed),
+                Err(reason) => self.reply(&Reply::Refused { reason }),
             },
             Order::Disarm => {
                 if lock(self.state).armed.take().is_some() {
                     self.forget();
                 }
-                self.tell(&Reply::Disarmed);
+                self.reply(&Reply::Disarmed);
             }
             Order::Undo => self.undo(Instant::NEVER),
             Order::Undone => self.forget(),
@@ -496,7 +498,7 @@ impl FaultAgent<'_> {
         if let Some(record) = self.record.take()
             && let Err(error) = record.remove(self.observer.cluster().dir())
         {
-            self.tell(&Reply::Undone {
+            self.reply(&Reply::Undone {
                 failed: vec![format!("the undo record could not be removed: {error}")],
             });
         }

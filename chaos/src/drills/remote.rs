@@ -1,5 +1,4 @@
-//! The runner's side of a fault agent: starts it, connects, keeps telling it that somebody is
-//! there, and ends it.
+//! The runner's side of a fault agent: starts it, connects, sends it keep-alives, and ends it.
 
 use super::channel::{Arm, Lines, Order, Reply, socket_name};
 use super::ssh::Ssh;
@@ -21,21 +20,21 @@ use std::time::{Duration, Instant};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two looks for its socket, or for its end.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// Bytes of complaints that are kept.
-const COMPLAINTS_BYTES_MAX: u64 = 4096;
-/// Whoever complains and does not end is heard for so long.
-const COMPLAINTS_TIMEOUT: Duration = Duration::from_secs(1);
-/// The fault agent hears from the runner so many times before it would take it for dead.
-const WORDS_PER_DEAD_MAN: u64 = 4;
+/// Bytes of error output that are kept.
+const ERRORS_BYTES_MAX: u64 = 4096;
+/// Error output is collected for so long.
+const ERRORS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Keep-alives that the runner sends within the dead man's time.
+const ALIVE_PER_DEAD_MAN: u64 = 4;
 
-/// Why a fault agent does not do what it is told.
+/// Why a fault agent does not carry out an order.
 #[derive(Debug)]
 pub enum RemoteError {
     /// It could not be started or reached.
     Io(&'static str, io::Error),
     /// It ended.
     Ended,
-    /// It says nothing.
+    /// It does not answer.
     Silent(&'static str),
     /// It refused to be armed.
     Refused(String),
@@ -70,8 +69,8 @@ impl fmt::Display for RemoteError {
             Self::Ssh { host, error, said } => {
                 write!(f, "no fault agent on {host}: {error} (ssh says: {said}); try `ssh {host}`")
             }
-            Self::Answer(told) => {
-                write!(f, "the fault agent answered something else than expected: {told:?}")
+            Self::Answer(reply) => {
+                write!(f, "the fault agent answered something else than expected: {reply:?}")
             }
         }
     }
@@ -83,7 +82,7 @@ impl std::error::Error for RemoteError {}
 pub struct Remote {
     child: Child,
     writing: Writing,
-    told: Receiver<Reply>,
+    rx: Receiver<Reply>,
 }
 
 /// Where orders go. Without it the fault agent is alone, and undoes.
@@ -148,21 +147,21 @@ impl Remote {
         else {
             return Err(RemoteError::Ended);
         };
-        let (complain, complaints) = mpsc::channel();
+        let (tx, lines_rx) = mpsc::channel();
         thread::spawn(move || {
-            for line in BufReader::new(errors.take(COMPLAINTS_BYTES_MAX)).lines().map_while(Result::ok) {
-                // Once the fault agent has answered nobody listens, but ssh must not write into a
-                // closed pipe.
-                let _ = complain.send(line);
+            for line in BufReader::new(errors.take(ERRORS_BYTES_MAX)).lines().map_while(Result::ok) {
+                // Once the fault agent has answered the receiver is gone, but ssh must not write
+                // into a closed pipe.
+                let _ = tx.send(line);
             }
         });
         let remote = Self::over(child, reading, Box::new(writing), dead_man);
-        // Whoever answers this has been let in, runs our program, and sees the cluster.
-        remote.order(&Order::Disarm).and_then(|()| remote.told(ANSWER_TIMEOUT, "answer")).map_err(
+        // An answer proves that ssh let us in, our program runs there, and sees the cluster.
+        remote.order(&Order::Disarm).and_then(|()| remote.reply(ANSWER_TIMEOUT, "answer")).map_err(
             |error| RemoteError::Ssh {
                 host: ssh.host.clone(),
                 error: Box::new(error),
-                said: said(&complaints),
+                said: said(&lines_rx),
             },
         )?;
         Ok(remote)
@@ -174,36 +173,36 @@ impl Remote {
         writing: Box<dyn Write + Send>,
         dead_man: Nanos,
     ) -> Self {
-        let (tell, told) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         thread::spawn(move || {
             let mut lines = Lines::new(reading);
             while let Ok(Some(one)) = lines.read::<Reply>() {
-                if tell.send(one).is_err() {
+                if tx.send(one).is_err() {
                     return;
                 }
             }
         });
         let writing: Writing = Arc::new(Mutex::new(Some(writing)));
-        let voice = Arc::clone(&writing);
-        let pause = Duration::from_nanos(dead_man.0 / WORDS_PER_DEAD_MAN);
+        let for_thread = Arc::clone(&writing);
+        let pause = Duration::from_nanos(dead_man.0 / ALIVE_PER_DEAD_MAN);
         thread::spawn(move || {
             // Ends when the channel is closed, or the fault agent is gone.
-            while say(&voice, &Order::Alive).is_ok() {
+            while send(&for_thread, &Order::Alive).is_ok() {
                 thread::sleep(pause);
             }
         });
-        Self { child, writing, told }
+        Self { child, writing, rx }
     }
 
     /// Gives an order.
     pub fn order(&self, order: &Order) -> Result<(), RemoteError> {
-        say(&self.writing, order).map_err(|error| RemoteError::Io("talk to the fault agent", error))
+        send(&self.writing, order).map_err(|error| RemoteError::Io("talk to the fault agent", error))
     }
 
-    /// What it says next.
-    pub fn told(&self, within: Duration, doing: &'static str) -> Result<Reply, RemoteError> {
-        match self.told.recv_timeout(within) {
-            Ok(told) => Ok(told),
+    /// Its next reply.
+    pub fn reply(&self, within: Duration, doing: &'static str) -> Result<Reply, RemoteError> {
+        match self.rx.recv_timeout(within) {
+            Ok(reply) => Ok(reply),
             Err(RecvTimeoutError::Timeout) => Err(RemoteError::Silent(doing)),
             Err(RecvTimeoutError::Disconnected) => Err(RemoteError::Ended),
         }
@@ -212,7 +211,7 @@ impl Remote {
     /// Arms it.
     pub fn arm(&self, arm: Arm) -> Result<(), RemoteError> {
         self.order(&Order::Arm(Box::new(arm)))?;
-        match self.told(ANSWER_TIMEOUT, "arm itself")? {
+        match self.reply(ANSWER_TIMEOUT, "arm itself")? {
             Reply::Armed => Ok(()),
             Reply::Refused { reason } => Err(RemoteError::Refused(reason)),
             other => Err(RemoteError::Answer(other)),
@@ -220,15 +219,15 @@ impl Remote {
     }
 }
 
-/// What is complained about at the other end, until that ends; ssh may take a moment to tell.
-fn said(complaints: &Receiver<String>) -> String {
-    let end = Instant::now() + COMPLAINTS_TIMEOUT;
-    let next = || complaints.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
+/// The error output of the other end, until that ends; ssh may take a moment to write it.
+fn said(lines_rx: &Receiver<String>) -> String {
+    let end = Instant::now() + ERRORS_TIMEOUT;
+    let next = || lines_rx.recv_timeout(end.saturating_duration_since(Instant::now())).ok();
     let lines: Vec<String> = std::iter::from_fn(next).map(|line| line.trim().to_owned()).collect();
     lines.join("; ")
 }
 
-fn say(writing: &Mutex<Option<Box<dyn Write + Send>>>, order: &Order) -> io::Result<()> {
+fn send(writing: &Mutex<Option<Box<dyn Write + Send>>>, order: &Order) -> io::Result<()> {
     let mut writing = writing.lock().unwrap_or_else(PoisonError::into_inner);
     match writing.as_mut() {
         Some(writing) => write_line(writing, order),
@@ -236,7 +235,7 @@ fn say(writing: &Mutex<Option<Box<dyn Write + Send>>>, order: &Order) -> io::Res
     }
 }
 
-/// A socket whose end is heard at once by who reads from it.
+/// A socket whose reader sees its end at once.
 struct Channel(UnixStream);
 
 impl Write for Channel {

@@ -39,7 +39,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const LOCK: &str = "drill.lock";
 /// A cue that comes later than this is late.
 const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
-/// The fault agent tells of a cue, or of its expiry, in this time.
+/// The fault agent reports a cue, or its expiry, in this time.
 const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
 /// The fault agent undoes what is due in this time.
 const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,17 +56,17 @@ pub struct Options {
     pub undo_early: bool,
     /// The host of the fault agent, where it is not this one.
     pub ssh: Option<Ssh>,
-    /// Who is told how far each repetition is, while it runs: the drill, and what it does.
-    pub tell: Option<fn(&Drill, Progress<'_>)>,
-    /// Tells why a run waits that could begin at once if the cluster were healthy.
-    pub waits: Option<fn(&Drill, &[String])>,
+    /// Called while a repetition runs, with the drill and how far it is.
+    pub on_progress: Option<fn(&Drill, Progress<'_>)>,
+    /// Called with the reasons while a run waits for the cluster to become healthy.
+    pub on_wait: Option<fn(&Drill, &[String])>,
 }
 
 impl Options {
     /// The file's repetitions, with fault agents of this program.
     #[must_use]
     pub const fn new(program: PathBuf) -> Self {
-        Self { count: None, program, undo_early: false, ssh: None, tell: None, waits: None }
+        Self { count: None, program, undo_early: false, ssh: None, on_progress: None, on_wait: None }
     }
 }
 
@@ -91,11 +91,11 @@ pub enum RunError {
     Recover(Vec<String>),
     /// A guard refuses.
     Guard(Vec<Answer>),
-    /// A target stands for nobody.
+    /// A target selects no process.
     Select(SelectError),
     /// The steady state does not hold.
     Steady(Vec<Probed>),
-    /// The fault agent does not do what it is told.
+    /// The fault agent does not carry out an order.
     FaultAgent(RemoteError),
 }
 
@@ -169,7 +169,7 @@ fn lock(dir: &Path) -> Result<File, RunError> {
     }
 }
 
-/// Mends what drills left behind on a cluster where none runs.
+/// Undoes what drills left behind on a cluster where none runs.
 pub fn recover(root: &Path, cluster: Name) -> Result<Undone, RunError> {
     let mut observer = Observer::open(root, cluster)?;
     let dir = observer.cluster().dir().to_owned();
@@ -186,7 +186,7 @@ struct Runner<'a> {
     trials: Vec<Trial>,
     remarks: Vec<String>,
     undo_early: bool,
-    tell: Option<fn(&Drill, Progress<'_>)>,
+    on_progress: Option<fn(&Drill, Progress<'_>)>,
     /// The fault agent's host, where it was reached by ssh.
     ssh: Option<String>,
     /// How often each abort condition has held in a row.
@@ -222,10 +222,10 @@ pub fn run(
     if !refusing.is_empty() {
         return Err(RunError::Guard(refusing));
     }
-    if let Some(waits) =
-        options.waits.filter(|_| !matches!(snapshot.health, Health::Healthy | Health::Unreachable))
+    if let Some(on_wait) =
+        options.on_wait.filter(|_| !matches!(snapshot.health, Health::Healthy | Health::Unreachable))
     {
-        waits(drill, &snapshot.reasons);
+        on_wait(drill, &snapshot.reasons);
     }
     let snapshot = healthy(&mut observer)?;
     for step in &drill.steps {
@@ -251,7 +251,7 @@ pub fn run(
     let held = vec![0; drill.guards.abort.len()];
     let (trials, remarks, undo_early) = (Vec::new(), undone.done, options.undo_early);
     let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
-    let tell = options.tell;
+    let on_progress = options.on_progress;
     let mut runner = Runner {
         drill,
         observer,
@@ -261,7 +261,7 @@ pub fn run(
         trials,
         remarks,
         undo_early,
-        tell,
+        on_progress,
         held,
         ssh,
         failed: HoldBack::default(),
@@ -304,7 +304,7 @@ impl Runner<'_> {
                     return Ok((None, number - 1));
                 }
                 if let Some(step) = drill.steps.first().filter(|_| number == count + 1) {
-                    self.tell(number, step, Stage::Extends { lacks, most });
+                    self.report(number, step, Stage::Extends { lacks, most });
                 }
             }
             let done = if warmup { 0 } else { number };
@@ -362,9 +362,9 @@ impl Runner<'_> {
         Ok((None, most))
     }
 
-    fn tell(&self, number: u32, step: &Step, stage: Stage<'_>) {
-        if let Some(tell) = self.tell {
-            tell(self.drill, Progress { number, step: &step.name, stage });
+    fn report(&self, number: u32, step: &Step, stage: Stage<'_>) {
+        if let Some(report) = self.on_progress {
+            report(self.drill, Progress { number, step: &step.name, stage });
         }
     }
 
@@ -392,7 +392,7 @@ impl Runner<'_> {
 
     /// Arms, gives the cue, follows, and undoes.
     fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
-        self.tell(number, step, Stage::Waits);
+        self.report(number, step, Stage::Waits);
         let turn = if warmup { u32::MAX - number } else { number };
         let (before, chosen) = loop {
             let before = healthy(&mut self.observer)?;
@@ -411,9 +411,9 @@ impl Runner<'_> {
         let (arm, lasts) = self.arm(step, &chosen, token)?;
         self.fault_agent.arm(arm)?;
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
-        self.tell(number, step, Stage::Armed(&victims));
+        self.report(number, step, Stage::Armed(&victims));
         self.observer.events();
-        // Whoever takes the cue stamps its own faults; nothing here is on the way from them to the
+        // The fault agent stamps its own faults; nothing here is on the way from them to the
         // survivors.
         self.endpoint.multicast(Group::Drills, &token.cue());
         self.endpoint.flush();
@@ -433,7 +433,7 @@ impl Runner<'_> {
             falsely_failed: 0,
             overlap_ns: 0,
         };
-        match self.fault_agent.told(FIRED_TIMEOUT, "tell of the cue")? {
+        match self.fault_agent.reply(FIRED_TIMEOUT, "report the cue")? {
             Reply::Fired { stamps } => trial.stamps = stamps,
             Reply::Expired => {
                 trial.outcome = Outcome::Void;
@@ -442,9 +442,9 @@ impl Runner<'_> {
             }
             other => return Err(RemoteError::Answer(other).into()),
         }
-        self.tell(number, step, Stage::Injected);
+        self.report(number, step, Stage::Injected);
         let mut followed = follow(&mut self.observer, step, &chosen, (&before, self.supervisor), &mut trial);
-        self.tell(number, step, Stage::Followed(&trial));
+        self.report(number, step, Stage::Followed(&trial));
         self.judge_cue(step, &mut trial);
         if lasts > Nanos::ZERO {
             if self.undo_early {
@@ -454,16 +454,16 @@ impl Runner<'_> {
             recount(&mut self.observer, &chosen, &before, &mut trial);
             // Who has woken, or is reachable again, must not have acted in the old view since.
             check_overlap(&mut self.observer, &mut followed, &before, &mut trial);
-            self.tell(number, step, Stage::Undone);
+            self.report(number, step, Stage::Undone);
         }
         if let Err(error) = self.roll_back(step, &chosen, &trial) {
             // Whatever the cluster bore, it is not whole again.
             trial.outcome = Outcome::Failed;
-            trial.reason = Some(format!("nobody was started again: {error}"));
+            trial.reason = Some(format!("the processes could not be started again: {error}"));
             return Ok(trial);
         }
         self.fault_agent.order(&Order::Undone)?;
-        self.tell(number, step, Stage::Restored);
+        self.report(number, step, Stage::Restored);
         Ok(trial)
     }
 
@@ -567,7 +567,7 @@ impl Runner<'_> {
 
     /// Waits until the fault agent has undone what was to last for a while.
     fn undone(&mut self, lasts: Nanos, trial: &mut Trial) -> Result<(), RunError> {
-        match self.fault_agent.told(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
+        match self.fault_agent.reply(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
             Reply::Undone { failed } if failed.is_empty() => Ok(()),
             Reply::Undone { failed } => {
                 trial.outcome = Outcome::Failed;
@@ -620,7 +620,7 @@ impl Runner<'_> {
 
     /// The steady state after, and the verdict.
     fn finish(mut self, early: Option<Verdict>, count: u32, began: u64, before: Vec<Probed>) -> Journal {
-        // What failed shall be told as it is.
+        // A failure is reported as it is.
         let patience = if early == Some(Verdict::Failed) { Nanos::ZERO } else { HEALTH_TIMEOUT };
         let (snapshot, whole) = match healthy_within(&mut self.observer, patience) {
             Ok(snapshot) => (snapshot, true),
@@ -690,7 +690,7 @@ const fn extension(count: u32) -> u32 {
     count.div_ceil(2)
 }
 
-/// Whether a drill leaves nobody down: then its cluster must be healthy again after it.
+/// Whether a drill leaves no process down: then its cluster must be healthy again after it.
 fn restores(drill: &Drill) -> bool {
     let kills = drill.steps.iter().flat_map(|step| &step.faults);
     let mut killed = kills.filter(|f| matches!(f.kind, FaultKind::Kill { .. })).flat_map(|f| &f.targets);

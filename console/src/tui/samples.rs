@@ -10,7 +10,7 @@ use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::Kind as Event;
 use obol_membership::{Kind, Level};
 use obol_observe::Health;
-use obol_observe::spans::Counts;
+use obol_observe::histograms::Counts;
 
 /// 2023-11-14 22:13:20 UTC, when the host's clock was at zero.
 const UNIX: u64 = 1_700_000_000_000_000_000;

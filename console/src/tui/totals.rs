@@ -21,7 +21,7 @@ use obol_fabric::{Owner, Wait};
 use obol_membership::Kind;
 use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::Observer;
-use obol_observe::spans::Counts;
+use obol_observe::histograms::Counts;
 use obol_profiles::{Deployment, Profile, Site};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

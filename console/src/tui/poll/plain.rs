@@ -5,7 +5,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::metrics::Histogram;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::{Kind, Level};
-use obol_observe::spans::Counts;
+use obol_observe::histograms::Counts;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;

@@ -10,8 +10,8 @@ use obol_membership::view::Departed;
 use obol_membership::word::{Ballot, Head};
 use obol_membership::{Change, Kind, Level, View};
 use obol_observe::annotations::{DrillMark, Mark};
+use obol_observe::histograms::{Counts, Histograms};
 use obol_observe::plain::line as harmless;
-use obol_observe::spans::{Counts, Spans};
 use obol_observe::{Health, Process, Seen, Snapshot};
 use obol_profiles::Alert;
 use serde::{Deserialize, Serialize};
@@ -466,7 +466,7 @@ impl Sample {
     }
 
     /// Takes what the processes counted in their histograms.
-    pub(crate) fn take_spans(&mut self, spans: &[Spans]) {
+    pub(crate) fn take_spans(&mut self, spans: &[Histograms]) {
         for which in Histogram::ALL {
             let mut counts = Counts::default();
             spans.iter().filter_map(|one| one.of(*which)).for_each(|part| counts.add(part));
@@ -474,7 +474,7 @@ impl Sample {
                 self.spans.push(SpanRow { of: *which, counts });
             }
         }
-        let by_name: BTreeMap<Name, &Spans> = spans.iter().map(|one| (one.process, one)).collect();
+        let by_name: BTreeMap<Name, &Histograms> = spans.iter().map(|one| (one.process, one)).collect();
         for row in self.processes.iter_mut().filter(|row| row.seat == 0) {
             let of = |which| by_name.get(&row.name).and_then(|one| one.of(which));
             row.least = of(Histogram::Margin).and_then(Counts::least);

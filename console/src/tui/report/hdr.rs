@@ -7,7 +7,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use obol_fabric::Nanos;
-use obol_observe::spans::floor;
+use obol_observe::histograms::floor;
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::tui::samples;
     use obol_membership::metrics::Histogram;
-    use obol_observe::spans::Counts;
+    use obol_observe::histograms::Counts;
 
     #[test]
     fn an_hour_is_kept_ever_thinner_and_no_event_is_lost() {

@@ -5,7 +5,7 @@
 use crate::tui::poll::sample::SpanRow;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::Histogram;
-use obol_observe::spans::Counts;
+use obol_observe::histograms::Counts;
 use std::collections::VecDeque;
 
 /// How long a window is.

@@ -12,7 +12,7 @@
 use crate::tui::theme::Role;
 use crate::tui::view::canvas::{Canvas, count, width};
 use obol_fabric::Nanos;
-use obol_observe::spans::{Counts, floor};
+use obol_observe::histograms::{Counts, floor};
 use ratatui::layout::Rect;
 
 /// Columns of the value at the left, and of the number at a bar's right.

@@ -26,7 +26,7 @@ use crate::tui::view::grid::{Column, Grid};
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::Histogram;
-use obol_observe::spans::Counts;
+use obol_observe::histograms::Counts;
 use ratatui::layout::Rect;
 
 pub(crate) const COLUMNS: [Column; 10] = [

@@ -24,7 +24,7 @@ use crate::tui::view::grid::{Column, Grid};
 use crate::tui::view::members::{self, lease, margin, renews, role};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::{Counter, Histogram};
-use obol_observe::spans::Counts;
+use obol_observe::histograms::Counts;
 use ratatui::layout::Rect;
 
 /// The columns, and what makes room first.

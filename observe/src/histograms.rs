@@ -112,14 +112,14 @@ pub const fn floor(bucket: u16) -> Nanos {
 
 /// What the owner of one region counted since the look before.
 #[derive(Clone, Debug)]
-pub struct Spans {
+pub struct Histograms {
     /// Who.
     pub process: Name,
     /// In the order of [`Histogram::ALL`].
     pub counts: Vec<Counts>,
 }
 
-impl Spans {
+impl Histograms {
     /// What it counted in one histogram.
     #[must_use]
     pub fn of(&self, which: Histogram) -> Option<&Counts> {

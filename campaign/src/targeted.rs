@@ -1,18 +1,18 @@
-//! What comes last in most runs, behind the storms and drawn apart from them: faults whose windows
-//! are so narrow that storms hardly meet them.
+//! Faults that are aimed at windows so narrow that the rounds of the schedule hardly meet them. They
+//! come last in most runs, and are drawn apart from the rest.
 
 use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
+use super::fault_schedule::{FaultSchedule, lease};
 use super::oracle::Cue;
-use super::storms::{Storms, lease};
 use obol_fabric::sim::{Delay, Rng};
 
 /// Views between a join and the last copy of it that comes late.
 const LATE_VIEWS: u64 = 26;
 
-impl Storms {
-    /// What comes last; tells how long it takes.
-    pub(super) fn finale(&mut self, driver: &Driver) -> u64 {
+impl FaultSchedule {
+    /// Draws one of them; returns how long it takes.
+    pub(super) fn targeted(&mut self, driver: &Driver) -> u64 {
         let mut rng = Rng::new(driver.scenario.seed ^ 0xf17a_1e00_0000_0000);
         match rng.below(4) {
             0 => self.late_joins(driver, &mut rng),
@@ -65,7 +65,7 @@ impl Storms {
         let heirs = driver.acceptors().into_iter().filter(|heir| leader == 0 && *heir > 0 || *heir == leader);
         for heir in heirs {
             let acts = second_life_of(heir, driver, rng);
-            self.trap(Cue::Proposed(heir), expires, acts);
+            self.on_cue(Cue::Proposed(heir), expires, acts);
         }
         over + unit
     }

@@ -1,6 +1,6 @@
-//! The adversary: what goes wrong, when, and in which combination. A storm may wait for a cue of
-//! the oracle, such as a renewal or the first acceptance of a value, because the narrow windows are
-//! right behind those.
+//! What goes wrong, when, and in which combination. Faults are drawn in rounds. Some wait for a cue
+//! of the oracle, such as a renewal or the first acceptance of a value, because the narrow windows
+//! come right after those.
 
 use super::act::Act;
 use super::driver::{Driver, PROGRAMS};
@@ -11,9 +11,9 @@ use obol_fabric::Nanos;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Acts that wait for a cue.
+/// Acts that are triggered by a cue.
 #[derive(Clone, Debug)]
-struct Trap {
+struct TriggeredFault {
     cue: Cue,
     expires: u64,
     /// With their delays.
@@ -22,29 +22,29 @@ struct Trap {
 
 /// The faults of one run that are still to come.
 #[derive(Debug, Default)]
-pub(super) struct Storms {
+pub(super) struct FaultSchedule {
     schedule: BinaryHeap<Reverse<(u64, u64, Act)>>,
     number: u64,
-    traps: Vec<Trap>,
+    triggered: Vec<TriggeredFault>,
 }
 
-impl Storms {
+impl FaultSchedule {
     pub(super) fn after(&mut self, driver: &Driver, delay: u64, act: Act) {
         self.number += 1;
         self.schedule.push(Reverse((driver.world.now() + delay, self.number, act)));
     }
 
-    pub(super) fn trap(&mut self, cue: Cue, expires: u64, acts: Vec<(u64, Act)>) {
-        self.traps.push(Trap { cue, expires, acts });
+    pub(super) fn on_cue(&mut self, cue: Cue, expires: u64, acts: Vec<(u64, Act)>) {
+        self.triggered.push(TriggeredFault { cue, expires, acts });
     }
 
     fn act(&mut self, driver: &mut Driver, act: Act) -> Verdict {
         if act != Act::KillLeader {
             driver.act(act)?;
-            // Who goes on after a pause has an answer in its queue that is as old as the pause.
+            // After a pause the answer in a node's queue is as old as the pause.
             return match act {
-                Act::Thaw(node) => self.wonder(driver, node),
-                Act::Heal(_, node) if node >= driver.scenario.coordinators => self.wonder(driver, node),
+                Act::Thaw(node) => self.confirm_one(driver, node),
+                Act::Heal(_, node) if node >= driver.scenario.coordinators => self.confirm_one(driver, node),
                 _ => Ok(()),
             };
         }
@@ -57,26 +57,27 @@ impl Storms {
         Ok(())
     }
 
-    /// Whoever works at a node has its view confirmed.
-    fn wonder(&mut self, driver: &mut Driver, node: u32) -> Verdict {
-        if !driver.scenario.curious || node < driver.scenario.coordinators || driver.scenario.is_cache(node) {
+    /// A program at this node has its view confirmed.
+    fn confirm_one(&mut self, driver: &mut Driver, node: u32) -> Verdict {
+        if !driver.scenario.confirms || node < driver.scenario.coordinators || driver.scenario.is_cache(node)
+        {
             return Ok(());
         }
         let seats = if driver.scenario.is_agent(node) { driver.programs(node) } else { vec![0] };
-        let drawn = driver.curious.below(seats.len() as u64) as usize;
+        let drawn = driver.confirm_rng.below(seats.len() as u64) as usize;
         seats.get(drawn).map_or(Ok(()), |seat| driver.act(Act::Confirm(node, *seat)))
     }
 
     /// Some programs have their views confirmed at any time.
-    fn wonders(&mut self, driver: &mut Driver) {
+    fn confirm_some(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         for node in driver.scenario.coordinators..driver.scenario.nodes() {
-            if !driver.scenario.curious || driver.scenario.is_cache(node) || driver.curious.coin() {
+            if !driver.scenario.confirms || driver.scenario.is_cache(node) || driver.confirm_rng.coin() {
                 continue;
             }
             let seats = if driver.scenario.is_agent(node) { driver.programs(node) } else { vec![0] };
-            let drawn = driver.curious.below(seats.len() as u64) as usize;
-            let later = driver.curious.below(2 * unit);
+            let drawn = driver.confirm_rng.below(seats.len() as u64) as usize;
+            let later = driver.confirm_rng.below(2 * unit);
             if let Some(seat) = seats.get(drawn) {
                 self.after(driver, later, Act::Confirm(node, *seat));
             }
@@ -91,30 +92,30 @@ impl Storms {
         let holds = |d: &Driver, n: u32| n >= d.scenario.coordinators && !d.scenario.is_cache(n) && d.runs(n);
         let holders: Vec<u32> = (0..driver.scenario.nodes()).filter(|n| holds(driver, *n)).collect();
         let (Some(first), many) = (holders.first().copied(), holders.len() as u64) else { return };
-        let at = driver.curious.below(many) as usize;
+        let at = driver.confirm_rng.below(many) as usize;
         let holder = holders.get(at).copied().unwrap_or(first);
         let way = driver.scenario.rough.one_way;
         let renewal = driver.scenario.config.timing.renew_every.0;
-        let posted = renewal + driver.curious.below(3 * (way.min.0 + way.jitter.0));
-        let pause = 2 * unit + driver.curious.below(3 * unit);
+        let posted = renewal + driver.confirm_rng.below(3 * (way.min.0 + way.jitter.0));
+        let pause = 2 * unit + driver.confirm_rng.below(3 * unit);
         let mut acts = vec![(posted, Act::Freeze(holder)), (posted + pause, Act::Thaw(holder))];
         if let Some(other) = holders.get((at + 1) % holders.len()).filter(|other| **other != holder) {
-            let death = posted + way.min.0 + driver.curious.below(way.min.0 + way.jitter.0 + 1);
+            let death = posted + way.min.0 + driver.confirm_rng.below(way.min.0 + way.jitter.0 + 1);
             acts.extend([(death, Act::Kill(*other)), (death + pause / 2, Act::Start(*other))]);
         }
-        self.trap(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+        self.on_cue(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
     }
 
-    /// One storm, drawn.
-    pub(super) fn storm(&mut self, driver: &mut Driver) {
+    /// Draws one round.
+    pub(super) fn round(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         self.repair(driver);
-        self.wonders(driver);
-        if driver.scenario.curious && driver.curious.permille(200) {
+        self.confirm_some(driver);
+        if driver.scenario.confirms && driver.confirm_rng.permille(200) {
             self.stale_answer(driver);
         }
         if driver.scenario.caches > 0 && driver.rng.permille(150) {
-            return self.strike_caches(driver);
+            return self.hit_caches(driver);
         }
         if driver.scenario.spares > 0 && driver.rng.permille(250) {
             return self.change_acceptors(driver);
@@ -124,7 +125,7 @@ impl Storms {
                 let node = driver.rng.below(u64::from(driver.scenario.nodes())) as u32;
                 self.down(driver, node, 0);
             }
-            10..=19 => self.strike_leader(driver),
+            10..=19 => self.hit_leader(driver),
             20..=25 => {
                 let node = driver.rng.below(u64::from(driver.scenario.nodes())) as u32;
                 let time = unit / 5 + driver.rng.below(5 * unit);
@@ -197,7 +198,7 @@ impl Storms {
         }
     }
 
-    /// What is down comes back sooner or later, so that there is something to torment.
+    /// What is down comes back sooner or later, so that later faults find a cluster.
     fn repair(&mut self, driver: &mut Driver) {
         for node in 0..driver.scenario.nodes() {
             if driver.is_dead(node) && driver.rng.permille(350) {
@@ -221,7 +222,7 @@ impl Storms {
     }
 
     /// The leader dies now, or right behind a step of its work.
-    fn strike_leader(&mut self, driver: &mut Driver) {
+    fn hit_leader(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let lag = if driver.rng.coin() { 0 } else { driver.rng.below(3_000) };
         let acts = match driver.rng.below(5) {
@@ -243,13 +244,13 @@ impl Storms {
             3 => Cue::Chosen,
             _ => [Cue::ClearSent, Cue::Takeover][driver.rng.below(2) as usize],
         };
-        self.trap(cue, driver.world.now() + 3 * unit, acts);
+        self.on_cue(cue, driver.world.now() + 3 * unit, acts);
         let acts = self.provocations(driver, None);
         self.all(driver, 0, acts);
     }
 
     /// All caches die, or one can not renew its own lease any more while members go on to ask it.
-    fn strike_caches(&mut self, driver: &mut Driver) {
+    fn hit_caches(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let caches = driver.scenario.nodes() - driver.scenario.caches..driver.scenario.nodes();
         let time = unit / 2 + driver.rng.below(3 * unit);
@@ -270,14 +271,14 @@ impl Storms {
                 .collect(),
         };
         acts.extend(self.provocations(driver, Some(cache)));
-        self.trap(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
+        self.on_cue(Cue::Renewed(cache), driver.world.now() + 2 * unit, acts);
     }
 
     /// An operator changes who decides, insisting as operators do, while somebody whom that
     /// concerns is hit.
     fn change_acceptors(&mut self, driver: &mut Driver) {
         if driver.rng.permille(250) {
-            return self.outvote_sleepers(driver);
+            return self.outvote_frozen(driver);
         }
         let unit = lease(driver);
         let present = driver.acceptors();
@@ -308,14 +309,14 @@ impl Storms {
             _ => vec![(lag, Act::KillLeader)],
         };
         let cue = [Cue::Accepted, Cue::Chosen, Cue::ClearSent, Cue::Takeover][driver.rng.below(4) as usize];
-        self.trap(cue, driver.world.now() + 3 * unit, acts);
+        self.on_cue(cue, driver.world.now() + 3 * unit, acts);
     }
 
     /// The first coordinators sleep but for one, while others come to those who decide and slots
     /// are used again. Then the one that is awake gets a value accepted by enough of the first for
     /// a majority of those, but of all who decide by now; and members start that know the first
     /// view only, find nothing newer at the sleepers, and read rings.
-    fn outvote_sleepers(&mut self, driver: &mut Driver) {
+    fn outvote_frozen(&mut self, driver: &mut Driver) {
         let unit = lease(driver);
         let (first, all) = (driver.scenario.deciders(), driver.scenario.coordinators);
         let awake = first - 1;
@@ -408,14 +409,14 @@ impl Storms {
             // A view that is decided right behind the renewal leaves a short wait the least room.
             let seat = 1 + driver.rng.below(u64::from(PROGRAMS)) as u16;
             acts.push((0, Act::Attach(other, seat)));
-            self.trap(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+            self.on_cue(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
             return;
         }
         let lag = if driver.rng.coin() { 0 } else { driver.rng.below(unit / 4) };
         acts.extend(
             self.provocations(driver, Some(holder)).into_iter().map(|(delay, act)| (delay + lag, act)),
         );
-        self.trap(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
+        self.on_cue(Cue::Renewed(holder), driver.world.now() + 2 * unit, acts);
     }
 
     /// One to four changes of the view in quick succession, none of them at `hidden`.
@@ -486,33 +487,33 @@ impl Storms {
     /// Forgets all faults that are still to come.
     pub(super) fn stop(&mut self) {
         self.schedule.clear();
-        self.traps.clear();
+        self.triggered.clear();
     }
 }
 
-impl Faults for Storms {
+impl Faults for FaultSchedule {
     fn next(&self) -> u64 {
         self.schedule.peek().map_or(u64::MAX, |Reverse((time, ..))| *time)
     }
 
-    /// Lets traps snap whose cue the last step gave.
+    /// Injects the faults that the last step triggered.
     fn snap(&mut self, driver: &mut Driver) -> Verdict {
-        if self.traps.is_empty() || driver.oracle.cues.is_empty() {
+        if self.triggered.is_empty() || driver.oracle.cues.is_empty() {
             return Ok(());
         }
         let now = driver.world.now();
-        self.traps.retain(|t| t.expires > now);
+        self.triggered.retain(|t| t.expires > now);
         let cues = std::mem::take(&mut driver.oracle.cues);
-        let mut sprung = Vec::new();
-        self.traps.retain_mut(|t| {
+        let mut fired = Vec::new();
+        self.triggered.retain_mut(|t| {
             let hit = cues.contains(&t.cue);
             if hit {
-                sprung.append(&mut t.acts);
+                fired.append(&mut t.acts);
             }
             !hit
         });
         driver.oracle.cues = cues;
-        for (delay, act) in sprung {
+        for (delay, act) in fired {
             if delay == 0 { self.act(driver, act)? } else { self.after(driver, delay, act) }
         }
         Ok(())

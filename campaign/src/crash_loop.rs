@@ -47,7 +47,7 @@ pub(super) fn crash_again_and_again(driver: &mut Driver) -> Verdict {
     let holds = |n: &u32| *n >= driver.scenario.coordinators && !driver.scenario.is_cache(*n);
     let others: Vec<u32> =
         (0..driver.scenario.nodes()).filter(|n| holds(n) && driver.is_inside(*n)).collect();
-    driver.tell(format_args!("the program in seat {seat} of node {agent} crashes again and again"));
+    driver.log(format_args!("the program in seat {seat} of node {agent} crashes again and again"));
     let began = driver.world.now();
     let end = began + LEASES * unit;
     let (mut look, mut looks, mut active) = (began, 0, 0);
@@ -68,14 +68,14 @@ pub(super) fn crash_again_and_again(driver: &mut Driver) -> Verdict {
             }
         }
         let Some(program) = driver.world.program(agent, seat) else { break };
-        let (address, told) = (program.address(), program.status());
+        let (address, status) = (program.address(), program.status());
         if !program.is_alive() {
             // A seat is free when its agent knows that its occupant is no member any more.
             let known = driver.world.machine(agent).view();
             if !known.members.iter().any(|member| member.address == address) {
                 driver.attach(agent, seat)?;
             }
-        } else if matches!(told, Some(SeatStatus::Member(_))) {
+        } else if matches!(status, Some(SeatStatus::Member(_))) {
             driver.kill_program(agent, seat)?;
         }
         if look <= driver.world.now() {
