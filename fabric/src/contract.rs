@@ -11,8 +11,12 @@
 //!
 //! Operations that are posted to one peer are executed there in the order of the posts. After one
 //! of them has failed, those posted before its completion was taken fail, too: a CAS is never
-//! executed after the WRITE before it was lost. An operation that is posted to the own address
-//! takes the same path, so that one word is never changed from two atomicity domains.
+//! executed after the WRITE before it was lost. An operation that could never succeed
+//! ([`LinkError::PeerReplaced`], [`LinkError::OutOfBounds`], [`LinkError::Denied`]) may fail alone.
+//! An operation that is posted to the own address takes the same path, so that one word is never
+//! changed from two atomicity domains.
+//!
+//! `fabric/tests/contract/suite.rs` holds every backend to this.
 
 use crate::atomic::AtomicU64;
 use crate::metrics::{CounterSlot, HistogramSlot};

@@ -155,7 +155,9 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        for pid in found.iter().filter(|pid| **pid == child.id() || children_of(child.id()).contains(pid)) {
+        // Looked up before the first is killed: whoever loses its parent is no descendant any more.
+        let ours = children_of(child.id());
+        for pid in found.iter().filter(|pid| **pid == child.id() || ours.contains(pid)) {
             let held = crate::host::Process::of(*pid).and_then(crate::host::Process::hold);
             held.expect("it lives").kill().expect("it is ours");
         }

@@ -245,6 +245,7 @@ impl<M: Machine> World<M> {
                 self.scratch.clear();
                 self.scratch.extend_from_slice(&port.core.payloads[payload].bytes);
                 port.core.taken(from, at, payload);
+                port.core.count(at, FabricCounter::DatagramsReceived, 1);
                 let from = Address { region: from, generation, ..Address::default() };
                 machine.handle(now, Event::Datagram { from, bytes: &self.scratch }, &mut port);
             }

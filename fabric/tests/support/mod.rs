@@ -2,7 +2,7 @@
 //! an endpoint.
 
 use obol_fabric::host::{Attachment, Cluster};
-use obol_fabric::layout::Limits;
+use obol_fabric::layout::{Layout, Limits};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{
     Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, LinkError, Machine, Name, Nanos,
@@ -219,34 +219,56 @@ impl Machine for Probe {
     }
 }
 
-/// Sends back what it gets; or watches region 8 and tells region 2 what it sees; and ticks, and
-/// greets region 1 then.
-struct Actor {
-    watch: bool,
+/// The slot whose word, once it is not 0, makes a peer write its value area again and again, with
+/// words of equal bytes.
+pub(crate) const SCRIBBLE: u64 = 7;
+
+/// Sends back what it gets; and ticks, and greets region 1 then, or looks for [`SCRIBBLE`].
+pub(crate) struct Actor {
     greet: bool,
-    told: bool,
+    scribble: Option<Layout>,
+    scribbled: u8,
     tick_every: Nanos,
     due: Instant,
 }
 
-impl Machine for Actor {
-    fn start<F: Fabric>(&mut self, _: Instant, fabric: &mut F) {
-        if self.watch {
-            fabric.watch(Address::region(8));
+impl Actor {
+    fn new(tick_every: Nanos) -> Self {
+        let due = Instant::ZERO;
+        Self { greet: false, scribble: None, scribbled: 0, tick_every, due }
+    }
+
+    /// Looks for [`SCRIBBLE`] in its region so often.
+    pub(crate) fn scribbler(layout: Layout, tick_every: Nanos) -> Self {
+        Self { scribble: Some(layout), ..Self::new(tick_every) }
+    }
+
+    fn scribble(&mut self, layout: &Layout, fabric: &impl Fabric) {
+        let word = fabric.own(layout.slot(SCRIBBLE), 8).expect("a word of the own region");
+        if word[0].load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.scribbled = self.scribbled.wrapping_add(1);
+        let area = fabric.own(layout.value(SCRIBBLE, 1), 64).expect("an area of the own region");
+        for word in area {
+            word.store(u64::from_ne_bytes([self.scribbled; 8]), Ordering::Relaxed);
         }
     }
+}
+
+impl Machine for Actor {
+    fn start<F: Fabric>(&mut self, _: Instant, _: &mut F) {}
     fn handle<F: Fabric>(&mut self, _: Instant, event: Event<'_>, fabric: &mut F) {
-        match event {
-            Event::Datagram { from, bytes } if !self.watch => fabric.send(from, bytes),
-            Event::Death { evidence, .. } => {
-                fabric.send(Address::region(2), format!("dead {evidence:?}").as_bytes());
-            }
-            _ => {}
+        if let Event::Datagram { from, bytes } = event {
+            fabric.send(from, bytes);
         }
     }
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         if self.greet {
             fabric.send(Address::region(1), b"hello");
+        }
+        if let Some(layout) = self.scribble {
+            self.scribble(&layout, fabric);
         }
         self.due = now + self.tick_every;
     }
@@ -285,6 +307,7 @@ pub(crate) fn play() {
         Err(_) => process(&name),
     };
     let (wait, tick_every) = match &role[..] {
+        "scribble" => (Wait::Block, Nanos::from_millis(1)),
         "tick" => (Wait::Hybrid { yield_for: Nanos::from_micros(30) }, Nanos::from_millis(1)),
         _ => (Wait::Block, Nanos::MAX),
     };
@@ -294,13 +317,9 @@ pub(crate) fn play() {
 
 /// Plays a role to the end of the process.
 pub(crate) fn act<D: Drive>(mut endpoint: D, cluster: &Cluster, role: &str, tick_every: Nanos) {
-    let (watch, greet) = (role == "watch", role == "greet");
-    let mut actor = Actor { watch, greet, told: false, tick_every, due: Instant::ZERO };
-    endpoint.run(&mut actor, &AtomicBool::new(false), |actor, endpoint| {
-        let two = Address::region(2);
-        if actor.watch && !actor.told && cluster.region_info(2).is_some_and(|r| r.alive) {
-            actor.told = true;
-            endpoint.send(two, b"watching");
-        }
-    });
+    let mut actor = match role {
+        "scribble" => Actor::scribbler(*cluster.layout(), tick_every),
+        _ => Actor { greet: role == "greet", ..Actor::new(tick_every) },
+    };
+    endpoint.run(&mut actor, &AtomicBool::new(false), |_, _| {});
 }

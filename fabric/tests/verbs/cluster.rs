@@ -1,6 +1,6 @@
 //! A cluster of several hosts on one: each host has a directory of its own, all share the device.
 
-use crate::probe::{self, Child, LIMITS, Root, name};
+use crate::support::{self, Child, LIMITS, Root, name};
 use obol_fabric::host::{Cluster, Origin};
 use obol_fabric::verbs::arena::HugePages;
 use obol_fabric::verbs::device::Wish;
@@ -27,7 +27,7 @@ impl Plan {
     pub(crate) fn new() -> Option<Self> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         static NONCE: AtomicU64 = AtomicU64::new(1);
-        let nic = crate::support::nic()?;
+        let nic = crate::devices::nic()?;
         let ip = nic.choice().address.expect("peers reach the port by an address");
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let first_port = 20_000 + (std::process::id() % 2_000) as u16 * 8 + n * 4 % 16_000;
@@ -85,16 +85,20 @@ pub(crate) fn play() {
         first_port: port.parse().expect("a port"),
         nonce: nonce.parse().expect("a number"),
     };
-    probe::end_with_parent();
+    support::end_with_parent();
     let root = std::path::PathBuf::from(var("OBOL_TEST_ROOT"));
     let cluster = Cluster::open(&root, name("c")).expect("the parent made it");
     let text = var("OBOL_TEST_NAME");
     let owner = match var("OBOL_TEST_REGION").parse() {
-        Ok(region) => probe::coordinator(&text, region),
-        Err(_) => probe::process(&text),
+        Ok(region) => support::coordinator(&text, region),
+        Err(_) => support::process(&text),
     };
     let endpoint = plan.open(&cluster, owner);
     let role = var("OBOL_TEST_ROLE");
-    let tick_every = if role == "greet" { Nanos::from_millis(20) } else { Nanos::MAX };
-    probe::act(endpoint, &cluster, &role, tick_every);
+    let tick_every = match &role[..] {
+        "greet" => Nanos::from_millis(20),
+        "scribble" => Nanos::from_millis(5),
+        _ => Nanos::MAX,
+    };
+    support::act(endpoint, &cluster, &role, tick_every);
 }

@@ -1,7 +1,7 @@
 //! Connections and groups by IP address.
 #![allow(unsafe_code)]
 
-use crate::support::{HANG, READS, RETRY, SIZE, arena, next, nic, register};
+use crate::devices::{HANG, READS, RETRY, SIZE, arena, next, nic, register};
 use obol_fabric::verbs::VerbsError;
 use obol_fabric::verbs::cm::{
     ACCEPT_BYTES_MAX, Event, EventChannel, Id, Offer, REQUEST_BYTES_MAX, Space, What,

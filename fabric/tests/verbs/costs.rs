@@ -2,8 +2,8 @@
 #![allow(unsafe_code)]
 
 use crate::cluster::Plan;
-use crate::probe::{Root, coordinator};
-use crate::support::{Duo, HANG, arena, nic, register};
+use crate::devices::{Duo, HANG, arena, nic, register};
+use crate::support::{Root, coordinator};
 use obol_fabric::verbs::pair::{Kind, QueuePair};
 use obol_fabric::verbs::queue::{CompletionQueue, Status};
 use obol_fabric::verbs::registration::Rights;
@@ -171,7 +171,7 @@ fn receives_and_taking_a_completion_cost_nothing_either() {
     let inbox = register(&nic, &arena(4096), Rights::NONE);
     let queue = CompletionQueue::new(nic.context(), 64, None).expect("a queue");
     let pair =
-        QueuePair::new(nic.domain(), Kind::Datagram, &queue, &queue, crate::support::SIZE).expect("a pair");
+        QueuePair::new(nic.domain(), Kind::Datagram, &queue, &queue, crate::devices::SIZE).expect("a pair");
     pair.open(nic.choice().port, 1).expect("RTS");
     let mut calls = SystemCalls::new();
     let (allocations, made) = cost(&mut calls, || {
@@ -182,7 +182,7 @@ fn receives_and_taking_a_completion_cost_nothing_either() {
     assert_eq!((allocations, made.unwrap_or(0)), (0, 0), "of 16 receives");
     // All of them end, so that the queue has something to give.
     pair.stop().expect("stopped");
-    assert_eq!(crate::support::next(&queue).status(), Status::FLUSHED);
+    assert_eq!(crate::devices::next(&queue).status(), Status::FLUSHED);
     let mut taken = 1;
     while taken < 16 {
         let mut out = [Default::default(); 4];

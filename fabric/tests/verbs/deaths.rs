@@ -1,7 +1,7 @@
 //! The module deadbeat tells deaths to other hosts.
 
 use crate::links::{TWO, Two};
-use crate::probe::until;
+use crate::support::until;
 use obol_fabric::checks::skipped;
 use obol_fabric::deadbeat::Deadbeat;
 use obol_fabric::{Evidence, Fabric};

@@ -1,6 +1,6 @@
 //! One-sided operations through a device, between two queue pairs of this process.
 
-use crate::support::{Duo, arena, nic, register};
+use crate::devices::{Duo, arena, nic, register};
 use obol_fabric::verbs::VerbsError;
 use obol_fabric::verbs::arena::{Arena, HugePages, Pages, host_memory};
 use obol_fabric::verbs::context::Atomics;

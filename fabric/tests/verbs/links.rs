@@ -2,12 +2,12 @@
 //! The peers are this very test binary, started again with a role in its environment.
 
 use crate::cluster::{Plan, play};
-use crate::probe::{Child, Probe, Root, coordinator, kill, process, until};
+use crate::support::{Child, Probe, Root, coordinator, kill, process, until};
 use obol_fabric::Wait;
 use obol_fabric::host::Cluster;
 use obol_fabric::verbs::registration::Rights;
 use obol_fabric::verbs::{Config, Endpoint, Observer};
-use obol_fabric::{Address, Drive, Evidence, Fabric, Group, LinkError, Page, Remote, Token, ViewId};
+use obol_fabric::{Address, Drive, Evidence, Fabric, LinkError, Page, Remote, Token, ViewId};
 use std::sync::atomic::Ordering;
 
 /// Where every process of these tests starts if it has a role.
@@ -56,7 +56,7 @@ impl Two {
             if answered {
                 return;
             }
-            assert!(start.elapsed() < crate::support::HANG, "not reached: {:?}", self.me.link_status());
+            assert!(start.elapsed() < crate::devices::HANG, "not reached: {:?}", self.me.link_status());
             std::thread::yield_now();
         }
     }
@@ -76,51 +76,12 @@ impl Two {
         Remote { at: TWO, offset }
     }
 
-    fn slot(&self, id: u64) -> Remote {
-        self.at(self.clusters[0].layout().slot(id))
-    }
-
     fn value(&self, id: u64) -> Remote {
         self.at(self.clusters[0].layout().value(id, 1))
     }
 
     fn tokens(&self) -> Vec<u64> {
         self.probe.completions.iter().map(|(token, _)| token.0).collect()
-    }
-}
-
-#[test]
-fn operations_are_executed_and_end_in_the_order_of_the_posts() {
-    let Some(mut two) = Two::new() else { return };
-    let value: Vec<u8> = (0..512u32).map(|n| n as u8).collect();
-    two.me.write(two.value(3), &value, Token(0));
-    two.me.cas(two.slot(3), 0, 77, Token(1));
-    two.me.read(two.value(3), 512, Token(2));
-    two.me.write(two.value(4), &value[..64], Token(3));
-    two.me.write(two.value(5), &value[..8], Token(4));
-    two.me.cas(two.slot(3), 77, 78, Token(5));
-    two.me.cas(two.slot(3), 77, 79, Token(6));
-    two.me.read(two.slot(3), 8, Token(7));
-    two.me.read(two.value(4), 64, Token(8));
-    two.await_completions(9);
-    assert_eq!(two.tokens(), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
-    let swapped = [1, 5, 6].map(|token| two.probe.swapped(Token(token)));
-    assert_eq!(swapped, [Some(0), Some(77), Some(78)]);
-    assert_eq!(two.probe.read(Token(2)), Some(value.clone()));
-    assert_eq!(two.probe.read(Token(7)), Some(78u64.to_le_bytes().to_vec()));
-    assert_eq!(two.probe.read(Token(8)), Some(value[..64].to_vec()));
-}
-
-#[test]
-fn more_posts_than_the_device_takes_wait_and_keep_their_order() {
-    let Some(mut two) = Two::new() else { return };
-    const POSTS: u64 = 3000;
-    for n in 0..POSTS {
-        two.me.cas(two.slot(1), n, n + 1, Token(n));
-    }
-    two.await_completions(POSTS as usize);
-    for (n, (token, _)) in (0..).zip(&two.probe.completions) {
-        assert_eq!((token.0, two.probe.swapped(*token)), (n, Some(n)));
     }
 }
 
@@ -137,103 +98,6 @@ fn what_lies_outside_or_is_misaligned_fails_alone() {
     two.await_completions(6);
     assert_eq!(two.tokens(), [0, 1, 2, 3, 4, 5]);
     assert_eq!(two.probe.failures(), [LinkError::OutOfBounds; 5]);
-    for nobody in [Address::region(0), Address::region(7), Address::region(u32::MAX)] {
-        two.probe.completions.clear();
-        two.me.read(Remote { at: nobody, offset: 0 }, 8, Token(6));
-        two.await_completions(1);
-        assert_eq!(two.probe.failures(), [LinkError::PeerReplaced], "{nobody}");
-    }
-}
-
-#[test]
-fn a_frozen_peer_can_be_read_written_and_swapped_and_is_not_suspected() {
-    let Some(mut two) = Two::new() else { return };
-    two.me.watch(TWO);
-    kill(two.peer.as_ref().expect("started"), "STOP");
-    for round in 0..50 {
-        two.probe.completions.clear();
-        two.me.write(two.value(1), &[round; 512], Token(0));
-        two.me.cas(two.slot(1), u64::from(round), u64::from(round) + 1, Token(1));
-        two.me.read(two.value(1), 512, Token(2));
-        two.await_completions(3);
-        assert_eq!(two.probe.swapped(Token(1)), Some(u64::from(round)));
-        assert_eq!(two.probe.read(Token(2)), Some(vec![round; 512]));
-    }
-    assert!(two.probe.deaths.is_empty());
-}
-
-#[test]
-fn a_killed_peer_fails_all_that_is_posted_and_is_suspected_and_its_successor_is_the_proof() {
-    let Some(mut two) = Two::new() else { return };
-    two.me.cas(two.slot(2), 0, 5, Token(0));
-    two.await_completions(1);
-    two.me.watch(TWO);
-    let before = two.clusters[1].region_info(2).expect("it lives").generation;
-    two.me.poll_once(&mut two.probe);
-    assert!(two.probe.deaths.is_empty());
-    let peer = two.peer.as_mut().expect("started");
-    peer.0.kill().expect("killed");
-    peer.0.wait().expect("reaped");
-    // Memory can be read until the kernel has torn the queue pairs down.
-    loop {
-        two.probe.completions.clear();
-        two.me.write(two.value(2), &[9; 64], Token(1));
-        two.me.cas(two.slot(2), 5, 6, Token(2));
-        two.me.read(two.slot(2), 8, Token(3));
-        two.await_completions(3);
-        if two.probe.failures().len() == 3 {
-            break;
-        }
-        // Never the later without the earlier.
-        let failed: Vec<bool> = two.probe.completions.iter().map(|(_, r)| r.is_err()).collect();
-        assert!(failed.is_sorted(), "{failed:?}");
-        two.me.cas(two.slot(2), 6, 5, Token(4));
-        two.await_completions(4);
-    }
-    assert_eq!(two.probe.failures(), [LinkError::PeerDead; 3]);
-    until(&mut two.me, &mut two.probe, |p| !p.deaths.is_empty());
-    assert_eq!(two.probe.deaths, [(TWO, Evidence::Suspicion)]);
-
-    two.start("echo");
-    until(&mut two.me, &mut two.probe, |p| p.deaths.len() > 1);
-    assert_eq!(two.probe.deaths[1..], [(TWO, Evidence::Proof)]);
-    two.probe.completions.clear();
-    two.me.read(two.slot(2), 8, Token(5));
-    let old = Address { generation: before, ..TWO };
-    two.me.read(Remote { at: old, offset: 0 }, 8, Token(6));
-    two.me.read(two.slot(2), 8, Token(7));
-    two.await_completions(3);
-    let word = two.probe.read(Token(5)).expect("acceptor memory outlives its process");
-    assert!([5u64, 6].contains(&u64::from_le_bytes(word.try_into().expect("a word"))));
-    assert_eq!(two.probe.failures(), [LinkError::PeerReplaced], "the successor is not hit");
-    assert_eq!(two.tokens(), [5, 6, 7]);
-}
-
-#[test]
-fn what_is_posted_after_a_failure_fails_until_the_failure_was_taken() {
-    let Some(mut two) = Two::new() else { return };
-    let before = two.clusters[1].region_info(2).expect("it lives").generation;
-    drop(two.peer.take());
-    // The kernel may still be tearing it down.
-    loop {
-        two.probe.completions.clear();
-        two.me.read(two.slot(0), 8, Token(0));
-        two.await_completions(1);
-        if !two.probe.failures().is_empty() {
-            break;
-        }
-    }
-    // The successor answers long before these are taken, and still none of them may reach it.
-    two.me.write(two.value(0), &[1; 8], Token(1));
-    let peer = two.plan.child(&two.roots[1], "echo", "peer", Some(2));
-    while !two.clusters[1].region_info(2).is_some_and(|r| r.alive && r.generation == before + 1) {
-        std::thread::yield_now();
-    }
-    two.peer = Some(peer);
-    two.me.cas(two.slot(0), 0, 1, Token(2));
-    two.await_completions(3);
-    let results: Vec<bool> = two.probe.completions[1..].iter().map(|(_, r)| r.is_ok()).collect();
-    assert!(results == [false, false] || results == [true, true], "{results:?}");
 }
 
 #[test]
@@ -372,7 +236,7 @@ fn until_looked(me: &mut Endpoint, probe: &mut Probe, mut seen: impl FnMut(&Endp
     let start = std::time::Instant::now();
     while !seen(me) {
         me.poll_once(probe);
-        assert!(start.elapsed() < crate::support::HANG, "it never comes");
+        assert!(start.elapsed() < crate::devices::HANG, "it never comes");
         std::thread::yield_now();
     }
 }
@@ -454,17 +318,6 @@ fn an_observer_reads_every_process_asks_none_and_says_which_owner_it_saw() {
 }
 
 #[test]
-fn operations_on_the_own_region_go_through_the_device() {
-    let Some(mut two) = Two::new() else { return };
-    let own = Remote { at: Address::region(1), offset: two.clusters[0].layout().slot(5) };
-    two.me.cas(own, 0, 3, Token(0));
-    two.me.read(own, 8, Token(1));
-    two.await_completions(2);
-    assert_eq!(two.probe.swapped(Token(0)), Some(0));
-    assert_eq!(two.probe.read(Token(1)), Some(3u64.to_le_bytes().to_vec()));
-}
-
-#[test]
 fn a_process_of_the_same_host_is_proved_dead_by_its_kernel() {
     let Some(mut two) = Two::new() else { return };
     let mut victim = two.plan.child(&two.roots[0], "greet", "victim", None);
@@ -510,37 +363,4 @@ fn datagrams_reach_a_peer_and_come_back_with_every_way_to_wait() {
         });
         exchanged.join().expect("no panic");
     }
-}
-
-#[test]
-fn a_group_hears_what_is_sent_to_it_and_its_sender_does_not() {
-    let Some(mut two) = Two::new() else { return };
-    let _member = two.plan.child(&two.roots[1], "greet", "member", None);
-    until(&mut two.me, &mut two.probe, |p| !p.datagrams.is_empty());
-    while !two.me.is_in_groups() {
-        two.me.poll_once(&mut two.probe);
-        let troubles: Vec<_> = two.me.group_troubles().collect();
-        assert!(troubles.is_empty(), "{troubles:?}");
-        std::thread::yield_now();
-    }
-    // The members may join later than this process, and datagrams may be lost.
-    let echoes = |probe: &Probe, text: &[u8]| {
-        let mut from: Vec<u32> =
-            probe.datagrams.iter().filter(|(_, b)| b == text).map(|(a, _)| a.region).collect();
-        from.sort_unstable();
-        from.dedup();
-        from
-    };
-    while echoes(&two.probe, b"all").len() < 2 {
-        two.me.multicast(Group::Everyone, b"all");
-        let heard = two.probe.datagrams.len();
-        until(&mut two.me, &mut two.probe, |p| p.datagrams.len() > heard);
-    }
-    assert!(!echoes(&two.probe, b"all").contains(&1), "not even the own echo");
-    while echoes(&two.probe, b"few").is_empty() {
-        two.me.multicast(Group::Coordinators, b"few");
-        let heard = two.probe.datagrams.len();
-        until(&mut two.me, &mut two.probe, |p| p.datagrams.len() > heard);
-    }
-    assert_eq!(echoes(&two.probe, b"few"), [2], "the member is not in that group");
 }

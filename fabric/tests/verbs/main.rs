@@ -6,12 +6,15 @@
 
 mod cluster;
 mod connect;
+mod contract;
 mod costs;
 mod deaths;
 mod device;
+mod devices;
 mod links;
+mod rights;
+#[path = "../contract/suite.rs"]
+mod suite;
 #[path = "../support/mod.rs"]
 #[allow(dead_code, reason = "the tests of shared memory use the rest")]
-mod probe;
-mod rights;
 mod support;

@@ -1,6 +1,6 @@
 //! Who may do what in a region: the device enforces it, whatever a peer posts.
 
-use crate::support::{Duo, arena, layout, nic, register};
+use crate::devices::{Duo, arena, layout, nic, register};
 use obol_fabric::verbs::exposed::{Exposed, Keys, Purpose, Role};
 use obol_fabric::verbs::nic::Nic;
 use obol_fabric::verbs::queue::Status;
@@ -151,10 +151,10 @@ fn a_coordinator_swaps_slots_and_writes_values_at_an_acceptor_and_nothing_else()
     assert_eq!((case.word(slot), case.word(value)), (1, u64::from_ne_bytes([1; 8])));
     type Try = fn(&Case) -> Status;
     let tries: [Try; 4] = [
-        |case| case.write(case.under(case.keys.slots, crate::support::layout().slot(0))),
-        |case| case.write(case.under(case.keys.values, crate::support::layout().values().end)),
-        |case| case.cas(case.under(case.keys.values, crate::support::layout().value(0, 1))),
-        |case| case.cas(case.under(case.keys.slots, crate::support::layout().slots().end)),
+        |case| case.write(case.under(case.keys.slots, crate::devices::layout().slot(0))),
+        |case| case.write(case.under(case.keys.values, crate::devices::layout().values().end)),
+        |case| case.cas(case.under(case.keys.values, crate::devices::layout().value(0, 1))),
+        |case| case.cas(case.under(case.keys.slots, crate::devices::layout().slots().end)),
     ];
     for attempt in tries {
         let case = Case::new(&nic, Purpose::Acceptor, Role::Proposer);
@@ -176,14 +176,14 @@ fn a_member_writes_a_mailbox_and_nothing_else_there() {
     }
     type Try = fn(&Case) -> Status;
     let tries: [Try; 7] = [
-        |case| case.write(case.under(case.keys.values, crate::support::layout().values().start - 8)),
-        |case| case.write(case.under(case.keys.values, crate::support::layout().values().end)),
+        |case| case.write(case.under(case.keys.values, crate::devices::layout().values().start - 8)),
+        |case| case.write(case.under(case.keys.values, crate::devices::layout().values().end)),
         |case| case.write(case.under(case.keys.values, 0)),
-        |case| case.write(case.under(case.keys.read, crate::support::layout().values().start)),
-        |case| case.cas(case.under(case.keys.values, crate::support::layout().values().start)),
+        |case| case.write(case.under(case.keys.read, crate::devices::layout().values().start)),
+        |case| case.cas(case.under(case.keys.values, crate::devices::layout().values().start)),
         // A key that it was not given, but has guessed.
-        |case| case.write(case.under(case.fence(), crate::support::layout().fence())),
-        |case| case.cas(case.under(case.fence(), crate::support::layout().fence())),
+        |case| case.write(case.under(case.fence(), crate::devices::layout().fence())),
+        |case| case.cas(case.under(case.fence(), crate::devices::layout().fence())),
     ];
     for attempt in tries {
         let case = Case::new(&nic, Purpose::Mailbox, Role::Member);

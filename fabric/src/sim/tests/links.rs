@@ -4,23 +4,6 @@ use super::*;
 use crate::sim::Delay;
 
 #[test]
-fn posts_on_a_link_are_executed_and_answered_in_their_order() {
-    for seed in 0..20 {
-        let mut world = world(2, rough(), seed);
-        let word = world.layout().slot(0);
-        post(&mut world, 0, |port| {
-            for n in 0..200 {
-                port.cas(at(1, word), n, n + 1, Token(n));
-            }
-        });
-        pass(&mut world, MILLI);
-        let expected: Vec<_> = (0..200).map(|n| (n, Ended::Swapped(n))).collect();
-        assert_eq!(world.machine(0).ended(), expected, "seed {seed}");
-        assert_eq!(slot(&world, 1, 0), 200);
-    }
-}
-
-#[test]
 fn a_long_write_is_whole_before_the_cas_behind_it_is_seen() {
     let (mut before, mut half) = (0, 0);
     for seed in 0..50 {
@@ -75,40 +58,6 @@ fn long_reads_are_torn_sometimes_and_words_never() {
 }
 
 #[test]
-fn a_frozen_target_answers_and_a_dead_one_does_not() {
-    let mut world = world(2, Network::default(), 1);
-    world.freeze(1);
-    post(&mut world, 0, |port| read_word(port, 1, 1));
-    pass(&mut world, 10_000);
-    assert!(matches!(world.machine(0).ended()[..], [(1, Ended::Read(_))]));
-    world.kill(1);
-    let posted = world.local_now(0);
-    post(&mut world, 0, |port| read_word(port, 1, 2));
-    pass(&mut world, 2 * MILLI);
-    let (when, last) = world.machine(0).seen.last().expect("a completion").clone();
-    assert_eq!(last, Seen::Ended(2, Ended::Failed(LinkError::PeerDead)));
-    assert!(when.since(posted) >= world.network().link_timeout.min);
-}
-
-#[test]
-fn what_is_posted_before_a_failure_is_known_fails_with_it() {
-    let mut world = world(2, Network::default(), 1);
-    let word = world.layout().slot(0);
-    world.kill(1);
-    post(&mut world, 0, |port| port.cas(at(1, word), 0, 1, Token(1)));
-    pass(&mut world, 20_000);
-    world.restart(1, Probe::default(), true);
-    post(&mut world, 0, |port| port.cas(at(1, word), 0, 2, Token(2)));
-    pass(&mut world, 2 * MILLI);
-    let failed = |token| (token, Ended::Failed(LinkError::PeerDead));
-    assert_eq!(world.machine(0).ended(), [failed(1), failed(2)]);
-    assert_eq!(slot(&world, 1, 0), 0, "the link was in error: nothing was executed");
-    post(&mut world, 0, |port| port.cas(at(1, word), 0, 3, Token(3)));
-    pass(&mut world, MILLI);
-    assert_eq!(world.machine(0).ended()[2], (3, Ended::Swapped(0)));
-}
-
-#[test]
 fn a_frozen_poster_has_not_heard_of_a_failure_and_its_link_stays_in_error() {
     let mut world = world(2, Network::default(), 1);
     world.kill(1);
@@ -122,39 +71,6 @@ fn a_frozen_poster_has_not_heard_of_a_failure_and_its_link_stays_in_error() {
     pass(&mut world, MILLI);
     let failed = |token| (token, Ended::Failed(LinkError::PeerDead));
     assert_eq!(world.machine(0).ended(), [failed(1), failed(2)]);
-}
-
-#[test]
-fn an_operation_outside_the_region_fails_and_takes_what_follows_with_it() {
-    let mut world = world(2, Network::default(), 1);
-    let end = world.layout().lane(0);
-    let word = world.layout().slot(0);
-    post(&mut world, 0, |port| {
-        read_word(port, 1, 0);
-        port.read(at(1, end), 8, Token(1));
-        port.cas(at(1, word), 0, 1, Token(2));
-    });
-    pass(&mut world, MILLI);
-    post(&mut world, 0, |port| port.cas(at(1, word + 4), 0, 1, Token(3)));
-    pass(&mut world, MILLI);
-    post(&mut world, 0, |port| port.write(at(1, word), &[1; 12], Token(4)));
-    pass(&mut world, MILLI);
-    post(&mut world, 0, |port| read_word(port, 99, 5));
-    pass(&mut world, MILLI);
-    let ended = world.machine(0).ended();
-    assert!(matches!(ended[0], (0, Ended::Read(_))));
-    let failed = |token, error| (token, Ended::Failed(error));
-    assert_eq!(
-        ended[1..],
-        [
-            failed(1, LinkError::OutOfBounds),
-            failed(2, LinkError::PeerDead),
-            failed(3, LinkError::OutOfBounds),
-            failed(4, LinkError::OutOfBounds),
-            failed(5, LinkError::PeerReplaced),
-        ]
-    );
-    assert_eq!(slot(&world, 1, 0), 0);
 }
 
 #[test]
@@ -237,15 +153,4 @@ fn what_a_process_would_have_posted_behind_a_stall_dies_with_it() {
             assert_eq!(slot(&world, 1, 0), u64::from(stays), "seed {seed}");
         }
     }
-}
-
-#[test]
-fn the_own_region_is_reached_over_the_same_path() {
-    let mut world = world(1, Network::default(), 1);
-    let word = world.layout().slot(0);
-    post(&mut world, 0, |port| port.cas(at(0, word), 0, 9, Token(1)));
-    assert_eq!(slot(&world, 0, 0), 0);
-    pass(&mut world, 10_000);
-    assert_eq!(world.machine(0).ended(), [(1, Ended::Swapped(0))]);
-    assert_eq!(slot(&world, 0, 0), 9);
 }

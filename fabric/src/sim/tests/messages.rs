@@ -1,7 +1,6 @@
 //! Datagrams: rates, order, queues and partitions.
 
 use super::*;
-use crate::contract::Group;
 use crate::metrics::FabricCounter;
 
 #[test]
@@ -27,29 +26,6 @@ fn loss_and_repetition_are_about_as_asked_for() {
     let twice = all - got.len();
     assert!((280..420).contains(&twice), "{twice} arrived twice");
     assert_eq!(world.counter(0, FabricCounter::DatagramsLost), 0, "no lane was full");
-}
-
-#[test]
-fn a_multicast_reaches_its_group_without_the_sender() {
-    let mut world: World<Probe> = World::new(layout(), Network::default(), 1);
-    for groups in [3, 3, 2, 3] {
-        world.add(Probe::default(), Clock::default(), groups);
-    }
-    world.run_until(10_000);
-    post(&mut world, 0, |port| {
-        port.multicast(Group::Coordinators, b"few");
-        port.multicast(Group::Everyone, b"all");
-    });
-    pass(&mut world, MILLI);
-    let got = |node| {
-        let mut got = world.machine(node).datagrams();
-        got.sort();
-        got
-    };
-    assert_eq!(got(0), Vec::<Vec<u8>>::new());
-    assert_eq!(got(1), [b"all", b"few"]);
-    assert_eq!(got(2), [b"all"]);
-    assert_eq!(got(3), [b"all", b"few"]);
 }
 
 #[test]

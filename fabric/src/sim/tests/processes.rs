@@ -30,20 +30,6 @@ fn a_watcher_hears_a_suspicion_and_then_a_proof() {
 }
 
 #[test]
-fn a_process_that_is_dead_already_is_reported_at_once() {
-    let mut world = world(2, Network::default(), 1);
-    let first = world.address(1);
-    world.restart(1, Probe::default(), false);
-    let second = world.address(1);
-    post(&mut world, 0, |port| {
-        port.watch(first);
-        port.watch(second);
-    });
-    pass(&mut world, MILLI);
-    assert_eq!(world.machine(0).deaths(), [(first, Evidence::Suspicion), (first, Evidence::Proof)]);
-}
-
-#[test]
 fn proofs_can_be_withheld() {
     let network = Network { proof_loss_permille: 1000, ..Network::default() };
     let mut world = world(2, network, 1);

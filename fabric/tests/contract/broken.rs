@@ -1,0 +1,285 @@
+//! The suite finds what it looks for: each defect of a fabric, put between it and the simulator, is
+//! caught by the test that is named with it.
+
+use crate::sim::Simulator;
+use crate::suite::{self, Case, Fault, Feature, ME, PEER, Post, Testbed, each_contract_test};
+use crate::support::{Probe, Seen};
+use obol_fabric::metrics::FabricCounter;
+use obol_fabric::{Address, Evidence, Group, Layout, LinkError, Nanos, Remote, ViewId};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// What is wrong with a fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defect {
+    Reorders,
+    /// Does not let an operation fail for the failure before it.
+    ForgetsFailures,
+    LosesCompletions,
+    RepeatsCompletions,
+    LosesUnsignaledWrites,
+    SwapsAlways,
+    TearsWords,
+    WrapsOffsets,
+    IgnoresGenerations,
+    AnswersForTheDead,
+    LosesMemoryOfTheDead,
+    IgnoresFences,
+    CutsDatagramsShort,
+    ForgetsSenders,
+    LosesNothing,
+    IgnoresCuts,
+    IgnoresGroups,
+    EchoesMulticast,
+    ReportsTheFrozen,
+    RepeatsDeaths,
+    LosesProofs,
+    IgnoresUnwatch,
+    DeclaresRightsThatItHasNot,
+}
+
+/// Each with the test that catches it.
+const DEFECTS: &[(Defect, &str)] = &[
+    (Defect::Reorders, "operations_are_executed_and_complete_in_the_order_of_their_posts"),
+    (Defect::ForgetsFailures, "what_is_posted_before_a_failure_was_taken_fails_with_it"),
+    (Defect::LosesCompletions, "a_burst_keeps_its_order"),
+    (Defect::RepeatsCompletions, "a_burst_keeps_its_order"),
+    (Defect::LosesUnsignaledWrites, "an_unsignaled_write_is_executed_in_its_place"),
+    (Defect::SwapsAlways, "the_own_region_takes_the_same_path"),
+    (Defect::TearsWords, "a_word_is_read_whole_and_more_may_be_torn"),
+    (Defect::WrapsOffsets, "an_operation_outside_of_a_region_or_on_none_fails"),
+    (Defect::IgnoresGenerations, "a_successor_is_not_its_predecessor_and_a_coordinators_memory_outlives_it"),
+    (Defect::AnswersForTheDead, "operations_on_the_dead_fail"),
+    (
+        Defect::LosesMemoryOfTheDead,
+        "a_successor_is_not_its_predecessor_and_a_coordinators_memory_outlives_it",
+    ),
+    (Defect::IgnoresFences, "a_fence_is_seen_by_who_is_fenced"),
+    (Defect::CutsDatagramsShort, "a_datagram_arrives_whole_with_its_sender"),
+    (Defect::ForgetsSenders, "a_datagram_arrives_whole_with_its_sender"),
+    (Defect::LosesNothing, "a_lossy_link_loses_some_datagrams_and_no_operation"),
+    (Defect::IgnoresCuts, "over_a_link_that_is_cut_nothing_gets_through_and_no_death_is_reported"),
+    (Defect::IgnoresGroups, "a_multicast_reaches_its_group_and_not_its_sender"),
+    (Defect::EchoesMulticast, "a_multicast_reaches_its_group_and_not_its_sender"),
+    (Defect::ReportsTheFrozen, "a_frozen_process_is_read_written_and_swapped_and_not_reported"),
+    (Defect::RepeatsDeaths, "a_death_is_reported_once_as_a_suspicion_and_once_as_a_proof"),
+    (Defect::LosesProofs, "a_death_is_reported_once_as_a_suspicion_and_once_as_a_proof"),
+    (Defect::IgnoresUnwatch, "a_process_that_is_not_watched_any_more_is_not_reported"),
+    (Defect::DeclaresRightsThatItHasNot, "a_peer_without_the_right_changes_nothing"),
+];
+
+thread_local! {
+    static PRESENT: Cell<Option<Defect>> = const { Cell::new(None) };
+}
+
+/// The simulator with the defect that is [`PRESENT`].
+struct Broken {
+    bed: Simulator,
+    defect: Option<Defect>,
+    /// What the CASes that are under way expect.
+    swaps: HashMap<u64, u64>,
+    /// There is a lease page.
+    published: bool,
+    /// The word that was read last.
+    last: Vec<u8>,
+}
+
+impl Broken {
+    fn is(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
+    }
+
+    /// What is posted in place of this.
+    fn instead(&mut self, post: &Post) -> Option<Post> {
+        let bytes = self.layout().bytes() as u32;
+        let ignores = self.is(Defect::IgnoresGenerations);
+        let wraps = self.is(Defect::WrapsOffsets);
+        let place = |at: Remote| Remote {
+            at: if ignores { at.at.owner() } else { at.at },
+            offset: if wraps { at.offset % bytes / 64 * 64 } else { at.offset },
+        };
+        Some(match post.clone() {
+            Post::Read(from, len, token) => {
+                Post::Read(place(from), if wraps { len.min(8) } else { len }, token)
+            }
+            Post::Write(to, bytes, token) => Post::Write(place(to), bytes, token),
+            Post::WriteUnsignaled(..) if self.is(Defect::LosesUnsignaledWrites) => return None,
+            Post::Cas(at, expected, desired, token) if self.is(Defect::SwapsAlways) => {
+                self.swaps.insert(token, expected);
+                Post::Write(at, desired.to_le_bytes().to_vec(), token)
+            }
+            Post::Cas(at, expected, desired, token) => Post::Cas(place(at), expected, desired, token),
+            Post::Multicast(_, bytes) if self.is(Defect::IgnoresGroups) => {
+                Post::Multicast(Group::Everyone, bytes)
+            }
+            Post::Multicast(group, bytes) if self.is(Defect::EchoesMulticast) => {
+                self.probe().datagrams.push((Address::region(ME), bytes.clone()));
+                Post::Multicast(group, bytes)
+            }
+            Post::Publish(_) => {
+                self.published = true;
+                post.clone()
+            }
+            Post::Unwatch(_) if self.is(Defect::IgnoresUnwatch) => return None,
+            other => other,
+        })
+    }
+
+    /// Spoils what has come behind so many completions, datagrams and deaths.
+    fn spoil(&mut self, [from, datagrams, deaths]: [usize; 3]) {
+        let Some(defect) = self.defect else { return };
+        let probe = self.bed.probe();
+        for (token, result) in &mut probe.completions[from..] {
+            match (defect, &mut *result) {
+                (Defect::SwapsAlways, Ok(Seen::Written)) => {
+                    let Some(expected) = self.swaps.remove(&token.0) else { continue };
+                    *result = Ok(Seen::Swapped(expected));
+                }
+                (Defect::TearsWords, Ok(Seen::Read(bytes))) if bytes.len() == 8 => {
+                    let now = bytes.clone();
+                    if self.last.len() == 8 {
+                        bytes[4..].copy_from_slice(&self.last[4..]);
+                    }
+                    self.last = now;
+                }
+                (Defect::AnswersForTheDead, Err(LinkError::PeerDead)) => *result = Ok(Seen::Written),
+                _ => {}
+            }
+        }
+        if probe.completions.len() > from + 10 {
+            match defect {
+                Defect::LosesCompletions => drop(probe.completions.remove(from + 5)),
+                Defect::RepeatsCompletions => probe.completions.push(probe.completions[from].clone()),
+                _ => {}
+            }
+        }
+        for (sender, bytes) in &mut probe.datagrams[datagrams..] {
+            match defect {
+                Defect::CutsDatagramsShort if bytes.len() > 1 => drop(bytes.pop()),
+                Defect::ForgetsSenders => *sender = Address::default(),
+                _ => {}
+            }
+        }
+        match defect {
+            Defect::RepeatsDeaths => probe.deaths.extend_from_within(deaths..),
+            Defect::LosesProofs => probe.deaths.retain(|(_, evidence)| *evidence != Evidence::Proof),
+            _ => {}
+        }
+    }
+}
+
+impl Testbed for Broken {
+    const NAME: &'static str = "a broken fabric";
+    const LACKS: &'static [(Feature, &'static str)] = &[];
+    const PATIENCE: Nanos = Nanos::from_millis(50);
+
+    fn new() -> Option<Self> {
+        let mut bed = Simulator::new()?;
+        let defect = PRESENT.get();
+        bed.keeps_memory = defect != Some(Defect::LosesMemoryOfTheDead);
+        Some(Self { bed, defect, swaps: HashMap::new(), published: false, last: Vec::new() })
+    }
+
+    fn layout(&self) -> Layout {
+        self.bed.layout()
+    }
+
+    fn now(&self) -> Nanos {
+        self.bed.now()
+    }
+
+    fn probe(&mut self) -> &mut Probe {
+        self.bed.probe()
+    }
+
+    fn post(&mut self, posts: &[Post]) {
+        let mut posts: Vec<Post> = posts.iter().filter_map(|post| self.instead(post)).collect();
+        if self.is(Defect::Reorders) {
+            posts.reverse();
+        }
+        if !self.is(Defect::ForgetsFailures) {
+            return self.bed.post(&posts);
+        }
+        for post in posts {
+            self.bed.post(&[post]);
+            (0..200).for_each(|_| self.bed.turn());
+        }
+    }
+
+    fn turn(&mut self) {
+        let probe = self.bed.probe();
+        let before = [probe.completions.len(), probe.datagrams.len(), probe.deaths.len()];
+        self.bed.turn();
+        self.spoil(before);
+    }
+
+    fn is_active(&self, view: ViewId) -> bool {
+        self.bed.is_active(view) || self.is(Defect::IgnoresFences) && self.published && view == ViewId(7)
+    }
+
+    fn counter(&self, counter: FabricCounter) -> u64 {
+        self.bed.counter(counter)
+    }
+
+    fn start(&mut self, region: u32) -> Address {
+        self.bed.start(region)
+    }
+
+    fn start_member(&mut self) -> Address {
+        self.bed.start_member()
+    }
+
+    fn kill(&mut self, region: u32) {
+        self.bed.kill(region);
+    }
+
+    fn freeze(&mut self, region: u32) {
+        self.bed.freeze(region);
+        if self.is(Defect::ReportsTheFrozen) {
+            self.probe().deaths.push((Address::region(PEER), Evidence::Suspicion));
+        }
+    }
+
+    fn thaw(&mut self, region: u32) {
+        self.bed.thaw(region);
+    }
+
+    fn impair(&mut self, region: u32, fault: Fault) {
+        let ignored = match fault {
+            Fault::Loss => self.is(Defect::LosesNothing),
+            Fault::Cut => self.is(Defect::IgnoresCuts),
+            Fault::None => false,
+        };
+        if !ignored {
+            self.bed.impair(region, fault);
+        }
+    }
+}
+
+type Test = (&'static str, fn(&mut Case<Broken>));
+
+macro_rules! table {
+    ($testbed:ty, $($test:ident)+) => {
+        const TESTS: &[Test] = &[$((stringify!($test), suite::$test::<$testbed>),)+];
+    };
+}
+each_contract_test!(table! Broken,);
+
+/// The tests that fail.
+fn failing(defect: Option<Defect>) -> Vec<&'static str> {
+    PRESENT.set(defect);
+    let fails = |(_, test): &&Test| catch_unwind(AssertUnwindSafe(|| suite::run::<Broken>(*test))).is_err();
+    TESTS.iter().filter(fails).map(|(name, _)| *name).collect()
+}
+
+#[test]
+fn each_defect_is_caught_by_its_test() {
+    let sound = failing(None);
+    // The simulator has no rights, and this wrapper says that it has.
+    assert_eq!(sound, ["a_peer_without_the_right_changes_nothing"]);
+    for (defect, test) in DEFECTS {
+        let caught = failing(Some(*defect));
+        assert!(caught.contains(test), "{defect:?} is caught by {caught:?} only");
+    }
+}

@@ -1,0 +1,124 @@
+//! RDMA: two hosts on one device; the driven coordinator is on the first, all others are processes
+//! on the second.
+
+use crate::cluster::Plan;
+use crate::suite::{Fault, Feature, ME, Post, Testbed, contract, contract_tests};
+use crate::support::{Child, Probe, Root, coordinator, kill, live, until};
+use obol_fabric::host::{Cluster, Impairment, clock};
+use obol_fabric::metrics::FabricCounter;
+use obol_fabric::verbs::Endpoint;
+use obol_fabric::{Address, Drive, Fabric, Layout, Nanos, ViewId};
+use std::collections::HashMap;
+
+contract!(Rdma);
+
+struct Rdma {
+    // Children end before their directories do.
+    peers: HashMap<u32, Child>,
+    me: Endpoint,
+    probe: Probe,
+    plan: Plan,
+    there: Cluster,
+    roots: [Root; 2],
+}
+
+impl Testbed for Rdma {
+    const NAME: &'static str = "verbs";
+    const LACKS: &'static [(Feature, &'static str)] = &[
+        (Feature::Loss, "drills impair shared memory only; a network is to be broken by its own means"),
+        (Feature::Cuts, "drills impair shared memory only; a network is to be broken by its own means"),
+        (Feature::CountsLosses, "nobody tells the sender of a datagram that the receiver had no room for it"),
+        (Feature::TearsOften, "a device copies a few words at once"),
+        (Feature::ProvesDeaths, "of a process of another host, a successor is the proof"),
+    ];
+    const PATIENCE: Nanos = Nanos::from_secs(60);
+
+    fn new() -> Option<Self> {
+        let plan = Plan::new()?;
+        let roots = [Root::new(), Root::new()];
+        let (here, there) = (plan.host(&roots[0], 1), plan.host(&roots[1], 2));
+        let me = plan.open(&here, coordinator("me", ME));
+        Some(Self { peers: HashMap::new(), me, probe: Probe::default(), plan, there, roots })
+    }
+
+    fn layout(&self) -> Layout {
+        *self.there.layout()
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(clock::now().0)
+    }
+
+    fn probe(&mut self) -> &mut Probe {
+        &mut self.probe
+    }
+
+    fn post(&mut self, posts: &[Post]) {
+        posts.iter().for_each(|post| post.post(&mut self.me));
+        self.me.flush();
+    }
+
+    fn turn(&mut self) {
+        self.me.poll_once(&mut self.probe);
+        std::thread::yield_now();
+    }
+
+    fn is_active(&self, view: ViewId) -> bool {
+        self.me.is_active(view)
+    }
+
+    fn counter(&self, counter: FabricCounter) -> u64 {
+        self.me.region().reader().counters(0)[counter as usize]
+    }
+
+    fn start(&mut self, region: u32) -> Address {
+        let name = format!("peer{region}");
+        let before = self.there.region_info(region).map_or(0, |info| info.generation);
+        self.peers.insert(region, self.plan.child(&self.roots[1], "scribble", &name, Some(region)));
+        loop {
+            let at = live(&self.there, &name);
+            if at.generation > before {
+                return at;
+            }
+        }
+    }
+
+    fn start_member(&mut self) -> Address {
+        // It says where it listens, and nobody else knows.
+        let child = self.plan.child(&self.roots[1], "greet", "member", None);
+        let hello =
+            |probe: &Probe| probe.datagrams.iter().find(|(_, bytes)| bytes == b"hello").map(|(at, _)| *at);
+        until(&mut self.me, &mut self.probe, |probe| hello(probe).is_some());
+        let at = hello(&self.probe).expect("it has come");
+        self.peers.insert(at.region, child);
+        while !self.me.is_in_groups() {
+            self.turn();
+            let troubles: Vec<_> = self.me.group_troubles().collect();
+            assert!(troubles.is_empty(), "{troubles:?}");
+        }
+        at
+    }
+
+    fn kill(&mut self, region: u32) {
+        drop(self.peers.remove(&region));
+    }
+
+    fn freeze(&mut self, region: u32) {
+        kill(&self.peers[&region], "STOP");
+    }
+
+    fn thaw(&mut self, region: u32) {
+        kill(&self.peers[&region], "CONT");
+    }
+
+    /// What this does to shared memory; it must do nothing here.
+    fn impair(&mut self, region: u32, fault: Fault) {
+        let impairment = match fault {
+            Fault::None => Impairment::default(),
+            Fault::Loss => Impairment { loss_percent: 50, ..Impairment::default() },
+            Fault::Cut => Impairment { island: 1, ..Impairment::default() },
+        };
+        let generation = self.there.region_info(region).expect("it was started").generation;
+        assert!(self.there.impair(region, generation, impairment));
+    }
+}
