@@ -21,14 +21,12 @@ pub enum Part {
     PollView = 6,
     /// Fences.
     Fence = 7,
-    /// Heartbeats.
-    Heartbeat = 8,
-    /// Silent members, to see whether the link to them is down.
-    Link = 9,
+    /// A detector's probe; see [`detector`]. The numbers after this one are other detectors' probes.
+    Probe = 8,
 }
 
 impl Part {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 8] = [
         Self::EngineCas,
         Self::EngineWrite,
         Self::EngineRead,
@@ -36,10 +34,12 @@ impl Part {
         Self::PollValue,
         Self::PollView,
         Self::Fence,
-        Self::Heartbeat,
-        Self::Link,
+        Self::Probe,
     ];
 }
+
+/// Detectors that tokens tell apart.
+const DETECTORS_MAX: u8 = 32;
 
 /// Packs part, peer and round into a token.
 #[must_use]
@@ -47,10 +47,30 @@ pub const fn pack(part: Part, peer: u16, round: u32) -> Token {
     Token((part as u64) << 56 | (peer as u64) << 32 | round as u64)
 }
 
-/// The reverse of [`pack`]; `None` for a token that this crate never made.
+/// As [`pack`], for a probe of the detector with this place in the registry.
+#[must_use]
+pub(crate) const fn pack_probe(detector: u8, peer: u16, round: u32) -> Token {
+    assert!(detector < DETECTORS_MAX);
+    Token(((Part::Probe as u8 + detector) as u64) << 56 | (peer as u64) << 32 | round as u64)
+}
+
+/// The place in the registry of the detector whose probe this is.
+#[must_use]
+pub(crate) const fn detector(token: Token) -> Option<u8> {
+    let detector = ((token.0 >> 56) as u8).checked_sub(Part::Probe as u8);
+    match detector {
+        Some(detector) if detector < DETECTORS_MAX => Some(detector),
+        _ => None,
+    }
+}
+
+/// The reverse of [`pack`] and [`pack_probe`]; `None` for a token that this crate never made.
 #[must_use]
 pub fn unpack(token: Token) -> Option<(Part, u16, u32)> {
-    let part = *Part::ALL.get(((token.0 >> 56) as usize).wrapping_sub(1))?;
+    let part = match detector(token) {
+        Some(_) => Part::Probe,
+        None => *Part::ALL.get(((token.0 >> 56) as usize).wrapping_sub(1))?,
+    };
     Some((part, (token.0 >> 32) as u16, token.0 as u32))
 }
 
@@ -63,6 +83,11 @@ mod tests {
         for part in Part::ALL {
             assert_eq!(unpack(pack(part, 4095, u32::MAX)), Some((part, 4095, u32::MAX)));
         }
+        let probe = pack_probe(DETECTORS_MAX - 1, 4095, u32::MAX);
+        assert_eq!(
+            (detector(probe), unpack(probe)),
+            (Some(DETECTORS_MAX - 1), Some((Part::Probe, 4095, u32::MAX)))
+        );
         assert_eq!(unpack(Token(0)), None);
         assert_eq!(unpack(Token(u64::MAX)), None);
     }

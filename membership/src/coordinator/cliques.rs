@@ -6,9 +6,10 @@
 //! is down is a suspicion and never a proof: whoever goes may live, and hold a lease.
 
 use super::{Accusation, Coordinator};
+use crate::detectors::links;
 use crate::mutants::Mutant;
 use crate::view::{Kind, Level, View};
-use crate::{Config, clique, links};
+use crate::{Config, clique};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Evidence, Fabric, Incarnation, Instant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -232,20 +233,20 @@ impl Coordinator {
     /// otherwise those before it that can not lead. Such a suspicion is dropped again when the
     /// links are whole before a view could exclude anybody.
     pub(super) fn judge_links<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
-        let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.config)) else { return };
-        self.cliques.heard(me, self.links.down(), view, now);
-        self.cliques.expire(&self.config, now);
+        let Some(me) = self.incarnation().filter(|_| links::are_watched(&self.peer.config)) else { return };
+        self.cliques.heard(me, self.peer.detectors.links.down(), view, now);
+        self.cliques.expire(&self.peer.config, now);
         let gone = |who| self.is_gone(who);
         let cuts = if self.leading {
-            self.cliques.verdict(view, me, gone, &self.config, now)
+            self.cliques.verdict(view, me, gone, &self.peer.config, now)
         } else {
-            self.cliques.unfit(view, me, gone, &self.config, now)
+            self.cliques.unfit(view, me, gone, &self.peer.config, now)
         };
         let is_cut = |who: &Incarnation| cuts.iter().any(|cut| cut.accused == *who);
         self.suspects.retain(|who, by| by.level != Level::Timeout || is_cut(who));
         for Cut { accused, by } in cuts {
             let by = Accusation { accuser: by, level: Level::Timeout };
-            if self.config.mutant.has(Mutant::LostLinkIsProof) {
+            if self.peer.config.mutant.has(Mutant::LostLinkIsProof) {
                 self.accuse(accused, by, Evidence::Proof, now, fabric);
             }
             // Whoever is suspected for more than its links stays so.
@@ -262,7 +263,7 @@ impl Coordinator {
     pub(super) fn needs(&self, number: u16) -> bool {
         let Some(me) = self.incarnation().filter(|_| self.leading) else { return false };
         let view = self.view();
-        let powerless = || self.cliques.powerless_since(me, view, |_| false, &self.config).is_some();
+        let powerless = || self.cliques.powerless_since(me, view, |_| false, &self.peer.config).is_some();
         view.acceptor(number).is_some() && powerless()
     }
 
@@ -271,7 +272,7 @@ impl Coordinator {
         let Some(me) = self.incarnation() else { return Instant::NEVER };
         let gone = |who| self.is_gone(who);
         let suspected = |who| self.suspects.contains_key(&who);
-        self.cliques.deadline(self.view(), me, gone, suspected, self.leading, &self.config)
+        self.cliques.deadline(self.view(), me, gone, suspected, self.leading, &self.peer.config)
     }
 
     /// Whether somebody is suspected, and not for its links alone. Nobody else is told of links, so

@@ -2,10 +2,10 @@
 //! it may be late, lost or repeated, so nothing is taken for decided on its word but a view that is
 //! sealed and follows the newest known one.
 
-use super::{Accusation, Coordinator, MembershipState, cliques};
-use crate::drift::Drift;
-use crate::links;
+use super::{Accusation, Coordinator, cliques};
+use crate::detectors::links;
 use crate::metrics::Counter;
+use crate::peer::MembershipState;
 use crate::view::{Level, View};
 use crate::wire::{self, Message};
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
@@ -18,9 +18,13 @@ const WISH_JOINS: u64 = 4;
 impl Coordinator {
     pub(super) fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
         fabric.count(Counter::DatagramsReceived, 1);
-        match Message::decode(bytes) {
+        let message = Message::decode(bytes);
+        if message.is_ok_and(|message| self.peer.datagram(from, &message, now, fabric)) {
+            return;
+        }
+        match message {
             Ok(Message::View { sealed, cleared }) => {
-                let Some(view) = View::unseal_for(&self.config.layout, sealed) else {
+                let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
                     fabric.count(Counter::DatagramsRefused, 1);
                     return;
                 };
@@ -42,7 +46,7 @@ impl Coordinator {
             }
             Ok(Message::Step { id, cleared, step }) => {
                 if let Some((view, sealed)) =
-                    wire::apply_step(self.view(), step).filter(|(v, _)| v.fits(&self.config.layout))
+                    wire::apply_step(self.view(), step).filter(|(v, _)| v.fits(&self.peer.config.layout))
                 {
                     self.install(&Arc::new(view), &sealed, now, fabric);
                 } else if id > self.view().id {
@@ -57,7 +61,7 @@ impl Coordinator {
             }
             Ok(Message::Clear(base)) => self.learn_clear(base, fabric),
             // Of links that are down, reports tell.
-            Ok(Message::Notice { level: Level::Timeout, .. }) if links::are_watched(&self.config) => {}
+            Ok(Message::Notice { level: Level::Timeout, .. }) if links::are_watched(&self.peer.config) => {}
             Ok(Message::Notice { accuser, accused, level, evidence }) => {
                 fabric.count(Counter::NoticesReceived, 1);
                 if evidence == Evidence::Suspicion && self.view().has_lost(accuser) {
@@ -71,7 +75,7 @@ impl Coordinator {
             Ok(Message::Join { newcomer, .. }) if self.view().retired.contains(newcomer.proposer) => {
                 fabric.count(Counter::DatagramsRefused, 1);
             }
-            Ok(Message::Join { newcomer, .. }) if !newcomer.fits(&self.config.layout) => {
+            Ok(Message::Join { newcomer, .. }) if !newcomer.fits(&self.peer.config.layout) => {
                 fabric.count(Counter::DatagramsRefused, 1);
             }
             Ok(Message::Join { newcomer, as_of, proved }) => {
@@ -80,9 +84,9 @@ impl Coordinator {
                     return;
                 }
                 let leads = self.leading;
-                let left = self.hold_back.left(&newcomer, &self.config.timing, now);
+                let left = self.peer.hold_back.left(&newcomer, &self.peer.config.timing, now);
                 let newest = self.log.newest();
-                let answer = self.requests.join(newcomer, as_of, from, left, newest, &self.config);
+                let answer = self.requests.join(newcomer, as_of, from, left, newest, &self.peer.config);
                 if let Some(reply) = answer.filter(|_| leads) {
                     fabric.send(from, &Message::JoinReply { token: newcomer.token, outcome: reply }.encode());
                 }
@@ -95,12 +99,12 @@ impl Coordinator {
             }
             Ok(Message::Strained(lease)) => {
                 let newest = Arc::clone(self.view());
-                if let Some(lease) = self.lease_scaler.grow(lease, &newest, &self.config, now) {
+                if let Some(lease) = self.lease_scaler.grow(lease, &newest, &self.peer.config, now) {
                     self.requests.set_lease(lease);
                 }
             }
             Ok(Message::SetAcceptor { number, decides, as_of }) => {
-                let until = now + self.config.timing.join_every.saturating_mul(WISH_JOINS);
+                let until = now + self.peer.config.timing.join_every.saturating_mul(WISH_JOINS);
                 self.requests.set_acceptor((number, decides), as_of, &self.log, until);
             }
             Ok(Message::Lost(view)) => {
@@ -114,13 +118,12 @@ impl Coordinator {
                 }
             }
             Ok(Message::JoinReply { token, outcome: Err(refusal) }) => {
-                if matches!(self.state, MembershipState::Standby { token: mine, .. } if mine == token)
+                if matches!(self.peer.state, MembershipState::Joining { token: mine, .. } if mine == token)
                     && !refusal.stands()
                 {
                     self.stand_by(now);
                 }
             }
-            Ok(Message::Alive(who)) => self.links.heard(who, now),
             Ok(Message::Links { from, view, silent }) => {
                 if let Some(seen) = self.log.get(view).map(|entry| Arc::clone(&entry.view)) {
                     self.cliques.heard(
@@ -131,18 +134,17 @@ impl Coordinator {
                     );
                 }
             }
-            Ok(Message::Clock { nonce }) => Drift::answer(from, nonce, now, fabric),
-            Ok(Message::ClockIs { nonce, clock }) => {
-                self.drift.heard((nonce, clock), &self.config, now, fabric);
-            }
             Ok(Message::Raised { nonce, chunk, raised }) => {
                 if let Some(clearing) = &mut self.clearing {
-                    clearing.raised(nonce, chunk, raised, &self.config, fabric);
+                    clearing.raised(nonce, chunk, raised, &self.peer.config, fabric);
                 }
             }
             // Answers that a view tells better, and what is asked of caches and members.
             Ok(
                 Message::JoinReply { .. }
+                | Message::Alive(_)
+                | Message::Clock { .. }
+                | Message::ClockIs { .. }
                 | Message::Vouch { .. }
                 | Message::Vouched { .. }
                 | Message::Raise { .. },

@@ -1,11 +1,13 @@
 //! The leader's part of a coordinator: take over, propose, decide, announce, clear.
 
-use super::{Accusation, Coordinator, MembershipState, Told, requests};
+use super::{Accusation, Coordinator, requests};
 use crate::clearing::{Clearing, Known};
 use crate::engine::{Abort, Outcome, Phase};
 use crate::metrics::{Counter, Histogram};
 use crate::mutants::Mutant;
+use crate::peer::MembershipState;
 use crate::recorder::{Kind as Event_, Record};
+use crate::timers::Timer;
 use crate::view::{Change, Member, Newcomer, View};
 use crate::wire::{self, Message, Refusal};
 use obol_fabric::{Fabric, Group, Instant, Nanos, ViewId};
@@ -16,41 +18,44 @@ const BACKOFF_DOUBLINGS_MAX: usize = 10;
 
 impl Coordinator {
     fn should_lead(&self, now: Instant) -> bool {
-        match self.state {
-            MembershipState::Member(_) | MembershipState::Leaving { .. } => {
-                self.leader().is_some_and(|m| m.proposer == self.me) && self.booted
+        match self.peer.state {
+            MembershipState::Member(_) | MembershipState::Leaving(_) => {
+                self.leader().is_some_and(|m| m.proposer == self.me) && self.peer.booted
             }
-            MembershipState::Left | MembershipState::Retired => false,
+            MembershipState::Left { .. } | MembershipState::Retired => false,
             // A newcomer that decides nothing yet never goes ahead by itself.
-            MembershipState::Standby { alone, .. } => {
-                let unled = alone <= now && !self.links.see_coordinator();
-                self.booted && unled && self.view().acceptor(self.me).is_some()
+            MembershipState::Joining { .. } => {
+                let alone = self.peer.timers.is_due(Timer::LeadAlone, now);
+                let unled = alone && !self.peer.detectors.links.see_coordinator();
+                self.peer.booted && unled && self.view().acceptor(self.me).is_some()
             }
         }
     }
 
-    pub(super) fn retry_deadline(&self) -> Instant {
-        let idle = self.leading && self.engine.phase() == Phase::Idle && !self.lost_quorum;
-        if idle { self.retry } else { Instant::NEVER }
+    /// Whether it prepares again when that timer expires.
+    pub(super) fn may_retry(&self) -> bool {
+        self.leading && self.engine.phase() == Phase::Idle && !self.lost_quorum
     }
 
     /// Does whatever the present state asks of this coordinator. Called after every event.
     pub(super) fn drive<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.requests.expire(now);
-        self.joins_from = self.joins_from.filter(|from| now < *from);
+        if self.peer.timers.is_due(Timer::Joins, now) {
+            self.peer.timers.stop(Timer::Joins);
+        }
         let lead = self.should_lead(now);
         if lead && !self.leading {
             self.take_over(now, fabric);
         }
-        self.view_pending |= self.leading != lead;
+        self.peer.view_pending |= self.leading != lead;
         self.leading = lead;
-        self.replace_due = Instant::NEVER;
+        self.peer.timers.stop(Timer::Replace);
         if !lead {
             self.announce_held(fabric);
             self.clearing = None;
             return;
         }
-        if self.engine.phase() == Phase::Idle && self.retry <= now && !self.lost_quorum {
+        if self.may_retry() && self.peer.timers.is_due(Timer::Retry, now) {
             let outcome = self.engine.prepare(fabric);
             self.outcome(outcome, now, fabric);
         }
@@ -59,7 +64,8 @@ impl Coordinator {
         }
         if self.replaces() {
             let lives = |m: &Member| self.seems_to_live(m);
-            self.replace_due = self.vacancies.due(self.view(), &self.config, now, lives);
+            let due = self.vacancies.due(self.view(), &self.peer.config, now, lives);
+            self.peer.timers.set(Timer::Replace, due);
         }
         self.clear(now, fabric);
     }
@@ -74,11 +80,11 @@ impl Coordinator {
         self.engine.open(view.id.next(), &view.acceptors, predecessor);
         self.aborts = 0;
         self.lost_quorum = false;
-        self.retry = now;
+        self.peer.timers.set(Timer::Retry, now);
         self.proposed = now;
         self.admit_itself(fabric);
         // Everything since the last CLEAR that was heard is outstanding. (Protocol, section 5.)
-        if self.config.mutant.has(Mutant::TrustTakeover) {
+        if self.peer.config.mutant.has(Mutant::TrustTakeover) {
             self.cleared = view.base;
             fabric.multicast(Group::Everyone, &Message::Clear(view.base).encode());
         } else if self.cleared < view.base {
@@ -92,44 +98,39 @@ impl Coordinator {
     /// A leader that is no member asks itself. If the view has no room it goes on without, and asks
     /// again.
     pub(super) fn admit_itself<F: Fabric>(&mut self, fabric: &F) {
-        let MembershipState::Standby { token, as_of, .. } = self.state else { return };
+        let MembershipState::Joining { token, as_of } = self.peer.state else { return };
         let newcomer = self.newcomer(token, fabric);
         let (from, newest) = (fabric.address(), self.log.newest());
-        let refused = self.requests.join(newcomer, as_of, from, Nanos::ZERO, newest, &self.config);
+        let refused = self.requests.join(newcomer, as_of, from, Nanos::ZERO, newest, &self.peer.config);
         // `install` draws a new join whenever this one has become too old or was settled.
         debug_assert!(matches!(refused, None | Some(Err(Refusal::Full))), "{refused:?}");
     }
 
     fn has_work(&self, now: Instant) -> bool {
-        // A join does not make a view of its own before `joins_from`, but goes into one that there
-        // is anyway.
-        let joins = self.requests.has_joins() && self.joins_from.is_none();
+        // A join does not make a view of its own before that time, but goes into one that there is
+        // anyway: others may join in the same.
+        let joins = self.requests.has_joins() && !self.peer.timers.is_set(Timer::Joins);
         joins || !self.suspects.is_empty() || !self.requests.is_empty() || self.wanted_acceptor(now).is_some()
-    }
-
-    /// When joins alone are to be decided that wait for others.
-    pub(super) fn joins_due(&self) -> Instant {
-        let waits = self.leading && self.requests.has_joins();
-        self.joins_from.filter(|_| waits).unwrap_or(Instant::NEVER)
     }
 
     /// Learns from the view that follows the newest whose name failed again, and when joins alone
     /// may make another.
     pub(super) fn follow_joins<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
         let before = Arc::clone(self.view());
-        let held = self.hold_back.follow(&before, view, &self.config, now);
+        let held = self.peer.hold_back.follow(&before, view, &self.peer.config, now);
         for held in held.iter().filter(|_| self.leading) {
             fabric.count(Counter::JoinsHeldBack, 1);
             fabric.record(Record::new(Event_::JoinHeldBack, held.who.0, held.word()));
         }
         if !held.is_empty() {
-            let left = |newcomer: &Newcomer| self.hold_back.left(newcomer, &self.config.timing, now);
+            let left =
+                |newcomer: &Newcomer| self.peer.hold_back.left(newcomer, &self.peer.config.timing, now);
             for (to, refusal) in self.requests.hold_back(left).into_iter().filter(|_| self.leading) {
                 fabric.send(to, &refusal.encode());
             }
         }
         if view.changes.iter().any(|change| matches!(change, Change::Joined(_))) {
-            self.joins_from = Some(now + self.config.timing.join_pause);
+            self.peer.timers.set(Timer::Joins, now + self.peer.config.timing.join_pause);
         }
     }
 
@@ -140,16 +141,16 @@ impl Coordinator {
     /// Whether this leader replaces coordinators by itself. Who is no member counts itself as
     /// missing; and what an operator wants comes first.
     fn replaces(&self) -> bool {
-        matches!(self.state, MembershipState::Member(_)) && !self.requests.wishes_acceptor()
+        self.peer.is_member() && !self.requests.wishes_acceptor()
     }
 
     fn wanted_acceptor(&self, now: Instant) -> Option<Change> {
         let lives = |m: &Member| self.seems_to_live(m);
         if !self.replaces() {
-            return self.requests.acceptor(self.view(), &self.config, lives);
+            return self.requests.acceptor(self.view(), &self.peer.config, lives);
         }
-        let change = self.vacancies.change(self.view(), &self.config, now, lives);
-        change.filter(|change| requests::has_room(self.view(), *change, &self.config))
+        let change = self.vacancies.change(self.view(), &self.peer.config, now, lives);
+        change.filter(|change| requests::has_room(self.view(), *change, &self.peer.config))
     }
 
     /// The view that this leader wants next.
@@ -160,8 +161,8 @@ impl Coordinator {
             .iter()
             .map(|(&accused, &Accusation { accuser, level })| Change::Failed { accused, accuser, level })
             .collect();
-        let edit = self.requests.edit(remove, self.wanted_acceptor(now), view, &self.config);
-        view.successor(&edit, self.cleared, self.config.mutant)
+        let edit = self.requests.edit(remove, self.wanted_acceptor(now), view, &self.peer.config);
+        view.successor(&edit, self.cleared, self.peer.config.mutant)
     }
 
     fn propose<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
@@ -170,7 +171,7 @@ impl Coordinator {
         self.note_proposed(now);
         let next = Arc::new(next);
         self.proposal = Some(Arc::clone(&next));
-        if self.config.mutant.has(Mutant::FenceUndecided) {
+        if self.peer.config.mutant.has(Mutant::FenceUndecided) {
             self.fence_early(next.id, fabric);
         }
         let outcome = self.engine.accept(next.seal(), fabric);
@@ -179,19 +180,19 @@ impl Coordinator {
 
     /// With the planted bug, the time of the takeover stays where that of the proposal belongs.
     fn note_proposed(&mut self, now: Instant) {
-        if !self.config.mutant.has(Mutant::TimerFromTakeover) {
+        if !self.peer.config.mutant.has(Mutant::TimerFromTakeover) {
             self.proposed = now;
         }
     }
 
-    /// Takes what the CAS engine told.
-    pub(super) fn outcome<F: Fabric>(&mut self, told: Told, now: Instant, fabric: &mut F) {
-        match told {
+    /// Takes what became of a step of the engine.
+    pub(super) fn outcome<F: Fabric>(&mut self, outcome: Option<Outcome>, now: Instant, fabric: &mut F) {
+        match outcome {
             None | Some(Outcome::Prepared) => {}
             Some(Outcome::Adopted) => {
                 fabric.count(Counter::Adoptions, 1);
                 self.note_proposed(now);
-                let own = if self.config.mutant.has(Mutant::AnnounceOwnValue) {
+                let own = if self.peer.config.mutant.has(Mutant::AnnounceOwnValue) {
                     self.wanted(now).seal()
                 } else {
                     Arc::from([])
@@ -207,7 +208,7 @@ impl Coordinator {
     fn decided<F: Fabric>(&mut self, sealed: &Arc<[u8]>, adopted: bool, now: Instant, fabric: &mut F) {
         let slot = self.engine.slot();
         let view = if adopted {
-            View::unseal_for(&self.config.layout, sealed).map(Arc::new)
+            View::unseal_for(&self.peer.config.layout, sealed).map(Arc::new)
         } else {
             self.proposal.take()
         };
@@ -239,7 +240,8 @@ impl Coordinator {
         if matches!(Message::decode(&announcement), Ok(Message::Decided(_))) {
             fabric.multicast(Group::Everyone, &announcement);
         } else if incompatible {
-            self.held = Some((now + self.config.timing.announce_hold, Arc::clone(sealed)));
+            self.held = Some(Arc::clone(sealed));
+            self.peer.timers.set(Timer::Announce, now + self.peer.config.timing.announce_hold);
         } else {
             fabric.multicast(Group::Everyone, &announcement);
         }
@@ -269,8 +271,8 @@ impl Coordinator {
     /// The datagram that announces a view: the view itself if it fits, otherwise how it follows
     /// from its predecessor, or its number alone.
     pub(super) fn announcement(&self, view: &View, sealed: &[u8]) -> Vec<u8> {
-        let cleared = self.cleared >= view.base || self.config.mutant.has(Mutant::AnnounceAsCleared);
-        let room = self.config.layout.limits().datagram_bytes as usize;
+        let cleared = self.cleared >= view.base || self.peer.config.mutant.has(Mutant::AnnounceAsCleared);
+        let room = self.peer.config.layout.limits().datagram_bytes as usize;
         let whole = Message::View { sealed, cleared }.encode();
         if whole.len() <= room {
             return whole;
@@ -284,7 +286,8 @@ impl Coordinator {
 
     /// Announces the newest view if that was held back. Returns whether it was.
     pub(super) fn announce_held<F: Fabric>(&mut self, fabric: &mut F) -> bool {
-        let Some((_, sealed)) = self.held.take() else { return false };
+        let Some(sealed) = self.held.take() else { return false };
+        self.peer.timers.stop(Timer::Announce);
         fabric.multicast(Group::Everyone, &self.announcement(self.view(), &sealed));
         true
     }
@@ -304,25 +307,25 @@ impl Coordinator {
         let pause = match reason {
             Abort::Mispredicted | Abort::Contended if mending => obol_fabric::Nanos::ZERO,
             Abort::Behind => {
-                self.contact = Instant::ZERO;
-                self.poll_due = now;
-                self.config.timing.backoff_max
+                self.peer.contact = Instant::ZERO;
+                self.peer.timers.set(Timer::Poll, now);
+                self.peer.config.timing.backoff_max
             }
             _ => {
                 let half = obol_fabric::Nanos(self.backoff(reason).0 / 2);
-                let drawn = half.0 / 2 + self.rng.below(half).0;
-                let equal = self.config.mutant.has(Mutant::EqualBackoff);
-                obol_fabric::Nanos(if equal { self.config.timing.backoff_max.0 / 2 } else { drawn })
+                let drawn = half.0 / 2 + self.peer.rng.below(half).0;
+                let equal = self.peer.config.mutant.has(Mutant::EqualBackoff);
+                obol_fabric::Nanos(if equal { self.peer.config.timing.backoff_max.0 / 2 } else { drawn })
             }
         };
-        self.retry = now + pause;
-        if self.config.mutant.has(Mutant::NoRetry) {
-            self.retry = Instant::NEVER;
+        self.peer.timers.set(Timer::Retry, now + pause);
+        if self.peer.config.mutant.has(Mutant::NoRetry) {
+            self.peer.timers.stop(Timer::Retry);
         }
         self.lost_quorum = reason == Abort::NoMajority;
         if reason == Abort::NoMajority || reason == Abort::Contended {
             // Whoever decided meanwhile should be heard before the next attempt.
-            self.poll_due = self.poll_due.min(now + pause);
+            self.peer.timers.set_by(Timer::Poll, now + pause);
         }
     }
 
@@ -337,7 +340,7 @@ impl Coordinator {
             }
             _ => 0,
         };
-        self.config.timing.backoff_max.saturating_mul(1 << doublings)
+        self.peer.config.timing.backoff_max.saturating_mul(1 << doublings)
     }
 
     fn begin_clearing<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
@@ -345,10 +348,10 @@ impl Coordinator {
         let suspected = |who| self.suspects.contains_key(&who);
         let (log, cleared, proofs) = (&self.log, self.cleared, &self.proofs);
         let known = Known { log, cleared, proofs, suspected: &suspected };
-        let names = (self.clearing_round, self.rng.next());
-        let mut clearing = Clearing::begin(&known, names, &self.config, now, fabric);
-        if self.config.mutant.has(Mutant::TimerFromTakeover) {
-            clearing.backdate(self.proposed, log, &self.config);
+        let names = (self.clearing_round, self.peer.rng.next());
+        let mut clearing = Clearing::begin(&known, names, &self.peer.config, now, fabric);
+        if self.peer.config.mutant.has(Mutant::TimerFromTakeover) {
+            clearing.backdate(self.proposed, log, &self.peer.config);
         }
         self.clearing = Some(clearing);
     }
@@ -357,8 +360,8 @@ impl Coordinator {
     /// announced yet: whoever is woken once has both.
     fn clear<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         self.clear_if_done(now, fabric);
-        let fences = self.clearing.as_ref().is_some_and(|clearing| clearing.awaits_fences(&self.config));
-        if self.held.as_ref().is_some_and(|(until, _)| *until <= now || !fences) {
+        let fences = self.clearing.as_ref().is_some_and(|clearing| clearing.awaits_fences(&self.peer.config));
+        if self.held.is_some() && (!fences || self.peer.timers.is_due(Timer::Announce, now)) {
             self.announce_held(fabric);
         }
     }
@@ -370,7 +373,7 @@ impl Coordinator {
             self.clearing = None;
             return;
         }
-        if !clearing.is_done(now, &self.config) {
+        if !clearing.is_done(now, &self.peer.config) {
             return;
         }
         fabric.record(Record::new(Event_::Fenced, base.0, clearing.fenced() as u64));
@@ -386,7 +389,7 @@ impl Coordinator {
     /// The planted bug: holders are fenced before the view is decided.
     fn fence_early<F: Fabric>(&self, base: ViewId, fabric: &mut F) {
         for holder in self.view().members.iter().filter(|m| m.is_holder()) {
-            let fence = obol_fabric::Remote { at: holder.address, offset: self.config.layout.fence() };
+            let fence = obol_fabric::Remote { at: holder.address, offset: self.peer.config.layout.fence() };
             fabric.cas(fence, self.view().base.0, base.0, obol_fabric::Token(0));
         }
     }

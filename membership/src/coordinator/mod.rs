@@ -14,44 +14,25 @@ mod requests;
 use crate::Config;
 use crate::adapt::LeaseScaler;
 use crate::clearing::Clearing;
-use crate::detector::{Detector, Verdict};
-use crate::drift::Drift;
-use crate::engine::{Engine, Outcome, Phase};
-use crate::holdback::HoldBack;
-use crate::links::{self, Links};
+use crate::detectors::deadbeat::{self, Deadbeat};
+use crate::engine::{Engine, Phase};
 use crate::log::Log;
 use crate::metrics::Counter;
 use crate::mutants::Mutant;
-use crate::notices::Notices;
-use crate::poll::{Found, Poll};
+use crate::peer::{MembershipState, Peer, Transition};
+use crate::poll::Found;
 use crate::recorder::{Kind as Event_, Record};
 use crate::replace::Vacancies;
 use crate::rng::Rng;
+use crate::timers::Timer;
 use crate::tokens::{self, Part};
 use crate::view::{Acceptor, JOIN_WINDOW, Kind, Level, Member, Newcomer, View, coordinator_name};
 use crate::wire::Message;
 use cliques::Cliques;
-use obol_fabric::{Address, Event, Evidence, Fabric, Group, Incarnation, Instant, Machine, Name, ViewId};
+use obol_fabric::{Address, Event, Evidence, Fabric, Incarnation, Instant, Machine, ViewId};
 use requests::Requests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Whether the process is a member.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum MembershipState {
-    /// A member of the newest known view.
-    Member(Incarnation),
-    /// Restarted or excluded: asks a leader to admit it, and leads by itself if none answers until
-    /// `alone`.
-    Standby { token: u64, as_of: ViewId, due: Instant, alone: Instant },
-    /// Asked to leave; the requests go on until a view lacks it. It leads meanwhile if it is its
-    /// turn.
-    Leaving { who: Incarnation, due: Instant },
-    /// Out, by its own wish. Its memory still is an acceptor.
-    Left,
-    /// Given up in a recovery: its memory is of a cluster that went on without it.
-    Retired,
-}
 
 /// Who says that a member is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,35 +44,23 @@ struct Accusation {
 /// The machine of a coordinator.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Coordinator {
-    config: Config,
+    peer: Peer,
     me: u16,
-    name: Name,
-    rng: Rng,
-    state: MembershipState,
     log: Log,
     suspects: BTreeMap<Incarnation, Accusation>,
     /// Members that are proved dead, as long as some view that may hold a lease names them.
     proofs: BTreeSet<Incarnation>,
     requests: Requests,
-    /// Names whose members fail again and again.
-    hold_back: HoldBack,
-    /// Before this no view is decided only because somebody joins: others may join in the same.
-    joins_from: Option<Instant>,
     lease_scaler: LeaseScaler,
     vacancies: Vacancies,
-    /// When the leader has to look again whether a coordinator is to be replaced.
-    replace_due: Instant,
     /// The latest base whose CLEAR was sent or heard.
     cleared: ViewId,
     clearing: Option<Clearing>,
     clearing_round: u32,
-    /// The newest view, sealed, if it is not announced yet so that CLEAR can go with it; and until
-    /// when.
-    held: Option<(Instant, Arc<[u8]>)>,
+    /// The newest view, sealed, if it is not announced yet so that CLEAR can go with it.
+    held: Option<Arc<[u8]>>,
     engine: Engine,
     leading: bool,
-    /// When an aborted attempt is tried again.
-    retry: Instant,
     aborts: u32,
     /// Too few acceptors could be reached, and none of them has answered a READ since. An attempt
     /// uses up a proposal number at those that can, so it waits for the others.
@@ -99,23 +68,8 @@ pub struct Coordinator {
     proposed: Instant,
     /// What was proposed last.
     proposal: Option<Arc<View>>,
-    poll: Poll,
-    poll_due: Instant,
-    /// When a majority answered last; zero if none has since the start, or if the view is known to
-    /// be old.
-    contact: Instant,
-    detector: Detector,
-    links: Links,
+    deadbeat: Deadbeat,
     cliques: Cliques,
-    drift: Drift,
-    notices: Notices,
-    /// When it may be asked again who decides.
-    lost_due: Instant,
-    /// Who is watched, and whether lazily.
-    watched: BTreeMap<Address, bool>,
-    /// The newest view has been installed but not followed yet: see [`Coordinator::follow`].
-    view_pending: bool,
-    booted: bool,
 }
 
 impl Coordinator {
@@ -127,44 +81,30 @@ impl Coordinator {
         } else {
             MembershipState::Member(own.map(|m| m.incarnation).unwrap_or_default())
         };
+        let name = own.map_or_else(|| coordinator_name(me), |m| m.name);
+        let mut peer = Peer::new(config, name, Rng::new(seed), state, config.timing.poll_every);
+        peer.timers.set(Timer::Retry, Instant::ZERO);
         Self {
-            config,
+            peer,
             me,
-            name: own.map_or_else(|| coordinator_name(me), |m| m.name),
-            rng: Rng::new(seed),
-            state,
             cleared: genesis.cleared,
             log: Log::new(genesis, Instant::NEVER),
             suspects: BTreeMap::new(),
             proofs: BTreeSet::new(),
             requests: Requests::default(),
-            hold_back: HoldBack::default(),
-            joins_from: None,
             lease_scaler: LeaseScaler::default(),
             vacancies: Vacancies::default(),
-            replace_due: Instant::NEVER,
             clearing: None,
             clearing_round: 0,
             held: None,
             engine: Engine::new(me, config.layout, config.mutant),
             leading: false,
-            retry: Instant::ZERO,
             aborts: 0,
             lost_quorum: false,
             proposed: Instant::ZERO,
             proposal: None,
-            poll: Poll::new(),
-            poll_due: Instant::ZERO,
-            contact: Instant::ZERO,
-            detector: Detector::default(),
-            links: Links::default(),
+            deadbeat: Deadbeat::default(),
             cliques: Cliques::default(),
-            drift: Drift::default(),
-            notices: Notices::default(),
-            lost_due: Instant::ZERO,
-            watched: BTreeMap::new(),
-            view_pending: false,
-            booted: false,
         }
     }
 
@@ -179,7 +119,7 @@ impl Coordinator {
         let own = Arc::clone(self.view());
         let equal = own == *same;
         if equal {
-            self.poll.share_view(&own, same);
+            self.peer.poll.share_view(&own, same);
             self.log.share_newest(same);
         }
         equal
@@ -207,7 +147,7 @@ impl Coordinator {
     /// Whether this process looks for the newest view in whole rings.
     #[must_use]
     pub const fn reads_rings(&self) -> bool {
-        self.poll.reads_rings()
+        self.peer.poll.reads_rings()
     }
 
     /// Whether caches have not raised the fences in time that this leader asked them to, so that it
@@ -220,49 +160,68 @@ impl Coordinator {
     /// The own incarnation while this process is a member.
     #[must_use]
     pub const fn incarnation(&self) -> Option<Incarnation> {
-        match self.state {
-            MembershipState::Member(who) | MembershipState::Leaving { who, .. } => Some(who),
-            MembershipState::Standby { .. } | MembershipState::Left | MembershipState::Retired => None,
-        }
+        self.peer.incarnation()
     }
 
     /// Whether this process has left, as it asked.
     #[must_use]
     pub const fn has_left(&self) -> bool {
-        matches!(self.state, MembershipState::Left)
+        self.peer.has_left()
     }
 
     /// Whether this process has learned that it was given up in a recovery. Then it takes part in
     /// nothing any more, and its process has to end.
     #[must_use]
     pub const fn is_retired(&self) -> bool {
-        matches!(self.state, MembershipState::Retired)
+        matches!(self.peer.state, MembershipState::Retired)
     }
 
     /// Asks to leave gracefully: the next coordinator leads at once, and nobody takes it for a
     /// failure.
     pub fn leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.state = match self.state {
-            MembershipState::Member(who) => MembershipState::Leaving { who, due: now },
-            MembershipState::Standby { .. } => MembershipState::Left,
-            ref other => other.clone(),
-        };
+        self.peer.leave(now);
         self.ask_to_leave(now, fabric);
         self.drive(now, fabric);
     }
 
     fn ask_to_leave<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        let MembershipState::Leaving { who, due } = &mut self.state else { return };
-        if now < *due {
+        let MembershipState::Leaving(who) = self.peer.state else { return };
+        if !self.peer.timers.is_due(Timer::Join, now) {
             return;
         }
-        *due = now + self.config.timing.join_every;
-        let (who, view) = (*who, Arc::clone(self.view()));
+        self.peer.timers.set(Timer::Join, now + self.peer.config.timing.join_every);
+        let view = Arc::clone(self.view());
         self.requests.leave(who, &view);
-        let leave = Message::Leave(who).encode();
-        for acceptor in view.acceptors.iter().filter(|a| a.proposer != self.me) {
-            fabric.send(acceptor.address, &leave);
+        Peer::send_to_acceptors(&view, self.me, &Message::Leave(who), fabric);
+    }
+
+    fn ask_to_join<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
+        let MembershipState::Joining { token, as_of } = self.peer.state else { return };
+        if !self.peer.booted || !self.peer.timers.is_due(Timer::Join, now) {
+            return;
         }
+        let timing = self.peer.config.timing;
+        self.peer.timers.set(Timer::Join, now + timing.join_every);
+        let links = &self.peer.detectors.links;
+        let proved = links.are_proved();
+        if links.see_coordinator() {
+            let alone = self.peer.timers.at(Timer::LeadAlone).max(now + timing.standby);
+            self.peer.timers.set(Timer::LeadAlone, alone);
+        }
+        let join = Message::Join { newcomer: self.newcomer(token, fabric), as_of, proved };
+        if self.leading {
+            self.admit_itself(fabric);
+        }
+        // Whoever decides asks in any case: see [`Coordinator::needs`].
+        if proved || self.view().acceptor(self.me).is_some() {
+            Peer::send_to_acceptors(self.view(), self.me, &join, fabric);
+        }
+    }
+
+    /// Whether it stands by and leads alone when that timer expires.
+    const fn awaits_leader(&self) -> bool {
+        let joins = matches!(self.peer.state, MembershipState::Joining { .. });
+        joins && self.peer.booted && !self.leading
     }
 
     /// Who leads of those that are not suspected; the own incarnation is not.
@@ -271,25 +230,20 @@ impl Coordinator {
         self.view().leader(|m| Some(m.incarnation) == me || !self.suspects.contains_key(&m.incarnation))
     }
 
+    /// Asks to be admitted with a new token, and leads alone if no leader answers for long.
     fn stand_by(&mut self, now: Instant) {
-        self.state = MembershipState::Standby {
-            token: self.rng.token(),
-            as_of: self.view().id,
-            due: now,
-            alone: now + self.config.timing.standby,
-        };
+        self.peer.rejoin(self.view().id, now);
+        self.peer.timers.set(Timer::LeadAlone, now + self.peer.config.timing.standby);
     }
 
     /// A join that has become too old would be refused for ever: as a newcomer, or as a leader that
     /// admits itself.
     fn renew_join(&mut self, now: Instant) {
         let newest = self.view().id;
-        if let MembershipState::Standby { token, as_of, due, .. } = &mut self.state
+        if let MembershipState::Joining { as_of, .. } = self.peer.state
             && as_of.0.saturating_add(JOIN_WINDOW) < newest.0
         {
-            *token = self.rng.token();
-            *as_of = newest;
-            *due = now;
+            self.peer.rejoin(newest, now);
         }
     }
 
@@ -304,14 +258,7 @@ impl Coordinator {
     }
 
     fn newcomer<F: Fabric>(&self, token: u64, fabric: &F) -> Newcomer {
-        Newcomer {
-            kind: Kind::Coordinator,
-            name: self.name,
-            address: fabric.address(),
-            host: Incarnation::NONE,
-            token,
-            proposer: self.me,
-        }
+        self.peer.newcomer(Kind::Coordinator, token, self.me, fabric)
     }
 
     /// Learns that a view is decided, whoever decided it.
@@ -321,10 +268,8 @@ impl Coordinator {
         }
         self.announce_held(fabric);
         let jump = view.id != self.view().id.next();
-        fabric.record(Record::new(Event_::ViewReceived, view.id.0, u64::from(jump)));
-        fabric.count(if jump { Counter::ViewJumps } else { Counter::ViewsInstalled }, 1);
+        self.peer.note_view(view.id, jump, now, fabric);
         fabric.publish_view(view.id, sealed);
-        self.contact = now;
         self.learn_clear(view.cleared, fabric);
         self.follow_joins(view, now, fabric);
         self.vacancies.follow(&self.log.newest().view, view, now);
@@ -332,57 +277,34 @@ impl Coordinator {
         self.suspects.retain(|who, _| view.member(*who).is_some());
         self.suspect_former_life(fabric.address());
         self.requests.settle(view, fabric);
-        match self.state {
-            MembershipState::Member(who) if view.member(who).is_none() => {
-                fabric.record(Record::new(Event_::Excluded, who.0, view.id.0));
-                fabric.count(Counter::Exclusions, 1);
-                fabric.publish_incarnation(Incarnation::NONE);
-                self.links.prove(&self.config);
-                self.stand_by(now);
+        match self.peer.update_membership(view, now, fabric) {
+            Some(Transition::Excluded | Transition::Departed) => {
+                self.peer.timers.set(Timer::LeadAlone, now + self.peer.config.timing.standby);
             }
-            MembershipState::Standby { token, .. } => {
-                if let Some(member) = view.by_token(token) {
-                    self.state = MembershipState::Member(member.incarnation);
-                    fabric.publish_incarnation(member.incarnation);
-                    fabric.record(Record::new(Event_::Joined, member.incarnation.0, view.id.0));
-                } else if view.departed.iter().any(|d| d.token == token) {
-                    self.stand_by(now);
-                }
-            }
-            MembershipState::Leaving { who, .. } if view.member(who).is_none() => {
-                fabric.record(Record::new(Event_::Left, who.0, view.id.0));
-                fabric.publish_incarnation(Incarnation::NONE);
-                self.state = MembershipState::Left;
-            }
-            MembershipState::Member(_)
-            | MembershipState::Leaving { .. }
-            | MembershipState::Left
-            | MembershipState::Retired => {}
+            Some(Transition::Joined | Transition::Left) | None => {}
         }
         if view.retired.contains(self.me) {
-            self.state = MembershipState::Retired;
+            self.peer.retire();
             fabric.publish_incarnation(Incarnation::NONE);
         }
         self.renew_join(now);
-        self.view_pending = true;
+        self.peer.view_pending = true;
         if self.engine.slot() <= view.id {
-            let stale = self.config.mutant.has(Mutant::StaleAcceptors);
+            let stale = self.peer.config.mutant.has(Mutant::StaleAcceptors);
             let acceptors = if stale { view.deciders() } else { view.acceptors.clone() };
             self.engine.open(view.id.next(), &acceptors, None);
             self.aborts = 0;
             self.lost_quorum = false;
-            self.retry = now;
+            self.peer.timers.set(Timer::Retry, now);
         }
     }
 
     /// What a new view asks for that survivors do not wait for: watches, and forgetting. Done on
     /// the next tick, so that it delays neither a decision's announcement nor CLEAR.
     fn follow<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.view_pending = false;
         let view = Arc::clone(self.view());
         let view = &*view;
-        self.notices.settle(view);
-        self.drift.follow(view);
+        self.peer.follow(view, &[], now);
         self.forget_proofs();
         // Whoever may hold a lease that is not cleared is watched on: its death may still have to
         // be proved. The leader has to act on any death, the others only on a coordinator's.
@@ -396,27 +318,10 @@ impl Coordinator {
             .filter(|m| m.address.owner() != own)
             .map(|m| (m.address, !self.leading && m.kind != Kind::Coordinator))
             .collect();
-        for gone in self.watched.keys().filter(|address| !wanted.contains_key(address)) {
-            fabric.unwatch(*gone);
-        }
-        for (&address, &lazy) in
-            wanted.iter().filter(|(address, lazy)| self.watched.get(address) != Some(lazy))
-        {
-            if lazy {
-                fabric.watch_lazily(address);
-            } else {
-                fabric.watch(address);
-            }
-        }
-        self.watched = wanted;
-        self.links.follow(view, self.incarnation(), &self.config, now);
+        self.deadbeat.watch(wanted, fabric);
         self.cliques.follow(view);
-        match self.incarnation() {
-            Some(who) => self.detector.follow(view, who, core::iter::empty(), &self.config, now),
-            None => {
-                self.detector.clear();
-                self.cliques = Cliques::default();
-            }
+        if self.incarnation().is_none() {
+            self.cliques = Cliques::default();
         }
     }
 
@@ -437,16 +342,16 @@ impl Coordinator {
         now: Instant,
         fabric: &mut F,
     ) {
-        let proof = evidence == Evidence::Proof || self.config.mutant.has(Mutant::SuspicionIsProof);
+        let proof = evidence == Evidence::Proof || self.peer.config.mutant.has(Mutant::SuspicionIsProof);
         if proof
             && self.proofs.insert(accused)
             && let Some(clearing) = &mut self.clearing
         {
-            clearing.proved(&self.proofs, &self.config, fabric);
+            clearing.proved(&self.proofs, &self.peer.config, fabric);
         }
         if self.suspect(accused, by, fabric) {
-            let due = now + self.config.timing.notice_after;
-            self.notices.raise(accused, by.level, evidence, due);
+            let due = now + self.peer.config.timing.notice_after;
+            self.peer.notices.raise(accused, by.level, evidence, due);
         }
     }
 
@@ -464,44 +369,26 @@ impl Coordinator {
     }
 
     fn accuse_address<F: Fabric>(&mut self, who: Address, evidence: Evidence, now: Instant, fabric: &mut F) {
-        // A member that was removed already may still be one whose page has to be cleared.
-        let newest = self.log.newest().view.id;
-        let from = self.cleared.0.max(newest.0.saturating_sub(crate::log::LOG_VIEWS_MAX as u64 - 1));
-        let accused: Vec<Incarnation> = (from..=newest.0)
-            .filter_map(|id| self.log.get(ViewId(id)))
-            .flat_map(|entry| entry.view.members.iter())
-            .filter(|m| m.address == who)
-            .map(|m| m.incarnation)
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
         let by = Accusation { accuser: self.incarnation().unwrap_or_default(), level: Level::Deadbeat };
-        for accused in accused {
+        for accused in deadbeat::accused(who, &self.log, self.cleared) {
             self.accuse(accused, by, evidence, now, fabric);
         }
     }
 
     /// Looks for decided views that were missed.
     fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.poll_due = now + self.config.timing.poll_every;
-        let view = Arc::clone(self.view());
-        if self.poll.is_busy() {
-            // Whoever is asked again and again before the answer can come never hears one.
-            return;
-        }
-        let silent = now.since(self.contact) > self.config.timing.resync_after;
-        if silent || self.contact == Instant::ZERO {
-            self.poll.snapshot(&view, &self.config, now, fabric);
+        if self.peer.poll.is_busy() {
+            // Asked again and again before the answer can come, it would never arrive.
+            self.peer.schedule_poll(now);
         } else {
-            self.poll.ask(&view, &self.config, now, fabric);
+            let view = Arc::clone(self.view());
+            self.peer.poll_acceptors(&view, now, fabric);
         }
     }
 
-    /// Asks those who are said to decide now: of those who did, perhaps no majority is left.
     fn ask_others<F: Fabric>(&mut self, acceptors: Vec<Acceptor>, now: Instant, fabric: &mut F) {
-        self.poll_due = now + self.config.timing.poll_every;
         let view = Arc::clone(self.view());
-        self.poll.snapshot_of(acceptors, &view, &self.config, now, fabric);
+        self.peer.poll_others(acceptors, &view, now, fabric);
     }
 
     fn fetched<F: Fabric>(&mut self, view: &Arc<View>, now: Instant, fabric: &mut F) {
@@ -509,7 +396,7 @@ impl Coordinator {
         let sealed = view.seal();
         self.install(view, &sealed, now, fabric);
         // There may be more.
-        self.poll_due = now;
+        self.peer.timers.set(Timer::Poll, now);
     }
 
     /// CLEAR holds for ever, so it may come from anywhere and at any time. A process that knows it
@@ -517,7 +404,7 @@ impl Coordinator {
     pub(super) fn learn_clear<F: Fabric>(&mut self, base: ViewId, fabric: &mut F) {
         if base > self.cleared {
             self.cleared = base;
-            self.view_pending = true;
+            self.peer.view_pending = true;
             fabric.publish_cleared(base);
         }
         if self.clearing.as_ref().is_some_and(|c| c.base() <= base) {
@@ -527,17 +414,17 @@ impl Coordinator {
 
     fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
         if self.lost_quorum && found == Found::Failed {
-            self.poll_due = self.poll_due.min(now + self.config.timing.backoff_max);
+            self.peer.timers.set_by(Timer::Poll, now + self.peer.config.timing.backoff_max);
         } else {
             self.lost_quorum = false;
         }
         match found {
             Found::Empty { posted, .. } => {
-                self.contact = now;
-                self.poll.answered(now.since(posted), &self.config);
+                self.peer.contact = now;
+                self.peer.poll.answered(now.since(posted), &self.peer.config);
             }
             Found::NothingNewer(cleared) => {
-                self.contact = now;
+                self.peer.contact = now;
                 self.learn_clear(cleared, fabric);
             }
             Found::Next(view) => self.fetched(&view, now, fabric),
@@ -546,21 +433,17 @@ impl Coordinator {
                 self.fetched(&view, now, fabric);
             }
             Found::Undecided(slot) => {
-                self.contact = now;
+                self.peer.contact = now;
                 if slot == self.view().id.next() {
                     self.requests.settle_slot();
                 }
                 if !self.leading {
                     // Whoever leads settles it. If it has done so already, the acceptors that are
                     // left may hold it under several numbers, and only a snapshot tells.
-                    self.poll.snapshot(&Arc::clone(self.view()), &self.config, now, fabric);
+                    self.peer.poll.snapshot(&Arc::clone(self.view()), &self.peer.config, now, fabric);
                 }
             }
-            Found::Failed if self.lost_due <= now => {
-                self.lost_due = now + self.config.timing.join_every;
-                fabric.multicast(Group::Coordinators, &Message::Lost(self.view().id).encode());
-            }
-            Found::Failed => {}
+            Found::Failed => self.peer.ask_who_decides(self.view().id, now, fabric),
         }
     }
 }
@@ -571,7 +454,7 @@ impl Machine for Coordinator {
         fabric.record(Record::new(Event_::Started, u64::from(generation), 0));
         let genesis = Arc::clone(self.view());
         // It may have been decided this very moment, and its predecessor's leases run on.
-        let undated = self.config.mutant.has(Mutant::StartLongAgo);
+        let undated = self.peer.config.mutant.has(Mutant::StartLongAgo);
         self.log = Log::new(Arc::clone(&genesis), if undated { Instant::ZERO } else { now });
         self.vacancies = Vacancies::begin(&genesis, now);
         if generation <= 1 {
@@ -579,7 +462,7 @@ impl Machine for Coordinator {
             // and the ring has moved on, nobody could find out any more what was decided.
             fabric.publish_view(genesis.id, &genesis.seal());
         }
-        self.poll_due = now + self.config.timing.poll_every;
+        self.peer.schedule_poll(now);
         if !self.is_retired() && (generation > 1 || self.incarnation() == Some(Incarnation::NONE)) {
             // A later life, whose incarnation was somebody else's; or a coordinator that has come
             // to a running cluster.
@@ -589,7 +472,7 @@ impl Machine for Coordinator {
         fabric.publish_incarnation(self.incarnation().unwrap_or_default());
         self.follow(now, fabric);
         self.engine.open(genesis.id.next(), &genesis.acceptors, None);
-        self.poll.snapshot(&genesis, &self.config, now, fabric);
+        self.peer.poll.snapshot(&genesis, &self.peer.config, now, fabric);
     }
 
     fn handle<F: Fabric>(&mut self, now: Instant, event: Event<'_>, fabric: &mut F) {
@@ -605,47 +488,22 @@ impl Machine for Coordinator {
                         self.outcome(outcome, now, fabric);
                     }
                     Part::PollWord | Part::PollValue | Part::PollView => {
-                        let found = self.poll.complete(part, peer, round, &result, &self.config, fabric);
+                        let found =
+                            self.peer.poll.complete(part, peer, round, &result, &self.peer.config, fabric);
                         if let Some(found) = found {
-                            self.booted = true;
+                            self.peer.booted = true;
                             self.found(found, now, fabric);
                         }
                     }
                     Part::Fence => {
                         if let Some(clearing) = &mut self.clearing {
-                            clearing.complete(peer, round, &result, &self.config, fabric);
+                            clearing.complete(peer, round, &result, &self.peer.config, fabric);
                         }
                     }
-                    Part::Link => {
-                        let turn = self.links.complete(round, &result, &self.config, now);
-                        links::record(turn, fabric);
-                    }
-                    Part::Heartbeat => {
-                        let accuser = self.incarnation().unwrap_or_default();
-                        match self.detector.complete(peer, round, &result, &self.config, now) {
-                            // Who has to go then is to be seen from everybody's links.
-                            Some(Verdict::Suspect(who, Level::Timeout))
-                                if links::are_watched(&self.config) =>
-                            {
-                                self.links.doubt(who, now);
-                            }
-                            Some(Verdict::Suspect(who, level)) => {
-                                fabric.count(level.suspicions(), 1);
-                                fabric.record(Record {
-                                    kind: Event_::Suspect,
-                                    level: level as u8,
-                                    a: who.0,
-                                    b: 0,
-                                });
-                                let by = Accusation { accuser, level };
-                                self.accuse(who, by, Evidence::Suspicion, now, fabric);
-                            }
-                            Some(Verdict::Retract(who)) => {
-                                fabric.record(Record::new(Event_::Retract, who.0, 0));
-                                fabric.count(Counter::FalseSuspicions, 1);
-                                self.notices.retract(who);
-                            }
-                            None => {}
+                    Part::Probe => {
+                        if let Some((who, level)) = self.peer.probed(token, &result, now, fabric) {
+                            let by = Accusation { accuser: self.incarnation().unwrap_or_default(), level };
+                            self.accuse(who, by, Evidence::Suspicion, now, fabric);
                         }
                     }
                 }
@@ -658,102 +516,59 @@ impl Machine for Coordinator {
     }
 
     fn tick<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.view_pending {
+        if self.peer.view_pending {
             self.follow(now, fabric);
         }
-        if self.poll.deadline(&self.config) <= now {
-            self.booted = true;
-            let found = self.poll.expire();
+        if self.peer.poll.deadline(&self.peer.config) <= now {
+            self.peer.booted = true;
+            let found = self.peer.poll.expire();
             self.found(found, now, fabric);
         }
-        if self.poll_due <= now {
+        if self.peer.timers.is_due(Timer::Poll, now) {
             self.ask(now, fabric);
         }
-        let (is_proved, is_led) = (self.links.are_proved(), self.links.see_coordinator());
-        if let MembershipState::Standby { token, as_of, due, alone } = &mut self.state
-            && *due <= now
-            && self.booted
-        {
-            *due = now + self.config.timing.join_every;
-            if is_led {
-                *alone = (*alone).max(now + self.config.timing.standby);
-            }
-            let (token, as_of) = (*token, *as_of);
-            let newcomer = self.newcomer(token, fabric);
-            let join = Message::Join { newcomer, as_of, proved: is_proved }.encode();
-            if self.leading {
-                self.admit_itself(fabric);
-            }
-            // Whoever decides asks in any case: see [`Coordinator::needs`].
-            let asks = is_proved || self.view().acceptor(self.me).is_some();
-            for acceptor in self.view().acceptors.clone() {
-                if acceptor.proposer != self.me && asks {
-                    fabric.send(acceptor.address, &join);
-                }
-            }
-        }
+        self.ask_to_join(now, fabric);
         self.ask_to_leave(now, fabric);
-        let me = self.incarnation().unwrap_or_default();
-        self.detector.tick(&self.config, now, fabric);
         let view = Arc::clone(self.view());
-        self.links.tick(self.incarnation(), &view, &self.config, now, fabric);
+        self.peer.tick_detectors(&view, now, fabric);
         self.judge_links(&view, now, fabric);
-        if self.incarnation().is_some() {
-            self.drift.tick(&view, me, (&mut self.rng, &self.config), now, fabric);
-        }
+        self.peer.tick_drift(&view, now, fabric);
         if self.leading {
-            if let Some(lease) = self.lease_scaler.shrink(&view, &self.config, now) {
+            if let Some(lease) = self.lease_scaler.shrink(&view, &self.peer.config, now) {
                 self.requests.set_lease(lease);
             }
             // Nobody has to be told: the next view will.
-            self.notices.clear();
+            self.peer.notices.clear();
         }
-        self.notices.tick(me, &view, &self.config, now, fabric);
+        self.peer.tick_notices(&view, now, fabric);
         if let Some(clearing) = &mut self.clearing {
-            clearing.tick(&self.config, now, fabric);
+            clearing.tick(&self.peer.config, now, fabric);
         }
         self.drive(now, fabric);
     }
 
     fn deadline(&self) -> Instant {
-        if self.view_pending {
+        if self.peer.view_pending {
             return Instant::ZERO;
         }
-        let poll = if self.poll.is_busy() {
-            self.poll_due.min(self.poll.deadline(&self.config))
-        } else {
-            self.poll_due
-        };
-        let state = match self.state {
-            MembershipState::Standby { due, alone, .. } if self.booted => {
-                due.min(if self.leading { due } else { alone })
-            }
-            MembershipState::Leaving { due, .. } => due,
-            MembershipState::Standby { .. }
-            | MembershipState::Member(_)
-            | MembershipState::Left
-            | MembershipState::Retired => Instant::NEVER,
-        };
-        let clearing = self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline);
-        let held = self.held.as_ref().map_or(Instant::NEVER, |(until, _)| *until);
-        let drift = if self.incarnation().is_some() { self.drift.deadline() } else { Instant::NEVER };
-        let lease_scaler =
-            if self.leading { self.lease_scaler.due(&self.config.timing) } else { Instant::NEVER };
-        let cliques = self.links_due();
-        poll.min(state)
-            .min(cliques)
-            .min(self.links.deadline())
-            .min(lease_scaler)
-            .min(self.replace_due)
-            .min(clearing)
-            .min(held)
-            .min(drift)
-            .min(self.retry_deadline())
-            .min(self.joins_due())
-            .min(self.detector.deadline())
-            .min(self.notices.deadline())
+        let mut timers = self.peer.timers();
+        if matches!(self.peer.state, MembershipState::Joining { .. }) && !self.peer.booted {
+            timers.stop(Timer::Join);
+        }
+        if !self.awaits_leader() {
+            timers.stop(Timer::LeadAlone);
+        }
+        if !self.may_retry() {
+            timers.stop(Timer::Retry);
+        }
+        if !self.leading || !self.requests.has_joins() {
+            timers.stop(Timer::Joins);
+        }
+        if self.leading {
+            timers.set(Timer::LeaseScale, self.lease_scaler.due(&self.peer.config.timing));
+        }
+        timers.set(Timer::Cliques, self.links_due());
+        timers.set(Timer::Clearing, self.clearing.as_ref().map_or(Instant::NEVER, Clearing::deadline));
+        timers.next()
     }
 }
-
-/// What [`Engine`] told, for the leader's part of the machine.
-type Told = Option<Outcome>;

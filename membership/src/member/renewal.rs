@@ -1,16 +1,17 @@
 //! How a member keeps its lease: it asks, and makes of every answer a renewal, a newer view, or
 //! another question.
 
-use super::{Member, MembershipState};
+use super::Member;
 use crate::lease::Renewed;
 use crate::metrics::{Counter, Histogram};
 use crate::mutants::Mutant;
+use crate::peer::Peer;
 use crate::poll::Found;
 use crate::recorder::{Kind as Event_, Record};
 use crate::renewal_source::Answer;
-use crate::view::Acceptor;
+use crate::timers::Timer;
 use crate::wire::Message;
-use obol_fabric::{Address, Fabric, Group, Instant, Nanos, ViewId};
+use obol_fabric::{Address, Fabric, Instant, Nanos, ViewId};
 
 /// A lease that is renewed too late ends and comes back, perhaps a thousand times a second: of one
 /// view's, the first so many are noted, then those whose number is a power of two.
@@ -58,45 +59,25 @@ impl Member {
     /// the acceptors.
     pub(super) fn ask<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
         let page = self.lease.page();
-        let renews = matches!(self.state, MembershipState::Member(_))
+        let renews = self.peer.is_member()
             && page.view == self.view.id
             && page.end != Instant::ZERO
             && self.heard <= self.view.id
             // A cache's word is as old as its lease: too old for who asks because its own has run
             // out.
             && self.wanted.is_none()
-            && !self.is_out_of_touch(now);
-        if !renews || !self.source.ask(self.view.id, &mut self.rng, now, fabric) {
-            self.ask_acceptors(now, fabric);
+            && !self.peer.is_out_of_touch(now);
+        if !renews || !self.source.ask(self.view.id, &mut self.peer.rng, now, fabric) {
+            self.peer.poll_acceptors(&self.view, now, fabric);
         }
-        self.poll_due = now + self.config.timing.renew_every;
-    }
-
-    fn is_out_of_touch(&self, now: Instant) -> bool {
-        self.contact == Instant::ZERO || now.since(self.contact) > self.config.timing.resync_after
-    }
-
-    /// Asks the acceptors; after a long silence, which view is the newest.
-    pub(super) fn ask_acceptors<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        self.poll_due = now + self.config.timing.renew_every;
-        if self.is_out_of_touch(now) {
-            self.poll.snapshot(&self.view, &self.config, now, fabric);
-        } else {
-            self.poll.ask(&self.view, &self.config, now, fabric);
-        }
-    }
-
-    /// Asks those who are said to decide now: of those who did, perhaps no majority is left.
-    pub(super) fn ask_others<F: Fabric>(&mut self, acceptors: Vec<Acceptor>, now: Instant, fabric: &mut F) {
-        self.poll_due = now + self.config.timing.renew_every;
-        self.poll.snapshot_of(acceptors, &self.view, &self.config, now, fabric);
+        self.peer.schedule_poll(now);
     }
 
     pub(super) fn found<F: Fabric>(&mut self, found: Found, now: Instant, fabric: &mut F) {
         match found {
             Found::Empty { view, posted } => {
-                self.contact = now;
-                self.poll.answered(now.since(posted), &self.config);
+                self.peer.contact = now;
+                self.peer.poll.answered(now.since(posted), &self.peer.config);
                 self.renewed((view, posted), Voucher::Acceptors, now, fabric);
                 self.confirm_later(posted, now);
                 if self.heard > self.view.id && self.heard_at <= posted {
@@ -106,7 +87,7 @@ impl Member {
                 } else if self.heard > self.view.id {
                     // Somebody knows more; its multicast may have overtaken the slot's CASes at our
                     // majority.
-                    self.poll_due = now;
+                    self.peer.timers.set(Timer::Poll, now);
                 }
             }
             Found::Next(view) => {
@@ -119,31 +100,24 @@ impl Member {
                 self.install(view, &sealed, true, now, fabric);
             }
             Found::NothingNewer(_) => {
-                self.contact = now;
+                self.peer.contact = now;
                 self.ask(now, fabric);
             }
             Found::Undecided(slot) if self.heard >= slot => {
                 // It is decided, but the acceptors that are left hold it under several numbers, or
                 // none of them whole.
-                self.contact = now;
-                self.poll.snapshot(&self.view, &self.config, now, fabric);
+                self.peer.contact = now;
+                self.peer.poll.snapshot(&self.view, &self.peer.config, now, fabric);
             }
             Found::Undecided(slot) => {
-                self.contact = now;
-                let nudge = Message::Nudge(slot).encode();
-                for acceptor in &self.view.acceptors {
-                    fabric.send(acceptor.address, &nudge);
-                }
+                self.peer.contact = now;
+                Peer::send_to_acceptors(&self.view, 0, &Message::Nudge(slot), fabric);
             }
             Found::Failed => {
                 if self.incarnation().is_some() {
                     fabric.count(Counter::RenewalsFailed, 1);
                 }
-                if self.lost_due <= now {
-                    // Those who decide now may be others than those that are asked.
-                    self.lost_due = now + self.config.timing.join_every;
-                    fabric.multicast(Group::Coordinators, &Message::Lost(self.view.id).encode());
-                }
+                self.peer.ask_who_decides(self.view.id, now, fabric);
             }
         }
     }
@@ -155,35 +129,37 @@ impl Member {
         now: Instant,
         fabric: &mut F,
     ) {
-        let Some(answer) = self.source.answered(nonce, vouched, &self.config, now, fabric) else { return };
+        let Some(answer) = self.source.answered(nonce, vouched, &self.peer.config, now, fabric) else {
+            return;
+        };
         self.hear(newest, now);
         match answer {
             Answer::Vouched { view, posted } => {
                 // What a cache knows is as old as its lease at most.
-                self.contact = self.contact.max(posted - self.view.cache_lease);
+                self.peer.contact = self.peer.contact.max(posted - self.view.cache_lease);
                 fabric.count(Counter::RenewalsCached, 1);
                 self.renewed((view, posted), Voucher::Cache, now, fabric);
                 if self.heard > self.view.id {
-                    self.poll_due = now;
+                    self.peer.timers.set(Timer::Poll, now);
                 }
             }
             Answer::Refused => {
                 fabric.count(Counter::CachesPassed, 1);
-                self.ask_acceptors(now, fabric);
+                self.peer.poll_acceptors(&self.view, now, fabric);
             }
         }
     }
 
     /// Gives up a question that a cache has not answered in time.
     pub(super) fn give_up_cache<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if !self.source.give_up(&self.config, now, fabric) {
+        if !self.source.give_up(&self.peer.config, now, fabric) {
             return;
         }
         fabric.count(Counter::CachesPassed, 1);
-        if self.config.mutant.has(Mutant::NoFallback) {
+        if self.peer.config.mutant.has(Mutant::NoFallback) {
             self.ask(now, fabric);
         } else {
-            self.ask_acceptors(now, fabric);
+            self.peer.poll_acceptors(&self.view, now, fabric);
         }
     }
 
@@ -196,7 +172,7 @@ impl Member {
         now: Instant,
         fabric: &mut F,
     ) {
-        let vouched = matches!(self.state, MembershipState::Member(_)) && self.lease.vouches(view, now);
+        let vouched = self.peer.is_member() && self.lease.vouches(view, now);
         fabric.count(if vouched { Counter::Vouches } else { Counter::VouchesRefused }, 1);
         fabric.send(from, &Message::Vouched { nonce, newest: self.view.id, vouched }.encode());
     }
@@ -206,14 +182,14 @@ impl Member {
     /// question is answered that can not tell. Nothing is posted beside that: however many programs
     /// ask, one round of READs is out at a time. (uKharon, Algorithm 2, line 10.)
     pub(super) fn confirm<F: Fabric>(&mut self, since: Instant, now: Instant, fabric: &mut F) {
-        if !matches!(self.state, MembershipState::Member(_)) || self.lease.page().confirmed >= since {
+        if !self.peer.is_member() || self.lease.page().confirmed >= since {
             return;
         }
         fabric.count(Counter::ConfirmsAsked, 1);
         self.wanted = Some(self.wanted.map_or(since, |wanted| wanted.max(since)));
-        if !self.poll.is_busy() {
+        if !self.peer.poll.is_busy() {
             self.source.cancel();
-            self.ask_acceptors(now, fabric);
+            self.peer.poll_acceptors(&self.view, now, fabric);
         }
     }
 
@@ -221,7 +197,7 @@ impl Member {
     fn confirm_later(&mut self, posted: Instant, now: Instant) {
         self.wanted = self.wanted.filter(|since| posted < *since);
         if self.wanted.is_some() {
-            self.poll_due = now;
+            self.peer.timers.set(Timer::Poll, now);
         }
     }
 
@@ -232,7 +208,7 @@ impl Member {
         now: Instant,
         fabric: &mut F,
     ) {
-        if self.view.id != view || !matches!(self.state, MembershipState::Member(_)) {
+        if self.view.id != view || !self.peer.is_member() {
             return;
         }
         let before = self.lease.page().end;
@@ -253,12 +229,12 @@ impl Member {
         }
         fabric.observe(Histogram::Renewal, now.since(posted));
         fabric.publish_page(self.lease.page());
-        if self.config.mutant.has(Mutant::FenceByHolder) {
-            let fence = obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
+        if self.peer.config.mutant.has(Mutant::FenceByHolder) {
+            let fence = obol_fabric::Remote { at: fabric.address(), offset: self.peer.config.layout.fence() };
             fabric.write(fence, &self.view.base.0.to_le_bytes(), obol_fabric::Token(0));
         }
-        if self.config.mutant.has(Mutant::RenewalLowersFence) {
-            let fence = obol_fabric::Remote { at: fabric.address(), offset: self.config.layout.fence() };
+        if self.peer.config.mutant.has(Mutant::RenewalLowersFence) {
+            let fence = obol_fabric::Remote { at: fabric.address(), offset: self.peer.config.layout.fence() };
             fabric.write(fence, &[0; 8], obol_fabric::Token(0));
         }
         self.note_active(now, fabric);
@@ -267,11 +243,8 @@ impl Member {
     /// Asks for longer leases if one lasts too short a time again. A cache's own serves others, who
     /// complain themselves.
     fn complain<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.kind.acts() && self.late_renewals.late(&self.view, &self.config.timing, now) {
-            let strained = Message::Strained(self.view.lease).encode();
-            for acceptor in &self.view.acceptors {
-                fabric.send(acceptor.address, &strained);
-            }
+        if self.kind.acts() && self.late_renewals.late(&self.view, &self.peer.config.timing, now) {
+            Peer::send_to_acceptors(&self.view, 0, &Message::Strained(self.view.lease), fabric);
         }
     }
 
@@ -299,17 +272,21 @@ impl Member {
             fabric.record(Record::new(Event_::LeaseLost, page.view.0, self.lapses.count));
         }
         self.active = active;
-        self.turn = match active {
+        let turn = match active {
             Some(_) => page.end,
             None if self.lapses.silent && page.view == self.lapses.view && now < lasting => lasting,
             None if now < page.start && page.start < page.end => page.start,
             None => Instant::NEVER,
         };
+        self.peer.timers.set(Timer::Activity, turn);
     }
 
     /// Fetches the views that were heard of but not received.
     pub(super) fn catch_up<F: Fabric>(&mut self, now: Instant, fabric: &mut F) {
-        if self.heard > self.view.id && !self.poll.is_busy() && !self.config.mutant.has(Mutant::NoPoll) {
+        if self.heard > self.view.id
+            && !self.peer.poll.is_busy()
+            && !self.peer.config.mutant.has(Mutant::NoPoll)
+        {
             self.ask(now, fabric);
         }
     }

@@ -1,0 +1,48 @@
+//! The deadbeat detector: deaths that the fabric reports as [`Event::Death`](obol_fabric::Event).
+//!
+//! uKharon, section 4.1. It probes nothing. A coordinator keeps here whom the fabric watches on its
+//! behalf; an agent has the programs in its own seats watched (`attached_apps`).
+
+use crate::log::{LOG_VIEWS_MAX, Log};
+use obol_fabric::{Address, Fabric, Incarnation, ViewId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whom one coordinator has watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Deadbeat {
+    /// By address, and whether lazily.
+    watched: BTreeMap<Address, bool>,
+}
+
+impl Deadbeat {
+    /// Has these watched and no others; `true` for those whose death may be reported late.
+    pub fn watch<F: Fabric>(&mut self, wanted: BTreeMap<Address, bool>, fabric: &mut F) {
+        for gone in self.watched.keys().filter(|address| !wanted.contains_key(address)) {
+            fabric.unwatch(*gone);
+        }
+        for (&address, &lazy) in
+            wanted.iter().filter(|(address, lazy)| self.watched.get(address) != Some(lazy))
+        {
+            if lazy {
+                fabric.watch_lazily(address);
+            } else {
+                fabric.watch(address);
+            }
+        }
+        self.watched = wanted;
+    }
+}
+
+/// The members that a death at this address is about. One that was removed already may still be one
+/// whose page has to be cleared.
+#[must_use]
+pub fn accused(at: Address, log: &Log, cleared: ViewId) -> BTreeSet<Incarnation> {
+    let newest = log.newest().view.id;
+    let from = cleared.0.max(newest.0.saturating_sub(LOG_VIEWS_MAX as u64 - 1));
+    (from..=newest.0)
+        .filter_map(|id| log.get(ViewId(id)))
+        .flat_map(|entry| entry.view.members.iter())
+        .filter(|m| m.address == at)
+        .map(|m| m.incarnation)
+        .collect()
+}

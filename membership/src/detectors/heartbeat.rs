@@ -1,0 +1,85 @@
+//! The heartbeat detector: who is suspected because its counter stands still.
+//!
+//! uKharon, section 4.2, kernel failures. Processes with a core form a ring by incarnation and each
+//! READs its successor's counter; an agent also READs those of the programs in its seats. Beyond
+//! the paper, a coordinator READs those of all others, and suspects them after twice as many: were
+//! its predecessor the leader's only watcher, nobody would act when both stand still at once.
+//!
+//! The paper suspects at the second equal value; here a profile says how many, because shared cores
+//! schedule late.
+
+use super::stall::{Probes, Rule, Seen};
+use super::{Detector, Id, Scope, Verdict};
+use crate::Config;
+use crate::view::{Kind, Level};
+use obol_fabric::{Completion, Fabric, Instant, Layout, LinkError, Nanos};
+
+/// By whom else a member is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Beat {
+    /// Nobody: this process is its predecessor in the ring, or its agent.
+    Own,
+    /// Another coordinator, whose predecessor in the ring watches it, too.
+    Coordinator,
+}
+
+impl Rule for Beat {
+    const LEVEL: Level = Level::Heartbeat;
+
+    fn offset(&self, layout: &Layout, seat: u16) -> u32 {
+        layout.heartbeat(seat)
+    }
+
+    fn pause(&self, config: &Config) -> Nanos {
+        config.timing.heartbeat_period
+    }
+
+    fn is_stalled(&self, seen: &Seen, config: &Config) -> bool {
+        seen.same
+            >= match self {
+                Self::Own => config.timing.heartbeat_confirm,
+                // It is its predecessor's to accuse, unless that stands still as well.
+                Self::Coordinator => config.timing.heartbeat_confirm.saturating_mul(2),
+            }
+    }
+}
+
+/// One process's heartbeat detector.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Heartbeat(Probes<Beat>);
+
+impl Detector for Heartbeat {
+    fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
+        let &Scope { view, me, config, .. } = scope;
+        let Some(me) = me else { return self.0.follow(core::iter::empty(), config, now) };
+        let ring = || view.members.iter().filter(|m| m.has_core());
+        let successor = ring().find(|m| m.incarnation > me).or_else(|| ring().next());
+        let own = ring().find(|m| m.incarnation == me);
+        let successor = successor.filter(|m| own.is_some() && m.incarnation != me);
+        let apps = view.of_kind(Kind::App).filter(|m| m.host == me);
+        let beats = successor.into_iter().chain(apps).map(|m| (m, Beat::Own));
+        let coordinates = own.is_some_and(|m| m.kind == Kind::Coordinator);
+        let peers = view.of_kind(Kind::Coordinator);
+        let peers = peers.filter(|m| coordinates && m.incarnation != me && successor != Some(m));
+        self.0.follow(beats.chain(peers.map(|m| (m, Beat::Coordinator))), config, now);
+    }
+
+    fn deadline(&self) -> Instant {
+        self.0.deadline()
+    }
+
+    fn tick<F: Fabric>(&mut self, id: Id, scope: &Scope<'_>, now: Instant, fabric: &mut F) {
+        self.0.tick(id, scope.config, now, fabric);
+    }
+
+    fn complete(
+        &mut self,
+        peer: u16,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        config: &Config,
+        now: Instant,
+    ) -> Option<Verdict> {
+        self.0.complete(peer, round, result, config, now)
+    }
+}

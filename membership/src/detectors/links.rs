@@ -1,0 +1,286 @@
+//! Which members this process can talk to: the level-3 detector. It says nothing about processes,
+//! only about links.
+//!
+//! uKharon, section 4.2, catastrophic failures. Every process with a core multicasts a heartbeat.
+//! Beyond the paper, silence alone breaks no link: it makes a READ of the silent member's memory go
+//! out, and only if that fails, too, is the link down; it stays so until a READ succeeds. So a
+//! broken multicast tree, a lost datagram, or a process that is stopped (which is level 2's to
+//! find) is not taken for a broken link, and a link does not flap with its last datagrams.
+//!
+//! A READ needs both directions, a heartbeat only one: of a link that is cut one way, one end
+//! reports the other.
+
+use super::{Detector, Id, Scope, Verdict};
+use crate::Config;
+use crate::mutants::Mutant;
+use crate::view::{Kind, View};
+use crate::wire::Message;
+use obol_fabric::{Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Remote};
+
+/// Members with a core up to which links are watched. Everybody hears everybody, so that the cost
+/// grows with the square; in a larger view the detector rests.
+pub const LINK_MEMBERS_MAX: usize = 1024;
+/// READs that are out at once. A silent member that waits for its turn is not down yet.
+pub const PROBES_MAX: usize = 32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Link {
+    /// Heard or read since.
+    Up(Instant),
+    /// Nothing is known yet: see [`Links::prove`].
+    Unproved,
+    /// The last READ failed.
+    Down,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Target {
+    who: Incarnation,
+    address: Address,
+    coordinates: bool,
+    link: Link,
+    reading: bool,
+    /// Not read before.
+    due: Instant,
+    /// What the last READ found, and whether the one before found something else.
+    beat: Option<u64>,
+    moves: bool,
+}
+
+/// One process's links.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Links {
+    /// By incarnation.
+    targets: Vec<Target>,
+    beat_due: Instant,
+    report_due: Instant,
+    /// A report named somebody, and none has taken it back.
+    reported: bool,
+    /// Nobody has to be looked at before.
+    look_due: Instant,
+    /// Links count as up only once they are proved.
+    proving: bool,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            targets: Vec::new(),
+            beat_due: Instant::ZERO,
+            report_due: Instant::ZERO,
+            reported: false,
+            look_due: Instant::NEVER,
+            proving: false,
+        }
+    }
+}
+
+/// Whether a profile wants links to be watched.
+#[must_use]
+pub const fn are_watched(config: &Config) -> bool {
+    config.timing.link_watch
+}
+
+impl Links {
+    /// The process was excluded. It asks to be admitted only once all of its links are proved: or
+    /// it would be admitted and excluded again as long as one of them is broken.
+    pub fn prove(&mut self, config: &Config) {
+        self.proving = are_watched(config) && !config.mutant.has(Mutant::RejoinUnproved);
+        self.reported = false;
+        for target in &mut self.targets {
+            target.link = Link::Unproved;
+            target.due = Instant::ZERO;
+            target.beat = None;
+            target.moves = true;
+        }
+        self.look_due = Instant::ZERO;
+    }
+
+    /// Whether the process may ask to be admitted: it was not excluded, or every link is proved
+    /// since.
+    #[must_use]
+    pub fn are_proved(&self) -> bool {
+        !self.proving || self.targets.iter().all(|target| matches!(target.link, Link::Up(_)))
+    }
+
+    /// Whether a coordinator of the view is within reach and moves: then there is somebody to lead,
+    /// or soon will be.
+    #[must_use]
+    pub fn see_coordinator(&self) -> bool {
+        self.proving
+            && self
+                .targets
+                .iter()
+                .any(|target| target.coordinates && matches!(target.link, Link::Up(_)) && target.moves)
+    }
+
+    /// A heartbeat arrived.
+    pub fn on_heartbeat(&mut self, who: Incarnation, now: Instant) {
+        if let Some(target) = self.target(who)
+            && let Link::Up(since) = &mut target.link
+        {
+            *since = now;
+        }
+    }
+
+    /// A READ of another detector failed: the link is looked at now.
+    pub fn doubt(&mut self, who: Incarnation, now: Instant) {
+        if let Some(target) = self.target(who)
+            && let Link::Up(since) = &mut target.link
+        {
+            *since = Instant::ZERO;
+            self.look_due = now;
+        }
+    }
+
+    fn target(&mut self, who: Incarnation) -> Option<&mut Target> {
+        let at = self.targets.binary_search_by_key(&who, |target| target.who).ok()?;
+        self.targets.get_mut(at)
+    }
+
+    /// The members to whom the link is down.
+    pub fn down(&self) -> impl Iterator<Item = Incarnation> {
+        self.targets.iter().filter(|target| target.link == Link::Down).map(|target| target.who)
+    }
+
+    fn has_report(&self) -> bool {
+        !self.proving && (self.reported || self.down().next().is_some())
+    }
+
+    /// Reads whoever was silent for too long.
+    fn look<F: Fabric>(&mut self, id: Id, config: &Config, now: Instant, fabric: &mut F) {
+        let mut free = PROBES_MAX.saturating_sub(self.targets.iter().filter(|target| target.reading).count());
+        let mut next = Instant::NEVER;
+        for target in self.targets.iter_mut().filter(|target| !target.reading) {
+            let due = match target.link {
+                Link::Up(since) => since + config.timing.link_timeout,
+                Link::Unproved | Link::Down => target.due,
+            };
+            if due > now || free == 0 {
+                // Who waits for its turn gets it when a READ completes.
+                next = next.min(if due > now { due } else { Instant::NEVER });
+                continue;
+            }
+            free -= 1;
+            target.reading = true;
+            let offset = config.layout.heartbeat(target.address.seat);
+            // The lower half of an incarnation tells apart all members that any view names at a
+            // time.
+            fabric.read(Remote { at: target.address, offset }, 8, id.token(0, target.who.0 as u32));
+        }
+        self.look_due = next;
+    }
+
+    /// Tells every coordinator which links are down, by the places of their members in the view.
+    fn report<F: Fabric>(&mut self, me: Incarnation, view: &View, fabric: &mut F) {
+        let mut silent = vec![0u8; view.members.len().div_ceil(8)];
+        for who in self.down() {
+            if let Ok(at) = view.members.binary_search_by_key(&who, |m| m.incarnation) {
+                silent[at / 8] |= 1 << (at % 8);
+            }
+        }
+        self.reported = silent.iter().any(|byte| *byte != 0);
+        let report = Message::Links { from: me, view: view.id, silent: &silent }.encode();
+        for coordinator in view.of_kind(Kind::Coordinator).filter(|m| m.incarnation != me) {
+            fabric.send(coordinator.address, &report);
+        }
+    }
+}
+
+impl Detector for Links {
+    /// While the process is no member it watches links only to prove them.
+    fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
+        let &Scope { view, me, config, .. } = scope;
+        let cores = || view.members.iter().filter(|m| m.has_core() && Some(m.incarnation) != me);
+        if !are_watched(config) || (me.is_none() && !self.proving) || cores().count() >= LINK_MEMBERS_MAX {
+            self.targets.clear();
+            self.look_due = Instant::NEVER;
+            return;
+        }
+        let proving = me.is_none();
+        if self.proving && !proving {
+            // What was proved is forgotten again: as a member it hears from everybody.
+            self.proving = false;
+        }
+        let mut old = std::mem::take(&mut self.targets).into_iter().peekable();
+        self.targets = cores()
+            .map(|m| {
+                while old.next_if(|target| target.who < m.incarnation).is_some() {}
+                old.next_if(|target| target.who == m.incarnation).unwrap_or(Target {
+                    who: m.incarnation,
+                    address: m.address,
+                    coordinates: m.kind == Kind::Coordinator,
+                    link: if proving { Link::Unproved } else { Link::Up(now) },
+                    reading: false,
+                    due: now,
+                    beat: None,
+                    moves: true,
+                })
+            })
+            .collect();
+        self.look_due = now;
+    }
+
+    fn deadline(&self) -> Instant {
+        if self.targets.is_empty() {
+            return Instant::NEVER;
+        }
+        let beat = if self.proving { Instant::NEVER } else { self.beat_due };
+        let report = if self.has_report() { self.report_due } else { Instant::NEVER };
+        self.look_due.min(beat).min(report)
+    }
+
+    /// Sends the heartbeat, the READs and the report that are due.
+    fn tick<F: Fabric>(&mut self, id: Id, scope: &Scope<'_>, now: Instant, fabric: &mut F) {
+        let &Scope { view, me, config, .. } = scope;
+        if self.targets.is_empty() {
+            return;
+        }
+        if let Some(me) = me {
+            if self.beat_due <= now {
+                self.beat_due = now + config.timing.link_every;
+                fabric.multicast(Group::Everyone, &Message::Alive(me).encode());
+            }
+            if self.has_report() && self.report_due <= now {
+                self.report_due = now + config.timing.link_every;
+                self.report(me, view, fabric);
+            }
+        }
+        if self.look_due <= now {
+            self.look(id, config, now, fabric);
+        }
+    }
+
+    fn complete(
+        &mut self,
+        _: u16,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        config: &Config,
+        now: Instant,
+    ) -> Option<Verdict> {
+        let target = self.targets.iter_mut().find(|target| target.who.0 as u32 == round && target.reading)?;
+        target.reading = false;
+        target.due = now + config.timing.link_every;
+        // The fault is this process's own, and says nothing of the link.
+        if matches!(result, Err(LinkError::Unmapped)) {
+            return None;
+        }
+        let before = target.link;
+        if let Ok(Completion::Read(bytes)) = *result {
+            let beat = bytes.try_into().map(u64::from_le_bytes).ok();
+            target.moves = target.beat.is_none() || target.beat != beat;
+            target.beat = beat;
+            target.link = Link::Up(now);
+        } else {
+            target.link = Link::Down;
+        }
+        let (who, after) = (target.who, target.link);
+        self.look_due = now;
+        match (before, after) {
+            (Link::Up(_) | Link::Unproved, Link::Down) => Some(Verdict::LinkDown(who)),
+            (Link::Down, Link::Up(_)) => Some(Verdict::LinkUp(who)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The failure detectors, one file each. A detector is a type that implements [`Detector`] and one
+//! line of the registry below; coordinators and members run all that are registered.
+//!
+//! | detector | level | finds |
+//! |---|---|---|
+//! | [`deadbeat`] | 1 | dead processes, by the notices of the kernel or the fabric |
+//! | [`heartbeat`] | 2 | processes that stand still |
+//! | [`progress`] | 2 | programs that break their promise of progress |
+//! | [`links`] | 3 | links that are down |
+//!
+//! A deadbeat notice is an event of the fabric, so that detector has nothing to probe and is not in
+//! the registry.
+
+pub mod deadbeat;
+pub mod heartbeat;
+pub mod links;
+pub mod progress;
+mod stall;
+
+use crate::Config;
+use crate::tokens::{self, Part};
+use crate::view::{Level, View};
+use heartbeat::Heartbeat;
+use links::Links;
+use obol_fabric::{Completion, Fabric, Incarnation, Instant, LinkError, Nanos, Token};
+use progress::Progress;
+
+/// What a detector looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    /// The newest view.
+    pub view: &'a View,
+    /// This process; none while it is no member.
+    pub me: Option<Incarnation>,
+    /// Programs in the own seats that promised progress, and within what time.
+    pub promises: &'a [(Incarnation, Nanos)],
+    /// Durations and places.
+    pub config: &'a Config,
+}
+
+/// What a completed probe says of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stands still, or can not be reached.
+    Suspect(Incarnation, Level),
+    /// It was suspected here and moves again.
+    Retract(Incarnation),
+    /// The link to it is down. That accuses nobody: see [`links`].
+    LinkDown(Incarnation),
+    /// The link to it is up again.
+    LinkUp(Incarnation),
+}
+
+/// Names a registered detector in the tokens of its probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Id(u8);
+
+impl Id {
+    /// The token of a probe.
+    #[must_use]
+    pub const fn token(self, peer: u16, round: u32) -> Token {
+        tokens::pack_probe(self.0, peer, round)
+    }
+}
+
+/// A failure detector: posts probes and judges their results. It never acts on a verdict.
+pub trait Detector: Default {
+    /// Turns to a new view, or to none of its members while this process is no member itself. Who
+    /// was watched before keeps its history.
+    fn follow(&mut self, scope: &Scope<'_>, now: Instant);
+
+    /// When [`Detector::tick`] is due.
+    fn deadline(&self) -> Instant;
+
+    /// Posts the probes that are due.
+    fn tick<F: Fabric>(&mut self, id: Id, scope: &Scope<'_>, now: Instant, fabric: &mut F);
+
+    /// Takes the completion of a probe.
+    fn complete(
+        &mut self,
+        peer: u16,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        config: &Config,
+        now: Instant,
+    ) -> Option<Verdict>;
+}
+
+/// Registers detectors: they follow views, tick and are asked for their deadlines in this order.
+macro_rules! registry {
+    ($($name:ident: $detector:ty,)+) => {
+        /// The registered detectors of one process.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+        pub struct Detectors { $(pub(crate) $name: $detector,)+ }
+
+        impl Detectors {
+            const IDS: Ids = {
+                #[expect(non_camel_case_types, reason = "named like the fields")]
+                enum Place { $($name),+ }
+                Ids { $($name: Id(Place::$name as u8)),+ }
+            };
+
+            /// See [`Detector::follow`].
+            pub fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
+                $(self.$name.follow(scope, now);)+
+            }
+
+            /// See [`Detector::deadline`].
+            #[must_use]
+            pub fn deadline(&self) -> Instant {
+                Instant::NEVER$(.min(self.$name.deadline()))+
+            }
+
+            /// See [`Detector::tick`].
+            pub fn tick<F: Fabric>(&mut self, scope: &Scope<'_>, now: Instant, fabric: &mut F) {
+                $(self.$name.tick(Self::IDS.$name, scope, now, fabric);)+
+            }
+
+            /// See [`Detector::complete`].
+            pub fn complete(
+                &mut self,
+                token: Token,
+                result: &Result<Completion<'_>, LinkError>,
+                config: &Config,
+                now: Instant,
+            ) -> Option<Verdict> {
+                let (Part::Probe, peer, round) = tokens::unpack(token)? else { return None };
+                $(if tokens::detector(token) == Some(Self::IDS.$name.0) {
+                    return self.$name.complete(peer, round, result, config, now);
+                })+
+                None
+            }
+        }
+
+        struct Ids { $($name: Id),+ }
+    };
+}
+
+registry! {
+    heartbeat: Heartbeat,
+    progress: Progress,
+    links: Links,
+}

@@ -1,0 +1,147 @@
+//! READs of words that must advance: what the heartbeat and the progress detector share.
+//!
+//! The pause runs from the completion of a READ, so a slow network delays a suspicion but does not
+//! cause one.
+
+use super::{Id, Verdict};
+use crate::Config;
+use crate::view::{Level, Member};
+use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, Layout, LinkError, Nanos, Remote};
+
+/// Which word of a member is read, and when it counts as standing still.
+pub(super) trait Rule: Copy + PartialEq {
+    const LEVEL: Level;
+
+    fn offset(&self, layout: &Layout, seat: u16) -> u32;
+
+    /// From the completion of a READ to the next one.
+    fn pause(&self, config: &Config) -> Nanos;
+
+    fn is_stalled(&self, seen: &Seen, config: &Config) -> bool;
+}
+
+/// What has been read of one word.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Seen {
+    last: Option<u64>,
+    /// READs in a row that found `last`.
+    pub(super) same: u32,
+    /// When the first of them was complete.
+    pub(super) since: Instant,
+    /// When the READ that is out, or was last, was posted.
+    pub(super) posted: Instant,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Target<R> {
+    incarnation: Incarnation,
+    address: Address,
+    rule: R,
+    seen: Seen,
+    suspected: bool,
+    reading: bool,
+    due: Instant,
+}
+
+/// The words that one detector reads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Probes<R> {
+    targets: Vec<Target<R>>,
+    round: u32,
+}
+
+impl<R> Default for Probes<R> {
+    fn default() -> Self {
+        Self { targets: Vec::new(), round: 0 }
+    }
+}
+
+impl<R: Rule> Probes<R> {
+    /// Reads these words from now on; one that was read before keeps its history.
+    pub(super) fn follow<'a>(
+        &mut self,
+        wanted: impl Iterator<Item = (&'a Member, R)>,
+        config: &Config,
+        now: Instant,
+    ) {
+        let old = core::mem::take(&mut self.targets);
+        let known = |m: &Member, rule| {
+            old.iter().find(|t| t.incarnation == m.incarnation && t.rule == rule).map(|t| {
+                // A READ that is out belongs to the old list and will not be recognised: read again.
+                Target { seen: t.seen.clone(), reading: false, ..*t }
+            })
+        };
+        self.targets = wanted
+            .map(|(m, rule)| {
+                known(m, rule).unwrap_or_else(|| Target {
+                    incarnation: m.incarnation,
+                    address: m.address,
+                    rule,
+                    seen: Seen { last: None, same: 0, since: now, posted: now },
+                    suspected: false,
+                    reading: false,
+                    due: now + config.timing.heartbeat_period,
+                })
+            })
+            .collect();
+        self.round = self.round.wrapping_add(1);
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        self.targets.iter().filter(|t| !t.reading).map(|t| t.due).min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Posts the READs that are due.
+    pub(super) fn tick<F: Fabric>(&mut self, id: Id, config: &Config, now: Instant, fabric: &mut F) {
+        for (at, target) in self.targets.iter_mut().enumerate() {
+            if target.reading || target.due > now {
+                continue;
+            }
+            target.reading = true;
+            target.seen.posted = now;
+            let offset = target.rule.offset(&config.layout, target.address.seat);
+            fabric.read(Remote { at: target.address, offset }, 8, id.token(at as u16, self.round));
+        }
+    }
+
+    /// Takes the completion of a READ.
+    pub(super) fn complete(
+        &mut self,
+        peer: u16,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        config: &Config,
+        now: Instant,
+    ) -> Option<Verdict> {
+        if round != self.round {
+            return None;
+        }
+        let target = self.targets.get_mut(usize::from(peer))?;
+        target.reading = false;
+        target.due = now + target.rule.pause(config);
+        let level = match *result {
+            Ok(Completion::Read(bytes)) => {
+                let value = bytes.try_into().map(u64::from_le_bytes).ok()?;
+                let seen = &mut target.seen;
+                if seen.last == Some(value) {
+                    seen.same = seen.same.saturating_add(1);
+                } else {
+                    (seen.same, seen.since, seen.last) = (1, now, Some(value));
+                }
+                if !target.rule.is_stalled(&target.seen, config) {
+                    let moved = target.seen.same == 1 && core::mem::take(&mut target.suspected);
+                    return moved.then_some(Verdict::Retract(target.incarnation));
+                }
+                R::LEVEL
+            }
+            Err(LinkError::PeerReplaced) => Level::Replaced,
+            // The fault is this process's own.
+            Err(LinkError::Unmapped) => return None,
+            _ => Level::Timeout,
+        };
+        if core::mem::replace(&mut target.suspected, true) {
+            return None;
+        }
+        Some(Verdict::Suspect(target.incarnation, level))
+    }
+}

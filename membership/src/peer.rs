@@ -1,0 +1,352 @@
+//! What coordinators and members share: a process that joins and leaves, polls the acceptors, runs
+//! the failure detectors, measures clocks and spreads death notices. [`Coordinator`] and [`Member`]
+//! each hold one.
+//!
+//! [`Coordinator`]: crate::Coordinator
+//! [`Member`]: crate::Member
+
+use crate::Config;
+use crate::detectors::{Detectors, Scope, Verdict, links};
+use crate::drift::Drift;
+use crate::holdback::HoldBack;
+use crate::metrics::Counter;
+use crate::notices::Notices;
+use crate::poll::Poll;
+use crate::recorder::{Kind as Event, Record};
+use crate::rng::Rng;
+use crate::timers::{Timer, Timers};
+use crate::view::{Acceptor, Kind, Level, Newcomer, View};
+use crate::wire::Message;
+use obol_fabric::{
+    Address, Completion, Fabric, Group, Incarnation, Instant, LinkError, Name, Nanos, Token, ViewId,
+};
+use std::sync::Arc;
+
+/// Whether the process is a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum MembershipState {
+    /// Asks to be admitted; `as_of` is the newest view when the token was drawn.
+    Joining { token: u64, as_of: ViewId },
+    /// A member of the newest known view.
+    Member(Incarnation),
+    /// Asked to leave; the requests go on until a view lacks it.
+    Leaving(Incarnation),
+    /// Out, by its own wish. A join that was asked for before may still be decided.
+    Left { token: u64 },
+    /// A coordinator that was given up in a recovery: its memory is of a cluster that went on
+    /// without it.
+    Retired,
+}
+
+/// How a view changed the membership of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transition {
+    /// It is a member now.
+    Joined,
+    /// It was removed, and asks to be admitted again with a new token.
+    Excluded,
+    /// Its join was decided and its member removed in views that it has not seen. It asks again
+    /// with a new token.
+    Departed,
+    /// It has left, as it asked.
+    Left,
+}
+
+/// One process's part in the cluster. See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Peer {
+    pub(crate) config: Config,
+    pub(crate) name: Name,
+    pub(crate) rng: Rng,
+    pub(crate) state: MembershipState,
+    pub(crate) timers: Timers,
+    pub(crate) poll: Poll,
+    /// From one poll to the next.
+    poll_every: Nanos,
+    /// When a majority last confirmed what is known; zero if none has since the start, or if the
+    /// view is known to be old.
+    pub(crate) contact: Instant,
+    /// Not before this it asks again who decides.
+    lost_due: Instant,
+    pub(crate) detectors: Detectors,
+    pub(crate) drift: Drift,
+    pub(crate) notices: Notices,
+    /// Names whose members fail again and again.
+    pub(crate) hold_back: HoldBack,
+    /// The newest view has been installed, but detectors and watches do not follow it yet. That is
+    /// done on the next tick, so that it delays neither an announcement nor a lease.
+    pub(crate) view_pending: bool,
+    /// A first poll has ended.
+    pub(crate) booted: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(
+        config: Config,
+        name: Name,
+        rng: Rng,
+        state: MembershipState,
+        poll_every: Nanos,
+    ) -> Self {
+        let mut timers = Timers::default();
+        timers.set(Timer::Poll, Instant::ZERO);
+        Self {
+            config,
+            name,
+            rng,
+            state,
+            timers,
+            poll: Poll::new(),
+            poll_every,
+            contact: Instant::ZERO,
+            lost_due: Instant::ZERO,
+            detectors: Detectors::default(),
+            drift: Drift::default(),
+            notices: Notices::default(),
+            hold_back: HoldBack::default(),
+            view_pending: false,
+            booted: false,
+        }
+    }
+
+    /// The own incarnation while this process is a member.
+    pub(crate) const fn incarnation(&self) -> Option<Incarnation> {
+        match self.state {
+            MembershipState::Member(who) | MembershipState::Leaving(who) => Some(who),
+            MembershipState::Joining { .. } | MembershipState::Left { .. } | MembershipState::Retired => None,
+        }
+    }
+
+    /// Whether this process is a member and has not asked to leave.
+    pub(crate) const fn is_member(&self) -> bool {
+        matches!(self.state, MembershipState::Member(_))
+    }
+
+    pub(crate) const fn has_left(&self) -> bool {
+        matches!(self.state, MembershipState::Left { .. })
+    }
+
+    /// Asks to leave.
+    pub(crate) const fn leave(&mut self, now: Instant) {
+        self.state = match self.state {
+            MembershipState::Member(who) => {
+                self.timers.set(Timer::Join, now);
+                MembershipState::Leaving(who)
+            }
+            MembershipState::Joining { token, .. } => {
+                self.timers.stop(Timer::Join);
+                MembershipState::Left { token }
+            }
+            other => other,
+        };
+    }
+
+    /// Takes part in nothing any more.
+    pub(crate) const fn retire(&mut self) {
+        self.state = MembershipState::Retired;
+        self.timers.stop(Timer::Join);
+    }
+
+    /// Asks to be admitted with a new token, from `due` on.
+    pub(crate) fn rejoin(&mut self, as_of: ViewId, due: Instant) {
+        self.state = MembershipState::Joining { token: self.rng.token(), as_of };
+        self.timers.set(Timer::Join, due);
+    }
+
+    /// This process, as the next view should name it.
+    pub(crate) fn newcomer<F: Fabric>(&self, kind: Kind, token: u64, proposer: u16, fabric: &F) -> Newcomer {
+        let (name, address) = (self.name, fabric.address());
+        Newcomer { kind, name, address, host: Incarnation::NONE, token, proposer }
+    }
+
+    /// Sends the same to all acceptors but this process.
+    pub(crate) fn send_to_acceptors<F: Fabric>(view: &View, but: u16, message: &Message<'_>, fabric: &mut F) {
+        let bytes = message.encode();
+        for acceptor in view.acceptors.iter().filter(|a| a.proposer != but) {
+            fabric.send(acceptor.address, &bytes);
+        }
+    }
+
+    /// Notes that a view was learned. `jump`: those in between are skipped.
+    pub(crate) fn note_view<F: Fabric>(&mut self, view: ViewId, jump: bool, now: Instant, fabric: &mut F) {
+        fabric.record(Record::new(Event::ViewReceived, view.0, u64::from(jump)));
+        fabric.count(if jump { Counter::ViewJumps } else { Counter::ViewsInstalled }, 1);
+        self.contact = now;
+    }
+
+    /// Learns from a new view whether this process is a member.
+    pub(crate) fn update_membership<F: Fabric>(
+        &mut self,
+        view: &View,
+        now: Instant,
+        fabric: &mut F,
+    ) -> Option<Transition> {
+        match self.state {
+            MembershipState::Joining { token, .. } => {
+                if let Some(member) = view.by_token(token) {
+                    self.state = MembershipState::Member(member.incarnation);
+                    self.timers.stop(Timer::Join);
+                    fabric.publish_incarnation(member.incarnation);
+                    fabric.record(Record::new(Event::Joined, member.incarnation.0, view.id.0));
+                    return Some(Transition::Joined);
+                }
+                if !view.departed.iter().any(|d| d.token == token) {
+                    return None;
+                }
+                self.rejoin(view.id, now);
+                Some(Transition::Departed)
+            }
+            MembershipState::Member(who) if view.member(who).is_none() => {
+                fabric.record(Record::new(Event::Excluded, who.0, view.id.0));
+                fabric.count(Counter::Exclusions, 1);
+                fabric.publish_incarnation(Incarnation::NONE);
+                self.detectors.links.prove(&self.config);
+                self.rejoin(view.id, now);
+                Some(Transition::Excluded)
+            }
+            MembershipState::Leaving(who) if view.member(who).is_none() => {
+                self.state = MembershipState::Left { token: 0 };
+                self.timers.stop(Timer::Join);
+                fabric.record(Record::new(Event::Left, who.0, view.id.0));
+                fabric.publish_incarnation(Incarnation::NONE);
+                Some(Transition::Left)
+            }
+            MembershipState::Member(_)
+            | MembershipState::Leaving(_)
+            | MembershipState::Left { .. }
+            | MembershipState::Retired => None,
+        }
+    }
+
+    /// Whether no majority has confirmed what is known for long.
+    pub(crate) fn is_out_of_touch(&self, now: Instant) -> bool {
+        self.contact == Instant::ZERO || now.since(self.contact) > self.config.timing.resync_after
+    }
+
+    pub(crate) fn schedule_poll(&mut self, now: Instant) {
+        self.timers.set(Timer::Poll, now + self.poll_every);
+    }
+
+    /// Asks the acceptors whether the view still is the newest; after a long silence, which one is.
+    /// Drops whatever is out.
+    pub(crate) fn poll_acceptors<F: Fabric>(&mut self, view: &Arc<View>, now: Instant, fabric: &mut F) {
+        self.schedule_poll(now);
+        if self.is_out_of_touch(now) {
+            self.poll.snapshot(view, &self.config, now, fabric);
+        } else {
+            self.poll.ask(view, &self.config, now, fabric);
+        }
+    }
+
+    /// Asks those who are said to decide now: of those who did, perhaps no majority is left.
+    pub(crate) fn poll_others<F: Fabric>(
+        &mut self,
+        acceptors: Vec<Acceptor>,
+        view: &View,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        self.schedule_poll(now);
+        self.poll.snapshot_of(acceptors, view, &self.config, now, fabric);
+    }
+
+    /// No majority answered a poll: asks every coordinator who decides now.
+    pub(crate) fn ask_who_decides<F: Fabric>(&mut self, view: ViewId, now: Instant, fabric: &mut F) {
+        if self.lost_due <= now {
+            self.lost_due = now + self.config.timing.join_every;
+            fabric.multicast(Group::Coordinators, &Message::Lost(view).encode());
+        }
+    }
+
+    /// Has detectors and drift follow the newest view.
+    pub(crate) fn follow(&mut self, view: &View, promises: &[(Incarnation, Nanos)], now: Instant) {
+        self.view_pending = false;
+        self.notices.settle(view);
+        self.drift.follow(view);
+        let me = self.incarnation();
+        self.detectors.follow(&Scope { view, me, promises, config: &self.config }, now);
+    }
+
+    /// Posts the detectors' probes that are due.
+    pub(crate) fn tick_detectors<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        let me = self.incarnation();
+        self.detectors.tick(&Scope { view, me, promises: &[], config: &self.config }, now, fabric);
+    }
+
+    /// As a member, asks another one for its clock when that is due.
+    pub(crate) fn tick_drift<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        if let Some(me) = self.incarnation() {
+            self.drift.tick(view, me, (&mut self.rng, &self.config), now, fabric);
+        }
+    }
+
+    /// Sends the death notices that are due.
+    pub(crate) fn tick_notices<F: Fabric>(&mut self, view: &View, now: Instant, fabric: &mut F) {
+        let me = self.incarnation().unwrap_or_default();
+        self.notices.tick(me, view, &self.config, now, fabric);
+    }
+
+    /// Takes the completion of a detector's probe; gives whom it makes this process suspect.
+    pub(crate) fn probed<F: Fabric>(
+        &mut self,
+        token: Token,
+        result: &Result<Completion<'_>, LinkError>,
+        now: Instant,
+        fabric: &mut F,
+    ) -> Option<(Incarnation, Level)> {
+        let timeout = |kind, who: Incarnation| Record { kind, level: Level::Timeout as u8, a: who.0, b: 0 };
+        match self.detectors.complete(token, result, &self.config, now)? {
+            // Who has to go then is for the leader to say, from everybody's links.
+            Verdict::Suspect(who, Level::Timeout) if links::are_watched(&self.config) => {
+                self.detectors.links.doubt(who, now);
+            }
+            Verdict::Suspect(who, level) => {
+                fabric.count(level.suspicions(), 1);
+                fabric.record(Record { kind: Event::Suspect, level: level as u8, a: who.0, b: 0 });
+                return Some((who, level));
+            }
+            Verdict::Retract(who) => {
+                fabric.record(Record::new(Event::Retract, who.0, 0));
+                fabric.count(Counter::FalseSuspicions, 1);
+                self.notices.retract(who);
+            }
+            Verdict::LinkDown(who) => {
+                fabric.count(Counter::LinksLost, 1);
+                fabric.record(timeout(Event::Suspect, who));
+            }
+            Verdict::LinkUp(who) => fabric.record(timeout(Event::Retract, who)),
+        }
+        None
+    }
+
+    /// Takes a datagram that both machines handle alike; false for any other.
+    pub(crate) fn datagram<F: Fabric>(
+        &mut self,
+        from: Address,
+        message: &Message<'_>,
+        now: Instant,
+        fabric: &mut F,
+    ) -> bool {
+        match *message {
+            Message::Alive(who) => self.detectors.links.on_heartbeat(who, now),
+            Message::Clock { nonce } => Drift::answer(from, nonce, now, fabric),
+            Message::ClockIs { nonce, clock } => {
+                self.drift.heard((nonce, clock), &self.config, now, fabric);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The own timers, and those of what it holds.
+    pub(crate) fn timers(&self) -> Timers {
+        let mut timers = self.timers;
+        timers.set(Timer::PollTimeout, self.poll.deadline(&self.config));
+        timers.set(Timer::Detectors, self.detectors.deadline());
+        timers.set(Timer::Notices, self.notices.deadline());
+        if self.incarnation().is_some() {
+            timers.set(Timer::Drift, self.drift.deadline());
+        }
+        timers
+    }
+}
