@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 /// Why a command did not do what it was asked. The text says what, where, and what to do next.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// Asked for something that can not be had: exit code 2.
     Refused(String),
     /// Tried and did not succeed: exit code 1.
@@ -24,15 +24,19 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    pub(crate) fn refused(error: impl fmt::Display) -> Self {
+    /// A refusal, with its reason.
+    pub fn refused(error: impl fmt::Display) -> Self {
         Self::Refused(error.to_string())
     }
 
-    pub(crate) fn failed(error: impl fmt::Display) -> Self {
+    /// A failed attempt, with its reason.
+    pub fn failed(error: impl fmt::Display) -> Self {
         Self::Failed(error.to_string())
     }
 
-    pub(crate) fn code(&self) -> ExitCode {
+    /// The exit code of the command.
+    #[must_use]
+    pub fn code(&self) -> ExitCode {
         match self {
             Self::Refused(_) => ExitCode::from(2),
             Self::Failed(_) | Self::Output(_) => ExitCode::FAILURE,
@@ -57,31 +61,31 @@ impl From<io::Error> for Failure {
 }
 
 /// Prints a line.
-pub(crate) fn line(text: impl fmt::Display) -> io::Result<()> {
+pub fn line(text: impl fmt::Display) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{}", plain::lines(&text.to_string()))
 }
 
 /// Prints a whole text.
-pub(crate) fn text(text: &str) -> io::Result<()> {
+pub fn text(text: &str) -> io::Result<()> {
     io::stdout().lock().write_all(plain::lines(text).as_bytes())
 }
 
 /// Prints what this program itself is made of, as it is.
-pub(crate) fn bytes(bytes: &[u8]) -> io::Result<()> {
+pub fn bytes(bytes: &[u8]) -> io::Result<()> {
     io::stdout().lock().write_all(bytes)
 }
 
 /// Prints one JSON value on one line.
-pub(crate) fn json(value: &impl Serialize) -> io::Result<()> {
+pub fn json(value: &impl Serialize) -> io::Result<()> {
     line(plain::json(&serde_json::to_string(value)?))
 }
 
 /// Prints a remark for people on standard error, where it does not mix with what scripts read.
-pub(crate) fn remark(text: impl fmt::Display) -> io::Result<()> {
+pub fn remark(text: impl fmt::Display) -> io::Result<()> {
     writeln!(io::stderr().lock(), "{}", plain::lines(&text.to_string()))
 }
 
 /// Prints why a command failed.
-pub(crate) fn complain(failure: &Failure) -> io::Result<()> {
+pub fn complain(failure: &Failure) -> io::Result<()> {
     remark(format_args!("obol: {failure}"))
 }

@@ -1,0 +1,138 @@
+//! The same death with and without the drills' runner around it, in turns: a runner that can be
+//! seen in what it measures would be measuring itself.
+
+use super::Figure;
+use super::failover::drill;
+use crate::running::Running;
+use obol_chaos::control::{self, Request};
+use obol_chaos::drills::{Supervisor, Victims, choose, healthy};
+use obol_console::output::Failure;
+use obol_fabric::host::clock;
+use obol_fabric::{Name, Nanos};
+use obol_observe::stats::Distribution;
+use obol_observe::timeline::{History, Phases};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Each way is measured in so many runs.
+const RUNS: u32 = 5;
+/// Between two repetitions, as in the drill beside.
+const GAP: Duration = Duration::from_millis(20);
+/// After a fault nobody looks at the cluster for so long: nearly every failover is over by then.
+const REST: Duration = Duration::from_millis(20);
+/// Between two looks after that.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+/// A failover that is not over by then has failed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Both ways in turns, with `count` repetitions of each in all.
+pub(super) fn run(running: &Running, count: u32) -> Result<Vec<Figure>, Failure> {
+    let share = count.div_ceil(RUNS);
+    let mut ways = [Way::default(), Way::default()];
+    for _ in 0..RUNS {
+        ways[0].add(&bare(running, share)?);
+        let by_runner = drill(running, Victims::App, share)?;
+        ways[1].add(
+            &by_runner.iter().map(|trial| Nanos(trial.failover_ns.unwrap_or_default())).collect::<Vec<_>>(),
+        );
+    }
+    let [without, with] = &ways;
+    let difference = Nanos(without.p50().0.abs_diff(with.p50().0));
+    let spread = Nanos(without.spread().0.max(with.spread().0).max(1));
+    let us = |span: Nanos| span.as_micros_f64();
+    Ok(vec![
+        Figure::against(
+            "kill by a drill against a bare kill, p50",
+            "us",
+            us(with.p50()),
+            us(without.p50()),
+            1.5,
+        ),
+        Figure::against("the difference against the runs' spread", "us", us(difference), us(spread), 1.0),
+    ])
+}
+
+/// What one way gave.
+#[derive(Default)]
+struct Way {
+    all: Distribution,
+    /// The median of each run.
+    medians: Vec<Nanos>,
+}
+
+impl Way {
+    fn add(&mut self, run: &[Nanos]) {
+        let mut times = Distribution::new();
+        for span in run {
+            times.add(*span);
+            self.all.add(*span);
+        }
+        self.medians.push(times.quantile(0.5));
+    }
+
+    fn p50(&self) -> Nanos {
+        self.all.quantile(0.5)
+    }
+
+    /// How far the runs' medians lie apart.
+    fn spread(&self) -> Nanos {
+        let ends = self.medians.iter().max().zip(self.medians.iter().min());
+        ends.map_or(Nanos::ZERO, |(most, least)| Nanos(most.0 - least.0))
+    }
+}
+
+/// Failovers of an app that this process kills itself: no helper, no cue, and nobody who looks
+/// before it is over.
+fn bare(running: &Running, count: u32) -> Result<Vec<Nanos>, Failure> {
+    let mut observer = running.observer()?;
+    let drill = Victims::App.drill(observer.deployment().environment, count, Nanos::ZERO);
+    let step = drill.steps.first().ok_or_else(|| Failure::Failed("a drill without steps".to_owned()))?;
+    let supervisor = Supervisor::of(observer.cluster().dir());
+    let mut spans = Vec::new();
+    for number in 1..=count {
+        let before = healthy(&mut observer).map_err(Failure::failed)?;
+        let chosen = choose(&drill, step, &before, supervisor, number).map_err(Failure::failed)?;
+        let victim = &chosen.first().ok_or_else(|| Failure::Failed("nobody was chosen".to_owned()))?.process;
+        let held = victim.process.hold().map_err(Failure::failed)?;
+        let survivors: Vec<Name> = before
+            .processes
+            .iter()
+            .filter(|p| p.alive && p.kind.acts() && p.name != victim.name)
+            .map(|p| p.name)
+            .collect();
+        observer.events();
+        let killed_at = clock::now();
+        held.kill().map_err(Failure::failed)?;
+        thread::sleep(REST);
+        let mut history = History::default();
+        let end = Instant::now() + TIMEOUT;
+        let phases = loop {
+            // Once more after the view is known: what its decider wrote may lie in a part that was
+            // read just before.
+            history.take(&observer.events());
+            let view = observer.snapshot().view;
+            history.take(&observer.events());
+            let at = view.as_ref().and_then(|view| {
+                view.departed.iter().find(|gone| gone.incarnation == victim.incarnation).map(|gone| gone.at)
+            });
+            if let Some(phases) =
+                at.and_then(|at| Phases::of(&history, at, &[victim.incarnation], killed_at, &survivors))
+            {
+                break Some(phases);
+            }
+            // As for the runner, a time line with a hole is nobody's figure.
+            if at.is_some_and(|id| survivors.iter().all(|name| history.active_from(id, *name).is_some())) {
+                break None;
+            }
+            if Instant::now() > end {
+                return Err(Failure::Failed(format!("the failover from {} did not end", victim.name)));
+            }
+            thread::sleep(POLL_INTERVAL);
+        };
+        spans.extend(phases.map(|phases| phases.total()));
+        let name = victim.name.to_string();
+        control::ask(observer.cluster().dir(), &Request::Start { name }).map_err(Failure::failed)?;
+        thread::sleep(GAP);
+    }
+    Ok(spans)
+}

@@ -1,0 +1,118 @@
+//! The product's failover on a cluster of nine real processes, in turns with the floor's, and what
+//! that cluster costs while it is idle.
+
+use super::{Figure, PROFILE, bare, floor, idle};
+use crate::running::{Running, START_TIMEOUT, Shape};
+use obol_agent::{Attached, Embedded};
+use obol_chaos::drills::journal::{Outcome, Trial};
+use obol_chaos::drills::quick::Report;
+use obol_chaos::drills::{self, Options, Verdict, Victims};
+use obol_console::output::Failure;
+use obol_fabric::{Name, Nanos};
+use obol_observe::stats::Distribution;
+use obol_profiles::Profile;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Floor and product take turns so often, so that a drift of the machine meets both.
+const TURNS: u32 = 4;
+
+fn us(span: Nanos) -> f64 {
+    span.as_micros_f64()
+}
+
+/// Adds a drill's repetitions to what is known of the failover and of the time from notice to
+/// decision.
+struct Measured {
+    failover: Distribution,
+    wait_us: f64,
+    leader_us: f64,
+}
+
+/// The repetitions that were measured.
+pub(super) fn drill(running: &Running, victims: Victims, count: u32) -> Result<Vec<Trial>, Failure> {
+    let options = Options::new(std::env::current_exe().map_err(Failure::failed)?);
+    let drill = victims.drill(running.site()?.deployment.environment, count, Nanos::from_millis(20));
+    let journal =
+        drills::run(&running.root, running.cluster, &drill, &options, |_| true).map_err(Failure::failed)?;
+    if journal.verdict != Verdict::Passed {
+        let remarks = Report::of(&journal).remarks.join("; ");
+        return Err(Failure::Failed(format!(
+            "drill {}: {}: {remarks}",
+            journal.drill,
+            journal.verdict.name()
+        )));
+    }
+    Ok(journal.trials.into_iter().filter(|trial| trial.outcome == Outcome::Measured).collect())
+}
+
+fn phase(trial: &Trial, name: &str) -> Nanos {
+    Nanos(trial.phases_ns.get(name).copied().unwrap_or_default())
+}
+
+pub(super) fn run(root: &Path, count: u32) -> Result<Vec<Figure>, Failure> {
+    let profile = Profile::builtin(PROFILE).map_err(Failure::failed)?;
+    let shape = Shape { name: "bench", profile: &profile, apps: 3, caches: 0, patience: START_TIMEOUT };
+    let running = Running::start(root, &shape)?;
+    let mut figures = idle::run(&running)?;
+    figures.extend(checks(&running)?);
+    figures.extend(bare::run(&running, count)?);
+    let mut floor_times = Distribution::new();
+    let mut measured = Measured { failover: Distribution::new(), wait_us: 0.0, leader_us: 0.0 };
+    let share = count.div_ceil(TURNS);
+    for _ in 0..TURNS {
+        floor::run(root, share, &mut floor_times)?;
+        for trial in drill(&running, Victims::App, share)? {
+            measured.failover.add(Nanos(trial.failover_ns.unwrap_or_default()));
+            measured.wait_us = measured.wait_us.max(us(Nanos(trial.lease_wait_ns)));
+        }
+    }
+    let mut leader = Distribution::new();
+    for trial in drill(&running, Victims::Leader, share.max(10))? {
+        leader.add(phase(&trial, "propose").saturating_add(phase(&trial, "decide")));
+    }
+    measured.leader_us = us(leader.quantile(0.5));
+    let failover = us(measured.failover.quantile(0.5));
+    let floor = us(floor_times.quantile(0.5));
+    figures.insert(0, Figure::against("kill to last survivor active, p50", "us", failover, floor, 2.0));
+    figures.insert(
+        1,
+        Figure::against("the same against the lease's wait", "us", failover, measured.wait_us, 1.0),
+    );
+    // Told beside the hot figure: this one starts from sleep, with cold caches.
+    figures.push(Figure::at_most(
+        "leader change from sleep, notice to decision, p50",
+        "us",
+        measured.leader_us,
+        100.0,
+    ));
+    Ok(figures)
+}
+
+/// `active` as an attached and as an embedded program calls it.
+fn checks(running: &Running) -> Result<Vec<Figure>, Failure> {
+    let site = Arc::new(running.site()?);
+    let name = |text: &str| Name::new(text).map_err(Failure::failed);
+    let attached =
+        Attached::open(&site, name("node-1")?, name("bench-attached")?).map_err(Failure::failed)?;
+    attached.join(Nanos::from_secs(5)).map_err(Failure::failed)?;
+    let embedded = Embedded::start(Arc::clone(&site), name("bench-embedded")?).map_err(Failure::failed)?;
+    let end = Instant::now() + START_TIMEOUT;
+    // Every join makes a new view, so the newest is looked up again before each batch.
+    let ready = || {
+        let views = embedded.view().zip(attached.view());
+        views.is_some_and(|(own, seated)| embedded.active(&own) && attached.active(&seated))
+    };
+    while !ready() {
+        if Instant::now() > end {
+            return Err(Failure::Failed("the benchmark's programs did not become active".to_owned()));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let views = embedded.view().zip(attached.view());
+    let (own, seated) = views.ok_or_else(|| Failure::Failed("the view went away".to_owned()))?;
+    let times = super::micro::checks(|| attached.active(&seated), || embedded.active(&own));
+    attached.leave(Nanos::from_secs(5)).map_err(Failure::failed)?;
+    Ok(times)
+}

@@ -1,0 +1,40 @@
+//! What an idle cluster costs: processor time and memory of its nine processes.
+
+use super::Figure;
+use crate::running::Running;
+use obol_console::output::Failure;
+use std::time::{Duration, Instant};
+
+/// How long the idle cluster is watched.
+const WATCH: Duration = Duration::from_secs(5);
+
+/// Processor time that all threads of a process have used, in nanoseconds.
+pub(super) fn used(pid: u32) -> u64 {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.path().join("schedstat")).ok())
+        .filter_map(|stat| stat.split_whitespace().next().and_then(|n| n.parse::<u64>().ok()))
+        .sum()
+}
+
+/// Resident memory in KiB.
+pub(super) fn resident(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|value| value.split_whitespace().next()).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+pub(super) fn run(running: &Running) -> Result<Vec<Figure>, Failure> {
+    let snapshot = running.observer()?.snapshot();
+    let pids: Vec<u32> = snapshot.processes.iter().filter(|p| p.alive).map(|p| p.process.pid).collect();
+    let all = || pids.iter().map(|pid| used(*pid)).sum::<u64>();
+    let (before, began) = (all(), Instant::now());
+    std::thread::sleep(WATCH);
+    let share = 100.0 * (all() - before) as f64 / began.elapsed().as_nanos() as f64;
+    let largest = pids.iter().map(|pid| resident(*pid)).max().unwrap_or(0) as f64 / 1024.0;
+    Ok(vec![
+        Figure::at_most("idle cluster of 9 processes, share of a core", "%", share, 10.0),
+        Figure::at_most("largest process, resident", "MiB", largest, 8.0),
+    ])
+}

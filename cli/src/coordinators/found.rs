@@ -1,0 +1,262 @@
+//! `obol coordinator found`: what one host of a cluster of several still has of it, as evidence for
+//! a recovery on another one. A host that is asked answers for the memory of coordinators that do
+//! not run, which nobody can READ over the network; and the operator carries the answer, so it is
+//! theirs to trust.
+
+use obol_console::output::{self, Failure};
+use obol_fabric::host::Observed;
+use obol_fabric::{Layout, Name, ViewId};
+use obol_membership::View;
+use obol_membership::view::{Numbers, coordinator_name};
+use obol_profiles::file;
+use obol_profiles::network::print_id;
+use obol_profiles::{Network, Site};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Version of the file.
+const FOUND_SCHEMA: u32 = 1;
+/// No view is as long, sealed and in hexadecimal digits.
+const FOUND_BYTES_MAX: u64 = 1 << 20;
+
+/// What a host has of a cluster.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Found {
+    schema: u32,
+    cluster: String,
+    id: String,
+    host: IpAddr,
+    /// Coordinators whose memory is there: their process lives or can be started again.
+    there: Vec<u16>,
+    /// Coordinators that have voted on this host and have lost their memory since.
+    lost: Vec<u16>,
+    /// The newest view that any process of the host knows or knew; null if there is none.
+    view: Option<u64>,
+    /// That view, sealed, in hexadecimal digits.
+    sealed: Option<String>,
+}
+
+/// Whether a coordinator's memory is there: where its process lives or can be started again, its
+/// slots are.
+pub(super) fn is_there(site: &Site, number: u16) -> bool {
+    let region = Observed::open(&site.cluster, u32::from(number));
+    region.is_ok_and(|region| region.reader().view().is_some())
+}
+
+/// The newest view that this host knows.
+pub(super) fn known(site: &Site) -> Result<Option<View>, Failure> {
+    site.known().map_err(Failure::refused)
+}
+
+impl Found {
+    fn here(site: &Site, network: &Network) -> Result<Self, Failure> {
+        let view = known(site)?;
+        let numbers: Vec<u16> = network.coordinators_of(network.address).collect();
+        Ok(Self {
+            schema: FOUND_SCHEMA,
+            cluster: site.cluster.name().to_string(),
+            id: print_id(network.id),
+            host: network.address,
+            there: numbers.iter().copied().filter(|n| is_there(site, *n)).collect(),
+            lost: network.memory_lost.clone(),
+            view: view.as_ref().map(|view| view.id.0),
+            sealed: view.as_ref().map(|view| hexadecimal(&view.seal())),
+        })
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing into a text does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn from_hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| u8::from_str_radix(core::str::from_utf8(pair).ok()?, 16).ok();
+    let plain = text.bytes().all(|byte| byte.is_ascii_hexdigit()) && text.len().is_multiple_of(2);
+    plain.then(|| digits.map(byte).collect()).flatten()
+}
+
+pub(super) fn run(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> {
+    let site = Site::open(root, cluster).map_err(Failure::refused)?;
+    let Some(network) = site.deployment.network.as_ref().filter(|network| !network.hosts.is_empty()) else {
+        return Err(Failure::Refused(format!(
+            "cluster {cluster} is of this host alone, and `obol coordinator recover` sees all of it"
+        )));
+    };
+    let found = Found::here(&site, network)?;
+    if json {
+        output::json(&found)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let view = found.view.map_or("no view".to_owned(), |id| format!("view {}", ViewId(id)));
+    output::line(format_args!("host {}: the newest that its processes know is {view}", found.host))?;
+    for (numbers, what) in [
+        (&found.there, "memory is there; start it"),
+        (&found.lost, "memory is lost; it must not start again"),
+    ] {
+        for number in numbers {
+            output::line(format_args!("{}: {what}", coordinator_name(*number)))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What all hosts of a cluster have of it, as far as an operator has asked them.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    /// Coordinators of other hosts whose memory is there.
+    pub(super) there: Numbers,
+    /// Those whose memory is lost, or that were given up with their host.
+    pub(super) lost: Numbers,
+    /// The newest view that another host knows.
+    pub(super) newest: Option<View>,
+    /// Hosts of which nothing is known.
+    pub(super) silent: Vec<IpAddr>,
+}
+
+impl Asked {
+    /// Reads what other hosts have `found`; those in `lost` are given up.
+    pub(super) fn of(site: &Site, found: &[impl AsRef<Path>], lost: &[IpAddr]) -> Result<Self, Failure> {
+        let network = site.deployment.network.as_ref().filter(|network| !network.hosts.is_empty());
+        let Some(network) = network else {
+            if found.is_empty() && lost.is_empty() {
+                return Ok(Self::default());
+            }
+            return Err(Failure::Refused(format!(
+                "cluster {} is of this host alone: --found and --lost name other ones",
+                site.cluster.name()
+            )));
+        };
+        let elsewhere = || network.hosts.iter().copied().filter(|host| *host != network.address);
+        let mut asked = Self::default();
+        for host in lost {
+            if !elsewhere().any(|other| other == *host) {
+                let others: Vec<String> = elsewhere().map(|other| other.to_string()).collect();
+                return Err(Failure::Refused(format!(
+                    "--lost {host}: the cluster's other hosts are {}",
+                    others.join(", ")
+                )));
+            }
+            asked.lost = network.coordinators_of(*host).fold(asked.lost, Numbers::with);
+        }
+        let mut heard = Vec::new();
+        for path in found {
+            let path = path.as_ref();
+            let (found, view) = read(path, site, network)?;
+            if let Some(number) = found.there.iter().find(|_| lost.contains(&found.host)) {
+                return Err(Failure::Refused(format!(
+                    "--lost {}: {} says that the memory of {} is there",
+                    found.host,
+                    path.display(),
+                    coordinator_name(*number)
+                )));
+            }
+            let own: Numbers = network.coordinators_of(found.host).collect();
+            let of_host = |numbers: &[u16], all: Numbers| {
+                numbers.iter().copied().filter(|n| own.contains(*n)).fold(all, Numbers::with)
+            };
+            asked.there = of_host(&found.there, asked.there);
+            asked.lost = of_host(&found.lost, asked.lost);
+            asked.newest = asked.newest.into_iter().chain(view).max_by_key(|view| view.id);
+            heard.push(found.host);
+        }
+        asked.silent = elsewhere().filter(|host| !heard.contains(host) && !lost.contains(host)).collect();
+        Ok(asked)
+    }
+}
+
+fn read(path: &Path, site: &Site, network: &Network) -> Result<(Found, Option<View>), Failure> {
+    let refused = |why: String| Failure::Refused(format!("{}: {why}", path.display()));
+    let text = file::text(path, FOUND_BYTES_MAX, "what `obol coordinator found --json` prints")
+        .map_err(|error| refused(error.to_string()))?;
+    judge(&text, site.cluster.name(), network, &site.config.layout).map_err(refused)
+}
+
+/// What a text says of another host of this cluster, and the view in it; else what is wrong with
+/// it.
+fn judge(
+    text: &str,
+    cluster: Name,
+    network: &Network,
+    layout: &Layout,
+) -> Result<(Found, Option<View>), String> {
+    let found: Found = serde_json::from_str(text)
+        .map_err(|error| format!("not what `obol coordinator found --json` prints: {error}"))?;
+    if found.schema != FOUND_SCHEMA {
+        return Err(format!("schema {} is not {FOUND_SCHEMA}: of another version of obol", found.schema));
+    }
+    let (cluster, id) = (cluster.to_string(), print_id(network.id));
+    if (&found.cluster, &found.id) != (&cluster, &id) {
+        let (other, other_id) = (&found.cluster, &found.id);
+        return Err(format!("of cluster {other} with id {other_id}, but this is {cluster} with id {id}"));
+    }
+    if found.host == network.address || !network.hosts.contains(&found.host) {
+        return Err(format!("of host {}, which is none of the cluster's other hosts", found.host));
+    }
+    let view = match &found.sealed {
+        None => None,
+        Some(sealed) => {
+            let view = from_hexadecimal(sealed).and_then(|bytes| View::unseal_for(layout, &bytes));
+            let view = view.filter(|view| Some(view.id.0) == found.view);
+            Some(view.ok_or_else(|| "its view is damaged".to_owned())?)
+        }
+    };
+    Ok((found, view))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_digits_come_back_as_they_were() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hexadecimal(&hexadecimal(&bytes)), Some(bytes));
+        for bad in ["0", "0g", "+1", "é"] {
+            assert_eq!(from_hexadecimal(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn fuzz_found() {
+        let [own, other] = [1, 2].map(|n| IpAddr::from([10, 0, 0, n]));
+        let mut network = Network::local(0xaa, own, 7471, 7);
+        network.hosts = vec![own, other];
+        let cluster = Name::new("prod").expect("a name");
+        let layout = Layout::new(obol_profiles::Profile::default().limits).expect("in bounds");
+        let coordinators = [(coordinator_name(1), obol_fabric::Address::region(1))];
+        let lease = obol_fabric::Nanos::from_millis(10);
+        let view = View::genesis(&coordinators, lease, lease);
+        let found = Found {
+            schema: FOUND_SCHEMA,
+            cluster: cluster.to_string(),
+            id: print_id(network.id),
+            host: other,
+            there: vec![1],
+            lost: vec![2],
+            view: Some(0),
+            sealed: Some(hexadecimal(&view.seal())),
+        };
+        let good = serde_json::to_string(&found).expect("JSON");
+        assert_eq!(judge(&good, cluster, &network, &layout).expect("good").1, Some(view));
+        let target = obol_fuzz::Target::new("found", obol_fuzz::Shape::Text, 20_000).with(good.into_bytes());
+        target.run(|input| {
+            let text = String::from_utf8_lossy(input);
+            match judge(&text, cluster, &network, &layout) {
+                Ok((found, view)) => {
+                    let numbers: Numbers = found.there.iter().chain(&found.lost).copied().collect();
+                    obol_fuzz::outcome((numbers, view))
+                }
+                Err(why) => obol_fuzz::outcome(why.len()),
+            }
+        });
+    }
+}

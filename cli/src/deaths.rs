@@ -1,0 +1,85 @@
+//! `obol deaths`: who tells deaths on this host, and the eBPF programs for hosts without the kernel
+//! module.
+
+use crate::cli::DeathsCommand;
+use obol_console::output::{self, Failure};
+use obol_fabric::deadbeat::Deadbeat;
+use obol_fabric::ebpf::{self, EbpfError, Programs};
+use obol_fabric::notice::Detection;
+use serde::Serialize;
+use std::fs;
+use std::process::ExitCode;
+
+/// Where groups have their numbers.
+const GROUPS: &str = "/etc/group";
+
+pub(crate) fn run(command: &DeathsCommand) -> Result<ExitCode, Failure> {
+    match command {
+        DeathsCommand::Show { json } => show(*json),
+        DeathsCommand::Load { group } => load(group.as_deref()),
+        DeathsCommand::Unload => unload(),
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// What a process of this user would be told by first.
+    deadbeat: &'static str,
+    /// Why it is not the module, if it is not.
+    module: Option<String>,
+    /// Why not eBPF programs, if not.
+    ebpf: Option<String>,
+}
+
+fn show(json: bool) -> Result<ExitCode, Failure> {
+    let module = Deadbeat::open().err().map(|error| error.to_string());
+    let ebpf = Programs::open().err().map(|error| error.to_string());
+    let by = match (&module, &ebpf) {
+        (None, _) => Detection::Module,
+        (_, None) => Detection::Ebpf,
+        _ => Detection::FutexPidfd,
+    };
+    let report = Report { deadbeat: by.name(), module, ebpf };
+    if json {
+        output::json(&report)?;
+    } else {
+        output::line(format_args!("deaths are told by {}", report.deadbeat))?;
+        for (name, refusal) in [("module", &report.module), ("ebpf", &report.ebpf)] {
+            output::line(format_args!("  {name:<8}{}", refusal.as_deref().unwrap_or("can be used")))?;
+        }
+    }
+    Ok(if by == Detection::FutexPidfd { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// The number of a group, by its name or as it is.
+fn number(group: &str) -> Result<u32, Failure> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let text = fs::read_to_string(GROUPS).map_err(|error| {
+        Failure::Failed(format!("cannot read {GROUPS}: {error}; give the group's number"))
+    })?;
+    let fields = text.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let found = fields.into_iter().find(|fields| fields.first() == Some(&group));
+    found.and_then(|fields| fields.get(2)?.parse().ok()).ok_or_else(|| {
+        Failure::Refused(format!(
+            "{GROUPS} has no group {group}; make it with `groupadd --system {group}`, or give its number"
+        ))
+    })
+}
+
+fn load(group: Option<&str>) -> Result<ExitCode, Failure> {
+    let loaded = ebpf::load(group.map(number).transpose()?).map_err(|error| match error {
+        EbpfError::Loaded | EbpfError::Denied { .. } => Failure::refused(error),
+        _ => Failure::failed(error),
+    })?;
+    let when = if loaded.early { "before" } else { "after" };
+    output::line(format_args!("loaded; proofs come {when} the memory of the dead goes"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn unload() -> Result<ExitCode, Failure> {
+    let any = ebpf::unload().map_err(Failure::failed)?;
+    output::line(if any { "unloaded" } else { "there was nothing to unload" })?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,198 @@
+//! The directory of a cluster while commands make or remove it. An `up` holds a kernel lock on it
+//! for as long as it runs, so two of them never share a cluster, and none removes what another has
+//! made. The lock ends with its process.
+
+use crate::saved;
+use obol_chaos::control::{self, Request};
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::host::{Cluster, HostError, is_made};
+use obol_profiles::{Deployment, Site, SiteError};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// So often a directory may be removed by others while it is made, before that is an error.
+const TRIES_MAX: u32 = 100;
+
+/// A killed `up` and its processes have this long to die. The processes get their SIGKILL when it
+/// is gone.
+const DYING_TIMEOUT: Duration = Duration::from_secs(5);
+/// Between two looks at them.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// A cluster's directory, told by its inode from an earlier or later one of the same name.
+pub(crate) struct Directory {
+    root: PathBuf,
+    cluster: Name,
+    file: File,
+    inode: u64,
+    /// Whether this program has made it, so that it goes with its cluster.
+    made: bool,
+}
+
+impl Directory {
+    /// The directory that is there.
+    pub(crate) fn open(root: &Path, cluster: Name) -> io::Result<Self> {
+        let file = File::open(root.join(cluster.as_str()))?;
+        let meta = file.metadata()?;
+        let (inode, made) = (meta.ino(), is_made(&meta));
+        Ok(Self { root: root.to_owned(), cluster, file, inode, made })
+    }
+
+    fn make(root: &Path, cluster: Name) -> io::Result<Self> {
+        // Before anything is made or locked in it: another user may have made it first.
+        Cluster::make_directory(root, cluster).map_err(|error| match error {
+            HostError::Io { error, .. } => error,
+            refused => io::Error::other(refused),
+        })?;
+        Self::open(root, cluster)
+    }
+
+    /// Its path.
+    pub(crate) fn path(&self) -> PathBuf {
+        self.root.join(self.cluster.as_str())
+    }
+
+    /// Whether it still is the one of its name.
+    pub(crate) fn is_there(&self) -> bool {
+        fs::symlink_metadata(self.path()).is_ok_and(|meta| meta.ino() == self.inode)
+    }
+
+    /// Whether its cluster still lies in it.
+    pub(crate) fn holds_cluster(&self) -> bool {
+        self.is_there() && (self.made || self.path().join("table").exists())
+    }
+
+    /// Takes the lock; `false` if an `up` has it.
+    fn lock(&self) -> io::Result<bool> {
+        match self.file.try_lock() {
+            Ok(()) => Ok(true),
+            Err(TryLockError::WouldBlock) => Ok(false),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Whether an `up` works in it.
+    pub(crate) fn is_held(&self) -> bool {
+        let free = matches!(self.lock(), Ok(true));
+        if free {
+            // Only the look was wanted; if this fails, the lock ends with this process.
+            let _ = self.file.unlock();
+        }
+        !free
+    }
+
+    /// Removes it, unless it is gone or another one has its name.
+    pub(crate) fn remove(&self) -> Result<(), HostError> {
+        if !self.is_there() {
+            return Ok(());
+        }
+        match Cluster::remove(&self.root, self.cluster) {
+            // Others may remove it at the same time.
+            Err(error) if self.holds_cluster() || !self.made && self.is_there() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A cluster's directory that this process has made and holds; removed at the end whatever happens.
+pub(crate) struct Made(Directory);
+
+impl Made {
+    /// Makes the memory of a cluster, in place of what a crashed one left behind.
+    pub(crate) fn new(root: &Path, cluster: Name, deployment: &Deployment) -> Result<Self, Failure> {
+        let path = root.join(cluster.as_str());
+        let failed =
+            |error: io::Error| Failure::Refused(format!("cannot create {}: {error}", path.display()));
+        let end = Instant::now() + DYING_TIMEOUT;
+        let mut tries = 0;
+        while tries < TRIES_MAX {
+            tries += 1;
+            let directory = match Directory::make(root, cluster) {
+                // The last cluster that goes takes the root with it.
+                Err(error)
+                    if error.kind() == ErrorKind::NotFound && root.parent().is_some_and(Path::exists) =>
+                {
+                    continue;
+                }
+                made => made.map_err(failed)?,
+            };
+            if !directory.lock().map_err(failed)? {
+                // Whoever holds it runs, hangs, has just begun, or was killed and is still dying:
+                // only the first answers.
+                let left = end.saturating_duration_since(Instant::now());
+                if left.is_zero() || control::ask_within(&path, &Request::Hello, left).is_ok() {
+                    return Err(runs(&path, cluster));
+                }
+                tries = 0;
+                std::thread::sleep(POLL_INTERVAL);
+                continue;
+            }
+            if !directory.is_there() {
+                continue;
+            }
+            // A table that is there already is not ours to remove, unless it is proved stale.
+            let ours = !path.join("table").exists();
+            match Site::create(root, cluster, deployment.clone()) {
+                Ok(_) => return Ok(Self(directory)),
+                Err(SiteError::Fabric(HostError::Stale { .. })) => {
+                    output::remark(format_args!(
+                        "obol: {} is what a crashed cluster left behind; none of its processes lives, removing it",
+                        path.display()
+                    ))?;
+                    directory.remove().map_err(Failure::refused)?;
+                }
+                Err(SiteError::Fabric(HostError::AlreadyExists { .. })) if Instant::now() < end => {
+                    tries = 0;
+                    std::thread::sleep(POLL_INTERVAL);
+                }
+                Err(SiteError::Fabric(HostError::AlreadyExists { .. })) => return Err(runs(&path, cluster)),
+                Err(error) if ours => {
+                    // Half a cluster is of no use to anybody.
+                    let _ = directory.remove();
+                    return Err(Failure::refused(error));
+                }
+                Err(error) => {
+                    return Err(Failure::Refused(format!(
+                        "{error}.\nIf that cluster is not needed, `obol down --cluster {cluster}` removes it; or start another with `obol up --cluster NAME`"
+                    )));
+                }
+            }
+        }
+        Err(Failure::Refused(format!("{} is removed again and again while it is made", path.display())))
+    }
+}
+
+impl Made {
+    /// The cluster's name.
+    pub(crate) fn cluster(&self) -> Name {
+        self.0.cluster
+    }
+
+    /// Whether nobody has removed it.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.is_there()
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // Nobody is left to tell if telling fails, too.
+        if let Err(error) = self.0.remove() {
+            let _ = output::remark(format_args!("obol: {error}"));
+        }
+        if let Err(error) = saved::end(&self.0.root, self.0.cluster) {
+            let _ = output::remark(format_args!("obol: can not remove saved views: {error}"));
+        }
+    }
+}
+
+fn runs(path: &Path, cluster: Name) -> Failure {
+    Failure::Refused(format!(
+        "cluster {cluster} runs already in {}.\nSee it with `obol status --cluster {cluster}`, end it with `obol down --cluster {cluster}`, or start another with `obol up --cluster NAME`",
+        path.display()
+    ))
+}

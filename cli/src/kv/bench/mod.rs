@@ -1,0 +1,313 @@
+//! The cache beside memcached and Redis, in one run: one client with one operation at a time, and
+//! one with many on the way. The cache's primary keeps a core busy, so the others have their turns
+//! before it is started.
+
+mod cache;
+mod line;
+mod peers;
+
+use super::Sharding;
+use super::check::Server;
+use cache::Cache;
+use clap::Args;
+use line::Echo;
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::host::clock;
+use obol_fabric::host::sched::pin_to_core;
+use obol_fabric::{Name, Nanos};
+use obol_profiles::Site;
+use peers::Memcaslap;
+use serde::Serialize;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// The value of every key: as long as uKharon's and HERD's.
+const VALUE: &[u8; 32] = b"0123456789abcdef0123456789abcdef";
+const KEY: u64 = 1;
+/// A server that does not answer in so long hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Requests of a round for which the share of the lease is told: the paper's batches.
+const BATCH: f64 = 6.0;
+
+/// What is measured.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// How long each server is asked in each round
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "300ms")]
+    turn: Duration,
+    /// Rounds; figures are the medians of all
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// Backups of the cache's primary
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
+    backups: u32,
+    #[command(flatten)]
+    sharding: Sharding,
+    /// Print one JSON object per server
+    #[arg(long)]
+    json: bool,
+}
+
+/// Something that holds values, and answers one request at a time.
+trait Peer {
+    fn name(&self) -> &str;
+    /// How server and client wait for each other, and on which cores: half of what a latency is
+    /// made of.
+    fn waits(&self) -> &'static str {
+        PEER_WAITS
+    }
+    fn put(&mut self) -> io::Result<()>;
+    fn get(&mut self) -> io::Result<()>;
+}
+
+type Peers = Vec<Box<dyn Peer>>;
+
+/// How servers of other makers are run: as they come.
+const PEER_WAITS: &str = "sleep, unpinned";
+/// The cache where server and client have a core each, and where they have not.
+const OWN_WAITS: [&str; 2] = ["spin, pinned", "spin, unpinned"];
+/// The cache whose servers have more shards than there are cores.
+const OWN_SLEEPS: &str = "server sleeps, unpinned";
+/// What stands below the table.
+const UNEQUAL: &str = "Not like with like: server and client of the cache keep a core each busy; those of the others sleep in \
+                       the kernel and run where it puts them.";
+
+/// What a server took: p50 in nanoseconds of each round.
+#[derive(Default)]
+struct Figures {
+    get: Vec<u64>,
+    put: Vec<u64>,
+}
+
+fn median(mut of: Vec<u64>) -> u64 {
+    of.sort_unstable();
+    of.get(of.len() / 2).copied().unwrap_or(0)
+}
+
+/// The median time of an operation that is repeated for so long.
+fn p50(span: Duration, mut operation: impl FnMut() -> io::Result<()>) -> Result<u64, Failure> {
+    let mut times = super::latencies()?;
+    let end = Instant::now() + span;
+    while Instant::now() < end {
+        let begun = clock::now();
+        operation().map_err(|error| Failure::Failed(format!("a server did not answer: {error}")))?;
+        times.saturating_record(clock::now().since(begun).0);
+    }
+    Ok(times.value_at_quantile(0.5))
+}
+
+#[derive(Serialize)]
+struct Latency<'a> {
+    server: &'a str,
+    get_p50_us: f64,
+    put_p50_us: f64,
+    /// How many times as long as the cache's.
+    get_ratio: f64,
+    put_ratio: f64,
+    /// How server and client wait for each other, and on which cores.
+    waits: &'a str,
+}
+
+/// Nine GETs to one PUT.
+#[derive(Serialize)]
+struct Throughput<'a> {
+    server: &'a str,
+    waits: &'a str,
+    pipelined_per_s: f64,
+    /// How many times as many the cache does.
+    ratio: f64,
+}
+
+/// What it costs to be sure.
+#[derive(Serialize)]
+struct Lease {
+    active_ns: f64,
+    /// The share of a round of six requests, which needs one look: the one after a round serves as
+    /// the one before the next.
+    share_percent: f64,
+}
+
+/// A server and its latencies, in nanoseconds.
+struct Timed {
+    server: String,
+    waits: &'static str,
+    get: u64,
+    put: u64,
+}
+
+/// The latencies of servers that take turns.
+fn time(peers: &mut Peers, options: &Options) -> Result<Vec<Timed>, Failure> {
+    let mut figures: Vec<Figures> = peers.iter().map(|_| Figures::default()).collect();
+    for _ in 0..options.rounds {
+        for (peer, figures) in peers.iter_mut().zip(&mut figures) {
+            figures.put.push(p50(options.turn / 2, || peer.put())?);
+            figures.get.push(p50(options.turn / 2, || peer.get())?);
+        }
+    }
+    let named = peers.iter().zip(figures);
+    Ok(named
+        .map(|(peer, Figures { get, put })| Timed {
+            server: peer.name().to_owned(),
+            waits: peer.waits(),
+            get: median(get),
+            put: median(put),
+        })
+        .collect())
+}
+
+fn tell_latencies(own: &Timed, all: &[&Timed], json: bool) -> Result<(), Failure> {
+    let ratio = |of: u64, to: u64| of as f64 / to.max(1) as f64;
+    if !json {
+        output::line(format_args!(
+            "{:<24}{:>12}{:>12}{:>10}{:>10}  {}",
+            "one at a time, p50", "GET", "PUT", "GET x", "PUT x", "HOW THEY WAIT"
+        ))?;
+    }
+    for Timed { server, waits, get, put } in all {
+        let (get_ratio, put_ratio) = (ratio(*get, own.get), ratio(*put, own.put));
+        if json {
+            let [get_p50_us, put_p50_us] = [get, put].map(|nanos| Nanos(*nanos).as_micros_f64());
+            output::json(&Latency { server, get_p50_us, put_p50_us, get_ratio, put_ratio, waits })?;
+        } else {
+            output::line(format_args!(
+                "{server:<24}{:>12}{:>12}{get_ratio:>10.1}{put_ratio:>10.1}  {waits}",
+                Nanos(*get).to_string(),
+                Nanos(*put).to_string()
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+fn tell_throughput(own: &Own, other: Option<f64>, json: bool) -> Result<(), Failure> {
+    if !json {
+        output::line(format_args!(
+            "\n{:<24}{:>12}{:>12}  {}",
+            "many, 9 GETs to a PUT", "a second", "x", "HOW THEY WAIT"
+        ))?;
+    }
+    let (own, waits) = (own.throughput, own.timed.waits);
+    let rows = [Some((cache::NAME, own, waits)), other.map(|other| (peers::MEMCASLAP, other, PEER_WAITS))];
+    for (server, pipelined_per_s, waits) in rows.into_iter().flatten() {
+        let ratio = own / pipelined_per_s;
+        if json {
+            output::json(&Throughput { server, waits, pipelined_per_s, ratio })?;
+        } else {
+            output::line(format_args!("{server:<24}{pipelined_per_s:>12.0}{ratio:>12.1}  {waits}"))?;
+        }
+    }
+    if !json {
+        output::line(UNEQUAL)?;
+    }
+    Ok(())
+}
+
+/// Other makers' servers: their latencies, and memcached's throughput.
+fn others(dir: &Path, options: &Options) -> Result<(Vec<Timed>, Option<f64>), Failure> {
+    let (mut peers, servers) = peers::others(dir)?;
+    let timed = time(&mut peers, options)?;
+    let throughput = match Memcaslap::of(dir, &servers)? {
+        Some(memcaslap) => {
+            let runs: Result<Vec<u64>, Failure> = (0..options.rounds).map(|_| memcaslap.run()).collect();
+            Some(median(runs?) as f64)
+        }
+        None => None,
+    };
+    drop(servers);
+    Ok((timed, throughput))
+}
+
+/// What the cache does.
+struct Own {
+    timed: Timed,
+    /// Operations a second.
+    throughput: f64,
+    active_ns: f64,
+}
+
+fn own(root: &Path, site: &Site, options: &Options) -> Result<Own, Failure> {
+    let failed = |error: io::Error| Failure::Failed(format!("a server did not answer: {error}"));
+    let cluster = site.cluster.name();
+    let fate = Arc::default();
+    let shards = options.sharding.shards;
+    let begin = |place, options: &[&str]| {
+        let name = super::check::name(place);
+        let options = [options, &["--begin-anew"]].concat();
+        Server::start(root, cluster, &name, shards, &options, &fate).map_err(Failure::failed)
+    };
+    // Two that look all the time must not share a core. A backup only has to keep up.
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let has_each_its_own = cores > shards as usize;
+    let busy = ["--poll-every", "0", "--core", "0"];
+    let primary = begin(
+        0,
+        match shards {
+            _ if has_each_its_own => &busy,
+            1 => &busy[..2],
+            _ => super::check::POLL_EVERY,
+        },
+    )?;
+    if !has_each_its_own && shards > 1 {
+        output::remark(format_args!(
+            "obol: {shards} shards and a client want a core each, and there are {cores}: the servers sleep between their looks, and \
+             the figures do not tell what shards are for"
+        ))?;
+    }
+    primary.until("primary", false)?;
+    let mut backups = Vec::new();
+    for place in 1..=options.backups as usize {
+        let backup = begin(place, super::check::POLL_EVERY)?;
+        backup.until("backup", true)?;
+        backups.push(backup);
+    }
+    primary.until("primary", true)?;
+    if has_each_its_own {
+        pin_to_core(shards).map_err(Failure::failed)?;
+    }
+    let name = Name::new("kv_bench").map_err(Failure::failed)?;
+    let (endpoint, node) = super::join(site, name, super::client(site, Nanos::ZERO)?)?;
+    let mut cache = Cache { endpoint, node };
+    cache.fill().map_err(failed)?;
+    let flood = |_| {
+        let begun = Instant::now();
+        let ended = cache.flood(options.turn).map_err(failed)?;
+        Ok((ended as f64 / begun.elapsed().as_secs_f64()) as u64)
+    };
+    let floods: Result<Vec<u64>, Failure> = (0..options.rounds).map(flood).collect();
+    let (throughput, active_ns) = (median(floods?) as f64, cache.look());
+    let timed = time(&mut vec![Box::new(cache)], options)?;
+    let timed = timed.into_iter().next().ok_or_else(|| Failure::Failed("nothing was timed".to_owned()))?;
+    let waits = match (has_each_its_own, shards) {
+        (true, _) => OWN_WAITS[0],
+        (false, 1) => OWN_WAITS[1],
+        (false, _) => OWN_SLEEPS,
+    };
+    let timed = Timed { waits, ..timed };
+    Ok(Own { timed, throughput, active_ns })
+}
+
+pub(super) fn run(root: &Path, site: &Site, options: &Options) -> Result<ExitCode, Failure> {
+    super::check::alone(root, site.cluster.name())?;
+    let floor = time(&mut vec![Box::new(Echo::start().map_err(Failure::failed)?)], options)?;
+    let (others, memcached) = others(site.cluster.dir(), options)?;
+    let own = own(root, site, options)?;
+    // The servers are gone, as this command wanted it.
+    super::marks::Whose::Command.clear_all(site);
+    let all: Vec<&Timed> = floor.iter().chain([&own.timed]).chain(&others).collect();
+    tell_latencies(&own.timed, &all, options.json)?;
+    tell_throughput(&own, memcached, options.json)?;
+    let active_ns = own.active_ns;
+    let share_percent = 100.0 * active_ns * own.throughput / (BATCH * 1e9);
+    if options.json {
+        output::json(&Lease { active_ns, share_percent })?;
+    } else {
+        output::line(format_args!(
+            "\na look at the lease takes {active_ns:.1} ns: {share_percent:.1} % of a round of {BATCH} requests, which needs one"
+        ))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,76 @@
+//! Which servers of this host have had the cache's state: a file of the cluster for each. A server
+//! that leaves takes its own away; one that dies does not. So a first server knows whether keys
+//! would be lost if it began with nothing. Servers that a check or a measurement starts for itself
+//! have marks of their own: nobody misses their keys when it is killed.
+
+use obol_console::output::Failure;
+use obol_fabric::Name;
+use obol_kv::Shard;
+use obol_profiles::Site;
+use std::fs;
+use std::path::PathBuf;
+
+/// Whose state it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Servers' that somebody wants to keep.
+    Users,
+    /// Of servers that end with the command which started them.
+    Command,
+}
+
+impl Whose {
+    /// The names of these files begin so.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Users => "kv-state.",
+            Self::Command => "kv-temporary.",
+        }
+    }
+
+    fn path(self, site: &Site, member: &str) -> PathBuf {
+        site.cluster.dir().join(format!("{}{member}", self.prefix()))
+    }
+
+    /// The members of this host that have had a state and did not leave.
+    pub(super) fn left(self, site: &Site) -> Result<Vec<String>, Failure> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(site.cluster.dir()).map_err(Failure::failed)? {
+            let name = entry.map_err(Failure::failed)?.file_name();
+            if let Some(member) = name.to_str().and_then(|name| name.strip_prefix(self.prefix())) {
+                found.push(member.to_owned());
+            }
+        }
+        found.sort_unstable();
+        Ok(found)
+    }
+
+    /// This member has the state.
+    pub(super) fn set(self, site: &Site, member: Name) -> Result<(), Failure> {
+        let path = self.path(site, member.as_str());
+        fs::write(&path, "").map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+    }
+
+    /// It has left, and nobody needs its state.
+    pub(super) fn clear(self, site: &Site, member: Name) {
+        // It may never have had one.
+        let _ = fs::remove_file(self.path(site, member.as_str()));
+    }
+
+    /// The last server of a shard has left, and its state is gone, as somebody wanted it.
+    pub(super) fn clear_shard(self, site: &Site, shard: Shard) {
+        self.clear_if(site, |member| Shard::of_server(member) == Some(shard));
+    }
+
+    /// All servers are gone, and the state with them, as somebody wanted it.
+    pub(super) fn clear_all(self, site: &Site) {
+        self.clear_if(site, |_| true);
+    }
+
+    fn clear_if(self, site: &Site, is_gone: impl Fn(&str) -> bool) {
+        for member in self.left(site).unwrap_or_default().iter().filter(|member| is_gone(member)) {
+            // Another server may have taken it away.
+            let _ = fs::remove_file(self.path(site, member));
+        }
+    }
+}

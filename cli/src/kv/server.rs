@@ -1,0 +1,287 @@
+//! `obol kv server`: the threads of a server, one for each shard, each a member of its own.
+
+use super::marks::Whose;
+use super::{Patience, Sharding, area, join};
+use crate::signals;
+use clap::Args;
+use obol_console::options::duration;
+use obol_console::output::{self, Failure};
+use obol_fabric::host::sched;
+use obol_fabric::{Drive, Name, Nanos};
+use obol_kv::{Node, SERVER_PREFIX, Server, ServerState, Service, Shard};
+use obol_profiles::Site;
+use obol_profiles::endpoint::Act;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How a server runs.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Its name: kv- and something
+    #[arg(long, value_parser = server_name)]
+    name: Name,
+    #[command(flatten)]
+    sharding: Sharding,
+    /// How often it looks into its memory; 0 keeps a core for each shard busy that nobody else
+    /// wants
+    #[arg(long, value_name = "TIME", value_parser = pause, default_value = "20us")]
+    poll_every: Duration,
+    /// Stay on this core; further shards on those that follow
+    #[arg(long, value_name = "N")]
+    core: Option<u32>,
+    /// Begin with nothing if this is the first server, even if others had the state and died; end
+    /// all servers of before first
+    #[arg(long)]
+    begin_anew: bool,
+    /// Print where it stands as JSON lines
+    #[arg(long)]
+    json: bool,
+    /// End with the process that started it
+    #[arg(long, hide = true)]
+    tied: bool,
+    /// Its keys are nobody's but those of the command that started it
+    #[arg(long, hide = true)]
+    temporary: bool,
+}
+
+impl Options {
+    const fn whose(&self) -> Whose {
+        if self.temporary { Whose::Command } else { Whose::Users }
+    }
+}
+
+fn server_name(text: &str) -> Result<Name, String> {
+    let name = Name::new(text).map_err(|error| error.to_string())?;
+    match Shard::of_server(text) {
+        Some(Shard::WHOLE) => Ok(name),
+        Some(shard) => {
+            Err(format!("`.{shard}` at its end is for a shard, whose member --shards names so; leave it out"))
+        }
+        None => Err(format!("a server's name begins with `{SERVER_PREFIX}`, such as {SERVER_PREFIX}1")),
+    }
+}
+
+/// A span that may be zero.
+fn pause(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
+}
+
+#[derive(Serialize)]
+struct StandingJson {
+    event: &'static str,
+    /// Of how many, counted from 1.
+    shard: u32,
+    shards: u32,
+    standing: &'static str,
+    /// Of a primary: its backup has everything; of a backup: it has.
+    redundant: bool,
+    answered: u64,
+}
+
+impl StandingJson {
+    fn of(shard: Shard, standing: ServerState, answered: u64) -> Self {
+        let (standing, redundant) = match standing {
+            ServerState::Out => ("out", false),
+            ServerState::Spare => ("spare", false),
+            ServerState::Backup { synced } => ("backup", synced),
+            ServerState::TakingOver => ("taking-over", false),
+            ServerState::Primary { redundant } => ("primary", redundant),
+            ServerState::Stopped => ("stopped", false),
+            ServerState::Yields => ("yields", false),
+            ServerState::Misfit { .. } => ("misfit", false),
+        };
+        let (number, shards) = (shard.index() + 1, shard.count());
+        Self { event: "standing", shard: number, shards, standing, redundant, answered }
+    }
+}
+
+/// Tells where a server stands until it is stopped, can not serve any more, or was excluded.
+struct Tell<'a> {
+    shard: Shard,
+    node: &'a mut Node,
+    stop: &'a AtomicBool,
+    json: bool,
+    site: &'a Site,
+    name: Name,
+    whose: Whose,
+    /// It looks without a pause: whoever else wants its core must not wait until the kernel takes
+    /// it away.
+    yields: bool,
+}
+
+/// Notes what others need to know of where a server stands.
+fn note(site: &Site, name: Name, whose: Whose, standing: ServerState) {
+    match standing {
+        ServerState::Primary { .. } | ServerState::Backup { synced: true } => {
+            if let Err(error) = whose.set(site, name) {
+                // It serves all the same; a later server may then begin with nothing.
+                let _ = output::remark(format_args!("obol: {}: {error:?}", name));
+            }
+        }
+        ServerState::Stopped => {
+            // It waits whether or not anybody reads this.
+            let _ = output::remark(format_args!(
+                "obol: {}: the cache has stopped: no server that runs has the whole state. It goes on when one comes back that \
+                 has it, such as one that was frozen. If there is none, end all servers of the cache and start the first one \
+                 with --begin-anew: the keys are lost then",
+                name
+            ));
+        }
+        _ => {}
+    }
+}
+
+impl Act for Tell<'_> {
+    /// Where it stood at last; out if it was excluded.
+    type Output = ServerState;
+
+    fn on<D: Drive>(self, endpoint: &mut D) -> ServerState {
+        let mut told = None;
+        let done = AtomicBool::new(false);
+        let (mut patience, mut answered) = (Patience::default(), 0);
+        endpoint.run(self.node, &done, |node, _| {
+            let Some(server) = node.server() else { return };
+            if server.answered() != answered {
+                (answered, patience) = (server.answered(), Patience::default());
+            } else if self.yields {
+                patience.idle();
+            }
+            let standing = if node.is_over() { ServerState::Out } else { server.state() };
+            // While there is traffic the log is never empty for long: what is told is that the
+            // backup has everything once.
+            let is_news = match (told, standing) {
+                (
+                    Some(ServerState::Primary { redundant: true }),
+                    ServerState::Primary { redundant: false },
+                ) => !server.has_synced_backups(),
+                _ => told != Some(standing),
+            };
+            if is_news {
+                told = Some(standing);
+                note(self.site, self.name, self.whose, standing);
+                if self.json {
+                    // A server goes on whether or not anybody reads this.
+                    let _ = output::json(&StandingJson::of(self.shard, standing, server.answered()));
+                }
+            }
+            let is_over = matches!(standing, ServerState::Yields | ServerState::Misfit { .. });
+            if is_over || node.is_over() || self.stop.load(Ordering::Relaxed) {
+                done.store(true, Ordering::Relaxed);
+            }
+        });
+        told.unwrap_or(ServerState::Out)
+    }
+}
+
+/// Ends all threads when one ends, however it does: a server without one of its shards would never
+/// be whole again.
+struct EndAll<'a>(&'a AtomicBool);
+
+impl Drop for EndAll<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Serves a shard on this thread; as the first server it may begin with nothing.
+fn serve(
+    site: &Site,
+    options: &Options,
+    shard: Shard,
+    mut begins: bool,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let _end_all = EndAll(stop);
+    if let Some(core) = options.core.map(|first| first + shard.index()) {
+        sched::pin_to_core(core).map_err(|error| {
+            Failure::Refused(format!(
+                "--core: core {core}: {error}; `nproc` tells how many there are, counted from 0"
+            ))
+        })?;
+    }
+    let every = Nanos::from_std(options.poll_every);
+    let name = shard.name(options.name).map_err(|error| {
+        Failure::Refused(format!("--name {} with `.{shard}` at its end: {error}", options.name))
+    })?;
+    let yields = every == Nanos::ZERO;
+    // Whoever watches this thread is scheduled so, and one that looks without a pause would keep a
+    // core from all others.
+    if let Some(priority) = site.deployment.profile.scheduling.priority().filter(|_| !yields) {
+        // Without the right to it the server works all the same; `obol status` shows who has none.
+        let _ = sched::run_fifo_alone(priority);
+    }
+    // A server that was excluded comes back with memory of its own: what a primary of before still
+    // writes, which may have slept longer, comes into no log that counts. What it had it brings
+    // along: it may be all that is left.
+    let mut copy = None;
+    let last = loop {
+        let newest = site.newest().map_err(Failure::refused)?;
+        let server = Server::new(area(site)?, shard, every, newest).carrying(copy.take());
+        let server = if std::mem::take(&mut begins) { server.beginning() } else { server };
+        let (mut endpoint, node) = join(site, name, Service::Server(Box::new(server)))?;
+        let mut node = node.once();
+        let (json, whose) = (options.json, options.whose());
+        let tell = Tell { shard, node: &mut node, stop, json, yields, site, name, whose };
+        let last = endpoint.each(tell);
+        let is_stopped = stop.load(Ordering::Relaxed);
+        if last != ServerState::Out || is_stopped {
+            let is_last = obol_kv::servers(node.member().view(), shard).count() <= 1;
+            endpoint.serve(&mut node, &AtomicBool::new(true));
+            if is_stopped {
+                whose.clear(site, name);
+                if is_last {
+                    whose.clear_shard(site, shard);
+                }
+            }
+            if last != ServerState::Yields || is_stopped {
+                break last;
+            }
+        }
+        copy = node.take_copy();
+    };
+    match last {
+        ServerState::Misfit { shards } => Err(Failure::Refused(format!(
+            "--shards {}: the cache that runs has its keys split into {shards}; start this server with --shards {shards}",
+            shard.count()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn run(site: &Site, options: &Options) -> Result<ExitCode, Failure> {
+    if options.tied {
+        sched::die_with_parent().map_err(Failure::failed)?;
+    }
+    let shards = options.sharding.shards;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    if options.poll_every == Duration::ZERO && shards as usize > cores {
+        return Err(Failure::Refused(format!(
+            "--poll-every 0 keeps a core busy for each of {shards} shards, and there are {cores}: fewer --shards, or a pause, such \
+             as --poll-every 20us"
+        )));
+    }
+    let stop = signals::flag(&[SIGTERM, SIGINT])?;
+    let stop = &*stop;
+    // Before any of its own shards has a state.
+    let begins = options.begin_anew || options.whose().left(site)?.is_empty();
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for shard in Shard::split(shards) {
+            let thread = std::thread::Builder::new().name(format!("obol-kv-{shard}"));
+            let run = move || serve(site, options, shard, begins, stop);
+            threads.push(thread.spawn_scoped(scope, run).map_err(|error| {
+                drop(EndAll(stop));
+                Failure::failed(error)
+            })?);
+        }
+        // The first that says why counts; the others ended for it.
+        let ended = threads.into_iter().map(|thread| {
+            thread.join().unwrap_or_else(|_| Err(Failure::Failed("a shard's thread panicked".to_owned())))
+        });
+        ended.collect::<Vec<_>>().into_iter().collect::<Result<(), Failure>>()
+    })?;
+    Ok(ExitCode::SUCCESS)
+}

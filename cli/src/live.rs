@@ -1,0 +1,277 @@
+//! The live view in plain lines: who is there, how the leases do, and every view change with its
+//! cause and time line.
+
+use crate::names::Names;
+use crate::table;
+use obol_console::output;
+use obol_fabric::host::clock;
+use obol_fabric::{Instant, Name, Nanos, ViewId};
+use obol_membership::metrics::Counter;
+use obol_membership::{Change, View};
+use obol_observe::timeline::{History, Timeline};
+use obol_observe::{Health, Observer, Snapshot};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// A view change is told when all survivors are active, or after this time with what there is.
+const SETTLE_TIMEOUT: Nanos = Nanos::from_secs(1);
+/// Between two tables.
+const TABLE_EVERY: Nanos = Nanos::from_secs(5);
+
+/// One stamp of a view change in JSON: microseconds since its first stamp.
+#[derive(Serialize)]
+struct StampJson {
+    process: String,
+    us: f64,
+}
+
+/// A view change in JSON.
+#[derive(Serialize)]
+struct ViewJson {
+    event: &'static str,
+    view: u64,
+    base: u64,
+    members: usize,
+    leader: Option<String>,
+    causes: Vec<String>,
+    decided_by: Option<String>,
+    stamps: Vec<(&'static str, f64)>,
+    received: Vec<StampJson>,
+    active: Vec<StampJson>,
+}
+
+/// The summary that `up --json` ends with.
+#[derive(Serialize)]
+pub(crate) struct SummaryJson {
+    event: &'static str,
+    seconds: f64,
+    view: Option<u64>,
+    view_changes: u64,
+    health: Health,
+    reasons: Vec<String>,
+    renewals_on_time: u64,
+    renewals_late: u64,
+    renewals_failed: u64,
+}
+
+impl SummaryJson {
+    /// The same in a sentence.
+    pub(crate) fn words(&self) -> String {
+        format!(
+            "After {:.1}s it was {} in view {}; {} renewals on time, {} late, {} failed",
+            self.seconds,
+            self.health.name(),
+            self.view.map_or("none".to_owned(), |view| view.to_string()),
+            self.renewals_on_time,
+            self.renewals_late,
+            self.renewals_failed
+        )
+    }
+}
+
+/// What the live view knows.
+pub(crate) struct Live {
+    cluster: Name,
+    observer: Observer,
+    history: History,
+    json: bool,
+    quiet: bool,
+    began: Instant,
+    names: Names,
+    told: Option<ViewId>,
+    told_health: Option<(Health, Vec<String>)>,
+    /// The newest view that is not told yet, and when it was first seen.
+    waiting: Option<(Arc<View>, Instant)>,
+    changes: u64,
+    tabled: Option<Snapshot>,
+}
+
+impl Live {
+    pub(crate) fn new(cluster: Name, observer: Observer, json: bool, quiet: bool) -> Self {
+        Self {
+            cluster,
+            observer,
+            history: History::default(),
+            json,
+            quiet,
+            began: clock::now(),
+            names: Names::default(),
+            told: None,
+            told_health: None,
+            waiting: None,
+            changes: 0,
+            tabled: None,
+        }
+    }
+
+    /// One look.
+    pub(crate) fn snapshot(&mut self) -> Snapshot {
+        self.observer.snapshot()
+    }
+
+    /// Looks, and prints what is new. How the cluster is counts once it is `up`: before, some have
+    /// just not begun. Gives the newest view.
+    pub(crate) fn look(&mut self, up: bool) -> io::Result<Option<Arc<View>>> {
+        let events = self.observer.events();
+        self.names.know_joined(&events);
+        self.history.take(&events);
+        let snapshot = self.observer.snapshot();
+        let Some(view) = snapshot.view.clone() else { return Ok(None) };
+        let newest = Some(Arc::clone(&view));
+        self.names.know_all(&view);
+        // Views may follow each other faster than they settle; whoever waits is told before it is
+        // passed over.
+        if let Some((passed, _)) = self.waiting.take_if(|(waiting, _)| waiting.id != view.id) {
+            self.tell(&passed, &snapshot)?;
+        }
+        // The first view has no cause and no time line: the cluster was made so.
+        if view.id > ViewId(0) && self.told != Some(view.id) {
+            let since = self.waiting.as_ref().map_or(snapshot.at, |(_, since)| *since);
+            let mut holders = view.members.iter().filter(|m| m.kind.acts());
+            let settled = holders.all(|m| self.history.active_from(view.id, m.name).is_some());
+            self.waiting = None;
+            if settled || snapshot.at.since(since) > SETTLE_TIMEOUT {
+                self.tell(&view, &snapshot)?;
+            } else {
+                self.waiting = Some((view, since));
+            }
+        }
+        let health = (snapshot.health, snapshot.reasons.clone());
+        let due = self.tabled.as_ref().is_none_or(|t| snapshot.at.since(t.at) > TABLE_EVERY);
+        if up && self.waiting.is_none() && self.told_health.as_ref() != Some(&health) {
+            self.tell_health(&snapshot)?;
+            self.told_health = Some(health);
+        } else if up && due && !self.json && !self.quiet && self.waiting.is_none() {
+            self.tell_table(&snapshot)?;
+        }
+        Ok(newest)
+    }
+
+    fn age(&self) -> String {
+        format!("{:8.3}s", clock::now().since(self.began).0 as f64 / 1e9)
+    }
+
+    fn tell_health(&self, snapshot: &Snapshot) -> io::Result<()> {
+        if self.quiet {
+            return Ok(());
+        }
+        if self.json {
+            #[derive(Serialize)]
+            struct HealthJson<'a> {
+                event: &'static str,
+                health: Health,
+                reasons: &'a [String],
+            }
+            let (health, reasons) = (snapshot.health, snapshot.reasons.as_slice());
+            return output::json(&HealthJson { event: "health", health, reasons });
+        }
+        output::line(format_args!("{}  {}", self.age(), snapshot.health.name()))?;
+        for reason in &snapshot.reasons {
+            output::line(format_args!("{:11}! {reason}", ""))?;
+        }
+        Ok(())
+    }
+
+    fn tell_table(&mut self, snapshot: &Snapshot) -> io::Result<()> {
+        output::line(format_args!("{}  {}", self.age(), table::headline(self.cluster, snapshot)))?;
+        for line in table::lines(snapshot, self.tabled.as_ref()) {
+            output::line(format_args!("{:11}{line}", ""))?;
+        }
+        self.tabled = Some(snapshot.clone());
+        Ok(())
+    }
+
+    fn tell(&mut self, view: &View, snapshot: &Snapshot) -> io::Result<()> {
+        let before = self.told.replace(view.id);
+        self.changes += view.id.0 - before.map_or(0, |id| id.0);
+        if self.quiet {
+            return Ok(());
+        }
+        let line = self.history.view(view.id).cloned().unwrap_or_default();
+        let notice = line.decider.and_then(|decider| {
+            let accused = view.changes.iter().filter_map(|change| match change {
+                Change::Failed { accused, .. } => Some(*accused),
+                _ => None,
+            });
+            accused.filter_map(|who| self.history.notice(decider, who)).map(|n| n.when).min()
+        });
+        let stamps = stamps(&line, notice);
+        let zero = stamps.first().map_or(snapshot.at, |(_, at)| *at);
+        let us = |at: Instant| at.since(zero).as_micros_f64();
+        if self.json {
+            let rows = |of: &BTreeMap<Name, Instant>| -> Vec<StampJson> {
+                of.iter().map(|(name, at)| StampJson { process: name.to_string(), us: us(*at) }).collect()
+            };
+            return output::json(&ViewJson {
+                event: "view",
+                view: view.id.0,
+                base: view.base.0,
+                members: view.members.len(),
+                leader: snapshot.leader_name().map(|name| name.to_string()),
+                causes: self.names.causes(view),
+                decided_by: line.decider.map(|name| name.to_string()),
+                stamps: stamps.iter().map(|(what, at)| (*what, us(*at))).collect(),
+                received: rows(&line.received),
+                active: rows(&line.active),
+            });
+        }
+        let skipped = match before {
+            Some(told) if view.id.0 > told.0 + 1 => format!(" (after {} more)", view.id.0 - told.0 - 1),
+            _ => String::new(),
+        };
+        output::line(format_args!(
+            "{}  view {}{skipped}  {}",
+            self.age(),
+            view.id,
+            self.names.causes(view).join("; ")
+        ))?;
+        let mut parts: Vec<String> =
+            stamps.iter().map(|(what, at)| format!("{what} +{}", at.since(zero))).collect();
+        if let Some((_, by_fence)) = line.fenced {
+            parts.push(format!("({by_fence} holders by fence)"));
+        }
+        if !parts.is_empty() {
+            let by = line.decider.map_or(String::new(), |name| format!("{name}: "));
+            output::line(format_args!("{:11}{by}{}", "", parts.join("  ")))?;
+        }
+        let mut active: Vec<(Name, Instant)> = line.active.iter().map(|(n, at)| (*n, *at)).collect();
+        active.sort_by_key(|(_, at)| *at);
+        if !active.is_empty() {
+            let shown: Vec<String> =
+                active.iter().map(|(name, at)| format!("{name} +{}", at.since(zero))).collect();
+            output::line(format_args!("{:11}active: {}", "", shown.join("  ")))?;
+        }
+        Ok(())
+    }
+
+    /// What happened in all.
+    pub(crate) fn summary(&mut self) -> SummaryJson {
+        let snapshot = self.observer.snapshot();
+        let sum = |counter| snapshot.processes.iter().map(|p| p.counter(counter)).sum();
+        SummaryJson {
+            event: "summary",
+            seconds: clock::now().since(self.began).0 as f64 / 1e9,
+            view: snapshot.view.as_ref().map(|view| view.id.0),
+            view_changes: self.changes,
+            health: snapshot.health,
+            renewals_on_time: sum(Counter::RenewalsOnTime),
+            renewals_late: sum(Counter::RenewalsLate),
+            renewals_failed: sum(Counter::RenewalsFailed),
+            reasons: snapshot.reasons,
+        }
+    }
+}
+
+/// The decider's stamps in the order of time.
+fn stamps(line: &Timeline, notice: Option<Instant>) -> Vec<(&'static str, Instant)> {
+    let all = [
+        ("notice", notice),
+        ("propose", line.propose),
+        ("decide", line.decide),
+        ("fence", line.fenced.map(|(at, _)| at)),
+        ("clear", line.clear),
+    ];
+    all.into_iter().filter_map(|(what, at)| Some((what, at?))).collect()
+}

@@ -1,0 +1,85 @@
+//! What `run` tells of itself, on standard error: standard output is the program's.
+
+use obol_console::output;
+use serde::Serialize;
+use std::fmt;
+
+/// One thing that happened.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum Told {
+    /// The program runs.
+    Started { pid: u32 },
+    /// It is a member.
+    Member { incarnation: u64 },
+    /// It is none any more.
+    Lost { why: String },
+    /// It was asked to end by this signal, and has its time to do so.
+    Stopping { signal: i32 },
+    /// It is killed, with all that it started.
+    Killed { why: String },
+    /// It left, after nothing of it ran any more.
+    Left,
+    /// It has ended, with this code as shells tell it.
+    Ended { code: u8 },
+    /// It is started again after a pause.
+    Restart { pause_ms: u64 },
+    /// A hook has ended.
+    Hook { hook: &'static str, view: Option<u64>, code: Option<u8>, error: Option<String> },
+    /// Something does not work.
+    Trouble { text: String },
+}
+
+impl Told {
+    /// Whether people want to read it who did not ask for everything.
+    const fn matters(&self) -> bool {
+        match self {
+            Self::Hook { code, .. } => !matches!(code, Some(0)),
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Started { pid } => write!(f, "started (pid {pid})"),
+            Self::Member { incarnation } => write!(f, "a member, as incarnation {incarnation}"),
+            Self::Lost { why } => write!(f, "lost its membership: {why}"),
+            Self::Stopping { signal } => write!(f, "is asked to end (signal {signal})"),
+            Self::Killed { why } => write!(f, "is killed: {why}"),
+            Self::Left => f.write_str("left the cluster"),
+            Self::Ended { code } => write!(f, "ended with exit code {code}"),
+            Self::Restart { pause_ms } => write!(f, "starts again in {pause_ms} ms"),
+            Self::Hook { hook, view, code, error } => {
+                write!(f, "the hook {hook}")?;
+                if let Some(view) = view {
+                    write!(f, " for view {view}")?;
+                }
+                match (code, error) {
+                    (Some(code), _) => write!(f, " ended with exit code {code}"),
+                    (None, Some(error)) => write!(f, ": {error}"),
+                    (None, None) => Ok(()),
+                }
+            }
+            Self::Trouble { text } => f.write_str(text),
+        }
+    }
+}
+
+/// Where it is told.
+pub(super) struct Journal {
+    pub(super) name: obol_fabric::Name,
+    pub(super) json: bool,
+}
+
+impl Journal {
+    pub(super) fn tell(&self, told: &Told) {
+        // The program matters more than whether anybody reads this.
+        let _ = match serde_json::to_string(told) {
+            Ok(text) if self.json => output::remark(text),
+            _ if told.matters() => output::remark(format_args!("obol run: {}: {told}", self.name)),
+            _ => Ok(()),
+        };
+    }
+}

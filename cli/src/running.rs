@@ -1,0 +1,233 @@
+//! Clusters that a command makes for itself, to measure them, and what ends each of them whatever
+//! becomes of the command.
+//!
+//! A keeper is a child of the command that reads from a pipe which the command holds and never
+//! closes. However the command ends (by itself, by Ctrl-C, by a closed terminal, by SIGKILL), the
+//! kernel closes the pipe; the keeper then ends the cluster and removes its files. No signal
+//! handler has a part in it, and nothing else lies in the file system.
+
+use obol_console::output::{self, Failure};
+use obol_fabric::Name;
+use obol_fabric::host::{Cluster, HostError};
+use obol_observe::{Health, Observer};
+use obol_profiles::{Profile, Site};
+use std::ffi::OsStr;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// A cluster that should come up has so long.
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Which cluster to start.
+pub(crate) struct Shape<'a> {
+    /// What it is called, before this process's id.
+    pub(crate) name: &'a str,
+    /// Every constant of it.
+    pub(crate) profile: &'a Profile,
+    /// Nodes, with an app each.
+    pub(crate) apps: u16,
+    /// Lease caches.
+    pub(crate) caches: u16,
+    /// It must be healthy within this time.
+    pub(crate) patience: Duration,
+}
+
+/// A keeper that is asked to end has so long; then it is killed, and what it kept is removed here.
+const END_TIMEOUT: Duration = Duration::from_secs(15);
+/// Between two looks whether it has ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// What ends the profile that is sent to a keeper: no TOML has it.
+const END_OF_PROFILE: u8 = 0;
+/// A profile is no longer than this.
+const PROFILE_BYTES_MAX: u64 = 1 << 20;
+
+/// A child of this process that ends when this process does, and clears up.
+struct Keeper {
+    child: Child,
+    /// Open for as long as this process lives.
+    pipe: Option<ChildStdin>,
+}
+
+impl Keeper {
+    /// Starts a command of this program, and sends it `input`.
+    fn start(command: &mut Command, input: &[u8]) -> Result<Self, Failure> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            // What a terminal sends to this process's group must not end those who clear up after
+            // it.
+            .process_group(0)
+            .spawn()
+            .map_err(Failure::failed)?;
+        let mut pipe = child.stdin.take();
+        let sent = pipe.as_mut().map_or(Ok(()), |pipe| pipe.write_all(input).and_then(|()| pipe.flush()));
+        let keeper = Self { child, pipe };
+        sent.map_err(|error| Failure::Failed(format!("a cluster's keeper took nothing: {error}")))?;
+        Ok(keeper)
+    }
+
+    /// Ends it; whether it had to be killed.
+    fn end(&mut self) -> bool {
+        self.pipe = None;
+        let end = Instant::now() + END_TIMEOUT;
+        while Instant::now() < end {
+            // An error means that it is no child any more.
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return false;
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        }
+        // It may have ended at last.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        true
+    }
+}
+
+/// Removes what is left of a cluster, and tells if that can not be done.
+fn remove(root: &Path, cluster: Name) {
+    match Cluster::remove(root, cluster) {
+        // Mostly its maker has removed it.
+        Ok(()) | Err(HostError::NotFound { .. }) => {}
+        Err(error) => {
+            // Nobody is left to tell if this fails, too.
+            let _ = output::remark(format_args!("obol: {error}"));
+        }
+    }
+}
+
+/// Keeps a cluster that this process makes in its own memory, without supervised processes:
+/// whatever becomes of this process, the cluster's directory and a folder of files beside it go
+/// with it.
+pub(crate) struct Kept {
+    keeper: Keeper,
+    root: PathBuf,
+    cluster: Name,
+}
+
+impl Kept {
+    /// Before the cluster is made.
+    pub(crate) fn start(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<Self, Failure> {
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let mut command = Command::new(program);
+        command.args(["keep", "--cluster", cluster.as_str(), "--root"]).arg(root);
+        command.args(folder.map(|folder| [OsStr::new("--folder"), folder.as_os_str()]).into_iter().flatten());
+        Ok(Self { keeper: Keeper::start(&mut command, &[])?, root: root.to_owned(), cluster })
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.keeper.end() {
+            remove(&self.root, self.cluster);
+        }
+    }
+}
+
+/// `obol keep`, the other end of [`Kept`].
+pub(crate) fn keep(root: &Path, cluster: Name, folder: Option<&Path>) -> Result<ExitCode, Failure> {
+    io::copy(&mut io::stdin().lock(), &mut io::sink()).map_err(Failure::failed)?;
+    remove(root, cluster);
+    match folder.map(std::fs::remove_dir_all) {
+        Some(Err(error)) if error.kind() != io::ErrorKind::NotFound => Err(Failure::failed(error)),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The profile that a command sent to the `up` that keeps its cluster.
+pub(crate) fn profile_sent() -> Result<Profile, Failure> {
+    let mut text = Vec::new();
+    let mut from = BufReader::with_capacity(1, io::stdin().lock()).take(PROFILE_BYTES_MAX);
+    from.read_until(END_OF_PROFILE, &mut text).map_err(Failure::failed)?;
+    if text.pop() != Some(END_OF_PROFILE) {
+        return Err(Failure::Refused("--temporary is for commands that send a profile".to_owned()));
+    }
+    let text = String::from_utf8(text).map_err(Failure::refused)?;
+    Profile::parse(&text, "standard input").map_err(Failure::refused)
+}
+
+/// Sets the flag when the command that started this one has ended.
+pub(crate) fn stop_with_sender(stop: Arc<AtomicBool>) -> Result<(), Failure> {
+    let wait = move || {
+        // An error is an end as well.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        stop.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("sender".to_owned()).spawn(wait).map_err(Failure::failed)?;
+    Ok(())
+}
+
+/// A command that runs a program which dies with this thread.
+pub(crate) fn tied(program: &str) -> io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["run-tied", "--parent", &std::process::id().to_string(), "--", program]);
+    Ok(command)
+}
+
+/// A cluster that a child process supervises. It ends with this.
+pub(crate) struct Running {
+    keeper: Keeper,
+    pub(crate) root: PathBuf,
+    pub(crate) cluster: Name,
+}
+
+impl Running {
+    /// Starts a cluster and waits until it is healthy.
+    pub(crate) fn start(root: &Path, shape: &Shape<'_>) -> Result<Self, Failure> {
+        let cluster =
+            Name::new(&format!("{}-{}", shape.name, std::process::id())).map_err(Failure::failed)?;
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let mut command = Command::new(program);
+        command
+            .args(["up", "--headless", "--temporary", "--cluster", cluster.as_str()])
+            .args(["--apps", &shape.apps.to_string(), "--caches", &shape.caches.to_string()])
+            .arg("--root")
+            .arg(root)
+            .stderr(if shape.patience < START_TIMEOUT { Stdio::null() } else { Stdio::inherit() });
+        let mut profile = shape.profile.to_toml().into_bytes();
+        profile.push(END_OF_PROFILE);
+        let keeper = Keeper::start(&mut command, &profile)?;
+        let mut running = Self { keeper, root: root.to_owned(), cluster };
+        let end = Instant::now() + shape.patience;
+        loop {
+            if let Ok(Some(status)) = running.keeper.child.try_wait() {
+                return Err(Failure::Failed(format!(
+                    "the cluster did not come up: `obol up` ended with {status}"
+                )));
+            }
+            let snapshot = running.observer().map(|mut observer| observer.snapshot());
+            match snapshot {
+                Ok(snapshot) if snapshot.health == Health::Healthy => return Ok(running),
+                Ok(snapshot) if Instant::now() > end => {
+                    return Err(Failure::Failed(format!(
+                        "the cluster did not come up: {}",
+                        snapshot.reasons.join("; ")
+                    )));
+                }
+                Err(error) if Instant::now() > end => return Err(error),
+                Ok(_) | Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
+    }
+
+    pub(crate) fn observer(&self) -> Result<Observer, Failure> {
+        Observer::open(&self.root, self.cluster).map_err(Failure::failed)
+    }
+
+    pub(crate) fn site(&self) -> Result<Site, Failure> {
+        Site::open(&self.root, self.cluster).map_err(Failure::failed)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.keeper.end() {
+            remove(&self.root, self.cluster);
+        }
+    }
+}

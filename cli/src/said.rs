@@ -1,0 +1,129 @@
+//! What the processes of `up` say on standard error. While a cluster starts it is kept, so that a
+//! failed start is one message; later it goes on to the own standard error, unless the console has
+//! the terminal.
+
+use obol_console::output;
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, BufRead, BufReader, Read};
+use std::process::ChildStderr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Lines that are kept; of more, the newest.
+const LINES_MAX: usize = 64;
+/// Bytes of a line; the rest of a longer one is a line of its own.
+const LINE_BYTES_MAX: u64 = 4096;
+
+#[derive(Default)]
+struct State {
+    /// Whose line, and the line.
+    kept: VecDeque<(String, String)>,
+    /// What each process said last.
+    last: BTreeMap<String, String>,
+    /// Lines that there was no room for.
+    lost: u64,
+    /// Whether lines go on at once.
+    passes: bool,
+}
+
+/// What all processes have said.
+#[derive(Default)]
+pub(crate) struct Said(Mutex<State>);
+
+impl Said {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is whole between any two statements.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Listens to a process until it has closed its end.
+    pub(crate) fn listen(self: &Arc<Self>, name: &str, from: ChildStderr) -> io::Result<JoinHandle<()>> {
+        let (said, name) = (Arc::clone(self), name.to_owned());
+        said.lock().last.remove(&name);
+        std::thread::Builder::new().name("said".to_owned()).spawn(move || {
+            let mut from = BufReader::new(from);
+            let mut line = Vec::new();
+            // What can not be read is not told; a process does not depend on its being heard.
+            while let Ok(1..) = (&mut from).take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+                said.take(&name, String::from_utf8_lossy(&line).trim_end().to_owned());
+                line.clear();
+            }
+        })
+    }
+
+    fn take(&self, name: &str, line: String) {
+        let mut state = self.lock();
+        state.last.insert(name.to_owned(), line.clone());
+        if state.passes {
+            // Nobody is left to tell if this fails, too.
+            let _ = output::remark(line);
+            return;
+        }
+        if state.kept.len() == LINES_MAX {
+            state.kept.pop_front();
+            state.lost += 1;
+        }
+        state.kept.push_back((name.to_owned(), line));
+    }
+
+    /// What a process said last, without its name and the program's.
+    pub(crate) fn last(&self, name: &str) -> Option<String> {
+        let line = self.lock().last.get(name)?.clone();
+        let line = line.strip_prefix("obol: ").unwrap_or(&line);
+        Some(line.strip_prefix(&format!("{name}: ")).unwrap_or(line).to_owned())
+    }
+
+    /// Lets go of what was kept, and lets everything pass that comes from now on.
+    pub(crate) fn pass(&self) {
+        let mut state = self.lock();
+        state.passes = true;
+        if state.lost > 0 {
+            let _ =
+                output::remark(format_args!("obol: {} earlier lines of its processes are lost", state.lost));
+        }
+        for (_, line) in state.kept.drain(..) {
+            // Nobody is left to tell if this fails, too.
+            let _ = output::remark(line);
+        }
+    }
+
+    /// Forgets what was kept: a message has told it.
+    pub(crate) fn drop_kept(&self) {
+        self.lock().kept.clear();
+    }
+}
+
+/// One line for each reason, with all who have it.
+pub(crate) fn by_reason(failures: &BTreeMap<String, String>) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, reason) in failures {
+        match reasons.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((reason, vec![name])),
+        }
+    }
+    let lines = reasons.iter().map(|(reason, names)| format!("{}: {reason}", names.join(", ")));
+    lines.collect::<Vec<_>>().join("\n  ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_fails_for_one_reason_stands_in_one_line() {
+        let failures = [("a", "no room"), ("b", "no device"), ("c", "no room")];
+        let failures = failures.map(|(name, reason)| (name.to_owned(), reason.to_owned()));
+        assert_eq!(by_reason(&failures.into()), "a, c: no room\n  b: no device");
+    }
+
+    #[test]
+    fn of_many_lines_the_newest_are_kept_and_the_last_is_told_without_names() {
+        let said = Said::default();
+        (0..LINES_MAX + 3).for_each(|n| said.take("coord-1", format!("obol: coord-1: line {n}")));
+        assert_eq!(said.last("coord-1").as_deref(), Some("line 66"));
+        assert_eq!(said.last("coord-2"), None);
+        let state = said.lock();
+        assert_eq!((state.kept.len(), state.lost), (LINES_MAX, 3));
+    }
+}

@@ -1,0 +1,14 @@
+//! Signals that a command answers when it comes to it.
+
+use obol_console::output::Failure;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// A flag that any of these signals sets.
+pub(crate) fn flag(signals: &[i32]) -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in signals {
+        signal_hook::flag::register(*signal, Arc::clone(&flag)).map_err(Failure::failed)?;
+    }
+    Ok(flag)
+}

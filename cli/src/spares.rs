@@ -1,0 +1,61 @@
+//! What `up` does so that one failure at a time needs nobody: where a coordinator that decides has
+//! been missing for as long as the profile says, and no spare is there, it starts one. The leader
+//! decides what becomes of it.
+
+use obol_console::output;
+use obol_fabric::Instant;
+use obol_membership::replace::{Vacancies, vacant};
+use obol_membership::view::coordinator_name;
+use obol_membership::{Config, View};
+use obol_profiles::Deployment;
+use serde::Serialize;
+use std::io;
+
+/// Starts spare coordinators, in a while.
+pub(crate) struct Spares {
+    config: Config,
+    /// The largest number that a coordinator can have.
+    limit: u16,
+    vacancies: Vacancies,
+    /// When the last one was started.
+    started: Option<Instant>,
+}
+
+/// That a spare coordinator was started, in JSON.
+#[derive(Serialize)]
+struct SpareJson {
+    event: &'static str,
+    name: String,
+    pid: u32,
+    missing: Vec<String>,
+}
+
+impl Spares {
+    /// None where the profile does not ask for it.
+    pub(crate) fn new(deployment: &Deployment) -> Option<Self> {
+        let config = deployment.config().ok()?;
+        let limit = u16::try_from(deployment.profile.limits.proposers).ok()?;
+        config.timing.replace.then(|| Self { config, limit, vacancies: Vacancies::default(), started: None })
+    }
+
+    /// The number of the coordinator that is to be started now. `runs` tells whether one has a
+    /// process, in whatever state.
+    pub(crate) fn wanted(&mut self, view: &View, now: Instant, runs: impl Fn(u16) -> bool) -> Option<u16> {
+        self.vacancies.look(view, now);
+        let started = self.started;
+        let number = self.vacancies.missing_spare(view, &self.config, now, started, self.limit, runs)?;
+        // If it can not be started, trying again at once would not help.
+        self.started = Some(now);
+        Some(number)
+    }
+}
+
+/// Tells that a spare was started, and for whom.
+pub(crate) fn tell(number: u16, pid: u32, view: &View, json: bool) -> io::Result<()> {
+    let name = coordinator_name(number).to_string();
+    let missing: Vec<String> = vacant(view).map(|number| coordinator_name(number).to_string()).collect();
+    if json {
+        return output::json(&SpareJson { event: "spare", name, pid, missing });
+    }
+    output::line(format_args!("{} missing for too long: started {name} (pid {pid})", missing.join(", ")))
+}

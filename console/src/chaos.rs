@@ -1,0 +1,243 @@
+//! What the chaos screen has done, off the drawing path: previews by the drills' own planner, and
+//! runs as a child that is the command `obol drill run`, so that a drill is the same whoever starts
+//! it and outlives a console that ends.
+
+use crate::Message;
+use crate::poll::Place;
+use crate::state::act::Verb;
+use crate::state::chaos::{ChaosNews, Choice, Journal, Preview};
+use obol_chaos::drillfile;
+use obol_chaos::drills::{self, Plan, Supervisor};
+use obol_fabric::Name;
+use obol_fabric::host::Process;
+use obol_observe::Observer;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// What a drill tells is shown so much later.
+const TOLD_LATER: Duration = Duration::from_millis(20);
+
+/// The drills that ship.
+pub(crate) fn choices() -> Vec<Choice> {
+    let read = |shipped: drillfile::Shipped| {
+        let (drill, _) = drillfile::load(shipped.name).ok()?;
+        Some(Choice { name: shipped.name.to_owned(), title: drill.title, count: drill.repeat.count })
+    };
+    drillfile::shipped().filter_map(read).collect()
+}
+
+/// Does what the chaos screen asks for.
+pub(crate) struct Worker {
+    place: Place,
+    tell: Sender<Message>,
+    running: Arc<Mutex<Option<Process>>>,
+}
+
+impl Worker {
+    pub(crate) fn new(place: Place, tell: Sender<Message>) -> Self {
+        Self { place, tell, running: Arc::default() }
+    }
+
+    /// Finds out what a drill would do.
+    pub(crate) fn preview(&self, drill: String) {
+        let (place, tell) = (self.place.clone(), self.tell.clone());
+        thread::spawn(move || {
+            let found = preview(&place, &drill);
+            // A console that has ended does not want to know.
+            let _ = tell.send(Message::Chaos(ChaosNews::Previewed { drill, found }));
+        });
+    }
+
+    /// Runs a drill.
+    pub(crate) fn run(&self, drill: String) {
+        let (place, tell, running) = (self.place.clone(), self.tell.clone(), Arc::clone(&self.running));
+        thread::spawn(move || {
+            let told = |news| tell.send(Message::Chaos(news)).is_ok();
+            let found = run(&place, &drill, &running, told);
+            *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            let _ = tell.send(Message::Chaos(ChaosNews::Ended { found }));
+        });
+    }
+
+    /// Kills, stops or starts a process, by the command of that name.
+    pub(crate) fn act(&self, verb: Verb, who: Name) {
+        let (place, tell) = (self.place.clone(), self.tell.clone());
+        thread::spawn(move || {
+            let how = act(&place, verb, who);
+            // A console that has ended does not want to know.
+            let _ = tell.send(Message::Chaos(ChaosNews::Acted { verb, who, how }));
+        });
+    }
+
+    /// Asks the drill that runs to end; it mends what it broke first.
+    pub(crate) fn abort(&self) {
+        let running = *self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that has ended by itself tells so.
+        if let Some(held) = running.and_then(|process| process.hold().ok()) {
+            let _ = held.terminate();
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}
+
+fn act(place: &Place, verb: Verb, who: Name) -> Result<(), String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let ran = Command::new(program)
+        .args([verb.command(), who.as_str(), "--cluster", place.cluster.as_str(), "--root"])
+        .arg(&place.root)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("could not be tried: {error}"))?;
+    if ran.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let last = said.trim_end().lines().last().unwrap_or("it failed and did not say why");
+    Err(last.trim_start_matches("obol: ").to_owned())
+}
+
+fn preview(place: &Place, drill: &str) -> Result<Preview, String> {
+    let (drill, _) = drillfile::load(drill).map_err(|error| error.to_string())?;
+    let mut observer = Observer::open(&place.root, place.cluster).map_err(|error| error.to_string())?;
+    let snapshot = observer.snapshot();
+    let supervisor = Supervisor::of(observer.cluster().dir());
+    Ok(told(&drills::plan(&drill, &observer, &snapshot, supervisor, 1)))
+}
+
+/// A plan line by line.
+fn told(plan: &Plan) -> Preview {
+    let mut lines = Vec::new();
+    let mut hits = Vec::new();
+    for step in &plan.steps {
+        lines.push((format!("step {}", step.step), false));
+        for fault in &step.faults {
+            let lasts = fault.lasts.as_ref().map_or(String::new(), |span| format!(" for {span}"));
+            let whom: Vec<String> =
+                fault.hits.iter().map(|hit| format!("{} (pid {})", hit.process, hit.pid)).collect();
+            lines.push((format!("  {}{lasts}: {}", fault.fault, whom.join(", ")), false));
+            hits.extend(fault.hits.iter().map(|hit| format!("{} {}", fault.fault, hit.process)));
+        }
+        lines.extend(step.refusal.iter().map(|refusal| (format!("  {refusal}"), true)));
+    }
+    for answer in &plan.guards {
+        let word = if answer.allows { "allows" } else { "REFUSES" };
+        lines.push((format!("guard {} {word}: {}", answer.guard, answer.says), !answer.allows));
+    }
+    Preview { drill: plan.drill.clone(), allowed: plan.allowed, lines, hits: hits.join(", ") }
+}
+
+/// What a drill tells while it runs.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    /// So many repetitions are done, of so many.
+    Done(u32, u32),
+    /// How far the running repetition is: which step of which one, and in words.
+    Stage(String, String),
+}
+
+fn progress(line: &str) -> Option<Line> {
+    let told = line.strip_prefix("drill ")?;
+    if let Some((step, words)) = told.split_once(", repetition ").and_then(|(_, told)| told.split_once(": "))
+    {
+        return Some(Line::Stage(step.to_owned(), words.to_owned()));
+    }
+    let (done, of) = told.split_once(": ")?.1.split_once(" of ")?;
+    Some(Line::Done(done.parse().ok()?, of.parse().ok()?))
+}
+
+/// Runs a drill; `tell` is told how far it is.
+fn run(
+    place: &Place,
+    drill: &str,
+    running: &Mutex<Option<Process>>,
+    tell: impl Fn(ChaosNews) -> bool,
+) -> Result<Journal, String> {
+    let program = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut child = Command::new(program)
+        .args([
+            "drill",
+            "run",
+            drill,
+            "--yes",
+            "--json",
+            "--progress",
+            "--cluster",
+            place.cluster.as_str(),
+            "--root",
+        ])
+        .arg(&place.root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // What ends the console must not end the drill half way.
+        .process_group(0)
+        .spawn()
+        .map_err(|error| format!("could not start the drill: {error}"))?;
+    // A child that has ended already can not be aborted.
+    *running.lock().unwrap_or_else(PoisonError::into_inner) = Process::of(child.id()).ok();
+    // The journal comes at the end, and may be larger than what a pipe holds.
+    let journal = child.stdout.take().map(|mut out| {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            // What is missing of it makes no journal.
+            let _ = out.read_to_end(&mut bytes);
+            bytes
+        })
+    });
+    let mut said = String::new();
+    let mut heard = BufReader::new(child.stderr.take().ok_or("the drill can not be heard")?);
+    let mut line = String::new();
+    loop {
+        if heard.buffer().is_empty() && heard.fill_buf().is_ok_and(|some| !some.is_empty()) {
+            // To draw at the moment of the cue would take a core from what is measured.
+            thread::sleep(TOLD_LATER);
+        }
+        line.clear();
+        if !heard.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+            break;
+        }
+        let line = line.trim_end();
+        let news = match progress(line) {
+            Some(Line::Done(done, of)) => ChaosNews::Done { done, of },
+            Some(Line::Stage(step, words)) => ChaosNews::Stage { step, words },
+            None => {
+                line.clone_into(&mut said);
+                continue;
+            }
+        };
+        // A console that has ended does not want to know.
+        let _ = tell(news);
+    }
+    let journal = journal.and_then(|journal| journal.join().ok()).unwrap_or_default();
+    child.wait().map_err(|error| format!("the drill was lost: {error}"))?;
+    serde_json::from_slice(&journal).map_err(|error| match said.as_str() {
+        "" => format!("the drill's journal can not be read: {error}"),
+        said => said.trim_start_matches("obol: ").to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_chaos::drills::{Progress, Stage};
+
+    #[test]
+    fn repetitions_are_told_from_what_else_a_drill_says() {
+        assert_eq!(progress("drill app: 3 of 20"), Some(Line::Done(3, 20)));
+        let told = Progress { number: 3, step: "kill", stage: Stage::Armed(&["app-2".to_owned()]) };
+        let stage = Line::Stage("3 kill".to_owned(), "armed against app-2".to_owned());
+        assert_eq!(progress(&format!("drill app, {told}")), Some(stage));
+        assert_eq!(progress("obol: guard max_targets refuses: 3 of 2"), None);
+        assert_eq!(progress("the report is in drill-app-1"), None);
+    }
+}

@@ -1,0 +1,182 @@
+//! How a console looks and which keys it has, by a file of the user's: theme, keys, and each
+//! screen's columns and order.
+//!
+//! What a file can say follows from the tables that the console itself is made of
+//! (`input::BINDINGS`, the screens' columns), so that none of them can be configured under another
+//! name than it is shown.
+
+mod options;
+mod read;
+pub mod schema;
+mod write;
+
+use crate::input::Keymap;
+use crate::output::{self, Failure};
+use crate::state::table::List;
+use crate::state::{Model, Screen};
+use crate::theme::Theme;
+use crate::view;
+use crate::view::grid::Column;
+use obol_profiles::document;
+pub use options::{ConfigCommand, HELP};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+/// The value that leaves the theme to the terminal, and the order to the screen.
+const AUTO: &str = "auto";
+/// What a file of this kind is called in errors.
+const KIND: &str = "configuration of the console";
+
+/// How a screen's list is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Shown {
+    /// Its columns in their order; none is all of them.
+    columns: Option<Vec<usize>>,
+    /// The column that it is sorted by.
+    sort: Option<usize>,
+    /// The other way round.
+    reverse: bool,
+}
+
+/// A configuration; the default is the console as it is without one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// None is what the terminal can show.
+    pub(super) theme: Option<Theme>,
+    keymap: Keymap,
+    /// Whether the terminal keeps the mouse.
+    no_mouse: bool,
+    shown: Vec<(Screen, Shown)>,
+}
+
+impl Config {
+    /// The file that was asked for, or the user's own if there is one.
+    pub fn load(asked: Option<&Path>) -> Result<Self, Failure> {
+        let Some(path) = asked.map(Path::to_owned).or_else(|| own().filter(|path| path.exists())) else {
+            return Ok(Self::default());
+        };
+        let origin = path.display().to_string();
+        let text = document::text(&origin, KIND).map_err(|why| {
+            Failure::Refused(format!("{origin}: {why}; `obol config print` prints one to start from"))
+        })?;
+        read::read(&text, &origin).map_err(Failure::refused)
+    }
+
+    /// Gives a console its keys and lists.
+    pub(super) fn apply(&self, model: &mut Model) {
+        fn show<Id>(list: &mut List<Id>, shown: &Shown) {
+            list.columns.clone_from(&shown.columns);
+            // Else it is as the user has sorted it last.
+            if shown.sort.is_some() || shown.reverse {
+                list.sort = shown.sort;
+                list.reverse = shown.reverse;
+            }
+        }
+        model.mouse = !self.no_mouse;
+        model.keymap = Arc::new(self.keymap.clone());
+        for (screen, shown) in &self.shown {
+            match screen {
+                Screen::Members => show(&mut model.members, shown),
+                Screen::Leases => show(&mut model.leases, shown),
+                Screen::Failovers => show(&mut model.failovers, shown),
+                Screen::Coordinators => show(&mut model.coordinators, shown),
+                Screen::Detectors => show(&mut model.detectors, shown),
+                Screen::Chaos => {}
+                Screen::Latency => show(&mut model.latency, shown),
+                Screen::Events => show(&mut model.events, shown),
+            }
+        }
+    }
+
+    fn of(&self, screen: Screen) -> Shown {
+        self.shown
+            .iter()
+            .find(|(of, _)| *of == screen)
+            .map_or_else(Shown::default, |(_, shown)| shown.clone())
+    }
+}
+
+/// `$XDG_CONFIG_HOME/obol/console.toml`.
+fn own() -> Option<PathBuf> {
+    of_user("XDG_CONFIG_HOME", ".config")
+}
+
+/// The console's file in a folder of the user's: the variable names the folder, else it is this one
+/// of their home. (XDG Base Directory Specification: an empty or relative one does not count.)
+pub(super) fn of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
+    Some(folder_of_user(variable, at_home)?.join("obol/console.toml"))
+}
+
+fn folder_of_user(variable: &str, at_home: &str) -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(at_home)))
+}
+
+/// The user's folder for what programs remember.
+pub fn state_home() -> Option<PathBuf> {
+    folder_of_user("XDG_STATE_HOME", ".local/state")
+}
+
+/// The screens that have columns, each with the name of its table.
+pub(super) fn screens() -> impl Iterator<Item = (Screen, String, Vec<Column>)> {
+    let all =
+        Screen::ALL.into_iter().map(|screen| (screen, screen.name().to_lowercase(), view::columns(screen)));
+    all.filter(|(.., columns)| !columns.is_empty())
+}
+
+/// Whether the rows of a screen can be sorted; those of the others are in the order of time.
+const fn sorts(screen: Screen) -> bool {
+    matches!(screen, Screen::Members | Screen::Leases | Screen::Coordinators | Screen::Detectors)
+}
+
+/// `obol config`.
+pub fn run(command: &ConfigCommand) -> Result<ExitCode, Failure> {
+    match command {
+        ConfigCommand::Check { file } => {
+            Config::load(file.as_deref())?;
+            let path = file.clone().or_else(own);
+            let text = match path {
+                Some(path) if path.exists() => format!("{} is a good {KIND}", path.display()),
+                Some(path) => format!("there is no {}, so the console is as it comes", path.display()),
+                None => "neither XDG_CONFIG_HOME nor HOME is set, so the console is as it comes".to_owned(),
+            };
+            output::line(text)?;
+        }
+        ConfigCommand::Print { file } => {
+            output::text(&write::text(&Config::load(file.as_deref())?))?;
+        }
+        ConfigCommand::Schema => output::line(format_args!("{:#}", schema::schema()))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests;
+
+/// What the console's fuzz targets need of this module.
+#[cfg(test)]
+pub(super) mod fuzz {
+    use super::{Config, read, write};
+
+    /// Everything as it is when no file says otherwise.
+    pub(crate) fn default_text() -> String {
+        write::text(&Config::default())
+    }
+
+    /// Reads a text: what is refused has a line for each fault, what is taken is written and read
+    /// as the same.
+    pub(crate) fn read(text: &str) -> u64 {
+        match read::read(text, "any.toml") {
+            Ok(config) => {
+                let written = write::text(&config);
+                let again =
+                    read::read(&written, "written").unwrap_or_else(|error| panic!("{error}\n{written}"));
+                assert_eq!(write::text(&again), written);
+                obol_fuzz::outcome(written)
+            }
+            Err(error) => obol_fuzz::outcome(error.to_string().lines().count()),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! The JSON Schema of configurations, made from the names that the reader knows.
+
+use super::{AUTO, screens, sorts};
+use crate::input::{BINDINGS, NAMED};
+use crate::theme::Theme;
+use serde_json::{Map, Value, json};
+
+/// The JSON Schema of a configuration (draft 2020-12).
+pub fn schema() -> Value {
+    let named: Vec<&str> = NAMED.iter().map(|(name, _)| *name).collect();
+    let pattern = format!(r"^([^\s\d]|Ctrl-[A-GKLN-Z]|F([1-9]|1[0-2])|{})$", named.join("|"));
+    let keys: Map<String, Value> = BINDINGS
+        .iter()
+        .map(|binding| {
+            let names: Vec<String> = binding.keys.iter().map(|press| press.name()).collect();
+            let one = json!({ "$ref": "#/$defs/keys", "description": binding.help, "default": names });
+            (binding.name.to_owned(), one)
+        })
+        .collect();
+    let themes: Vec<&str> = [AUTO].into_iter().chain(Theme::ALL.map(Theme::name)).collect();
+    let theme =
+        json!({ "enum": themes, "default": AUTO, "description": "Colours; auto is by TERM and NO_COLOR" });
+    let keys = json!({
+        "type": "object",
+        "description": "Which keys do what; a key of two actions is refused",
+        "properties": keys,
+        "additionalProperties": false,
+    });
+    let mouse = json!({
+        "type": "boolean",
+        "default": true,
+        "description": "Whether the console has the mouse; else the terminal selects text with it",
+    });
+    let mut all =
+        Map::from_iter([("theme".to_owned(), theme), ("mouse".to_owned(), mouse), ("keys".to_owned(), keys)]);
+    for (screen, name, columns) in screens() {
+        let heads: Vec<&str> = columns.iter().map(|column| column.head).collect();
+        let mut properties = Map::new();
+        properties.insert(
+            "columns".to_owned(),
+            json!({
+                "type": "array",
+                "items": { "enum": heads },
+                "minItems": 1,
+                "uniqueItems": true,
+                "default": heads,
+                "description": "The columns in their order; what has no room folds away",
+            }),
+        );
+        if sorts(screen) {
+            let sorts: Vec<&str> = [AUTO].into_iter().chain(heads).collect();
+            let sort = json!({ "enum": sorts, "default": AUTO, "description": "Sorted by; auto is the screen's own order" });
+            properties.insert("sort".to_owned(), sort);
+            let reverse =
+                json!({ "type": "boolean", "default": false, "description": "The other way round" });
+            properties.insert("reverse".to_owned(), reverse);
+        }
+        all.insert(
+            name,
+            json!({ "type": "object", "properties": properties, "additionalProperties": false }),
+        );
+    }
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Configuration of obol's console",
+        "type": "object",
+        "properties": all,
+        "additionalProperties": false,
+        "$defs": {
+            "keys": {
+                "type": "array",
+                "items": { "type": "string", "pattern": pattern },
+                "uniqueItems": true,
+            },
+        },
+    })
+}

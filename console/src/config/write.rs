@@ -1,0 +1,42 @@
+//! A configuration as text, whole: what it says and what it leaves as it is.
+
+use super::{AUTO, Config, screens, sorts};
+use crate::theme::Theme;
+use crate::view::grid::Column;
+use std::fmt::Write as _;
+use toml::Value;
+
+/// Everything that can be said, so that a user starts from it and leaves out what is not meant to
+/// differ.
+pub(super) fn text(config: &Config) -> String {
+    let mut text = String::from(
+        "# What is left out stays as the console comes: `obol config schema` describes all of it.\n",
+    );
+    line(&mut text, "theme", &Value::from(config.theme.map_or(AUTO, Theme::name)));
+    line(&mut text, "mouse", &Value::from(!config.no_mouse));
+    text.push_str("\n# Each key does one thing. Digits are the screens. An action without keys is done by its name, in the palette.\n[keys]\n");
+    for (binding, keys) in config.keymap.iter() {
+        line(
+            &mut text,
+            binding.name,
+            &Value::from(keys.iter().map(|press| press.name()).collect::<Vec<_>>()),
+        );
+    }
+    for (screen, name, columns) in screens() {
+        let shown = config.of(screen);
+        let head = |at: &usize| columns.get(*at).map(|column: &Column| column.head);
+        let order = shown.columns.unwrap_or_else(|| (0..columns.len()).collect());
+        // A string can be written to without fail.
+        let _ = write!(text, "\n[{name}]\n");
+        line(&mut text, "columns", &Value::from(order.iter().filter_map(head).collect::<Vec<_>>()));
+        if sorts(screen) {
+            line(&mut text, "sort", &Value::from(shown.sort.as_ref().and_then(head).unwrap_or(AUTO)));
+            line(&mut text, "reverse", &Value::from(shown.reverse));
+        }
+    }
+    text
+}
+
+fn line(text: &mut String, key: &str, value: &Value) {
+    let _ = writeln!(text, "{key} = {value}");
+}

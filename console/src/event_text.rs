@@ -1,0 +1,56 @@
+//! The events of flight recorders in words.
+
+use obol_fabric::{Incarnation, Nanos};
+use obol_membership::holdback::Held;
+use obol_membership::recorder::Kind as Event;
+
+/// The members that an event's values name: whom it is about, and who accuses it.
+pub const fn members(kind: Event, a: u64, b: u64) -> (Option<Incarnation>, Option<Incarnation>) {
+    match kind {
+        Event::Notice => (Some(Incarnation(a)), Some(Incarnation(b))),
+        Event::Suspect
+        | Event::Retract
+        | Event::Joined
+        | Event::Excluded
+        | Event::Left
+        | Event::JoinHeldBack
+        | Event::ClockFast
+        | Event::ClockSlow => (Some(Incarnation(a)), None),
+        _ => (None, None),
+    }
+}
+
+/// How long joins of a name are held back, by such an event.
+pub fn hold(kind: Event, b: u64) -> Option<Nanos> {
+    (kind == Event::JoinHeldBack).then(|| Held::of_word(b).2)
+}
+
+/// The values of an event in words. `who` names an incarnation.
+pub fn describe(kind: Event, a: u64, b: u64, who: impl Fn(u64) -> String) -> String {
+    let view = |more: &str| format!("view {a}{}", if b == 1 { more } else { "" });
+    match kind {
+        Event::Started => format!("generation {a}"),
+        Event::Notice => format!("{}, accused by {}", who(a), who(b)),
+        Event::Suspect | Event::Retract => who(a),
+        Event::Joined => format!("as {}", who(a)),
+        Event::Excluded | Event::Left => format!("{}, by view {b}", who(a)),
+        Event::Decide => view(", adopted"),
+        Event::ViewReceived => view(", by a jump"),
+        Event::Fenced => format!("base {a}, {b} holders by fence"),
+        Event::Clear => format!("base {a}"),
+        Event::JoinHeldBack => {
+            let (failures, within, hold) = Held::of_word(b);
+            format!("join of {} held back for {hold}: it failed {failures} times in {within}", who(a))
+        }
+        Event::Replacing => format!("coord-{a} decides from view {b} on, as another is missing"),
+        Event::Replaced => format!("coord-{a} is missing and decides no more from view {b} on"),
+        Event::ClockFast => format!("{} runs fast by {b} ppm or more", who(a)),
+        Event::ClockSlow => format!("{} runs slow by {b} ppm or more", who(a)),
+        Event::Propose
+        | Event::Active
+        | Event::LeaseLost
+        | Event::Takeover
+        | Event::Abort
+        | Event::Service => view(""),
+    }
+}

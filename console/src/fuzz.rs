@@ -1,0 +1,94 @@
+//! Whatever a recording or a console's file of settings holds: it is refused, or it is shown on
+//! every screen and reported in every format.
+
+use super::config::fuzz as settings;
+use super::poll::record::{Frame, Header, Recording};
+use super::report::Report;
+use super::state::Screen;
+use super::view::tests::{broken, console, press};
+use super::{samples, text};
+use crate::options::ReportFormat;
+use clap::ValueEnum;
+use obol_fuzz::{Shape, Target, outcome};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Samples after one another in one input, as text that mutations can take apart.
+const BETWEEN: &[u8] = b"\n\n----\n\n";
+
+/// Frames with lengths and checksums that hold, whatever is in them.
+fn recording(payloads: &[u8]) -> Vec<u8> {
+    let header = serde_json::to_vec(&Header::new(samples::name("default"))).expect("JSON");
+    let mut bytes = super::poll::record::MAGIC.to_vec();
+    let mut frame = |payload: &[u8]| {
+        bytes.extend((payload.len() as u32).to_le_bytes());
+        bytes.extend(crc32fast::hash(payload).to_le_bytes());
+        bytes.extend(payload);
+    };
+    frame(&header);
+    let mut rest = payloads;
+    while let Some(at) = rest.windows(BETWEEN.len()).position(|window| window == BETWEEN) {
+        frame(&rest[..at]);
+        rest = &rest[at + BETWEEN.len()..];
+    }
+    frame(rest);
+    bytes
+}
+
+#[test]
+fn recordings() {
+    let model = broken(80, 24);
+    let all: Vec<Vec<u8>> = model
+        .store
+        .iter()
+        .map(|sample| serde_json::to_vec_pretty(&Frame::Sample(Box::new((*sample).clone()))).expect("JSON"))
+        .collect();
+    let last = all.len().saturating_sub(3);
+    Target::new("recordings", Shape::Text, 3_000).with(all[last..].join(BETWEEN)).with(all[0].clone()).run(
+        |input| {
+            let read = Recording::read(&recording(input)[..], Path::new("any.obolrec"));
+            let read = match read {
+                Ok(read) => read,
+                Err(error) => return outcome(error.to_string().len()),
+            };
+            let mut model = console(100, 30);
+            model.replay(read.samples.clone());
+            let mut seen = 0_u64;
+            for screen in 1..=Screen::ALL.len() {
+                press(&mut model, &screen.to_string());
+                press(&mut model, "]");
+                seen = seen.wrapping_add(outcome(text(&model).len()));
+            }
+            let samples: Vec<_> = read.samples.into_iter().map(Arc::new).collect();
+            if let Some(report) = Report::new(samples::name("default"), samples) {
+                for format in ReportFormat::value_variants() {
+                    // A report that can not be written says so.
+                    seen = seen.wrapping_add(report.text(*format).map_or(1, |text| outcome(text.len())));
+                }
+            }
+            seen
+        },
+    );
+}
+
+/// The frames themselves: lengths, checksums and the header.
+#[test]
+fn frames() {
+    let sample = serde_json::to_vec(&Frame::Sample(Box::new(samples::healthy(obol_fabric::Instant(1)))))
+        .expect("JSON");
+    Target::new("frames", Shape::Bytes, 4_000).with(recording(&sample)).run(|input| {
+        match Recording::read(input, Path::new("any.obolrec")) {
+            Ok(read) => outcome((read.samples.len(), read.torn)),
+            Err(error) => outcome(error.to_string()),
+        }
+    });
+}
+
+#[test]
+fn console_settings() {
+    let seed = "theme = \"16\"\n[keys]\nquit = [\"X\", \"Ctrl-C\"]\n[members]\ncolumns = [\"STATE\", \"NAME\"]\nsort = \"60s\"\nreverse = true\n";
+    Target::new("console-settings", Shape::Text, 6_000)
+        .with(settings::default_text())
+        .with(seed)
+        .run(|input| settings::read(&String::from_utf8_lossy(input)));
+}

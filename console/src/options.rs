@@ -1,0 +1,86 @@
+//! The command-line options of the console and of reports.
+
+use crate::Theme;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a report is on, and how it is written.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// A recording [default: the cluster, looked at now]
+    pub file: Option<PathBuf>,
+    /// How it is written
+    #[arg(long, value_name = "FORMAT", default_value = "md")]
+    pub format: ReportFormat,
+    /// How long a cluster is looked at; flight recorders tell of earlier failovers, too
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, default_value = "3s", conflicts_with = "file")]
+    pub time: Duration,
+    /// Write it to this file
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// How a report is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[expect(missing_docs, reason = "help would list the documented values a second time")]
+pub enum ReportFormat {
+    Md,
+    Json,
+    Csv,
+    Perfetto,
+    Html,
+    Hdr,
+    Openmetrics,
+}
+
+impl ReportFormat {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Md, Self::Json, Self::Csv, Self::Perfetto, Self::Html, Self::Hdr, Self::Openmetrics];
+
+    /// The usual name of its file.
+    pub const fn file(self) -> &'static str {
+        match self {
+            Self::Md => "report.md",
+            Self::Json => "report.json",
+            Self::Csv => "failovers.csv",
+            Self::Perfetto => "trace.json",
+            Self::Html => "report.html",
+            Self::Hdr => "latency.hlog",
+            Self::Openmetrics => "metrics.txt",
+        }
+    }
+}
+
+/// How the console looks.
+#[derive(Clone, Debug, Args)]
+pub struct Look {
+    /// Theme, keys and columns [default: console.toml in ~/.config/obol]; see `obol config`
+    #[arg(long, value_name = "FILE", env = "OBOL_CONFIG", hide_env = true)]
+    pub config: Option<PathBuf>,
+    /// Colours: dark, light, safe (for all kinds of colour vision), 16 or mono [default: by TERM
+    /// and NO_COLOR]
+    #[arg(long, value_name = "NAME", value_parser = theme)]
+    pub theme: Option<Theme>,
+    /// Draw lines and graphs in ASCII, as where the locale has no UTF-8
+    #[arg(long)]
+    pub ascii: bool,
+    /// Sound the terminal's bell when something new is alerted
+    #[arg(long)]
+    pub bell: bool,
+}
+
+/// A theme by its name.
+fn theme(text: &str) -> Result<Theme, String> {
+    Theme::named(text).ok_or_else(|| format!("there are {}", Theme::ALL.map(Theme::name).join(", ")))
+}
+
+/// A time with its unit, at least a microsecond.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let span = obol_profiles::duration::parse(text).map_err(|error| error.to_string())?;
+    if span < obol_fabric::Nanos::from_micros(1) {
+        return Err(format!("`{text}` is less than 1us"));
+    }
+    Ok(span.to_std())
+}

@@ -1,0 +1,112 @@
+//! An hour that a cluster has not lived, for `obol bench console`: the newest sample, as it would
+//! have been before.
+
+use crate::poll::live::Live;
+use crate::poll::sample::{EventRow, Sample};
+use crate::poll::{News, Place};
+use crate::state::{Event, Model};
+use obol_fabric::{Instant, Nanos};
+use obol_membership::Kind as Role;
+use obol_membership::recorder::Kind;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long the past is.
+pub const HOUR: Nanos = Nanos::from_secs(3600);
+/// Its samples, from how long ago on: as close to each other as the console keeps them at least.
+const DENSE: [(Nanos, Nanos); 2] =
+    [(Nanos::from_secs(90), Nanos::from_millis(250)), (HOUR, Nanos::from_secs(1))];
+/// Every process tells of a view so often.
+const VIEWS_EVERY: Nanos = Nanos::from_secs(600);
+
+/// Shows the console an hour before it begins.
+pub(super) fn live_through(model: &mut Model, place: &Place) {
+    let looks = |place: Place| {
+        let mut live = Live::new(place);
+        let mut look = || match live.look(false) {
+            News::Sample(sample) => Some(*sample),
+            News::Lost { .. } => None,
+        };
+        let before = look()?;
+        // Two looks apart, so that counters have advanced and histograms were read twice.
+        std::thread::sleep(Duration::from_millis(1100));
+        Some((before, look()?))
+    };
+    let place = place.clone();
+    // On a thread of its own, as the live samples come: what one thread allocates lies apart from
+    // what another does.
+    let (tell, told) = mpsc::sync_channel(1);
+    let tells = move || {
+        let Some((before, now)) = looks(place) else { return };
+        // A host's clock begins when it boots, and nothing was before.
+        let mut ago = HOUR.min(Nanos(now.at.0));
+        let mut last = Nanos(u64::MAX);
+        while ago > Nanos::ZERO {
+            let mut sample = earlier(&before, &now, ago);
+            if last.0 / VIEWS_EVERY.0 > ago.0 / VIEWS_EVERY.0 {
+                sample.events = views(&sample);
+            }
+            last = ago;
+            if tell.send(Box::new(sample)).is_err() {
+                return;
+            }
+            let apart = DENSE.iter().find(|(reach, _)| ago <= *reach).map_or(HOUR, |(_, apart)| *apart);
+            ago = Nanos(ago.0.saturating_sub(apart.0));
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(tells);
+        for sample in told {
+            model.reduce(Event::News(News::Sample(sample)), &mut Vec::new());
+        }
+    });
+}
+
+/// The newest sample as it would have been so long ago, if everything had advanced as it does
+/// between these two.
+fn earlier(before: &Sample, now: &Sample, ago: Nanos) -> Sample {
+    let span = now.at.since(before.at).0.max(1);
+    let back = |then: u64, value: u64, noise: u64| {
+        let grown = u128::from(value.saturating_sub(then));
+        let back = (grown * u128::from(ago.0) / u128::from(span)) as u64;
+        value.saturating_sub(back).saturating_sub(noise % (grown as u64 / 16 + 1))
+    };
+    let shift = |at: Instant| Instant(at.0.saturating_sub(ago.0));
+    let mut sample = now.clone();
+    sample.at = shift(now.at);
+    sample.unix = now.unix.saturating_sub(ago.0);
+    sample.events = Vec::new();
+    sample.marks = Vec::new();
+    if !(ago.0 / 250_000_000).is_multiple_of(4) {
+        sample.spans = Vec::new();
+    }
+    for (n, (row, old)) in sample.processes.iter_mut().zip(&before.processes).enumerate() {
+        let noise = ago.0.wrapping_mul(n as u64 | 1) >> 20;
+        for (value, then) in row.counters.iter_mut().zip(&old.counters) {
+            *value = back(*then, *value, noise);
+        }
+        row.heartbeat = back(old.heartbeat, row.heartbeat, noise);
+        if let Some(lease) = &mut row.lease {
+            lease.start = shift(lease.start);
+            lease.end = shift(lease.end);
+        }
+    }
+    sample
+}
+
+/// What everybody's flight recorder notes of a view.
+fn views(sample: &Sample) -> Vec<EventRow> {
+    let view = sample.view.as_ref().map_or(0, |view| view.id.0);
+    let each = sample.processes.iter().enumerate().map(|(n, row)| EventRow {
+        at: Instant(sample.at.0.saturating_sub(1_000_000) + 500 * n as u64),
+        process: row.name,
+        kind: row.kind,
+        number: sample.at.0 / VIEWS_EVERY.0,
+        event: if row.kind == Role::App { Kind::Active } else { Kind::ViewReceived },
+        level: None,
+        a: view,
+        b: 0,
+        doubt: Nanos::ZERO,
+    });
+    each.collect()
+}

@@ -1,0 +1,171 @@
+//! The live source: reads a running cluster at a steady rate, and finds it again when it comes
+//! back.
+
+use crate::poll::sample::{Cost, MarkRow, Sample};
+use crate::poll::{Listener, News, Place};
+use obol_fabric::host::clock;
+use obol_fabric::{Instant, Nanos};
+use obol_observe::annotations::Marks;
+use obol_observe::{Health, Observer};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Between two samples, unless the user asks for another rate.
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(250);
+/// The fastest and the slowest that a user may ask for.
+pub(crate) const POLL_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+/// A cluster that is not there is looked for again after this time, which doubles up to the second.
+const RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+
+/// Between two looks at the histograms: they only grow, so nothing is lost in between, and they are
+/// large. And while nobody looks at what they tell.
+const SPANS_EVERY: [Nanos; 2] = [Nanos::from_secs(1), Nanos::from_secs(10)];
+
+/// The time between two samples, which the console may change while the source runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Rate(Arc<AtomicU64>);
+
+impl Rate {
+    /// A rate within the bounds.
+    pub(crate) fn new(every: Duration) -> Self {
+        let rate = Self(Arc::default());
+        rate.set(every);
+        rate
+    }
+
+    /// Changes it, within the bounds.
+    pub(crate) fn set(&self, every: Duration) {
+        let every = every.clamp(POLL_BOUNDS.0, POLL_BOUNDS.1);
+        self.0.store(Nanos::from_std(every).0, Ordering::Relaxed);
+    }
+
+    /// The time between two samples.
+    pub(crate) fn get(&self) -> Duration {
+        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// A cluster while it is there.
+struct Open {
+    observer: Observer,
+    inode: u64,
+    /// When the histograms are to be read again.
+    spans_due: Instant,
+    marks: Marks,
+}
+
+/// Reads a cluster again and again.
+pub(crate) struct Live {
+    place: Place,
+    open: Option<Open>,
+}
+
+impl Live {
+    pub(crate) const fn new(place: Place) -> Self {
+        Self { place, open: None }
+    }
+
+    fn inode(&self) -> io::Result<u64> {
+        Ok(fs::metadata(self.place.root.join(self.place.cluster.as_str()))?.ino())
+    }
+
+    /// Reads the cluster once, what is large less often if it is read slowly; a cluster of the same
+    /// name that was made anew is opened anew.
+    pub(crate) fn look(&mut self, slow: bool) -> News {
+        let inode = match self.inode() {
+            Ok(inode) => inode,
+            Err(_) => {
+                self.open = None;
+                let Place { root, cluster } = &self.place;
+                let why = match Observer::open(root, *cluster) {
+                    Err(error) => error.to_string(),
+                    Ok(_) => format!("cluster {cluster} is just being made"),
+                };
+                return News::Lost { why };
+            }
+        };
+        if self.open.as_ref().is_none_or(|open| open.inode != inode) {
+            match Observer::open(&self.place.root, self.place.cluster) {
+                Ok(observer) => {
+                    let observer = observer.thrifty();
+                    let marks = Marks::new(observer.cluster().dir());
+                    self.open = Some(Open { observer, inode, spans_due: Instant::ZERO, marks });
+                }
+                Err(error) => {
+                    self.open = None;
+                    return News::Lost { why: error.to_string() };
+                }
+            }
+        }
+        let Some(open) = &mut self.open else {
+            return News::Lost { why: format!("cluster {} is not open", self.place.cluster) };
+        };
+        let due = clock::now() >= open.spans_due;
+        let mut sample = read(&mut open.observer, due);
+        sample.thresholds = Some(open.observer.deployment().profile.alert.into());
+        // Notes that can not be read now are read by the next look.
+        sample.marks = open.marks.news().unwrap_or_default().into_iter().map(MarkRow::from).collect();
+        sample.neutralise();
+        if due {
+            open.spans_due = sample.at + SPANS_EVERY[usize::from(slow)];
+        }
+        if sample.health == Health::Unreachable && sample.processes.is_empty() {
+            return News::Lost {
+                why: format!("no process of cluster {} has come up yet", self.place.cluster),
+            };
+        }
+        News::Sample(Box::new(sample))
+    }
+
+    /// Reads the cluster at this rate until the console ends. `quit` closes when it does.
+    pub(crate) fn run(mut self, rate: &Rate, quit: &Receiver<()>, listener: &mut impl Listener) {
+        let mut retry = RETRY.0;
+        loop {
+            let began = std::time::Instant::now();
+            let news = self.look(rate.get() > POLL_EVERY);
+            let lost = matches!(news, News::Lost { .. }).then_some(retry);
+            retry = if lost.is_some() { (retry * 2).min(RETRY.1) } else { RETRY.0 };
+            if !listener.tell(news) {
+                return;
+            }
+            // A rate that has become faster counts at once.
+            while let left = lost.unwrap_or(rate.get()).saturating_sub(began.elapsed())
+                && !left.is_zero()
+            {
+                match quit.recv_timeout(left.min(POLL_EVERY)) {
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+                }
+            }
+        }
+    }
+}
+
+/// One sample, with what was counted in histograms if they are wanted.
+pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
+    let began = clock::now();
+    let before = observer.load();
+    let (snapshot, events, spans) = observer.look(spans);
+    let load = observer.load();
+    let cost = Cost {
+        took: clock::now().since(began),
+        reads: load.reads - before.reads,
+        bytes: load.bytes - before.bytes,
+        torn: load.torn - before.torn,
+    };
+    // Two clocks at one moment: events and histograms were read since the snapshot.
+    let unix = unix_now().saturating_sub(clock::now().since(snapshot.at).0);
+    let mut sample = Sample::new(snapshot, &events, unix, cost);
+    sample.take_spans(&spans);
+    sample
+}
+
+/// Nanoseconds since 1970, UTC.
+pub fn unix_now() -> u64 {
+    Nanos::from_std(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()).0
+}

@@ -1,0 +1,357 @@
+//! Recordings: samples in a file that other programs can read, and whose whole part is never lost.
+//!
+//! `docs/recording.md` has the format. A recording is a line of magic and then frames; a frame is
+//! the length and the CRC-32 of its payload, and the payload, which is JSON. A recorder that dies
+//! in the middle of a frame leaves a tail that is not a frame; everything before it is read as if
+//! nothing had happened.
+
+use crate::poll::sample::Sample;
+use obol_fabric::Name;
+use obol_membership::metrics::Counter;
+use obol_profiles::file::{self, Pipes};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// The first bytes of a recording.
+pub(crate) const MAGIC: &[u8; 16] = b"obol recording\n\0";
+/// Changes whenever a reader of an older version would misread.
+pub(crate) const VERSION: u32 = 1;
+/// What the header's `format` says.
+const FORMAT: &str = "obol-recording";
+/// A frame is never longer; a length above it is not one.
+const FRAME_BYTES_MAX: u32 = 64 << 20;
+
+/// The first frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Header {
+    pub(crate) format: String,
+    pub(crate) version: u32,
+    /// The program that wrote it.
+    pub(crate) writer: String,
+    pub(crate) cluster: String,
+    /// The names of the counters, in the order in which each process of a sample has them.
+    pub(crate) counters: Vec<String>,
+}
+
+impl Header {
+    /// The header of a recording of this cluster by this program.
+    pub(crate) fn new(cluster: Name) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            writer: concat!("obol ", env!("CARGO_PKG_VERSION")).to_owned(),
+            cluster: cluster.to_string(),
+            counters: Counter::ALL.iter().map(|counter| counter.name().to_owned()).collect(),
+        }
+    }
+}
+
+/// Every other frame.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Frame {
+    /// The cluster at one moment.
+    Sample(Box<Sample>),
+}
+
+/// Why a recording can not be written or read.
+#[derive(Debug)]
+pub(crate) enum RecordingError {
+    /// The file that was to be made is there already.
+    Exists { path: PathBuf },
+    /// The file can not be made, written or read.
+    Io { doing: &'static str, path: PathBuf, error: io::Error },
+    /// It is something else, or of another version.
+    Format { path: PathBuf, why: String },
+}
+
+impl std::fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Exists { path } => {
+                write!(f, "{} exists; no recording is overwritten, so choose another name", path.display())
+            }
+            Self::Io { doing, path, error } => write!(f, "could not {doing} {}: {error}", path.display()),
+            Self::Format { path, why } => write!(f, "{}: {why}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for RecordingError {}
+
+/// Writes a recording. Each frame reaches the kernel at once, so it outlives this process.
+pub(crate) struct Recorder<W = BufWriter<File>> {
+    out: W,
+    path: PathBuf,
+    buffer: Vec<u8>,
+}
+
+impl Recorder {
+    /// Makes a file; one that is there already is not overwritten.
+    pub(crate) fn create(path: &Path, header: &Header) -> Result<Self, RecordingError> {
+        let made = File::options().write(true).create_new(true).open(path);
+        let out = made.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => RecordingError::Exists { path: path.to_owned() },
+            _ => RecordingError::Io { doing: "make", path: path.to_owned(), error },
+        })?;
+        Self::begin(BufWriter::new(out), path, header)
+    }
+}
+
+impl<W: Write> Recorder<W> {
+    /// Begins a recording on anything; `path` is what errors call it.
+    pub(crate) fn begin(out: W, path: &Path, header: &Header) -> Result<Self, RecordingError> {
+        let mut recorder = Self { out, path: path.to_owned(), buffer: Vec::new() };
+        recorder.out.write_all(MAGIC).map_err(|error| recorder.failed(error))?;
+        recorder.frame(header)?;
+        Ok(recorder)
+    }
+
+    /// Writes a sample.
+    pub(crate) fn sample(&mut self, sample: &Sample) -> Result<(), RecordingError> {
+        // Borrowed, but as `Frame` has it.
+        #[derive(Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        enum Borrowed<'a> {
+            Sample(&'a Sample),
+        }
+        self.frame(&Borrowed::Sample(sample))
+    }
+
+    fn frame(&mut self, value: &impl Serialize) -> Result<(), RecordingError> {
+        self.buffer.clear();
+        self.buffer.extend([0; 8]);
+        serde_json::to_writer(&mut self.buffer, value).map_err(|error| self.failed(error.into()))?;
+        let payload = &self.buffer[8..];
+        let len = u32::try_from(payload.len()).ok().filter(|len| *len <= FRAME_BYTES_MAX);
+        let crc = crc32fast::hash(payload);
+        let Some(len) = len else {
+            return Err(self.failed(io::Error::other("a sample that is larger than any frame")));
+        };
+        self.buffer[..4].copy_from_slice(&len.to_le_bytes());
+        self.buffer[4..8].copy_from_slice(&crc.to_le_bytes());
+        let written = self.out.write_all(&self.buffer).and_then(|()| self.out.flush());
+        written.map_err(|error| self.failed(error))
+    }
+
+    fn failed(&self, error: io::Error) -> RecordingError {
+        RecordingError::Io { doing: "write", path: self.path.clone(), error }
+    }
+}
+
+/// A recording that is read.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Recording {
+    pub(crate) header: Header,
+    pub(crate) samples: Vec<Sample>,
+    /// Bytes at the end that are no whole frame: what its recorder was writing when it died.
+    pub(crate) torn: u64,
+}
+
+impl Recording {
+    /// Reads a whole file.
+    pub(crate) fn open(path: &Path) -> Result<Self, RecordingError> {
+        let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
+        // Its length has no bound: it is as long as somebody recorded. Each frame has one.
+        let file = file::open(path, Pipes::Refused).map_err(failed)?;
+        Self::read(BufReader::new(file), path)
+    }
+
+    /// Reads from anything; `path` is what errors call it.
+    pub(crate) fn read(mut from: impl Read, path: &Path) -> Result<Self, RecordingError> {
+        let wrong = |why: String| RecordingError::Format { path: path.to_owned(), why };
+        let failed = |error| RecordingError::Io { doing: "read", path: path.to_owned(), error };
+        let mut magic = [0; MAGIC.len()];
+        let got = fill(&mut from, &mut magic).map_err(failed)?;
+        if got < magic.len() || magic != *MAGIC {
+            return Err(wrong("not a recording of obol".to_owned()));
+        }
+        let Next::Frame(first) = next(&mut from).map_err(failed)? else {
+            return Err(wrong("its header is not whole; its recorder died at once".to_owned()));
+        };
+        let header: Header =
+            serde_json::from_slice(&first).map_err(|error| wrong(format!("its header: {error}")))?;
+        if header.format != FORMAT || header.version != VERSION {
+            let Header { format, version, writer, .. } = &header;
+            return Err(wrong(format!(
+                "{format} version {version} by {writer}; this obol reads {FORMAT} version {VERSION}"
+            )));
+        }
+        let mut samples = Vec::new();
+        let torn = loop {
+            match next(&mut from).map_err(failed)? {
+                Next::Frame(payload) => {
+                    let number = samples.len() + 1;
+                    let Frame::Sample(sample) = serde_json::from_slice(&payload)
+                        .map_err(|error| wrong(format!("frame {number}: {error}")))?;
+                    let mut sample = header.in_our_order(*sample);
+                    sample.neutralise();
+                    samples.push(sample);
+                }
+                Next::Torn(bytes) => break bytes,
+            }
+        };
+        Ok(Self { header, samples, torn })
+    }
+}
+
+impl Header {
+    /// Puts the counters of a sample by another build into this one's order; counters that this one
+    /// does not know go.
+    fn in_our_order(&self, mut sample: Sample) -> Sample {
+        let same = self.counters.iter().map(String::as_str).eq(Counter::ALL.iter().map(|c| c.name()));
+        if !same {
+            let place = |counter: &Counter| self.counters.iter().position(|name| name == counter.name());
+            let places: Vec<Option<usize>> = Counter::ALL.iter().map(place).collect();
+            for row in &mut sample.processes {
+                let value = |at: &Option<usize>| at.and_then(|at| row.counters.get(at)).copied().unwrap_or(0);
+                row.counters = places.iter().map(value).collect();
+            }
+        }
+        sample
+    }
+}
+
+/// What comes next in a recording.
+enum Next {
+    Frame(Vec<u8>),
+    /// The end; so many bytes before it are no frame.
+    Torn(u64),
+}
+
+fn next(from: &mut impl Read) -> io::Result<Next> {
+    let mut head = [0; 8];
+    let got = fill(from, &mut head)?;
+    if got < head.len() {
+        return Ok(Next::Torn(got as u64));
+    }
+    let [a, b, c, d, e, f, g, h] = head;
+    let (len, crc) = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
+    if len > FRAME_BYTES_MAX {
+        return Ok(Next::Torn(8 + rest(from)?));
+    }
+    let mut payload = Vec::new();
+    let got = from.by_ref().take(u64::from(len)).read_to_end(&mut payload)?;
+    if got < len as usize || crc32fast::hash(&payload) != crc {
+        return Ok(Next::Torn(8 + got as u64 + rest(from)?));
+    }
+    Ok(Next::Frame(payload))
+}
+
+/// What is left, thrown away.
+fn rest(from: &mut impl Read) -> io::Result<u64> {
+    io::copy(from, &mut io::sink())
+}
+
+/// Reads as much as there is, up to the buffer's length.
+fn fill(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut got = 0;
+    while got < buffer.len() {
+        match from.read(&mut buffer[got..]) {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(got)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use obol_fabric::Instant;
+
+    fn written(samples: &[Sample]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let header = Header::new(samples::name("default"));
+        let mut recorder = Recorder::begin(&mut bytes, Path::new("memory"), &header).expect("written");
+        for sample in samples {
+            recorder.sample(sample).expect("written");
+        }
+        drop(recorder);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> Result<Recording, RecordingError> {
+        Recording::read(bytes, Path::new("memory"))
+    }
+
+    fn three() -> Vec<Sample> {
+        vec![
+            samples::healthy(Instant(1_000_000_000)),
+            samples::degraded(Instant(2_000_000_000)),
+            samples::empty(Instant(3_000_000_000)),
+        ]
+    }
+
+    #[test]
+    fn what_was_recorded_is_read_back() {
+        let recording = read(&written(&three())).expect("whole");
+        assert_eq!((recording.samples, recording.torn), (three(), 0));
+        assert_eq!(recording.header, Header::new(samples::name("default")));
+    }
+
+    #[test]
+    fn a_recorder_that_dies_at_any_byte_loses_its_last_frame_only() {
+        let wanted = three();
+        let whole = written(&wanted);
+        let ends: Vec<usize> = (0..=3).map(|n| written(&wanted[..n]).len()).collect();
+        for cut in 0..whole.len() {
+            let got = read(&whole[..cut]);
+            let Some(kept) = ends.iter().rposition(|end| *end <= cut) else {
+                assert!(got.is_err(), "{cut} is in the header");
+                continue;
+            };
+            let recording = got.expect("the whole frames are read");
+            assert_eq!(recording.samples.len(), kept, "cut at {cut}");
+            assert_eq!(recording.torn, (cut - ends[kept]) as u64, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_byte_that_changed_ends_the_recording_there() {
+        let mut bytes = written(&three());
+        let two = written(&three()[..2]).len();
+        bytes[two + 20] ^= 1;
+        let recording = read(&bytes).expect("two frames are whole");
+        assert_eq!((recording.samples.len(), recording.torn), (2, (bytes.len() - two) as u64));
+    }
+
+    #[test]
+    fn something_else_is_refused_with_words() {
+        let refused = |bytes: &[u8]| read(bytes).expect_err("refused").to_string();
+        assert!(refused(b"").contains("not a recording"));
+        assert!(refused(&[7; 4096]).contains("not a recording"));
+        let mut bytes = Vec::new();
+        let header = Header { version: 2, ..Header::new(samples::name("default")) };
+        drop(Recorder::begin(&mut bytes, Path::new("memory"), &header).expect("written"));
+        assert!(refused(&bytes).contains("version 2"), "{}", refused(&bytes));
+    }
+
+    #[test]
+    fn a_recording_from_before_acceptors_were_read_is_read() {
+        let sample = samples::healthy(Instant(1_000_000_000));
+        let mut older = serde_json::to_value(Frame::Sample(Box::new(sample))).expect("JSON");
+        for row in older["sample"]["processes"].as_array_mut().expect("a list") {
+            row.as_object_mut().expect("an object").remove("acceptor");
+        }
+        let Frame::Sample(read) = serde_json::from_value(older).expect("read");
+        assert!(read.processes.iter().all(|row| row.acceptor.is_none()));
+    }
+
+    #[test]
+    fn counters_of_another_build_are_taken_by_name() {
+        let mut header = Header::new(samples::name("default"));
+        header.counters.reverse();
+        let mut sample = samples::healthy(Instant(1));
+        let wanted = sample.clone();
+        for row in &mut sample.processes {
+            row.counters.reverse();
+        }
+        assert_eq!(header.in_our_order(sample), wanted);
+    }
+}

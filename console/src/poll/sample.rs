@@ -1,0 +1,484 @@
+//! What the console knows of a cluster at one moment, as plain data: the one thing that is polled,
+//! recorded, replayed and drawn. Everything in it was read from memory by one-sided READs; nothing
+//! is derived here.
+
+use crate::poll::plain;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::metrics::{Counter, Histogram};
+use obol_membership::recorder::{Kind as Event, Record, Stamped};
+use obol_membership::view::Departed;
+use obol_membership::word::{Ballot, Head};
+use obol_membership::{Change, Kind, Level, View};
+use obol_observe::annotations::{DrillMark, Mark};
+use obol_observe::histograms::{Counts, Histograms};
+use obol_observe::plain::line as harmless;
+use obol_observe::{Health, Process, Seen, Snapshot};
+use obol_profiles::Alert;
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// A cluster at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// When it was read, on the host's monotonic clock.
+    #[serde(with = "plain::number")]
+    pub(crate) at: Instant,
+    /// The same moment in nanoseconds since 1970, UTC.
+    pub(crate) unix: u64,
+    /// The newest view that any process knows.
+    pub(crate) view: Option<ViewRow>,
+    /// Every process that is or was there, coordinators first.
+    pub(crate) processes: Vec<ProcessRow>,
+    /// How the cluster is.
+    pub(crate) health: Health,
+    /// Why it is not healthy.
+    pub(crate) reasons: Vec<String>,
+    /// Who leads, by the newest view.
+    #[serde(with = "plain::maybe_word")]
+    pub(crate) leader: Option<Name>,
+    /// What the flight recorders noted since the sample before, in the order of their stamps.
+    pub(crate) events: Vec<EventRow>,
+    /// What the processes counted in their histograms since the sample before that has any; mostly
+    /// empty, because histograms are read once a second.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) spans: Vec<SpanRow>,
+    /// What operators noted since the sample before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) marks: Vec<MarkRow>,
+    /// From when on operators are alerted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) thresholds: Option<Thresholds>,
+    /// What reading it cost.
+    pub(crate) cost: Cost,
+}
+
+/// A part of a distribution of durations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SpanRow {
+    #[serde(with = "plain::word")]
+    pub(crate) of: Histogram,
+    /// How many samples fell into each bucket, over all processes.
+    #[serde(with = "plain::counts")]
+    pub(crate) counts: Counts,
+}
+
+/// A note of an operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MarkRow {
+    /// When, on the host's monotonic clock.
+    #[serde(with = "plain::number")]
+    pub(crate) at: Instant,
+    /// What was noted.
+    pub(crate) text: String,
+    /// The drill that it tells of, if it was no person who noted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) drill: Option<DrillMark>,
+}
+
+/// From when on operators are alerted, by the cluster's profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Thresholds {
+    pub(crate) margin_percent: u32,
+    pub(crate) late_renewals: u32,
+    #[serde(with = "plain::number")]
+    pub(crate) stale_after: Nanos,
+    pub(crate) false_suspicions: u32,
+    pub(crate) spare_coordinators: u32,
+}
+
+impl From<Alert> for Thresholds {
+    fn from(alert: Alert) -> Self {
+        let Alert { margin_percent, late_renewals, stale_after, false_suspicions, spare_coordinators } =
+            alert;
+        Self { margin_percent, late_renewals, stale_after, false_suspicions, spare_coordinators }
+    }
+}
+
+impl From<Mark> for MarkRow {
+    fn from(mark: Mark) -> Self {
+        Self { at: Instant(mark.at), text: mark.text, drill: mark.drill }
+    }
+}
+
+/// A view, without its members' addresses.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ViewRow {
+    #[serde(with = "plain::number")]
+    pub(crate) id: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) base: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) cleared: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) lease: Nanos,
+    pub(crate) members: usize,
+    pub(crate) acceptors: usize,
+    pub(crate) changes: Vec<ChangeRow>,
+    /// Who went lately; empty in recordings of older writers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) departed: Vec<DepartedRow>,
+}
+
+/// A member that is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct DepartedRow {
+    #[serde(with = "plain::number")]
+    pub(crate) who: Incarnation,
+    #[serde(with = "plain::word")]
+    pub(crate) name: Name,
+    #[serde(with = "plain::word")]
+    pub(crate) kind: Kind,
+    /// The first view without it.
+    #[serde(with = "plain::number")]
+    pub(crate) at: ViewId,
+    /// Whether it left by its own wish.
+    pub(crate) left: bool,
+}
+
+/// Why a view differs from its predecessor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "change")]
+pub(crate) enum ChangeRow {
+    Joined {
+        #[serde(with = "plain::number")]
+        who: Incarnation,
+    },
+    Left {
+        #[serde(with = "plain::number")]
+        who: Incarnation,
+    },
+    Failed {
+        #[serde(with = "plain::number")]
+        who: Incarnation,
+        #[serde(with = "plain::number")]
+        accuser: Incarnation,
+        #[serde(with = "plain::word")]
+        level: Level,
+    },
+    Lease,
+    /// The number of a coordinator whose memory decides from the next slot on.
+    AcceptorAdded {
+        proposer: u16,
+    },
+    /// The number of one whose memory decides no more.
+    AcceptorRemoved {
+        proposer: u16,
+    },
+    Settled,
+    /// An operator went on from this view after a majority's memory was lost.
+    Recovered {
+        #[serde(with = "plain::number")]
+        from: ViewId,
+    },
+}
+
+/// How a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Life {
+    Runs,
+    /// Stopped by a signal; its memory is read as always.
+    Frozen,
+    Down,
+    /// It left as it was asked to; nobody misses it.
+    Left,
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ProcessRow {
+    #[serde(with = "plain::word")]
+    pub(crate) name: Name,
+    #[serde(with = "plain::word")]
+    pub(crate) kind: Kind,
+    pub(crate) pid: u32,
+    /// Start time of the process in clock ticks since boot: with the pid it tells one life from the
+    /// next.
+    pub(crate) started: u64,
+    pub(crate) region: u32,
+    pub(crate) seat: u16,
+    pub(crate) life: Life,
+    #[serde(with = "plain::number")]
+    pub(crate) incarnation: Incarnation,
+    /// The newest view that it knows.
+    #[serde(with = "plain::maybe")]
+    pub(crate) view: Option<ViewId>,
+    /// The lease page that it reads; none for a coordinator, and where the page can not be read.
+    pub(crate) lease: Option<LeaseRow>,
+    /// Whether the newest view that it knows was active for it.
+    pub(crate) active: bool,
+    /// How far its heartbeat is.
+    pub(crate) heartbeat: u64,
+    /// What a coordinator's acceptor memory says of the newest slots; none for others, and where
+    /// that is nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) acceptor: Option<Box<AcceptorRow>>,
+    /// The least that was left of its lease at a renewal since the last look at its histograms.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
+    pub(crate) least: Option<Nanos>,
+    /// The longest that a renewal took since then.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
+    pub(crate) slowest: Option<Nanos>,
+    /// In the order of the names in the recording's header.
+    pub(crate) counters: Vec<u64>,
+}
+
+/// A lease page and its fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LeaseRow {
+    #[serde(with = "plain::number")]
+    pub(crate) view: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) base: ViewId,
+    #[serde(with = "plain::number")]
+    pub(crate) start: Instant,
+    #[serde(with = "plain::number")]
+    pub(crate) end: Instant,
+    #[serde(with = "plain::number")]
+    pub(crate) fence: ViewId,
+}
+
+/// The newest slots of an acceptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AcceptorRow {
+    /// The newest one in which it accepted anything.
+    pub(crate) accepted: Option<BallotRow>,
+    /// The one beyond that which a proposer has prepared.
+    pub(crate) prepared: Option<BallotRow>,
+}
+
+/// A ballot of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BallotRow {
+    /// The view that the slot decides.
+    #[serde(with = "plain::number")]
+    pub(crate) slot: ViewId,
+    /// The proposal's number.
+    pub(crate) ballot: u16,
+    /// The number of the coordinator that proposed.
+    pub(crate) proposer: u16,
+}
+
+impl AcceptorRow {
+    fn of(head: Head) -> Option<Box<Self>> {
+        let row = |ballot: Ballot| BallotRow {
+            slot: ballot.slot,
+            ballot: ballot.number,
+            proposer: ballot.proposer,
+        };
+        let Head { accepted, prepared } = head;
+        (head != Head::default())
+            .then(|| Box::new(Self { accepted: accepted.map(row), prepared: prepared.map(row) }))
+    }
+}
+
+/// An event of a flight recorder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EventRow {
+    #[serde(with = "plain::number")]
+    pub(crate) at: Instant,
+    #[serde(with = "plain::word")]
+    pub(crate) process: Name,
+    #[serde(with = "plain::word")]
+    pub(crate) kind: Kind,
+    /// Counts the events of its recorder; a gap tells that the ring ran over.
+    pub(crate) number: u64,
+    #[serde(with = "plain::word")]
+    pub(crate) event: Event,
+    #[serde(with = "plain::maybe_word")]
+    pub(crate) level: Option<Level>,
+    pub(crate) a: u64,
+    pub(crate) b: u64,
+    /// By how much the time may be off, where the process is another host's.
+    #[serde(default, skip_serializing_if = "is_zero", with = "plain::number")]
+    pub(crate) doubt: Nanos,
+}
+
+fn is_zero(span: &Nanos) -> bool {
+    *span == Nanos::ZERO
+}
+
+/// What reading a sample cost this host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cost {
+    #[serde(with = "plain::number")]
+    pub(crate) took: Nanos,
+    /// READs of a part of a region.
+    pub(crate) reads: u64,
+    pub(crate) bytes: u64,
+    /// READs that were repeated because a writer was at work.
+    pub(crate) torn: u64,
+}
+
+impl ProcessRow {
+    /// One of its counters.
+    pub(crate) fn counter(&self, counter: Counter) -> u64 {
+        self.counters.get(counter as usize).copied().unwrap_or(0)
+    }
+
+    /// What of its lease is left.
+    pub(crate) fn margin(&self, now: Instant) -> Option<Nanos> {
+        self.lease.map(|lease| lease.end.since(now))
+    }
+
+    /// Pid, start time and seat: as long as they are the same, its counters go on.
+    pub(crate) const fn process(&self) -> (u32, u64, u16) {
+        (self.pid, self.started, self.seat)
+    }
+
+    fn of(process: Process, at: Instant) -> Self {
+        Self {
+            active: process.is_active(at),
+            name: process.name,
+            kind: process.kind,
+            pid: process.process.pid,
+            started: process.process.started,
+            region: process.region,
+            seat: process.seat,
+            life: match (process.alive, process.frozen) {
+                (false, _) if process.left => Life::Left,
+                (false, _) => Life::Down,
+                (true, true) => Life::Frozen,
+                (true, false) => Life::Runs,
+            },
+            incarnation: process.incarnation,
+            view: process.view.as_ref().map(|view| view.id),
+            lease: process.lease.map(|(page, fence)| LeaseRow {
+                view: page.view,
+                base: page.base,
+                start: page.start,
+                end: page.end,
+                fence,
+            }),
+            heartbeat: process.heartbeat,
+            acceptor: AcceptorRow::of(process.head),
+            least: None,
+            slowest: None,
+            counters: process.counters,
+        }
+    }
+}
+
+impl ViewRow {
+    pub(crate) fn of(view: &View) -> Self {
+        Self {
+            id: view.id,
+            base: view.base,
+            cleared: view.cleared,
+            lease: view.lease,
+            members: view.members.len(),
+            acceptors: view.acceptors.len(),
+            changes: view.changes.iter().map(ChangeRow::of).collect(),
+            departed: view.departed.iter().map(DepartedRow::of).collect(),
+        }
+    }
+}
+
+impl DepartedRow {
+    fn of(gone: &Departed) -> Self {
+        let Departed { incarnation, name, kind, at, left, .. } = *gone;
+        Self { who: incarnation, name, kind, at, left }
+    }
+}
+
+impl ChangeRow {
+    fn of(change: &Change) -> Self {
+        match *change {
+            Change::Joined(who) => Self::Joined { who },
+            Change::Left(who) => Self::Left { who },
+            Change::Failed { accused, accuser, level } => Self::Failed { who: accused, accuser, level },
+            Change::Lease => Self::Lease,
+            Change::AcceptorAdded(acceptor) => Self::AcceptorAdded { proposer: acceptor.proposer },
+            Change::AcceptorRemoved(acceptor) => Self::AcceptorRemoved { proposer: acceptor.proposer },
+            Change::Settled => Self::Settled,
+            Change::Recovered(from) => Self::Recovered { from },
+        }
+    }
+}
+
+impl EventRow {
+    fn of(seen: &Seen) -> Self {
+        let Record { kind: event, level, a, b } = seen.event.record;
+        Self {
+            at: seen.event.at,
+            process: seen.process,
+            kind: seen.kind,
+            number: seen.event.number,
+            event,
+            level: Level::from_number(level).filter(|_| level != 0),
+            a,
+            b,
+            doubt: seen.doubt,
+        }
+    }
+
+    /// The event as the time lines take it.
+    pub(crate) fn seen(&self) -> Seen {
+        let level = self.level.map_or(0, |level| level as u8);
+        let record = Record { kind: self.event, level, a: self.a, b: self.b };
+        let event = Stamped { number: self.number, at: self.at, record };
+        Seen { process: self.process, kind: self.kind, event, doubt: self.doubt }
+    }
+}
+
+impl Sample {
+    /// A snapshot and the events that came with it.
+    pub(crate) fn new(snapshot: Snapshot, events: &[Seen], unix: u64, cost: Cost) -> Self {
+        let at = snapshot.at;
+        Self {
+            at,
+            leader: snapshot.leader_name(),
+            unix,
+            view: snapshot.view.as_deref().map(ViewRow::of),
+            processes: snapshot.processes.into_iter().map(|p| ProcessRow::of(p, at)).collect(),
+            health: snapshot.health,
+            reasons: snapshot.reasons,
+            events: events.iter().map(EventRow::of).collect(),
+            spans: Vec::new(),
+            marks: Vec::new(),
+            thresholds: None,
+            cost,
+        }
+    }
+
+    /// Whether the agent runs at which a program sits.
+    pub(crate) fn has_agent(&self, row: &ProcessRow) -> bool {
+        let runs = |p: &ProcessRow| matches!(p.life, Life::Runs | Life::Frozen);
+        self.processes.iter().any(|p| (p.region, p.seat) == (row.region, 0) && runs(p))
+    }
+
+    /// Makes what others have written into it text of one line each. Every sample passes here, read
+    /// or recorded.
+    pub(crate) fn neutralise(&mut self) {
+        let Self { reasons, marks, .. } = self;
+        let names = marks.iter_mut().flat_map(|mark| {
+            let MarkRow { text, drill, .. } = mark;
+            let of_drill =
+                drill.iter_mut().flat_map(|drill| [&mut drill.name].into_iter().chain(&mut drill.verdict));
+            [text].into_iter().chain(of_drill)
+        });
+        for text in reasons.iter_mut().chain(names) {
+            if let Cow::Owned(shown) = harmless(text) {
+                *text = shown;
+            }
+        }
+    }
+
+    /// Takes what the processes counted in their histograms.
+    pub(crate) fn take_spans(&mut self, spans: &[Histograms]) {
+        for which in Histogram::ALL {
+            let mut counts = Counts::default();
+            spans.iter().filter_map(|one| one.of(*which)).for_each(|part| counts.add(part));
+            if !counts.is_empty() {
+                self.spans.push(SpanRow { of: *which, counts });
+            }
+        }
+        let by_name: BTreeMap<Name, &Histograms> = spans.iter().map(|one| (one.process, one)).collect();
+        for row in self.processes.iter_mut().filter(|row| row.seat == 0) {
+            let of = |which| by_name.get(&row.name).and_then(|one| one.of(which));
+            row.least = of(Histogram::Margin).and_then(Counts::least);
+            row.slowest = of(Histogram::Renewal).and_then(Counts::most);
+        }
+    }
+}

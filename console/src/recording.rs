@@ -1,0 +1,158 @@
+//! Recordings from outside: the commands `record` and `replay`, and the switch that the poll thread
+//! and the console share.
+
+use crate::Config;
+use crate::options::Look;
+use crate::output::{self, Failure};
+use crate::poll::live::{Live, POLL_EVERY, Rate};
+use crate::poll::record::{Header, Recorder, Recording, RecordingError};
+use crate::poll::sample::Sample;
+use crate::poll::{Listener, News, Place};
+use crate::{is_possible, model, show};
+use obol_fabric::Name;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How a recording's name ends.
+const EXTENSION: &str = "obolrec";
+/// So many recordings of one cluster in one folder get a name of their own.
+const NAMES_MAX: u32 = 10_000;
+
+/// A recording that can be begun and ended while samples come. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Tape {
+    cluster: Name,
+    recorder: Arc<Mutex<Option<Recorder>>>,
+}
+
+impl Tape {
+    /// One that does not record yet.
+    pub(crate) fn new(cluster: Name) -> Self {
+        Self { cluster, recorder: Arc::default() }
+    }
+
+    fn recorder(&self) -> MutexGuard<'_, Option<Recorder>> {
+        // A recorder is whole after every frame, so a panic elsewhere does not spoil it.
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to record to this file.
+    pub(crate) fn begin(&self, file: &Path) -> Result<(), Failure> {
+        let made = Recorder::create(file, &Header::new(self.cluster)).map_err(Failure::refused)?;
+        *self.recorder() = Some(made);
+        Ok(())
+    }
+
+    /// Begins to record to a new file in the working directory and says which, or ends the
+    /// recording.
+    pub(crate) fn toggle(&self) -> Result<Option<String>, RecordingError> {
+        if self.recorder().take().is_some() {
+            return Ok(None);
+        }
+        let header = Header::new(self.cluster);
+        let mut number = 1;
+        loop {
+            let file = PathBuf::from(format!("{}-{number}.{EXTENSION}", self.cluster));
+            match Recorder::create(&file, &header) {
+                Err(RecordingError::Exists { .. }) if number < NAMES_MAX => number += 1,
+                made => {
+                    *self.recorder() = Some(made?);
+                    return Ok(Some(file.display().to_string()));
+                }
+            }
+        }
+    }
+
+    /// Records a sample, if it records; what can not be written ends the recording.
+    pub(crate) fn take(&self, sample: &Sample) -> Result<(), RecordingError> {
+        let mut recorder = self.recorder();
+        let how = recorder.as_mut().map_or(Ok(()), |recorder| recorder.sample(sample));
+        if how.is_err() {
+            *recorder = None;
+        }
+        how
+    }
+}
+
+/// Records without a screen.
+struct Headless {
+    recorder: Recorder,
+    samples: u64,
+    /// Why the cluster is not there.
+    lost: Option<String>,
+    until: Option<Instant>,
+    failed: Option<RecordingError>,
+}
+
+impl Listener for Headless {
+    fn tell(&mut self, news: News) -> bool {
+        match news {
+            News::Sample(sample) => {
+                self.lost = None;
+                self.failed = self.recorder.sample(&sample).err();
+                self.samples += u64::from(self.failed.is_none());
+            }
+            // It may come back; the recording has a gap until then.
+            News::Lost { why } => {
+                if self.lost.is_none() {
+                    // Whoever can not be told finds the gap in the recording.
+                    let _ = output::remark(format_args!("obol: {why}; recording goes on when it is there"));
+                }
+                self.lost = Some(why);
+            }
+        }
+        self.failed.is_none() && self.until.is_none_or(|until| Instant::now() < until)
+    }
+}
+
+/// `obol record`: records a cluster until Ctrl-C, or for some time.
+pub fn record(place: Place, file: &Path, time: Option<Duration>) -> Result<ExitCode, Failure> {
+    let recorder = Recorder::create(file, &Header::new(place.cluster)).map_err(Failure::refused)?;
+    let (tell, quit) = mpsc::channel();
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::failed)?;
+    let body = move || {
+        // The first signal ends the recording; whoever waits for it may have ended.
+        if signals.forever().next().is_some() {
+            let _ = tell.send(());
+        }
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(body).map_err(Failure::failed)?;
+    let until = time.map(|time| Instant::now() + time);
+    let mut headless = Headless { recorder, samples: 0, lost: None, until, failed: None };
+    Live::new(place).run(&Rate::new(POLL_EVERY), &quit, &mut headless);
+    let Headless { samples, lost, failed, .. } = headless;
+    if samples == 0 && failed.is_none() {
+        let why = lost.unwrap_or_else(|| "there was no time for a sample".to_owned());
+        std::fs::remove_file(file).map_err(Failure::failed)?;
+        return Err(Failure::Refused(format!("{why}; nothing was recorded")));
+    }
+    output::line(format_args!("{samples} samples in {}; see them with `obol replay {0}`", file.display()))?;
+    failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(Failure::failed(error)))
+}
+
+/// `obol replay`: shows a recording.
+pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
+    let recording = Recording::open(file).map_err(Failure::refused)?;
+    let cluster = Name::new(&recording.header.cluster)
+        .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
+    if !is_possible() {
+        return Err(Failure::Refused(
+            "a replay needs a terminal; `obol report` prints without one".to_owned(),
+        ));
+    }
+    let config = Config::load(look.config.as_deref())?;
+    let mut model = model(cluster, look, &config, false);
+    let torn = recording.torn;
+    model.replay(recording.samples);
+    if torn > 0 {
+        model.note = Some(format!("the recorder died while it wrote: {torn} bytes at the end are left out"));
+    }
+    let (tell, told) = mpsc::channel();
+    show(model, tell, &told, &Rate::new(POLL_EVERY), &Tape::new(cluster), None)?;
+    Ok(ExitCode::SUCCESS)
+}

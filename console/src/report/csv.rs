@@ -1,0 +1,37 @@
+//! Failovers as comma-separated values (RFC 4180), one a line; times in nanoseconds, a phase that
+//! is not known is empty.
+
+use crate::report::Report;
+use crate::state::failovers::PHASES;
+use std::fmt::Write as _;
+
+/// A field, quoted if it must be.
+fn field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+/// The whole text.
+pub(super) fn text(report: &Report) -> String {
+    let mut text = String::from("view,began_unix_ns,decider,dead,level");
+    for phase in PHASES {
+        let _ = write!(text, ",{phase}_ns");
+    }
+    text.push_str(",total_ns,active_last\r\n");
+    let number = |value: Option<obol_fabric::Nanos>| value.map_or(String::new(), |value| value.0.to_string());
+    for failover in &report.failovers {
+        let level = failover.dead.first().and_then(|dead| dead.level).map_or("", |level| level.name());
+        let began = report.unix(failover.began);
+        let dead = field(&report.dead(failover));
+        let _ = write!(text, "{},{began},{},{dead},{level}", failover.view, field(failover.decider.as_str()));
+        for phase in failover.phases() {
+            let _ = write!(text, ",{}", number(phase));
+        }
+        let last = failover.last_active().map_or(String::new(), |(name, _)| name.to_string());
+        let _ = write!(text, ",{},{}\r\n", number(failover.total()), field(&last));
+    }
+    text
+}

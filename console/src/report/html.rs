@@ -1,0 +1,114 @@
+//! The report as one page that needs no other file.
+
+use crate::output::Failure;
+use crate::report::{Report, iso};
+use crate::state::failovers::PHASES;
+use crate::state::windows::PERCENTILES;
+use crate::view::canvas::age;
+use obol_fabric::Nanos;
+use obol_observe::plot::{Bars, Cell, Page, PlotError};
+
+/// The failovers of one chart at most, the newest.
+const CHART_MAX: usize = 24;
+
+fn span(value: Option<Nanos>) -> Cell {
+    Cell::Number(value.map_or("--".to_owned(), |value| value.to_string()))
+}
+
+fn text_cell(text: &impl ToString) -> Cell {
+    Cell::Text(text.to_string())
+}
+
+/// The whole text.
+pub(super) fn text(report: &Report) -> Result<String, Failure> {
+    let sample = &report.last;
+    let mut page = Page::new(&format!("Cluster {}", report.cluster));
+    page.paragraph(&format!(
+        "{} samples over {}, until {}. At the end it was {}.",
+        report.samples.len(),
+        age(report.span()),
+        iso(sample.unix),
+        sample.health.name()
+    ));
+    let wrong = sample.reasons.iter().cloned();
+    let alerts = report.data.alerts.iter().map(|(alert, clause)| format!("{alert}: {clause}"));
+    wrong.chain(alerts).for_each(|line| page.paragraph(&format!("! {line}")));
+    for mark in &report.data.marks {
+        page.paragraph(&format!("{}: {}", iso(report.unix(mark.at)), mark.text));
+    }
+    page.heading("Failovers");
+    if report.failovers.is_empty() {
+        page.paragraph("None in the events that were read.");
+    } else {
+        let shown = &report.failovers[report.failovers.len().saturating_sub(CHART_MAX)..];
+        let groups = shown.iter().map(|failover| format!("view {}", failover.view)).collect();
+        let mut bars = Bars::stacked("microseconds from the first notice", groups);
+        for (at, phase) in PHASES.iter().enumerate() {
+            let values =
+                shown.iter().map(|failover| failover.phases()[at].map(|span| span.0 as f64 / 1000.0));
+            bars = bars.with(phase, values.collect());
+        }
+        match bars.svg() {
+            Ok(svg) => page.figure(
+                &svg,
+                "Phases of each failover by the processes' own stamps; the parts add up to the whole.",
+            ),
+            // No stamps of any are whole.
+            Err(PlotError::Empty) => {}
+            Err(error) => return Err(Failure::failed(error)),
+        }
+        let mut heads = vec!["began", "view", "dead", "decided by"];
+        heads.extend(PHASES);
+        heads.extend(["total", "active last"]);
+        let row = |failover: &crate::state::failovers::Failover| {
+            let mut cells = vec![
+                text_cell(&iso(report.unix(failover.began))),
+                text_cell(&failover.view),
+                text_cell(&report.dead(failover)),
+                text_cell(&failover.decider),
+            ];
+            cells.extend(failover.phases().map(span));
+            cells.push(span(failover.total()));
+            cells.push(text_cell(
+                &failover.last_active().map_or("--".to_owned(), |(name, _)| name.to_string()),
+            ));
+            cells
+        };
+        page.table(&heads, &report.failovers.iter().map(row).collect::<Vec<_>>());
+    }
+    page.heading("Latencies");
+    let mut heads = vec!["of", "samples"];
+    heads.extend(PERCENTILES.map(|(name, ..)| name));
+    heads.push("worst");
+    let rows: Vec<Vec<Cell>> = report
+        .latencies()
+        .map(|latency| {
+            let mut cells = vec![text_cell(&latency.of.name()), Cell::Number(latency.n.to_string())];
+            cells.extend(latency.percentiles.map(span));
+            cells.push(span(latency.worst));
+            cells
+        })
+        .collect();
+    page.table(&heads, &rows);
+    page.paragraph(
+        "The nodes' own histograms, within 1/16; a percentile is claimed from enough samples only. Of the margin small is \
+         bad: its p99 is what 99 % of the renewals had left at least.",
+    );
+    page.folded("Processes", |page| {
+        let rows: Vec<Vec<Cell>> = sample
+            .processes
+            .iter()
+            .map(|row| {
+                vec![
+                    text_cell(&row.name),
+                    text_cell(&row.kind.name()),
+                    text_cell(&report.data.status(row).words().1),
+                    Cell::Number(row.incarnation.to_string()),
+                    Cell::Number(row.view.map_or("--".to_owned(), |view| view.to_string())),
+                ]
+            })
+            .collect();
+        page.table(&["name", "kind", "state", "incarnation", "view"], &rows);
+    });
+    Ok(page.finish())
+}

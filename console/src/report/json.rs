@@ -1,0 +1,94 @@
+//! The report as one JSON object.
+
+use crate::output::Failure;
+use crate::report::{Report, iso};
+use crate::state::failovers::{Failover, PHASES};
+use crate::state::windows::PERCENTILES;
+use serde_json::{Map, Value, json};
+
+/// Changes whenever a reader of an older one would misread.
+const SCHEMA: u32 = 1;
+
+fn failover(report: &Report, failover: &Failover) -> Value {
+    let phases: Map<String, Value> = PHASES
+        .iter()
+        .zip(failover.phases())
+        .map(|(name, span)| ((*name).to_owned(), json!(span.map(|span| span.0))))
+        .collect();
+    let dead: Vec<Value> = failover
+        .dead
+        .iter()
+        .map(|dead| {
+            json!({
+                "who": report.data.who(dead.who),
+                "accuser": report.data.who(dead.accuser),
+                "level": dead.level.map(|level| level.name()),
+            })
+        })
+        .collect();
+    json!({
+        "view": failover.view.0,
+        "began": iso(report.unix(failover.began)),
+        "decider": failover.decider.as_str(),
+        "dead": dead,
+        "phases_ns": phases,
+        "total_ns": failover.total().map(|total| total.0),
+        "active_last": failover.last_active().map(|(name, _)| name.to_string()),
+    })
+}
+
+/// The whole text.
+pub(super) fn text(report: &Report) -> Result<String, Failure> {
+    let sample = &report.last;
+    let latencies: Vec<Value> = report
+        .latencies()
+        .map(|latency| {
+            let mut value = Map::new();
+            value.insert("of".to_owned(), json!(latency.of.name()));
+            value.insert("n".to_owned(), json!(latency.n));
+            for ((name, ..), found) in PERCENTILES.iter().zip(latency.percentiles) {
+                value.insert(format!("{}_ns", name.replace('.', "")), json!(found.map(|span| span.0)));
+            }
+            value.insert("worst_ns".to_owned(), json!(latency.worst.map(|span| span.0)));
+            Value::Object(value)
+        })
+        .collect();
+    let processes: Vec<Value> = sample
+        .processes
+        .iter()
+        .map(|row| {
+            json!({
+                "name": row.name.as_str(),
+                "kind": row.kind.name(),
+                "state": report.data.status(row).words().1,
+                "incarnation": row.incarnation.0,
+                "view": row.view.map(|view| view.0),
+            })
+        })
+        .collect();
+    let marks: Vec<Value> = report
+        .data
+        .marks
+        .iter()
+        .map(|mark| json!({ "at": iso(report.unix(mark.at)), "text": mark.text, "drill": mark.drill }))
+        .collect();
+    let value = json!({
+        "schema": SCHEMA,
+        "cluster": report.cluster.as_str(),
+        "from": iso(report.unix(report.samples.first().map_or(sample.at, |first| first.at))),
+        "to": iso(sample.unix),
+        "samples": report.samples.len(),
+        "health": sample.health.name(),
+        "reasons": sample.reasons,
+        "alerts": report.data.alerts.iter().map(|(name, clause)| json!({ "alert": name, "what": clause })).collect::<Vec<_>>(),
+        "view": sample.view.as_ref().map(|view| view.id.0),
+        "leader": sample.leader.map(|leader| leader.to_string()),
+        "processes": processes,
+        "failovers": report.failovers.iter().map(|one| failover(report, one)).collect::<Vec<_>>(),
+        "latencies": latencies,
+        "marks": marks,
+    });
+    let mut text = serde_json::to_string_pretty(&value).map_err(Failure::failed)?;
+    text.push('\n');
+    Ok(text)
+}

@@ -1,0 +1,103 @@
+//! The report for a postmortem, in Markdown.
+
+use crate::report::{Report, iso, phases};
+use crate::state::windows::PERCENTILES;
+use crate::view::canvas::age;
+use obol_fabric::Nanos;
+use std::fmt::Write as _;
+
+/// Text in a table's cell or in a line, so that nothing of it is markup.
+fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '|' | '*' | '_' | '`' | '<' | '[' | '\\' | '#') {
+            out.push('\\');
+        }
+        out.push(letter);
+    }
+    out
+}
+
+fn span(value: Option<Nanos>) -> String {
+    value.map_or("--".to_owned(), |value| value.to_string())
+}
+
+/// The whole text. Writing to a string can not fail.
+pub(super) fn text(report: &Report) -> String {
+    let sample = &report.last;
+    let mut text = format!("# Cluster {}\n\n", plain(report.cluster.as_str()));
+    let _ = writeln!(
+        text,
+        "{} samples over {}, until {}. At the end it was **{}**{}.",
+        report.samples.len(),
+        age(report.span()),
+        iso(sample.unix),
+        sample.health.name(),
+        sample
+            .view
+            .as_ref()
+            .map_or(String::new(), |view| format!(", in view {} with {} members", view.id, view.members))
+    );
+    if !sample.reasons.is_empty() || !report.data.alerts.is_empty() {
+        text.push_str("\n## What was wrong\n\n");
+        for reason in &sample.reasons {
+            let _ = writeln!(text, "- {}", plain(reason));
+        }
+        for (alert, clause) in &report.data.alerts {
+            let _ = writeln!(text, "- {alert}: {}", plain(clause));
+        }
+    }
+    if !report.data.marks.is_empty() {
+        text.push_str("\n## Notes\n\n");
+        for mark in &report.data.marks {
+            let _ = writeln!(text, "- {}: {}", iso(report.unix(mark.at)), plain(&mark.text));
+        }
+    }
+    let _ = writeln!(text, "\n## Failovers\n");
+    if report.failovers.is_empty() {
+        text.push_str("None in the events that were read.\n");
+    } else {
+        text.push_str("| began | view | dead | decided by | phases | total | active last |\n|---|--:|---|---|---|--:|---|\n");
+        for failover in &report.failovers {
+            let last = failover.last_active().map_or("--".to_owned(), |(name, _)| name.to_string());
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {} | {} | {} |",
+                iso(report.unix(failover.began)),
+                failover.view,
+                plain(&report.dead(failover)),
+                failover.decider,
+                phases(failover),
+                span(failover.total()),
+                last
+            );
+        }
+        text.push_str(
+            "\nTimes are the processes' own stamps; a phase whose stamps are missing has no figure.\n",
+        );
+    }
+    text.push_str("\n## Latencies\n\n| of | samples |");
+    for (name, ..) in PERCENTILES {
+        let _ = write!(text, " {name} |");
+    }
+    text.push_str(" worst |\n|---|--:|--:|--:|--:|--:|--:|\n");
+    for latency in report.latencies() {
+        let _ = write!(text, "| {} | {} |", latency.of.name(), latency.n);
+        for found in latency.percentiles {
+            let _ = write!(text, " {} |", span(found));
+        }
+        let _ = writeln!(text, " {} |", span(latency.worst));
+    }
+    text.push_str(
+        "\nThe nodes' own histograms, within 1/16; a percentile is claimed from enough samples only. Of the margin small is \
+         bad: its p99 is what 99 % of the renewals had left at least.\n",
+    );
+    text.push_str("\n## Processes\n\n| name | kind | state | incarnation | view |\n|---|---|---|--:|--:|\n");
+    for row in &sample.processes {
+        let view = row.view.map_or("--".to_owned(), |view| view.to_string());
+        let state = report.data.status(row).words().1;
+        let _ =
+            writeln!(text, "| {} | {} | {state} | {} | {view} |", row.name, row.kind.name(), row.incarnation);
+    }
+    text
+}

@@ -1,0 +1,225 @@
+//! What a recording, or a cluster for a while, has to say: one report in the formats that readers
+//! and programs take. All of them are made of the same figures, which are those of the screens.
+
+mod csv;
+mod hdr;
+mod html;
+mod json;
+mod markdown;
+mod openmetrics;
+mod perfetto;
+pub(crate) mod svg;
+
+use crate::options::{Report as Options, ReportFormat};
+use crate::output::{self, Failure};
+use crate::poll::live::{Live, POLL_EVERY, Rate};
+use crate::poll::record::Recording;
+use crate::poll::sample::Sample;
+use crate::poll::{Listener, News, Place};
+use crate::state::data::Data;
+use crate::state::failovers::{self, Failover, PHASES};
+use crate::state::windows::{PERCENTILES, Set, percentile};
+use obol_fabric::{Instant, Name, Nanos};
+use obol_membership::metrics::Histogram;
+use obol_observe::calendar;
+use obol_observe::histograms::Counts;
+use obol_observe::plain;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant as Clock};
+
+/// Everything that a report is made of.
+pub(crate) struct Report {
+    pub(crate) cluster: Name,
+    /// Oldest first; there is one at least.
+    samples: Vec<Arc<Sample>>,
+    last: Arc<Sample>,
+    data: Data,
+    failovers: Vec<Failover>,
+    totals: Set,
+}
+
+/// One distribution in figures. Of the margin small is bad, so its percentiles count from above.
+pub(crate) struct Latency {
+    pub(crate) of: Histogram,
+    pub(crate) n: u64,
+    /// In the order of [`PERCENTILES`]; none where there are too few samples to claim it.
+    pub(crate) percentiles: [Option<Nanos>; PERCENTILES.len()],
+    pub(crate) worst: Option<Nanos>,
+}
+
+impl Report {
+    /// A report on these samples; `None` if there are none.
+    pub(crate) fn new(cluster: Name, samples: Vec<Arc<Sample>>) -> Option<Self> {
+        let last = Arc::clone(samples.last()?);
+        let mut data = Data::default();
+        let mut totals = Set::default();
+        for sample in &samples {
+            data.take(Arc::clone(sample));
+            for span in &sample.spans {
+                totals[span.of as usize].add(&span.counts);
+            }
+        }
+        let failovers = failovers::all(&data);
+        Some(Self { cluster, samples, last, data, failovers, totals })
+    }
+
+    /// The moment in nanoseconds since 1970, UTC, of a stamp.
+    fn unix(&self, at: Instant) -> u64 {
+        let Sample { at: last, unix, .. } = *self.last;
+        if at > last { unix.saturating_add(at.since(last).0) } else { unix.saturating_sub(last.since(at).0) }
+    }
+
+    fn latencies(&self) -> impl Iterator<Item = Latency> + '_ {
+        Histogram::ALL.iter().zip(&self.totals).map(|(of, counts)| {
+            let small_is_bad = *of == Histogram::Margin;
+            Latency {
+                of: *of,
+                n: counts.len(),
+                percentiles: std::array::from_fn(|at| percentile(counts, at, small_is_bad)),
+                worst: if small_is_bad { counts.least() } else { counts.most() },
+            }
+        })
+    }
+
+    /// What each histogram counted in a sample.
+    fn parts(&self) -> impl Iterator<Item = (&Sample, Histogram, &Counts)> {
+        self.samples
+            .iter()
+            .flat_map(|sample| sample.spans.iter().map(|span| (&**sample, span.of, &span.counts)))
+    }
+
+    fn dead(&self, failover: &Failover) -> String {
+        let names: Vec<String> = failover.dead.iter().map(|dead| self.data.who(dead.who)).collect();
+        names.join(", ")
+    }
+
+    /// How long it was looked at.
+    fn span(&self) -> Nanos {
+        self.samples.first().map_or(Nanos::ZERO, |first| self.last.at.since(first.at))
+    }
+
+    /// The report in one format.
+    pub(crate) fn text(&self, format: ReportFormat) -> Result<String, Failure> {
+        let text = match format {
+            ReportFormat::Md => markdown::text(self),
+            ReportFormat::Json => json::text(self)?,
+            ReportFormat::Csv => csv::text(self),
+            ReportFormat::Perfetto => perfetto::text(self)?,
+            ReportFormat::Html => html::text(self)?,
+            ReportFormat::Hdr => hdr::text(self)?,
+            ReportFormat::Openmetrics => openmetrics::text(self),
+        };
+        // Whatever came in, and in whichever format: it is read in terminals, too.
+        let neutral = match format {
+            ReportFormat::Json | ReportFormat::Perfetto => plain::json(&text),
+            _ => plain::lines(&text),
+        };
+        Ok(neutral.into_owned())
+    }
+
+    /// Writes every format, and the screen if there is one, into a new folder of the working
+    /// directory; gives its name.
+    pub(crate) fn export(&self, screen: Option<&str>) -> Result<String, Failure> {
+        let mut number = 1u32;
+        let dir = loop {
+            let dir = PathBuf::from(format!("obol-{}-{number}", self.cluster));
+            match std::fs::create_dir(&dir) {
+                Ok(()) => break dir,
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(Failure::Failed(format!("{}: {error}", dir.display()))),
+            }
+        };
+        for format in ReportFormat::ALL {
+            put(&dir.join(format.file()), &self.text(format)?)?;
+        }
+        if let Some(screen) = screen {
+            put(&dir.join("screen.svg"), screen)?;
+        }
+        Ok(dir.display().to_string())
+    }
+}
+
+fn put(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))
+}
+
+/// The phases of a failover in words, without those whose stamps are missing.
+fn phases(failover: &Failover) -> String {
+    let mut text = String::new();
+    for (name, span) in PHASES.iter().zip(failover.phases()) {
+        let shown = span.map_or("--".to_owned(), |span| span.to_string());
+        let gap = if text.is_empty() { "" } else { ", " };
+        // Writing to a string can not fail.
+        let _ = write!(text, "{gap}{name} {shown}");
+    }
+    text
+}
+
+/// A moment in nanoseconds since 1970 as ISO 8601 in UTC, to the microsecond.
+pub fn iso(unix: u64) -> String {
+    let (days, within) = (unix / 86_400_000_000_000, unix % 86_400_000_000_000);
+    let (year, month, day) = calendar::date(days);
+    let us = within / 1000;
+    let (s, us) = (us / 1_000_000, us % 1_000_000);
+    let (h, m, s) = (s / 3600, s / 60 % 60, s % 60);
+    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{us:06}Z")
+}
+
+/// Keeps samples until the time is over.
+struct Keep {
+    samples: Vec<Arc<Sample>>,
+    lost: Option<String>,
+    until: Clock,
+}
+
+impl Listener for Keep {
+    fn tell(&mut self, news: News) -> bool {
+        match news {
+            News::Sample(sample) => self.samples.push(Arc::new(*sample)),
+            News::Lost { why } => {
+                self.lost = Some(why);
+                return false;
+            }
+        }
+        Clock::now() < self.until
+    }
+}
+
+fn look(place: Place, time: Duration) -> Result<Vec<Arc<Sample>>, Failure> {
+    let (_quit, quit) = mpsc::channel();
+    let mut keep = Keep { samples: Vec::new(), lost: None, until: Clock::now() + time };
+    Live::new(place).run(&Rate::new(POLL_EVERY), &quit, &mut keep);
+    match keep.lost {
+        Some(why) if keep.samples.is_empty() => Err(Failure::Refused(why)),
+        _ => Ok(keep.samples),
+    }
+}
+
+/// `obol report`: reports on a recording, or on a cluster that is looked at for a while.
+pub fn run(place: &Place, options: &Options) -> Result<ExitCode, Failure> {
+    let (cluster, samples, what) = match &options.file {
+        Some(file) => {
+            let recording = Recording::open(file).map_err(Failure::refused)?;
+            let cluster = Name::new(&recording.header.cluster)
+                .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
+            (cluster, recording.samples.into_iter().map(Arc::new).collect(), file.display().to_string())
+        }
+        None => (place.cluster, look(place.clone(), options.time)?, format!("cluster {}", place.cluster)),
+    };
+    let Some(report) = Report::new(cluster, samples) else {
+        return Err(Failure::Refused(format!("{what}: there is no sample to report on")));
+    };
+    let text = report.text(options.format)?;
+    match &options.output {
+        Some(path) => put(path, &text)?,
+        None => output::text(&text)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

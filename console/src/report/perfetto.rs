@@ -1,0 +1,74 @@
+//! A trace in the Trace Event Format, which Perfetto and chrome://tracing show: a track for each
+//! process with its stamps, and each failover with its phases as nested asynchronous spans. Times
+//! count from the first notice.
+
+use crate::output::Failure;
+use crate::report::Report;
+use crate::state::failovers::{Failover, PHASES};
+use obol_fabric::{Instant, Name};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// The cluster's number as a process of the trace.
+const PID: u32 = 1;
+
+fn us(at: Instant, base: Instant) -> f64 {
+    if at >= base { at.since(base).0 as f64 / 1000.0 } else { -(base.since(at).0 as f64) / 1000.0 }
+}
+
+/// The spans of one failover, on its decider's track.
+fn spans(failover: &Failover, base: Instant, tid: u32) -> Vec<Value> {
+    let Some(total) = failover.total() else { return Vec::new() };
+    let id = failover.view.0.to_string();
+    let at = |ph: &str, name: &str, ts: f64| json!({ "ph": ph, "cat": "failover", "name": name, "id": id, "pid": PID, "tid": tid, "ts": ts });
+    let whole = format!("failover, view {}", failover.view);
+    let mut begins = us(failover.began, base);
+    let mut events = vec![at("b", &whole, begins)];
+    for (name, span) in PHASES.iter().zip(failover.phases()) {
+        // Behind a phase that is not known, the next one's place is not known either.
+        let Some(span) = span else { break };
+        let ends = begins + span.0 as f64 / 1000.0;
+        events.extend([at("b", name, begins), at("e", name, ends)]);
+        begins = ends;
+    }
+    events.push(at("e", &whole, us(failover.began + total, base).max(begins)));
+    events
+}
+
+/// The whole text.
+pub(super) fn text(report: &Report) -> Result<String, Failure> {
+    let first = report.data.events.iter().map(|event| event.at).min();
+    let base = report.failovers.first().map(|failover| failover.began).or(first).unwrap_or(Instant::ZERO);
+    let mut tids: BTreeMap<Name, u32> = BTreeMap::new();
+    for event in &report.data.events {
+        let next = u32::try_from(tids.len()).unwrap_or(u32::MAX).saturating_add(1);
+        tids.entry(event.process).or_insert(next);
+    }
+    let name = format!("cluster {}", report.cluster);
+    let mut events =
+        vec![json!({ "ph": "M", "name": "process_name", "pid": PID, "tid": 0, "args": { "name": name } })];
+    for (name, tid) in &tids {
+        let args = json!({ "name": name.as_str() });
+        events.push(json!({ "ph": "M", "name": "thread_name", "pid": PID, "tid": tid, "args": args }));
+    }
+    for event in &report.data.events {
+        let what = crate::view::events::what(event, &report.data);
+        let args =
+            json!({ "what": what, "level": event.level.map(|level| level.name()), "number": event.number });
+        events.push(json!({
+            "ph": "i", "s": "t", "cat": "event", "name": event.event.name(), "pid": PID,
+            "tid": tids.get(&event.process), "ts": us(event.at, base), "args": args
+        }));
+    }
+    for failover in &report.failovers {
+        let tid = tids.get(&failover.decider).copied().unwrap_or(0);
+        events.extend(spans(failover, base, tid));
+    }
+    for mark in &report.data.marks {
+        events.push(json!({
+            "ph": "i", "s": "g", "cat": "mark", "name": mark.text, "pid": PID, "tid": 0, "ts": us(mark.at, base)
+        }));
+    }
+    let trace = json!({ "displayTimeUnit": "ns", "traceEvents": events });
+    serde_json::to_string(&trace).map_err(Failure::failed)
+}

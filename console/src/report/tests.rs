@@ -1,0 +1,357 @@
+//! Every format by what reads it: parsers of the formats, not a look at the text.
+
+use super::*;
+use crate::poll::sample::MarkRow;
+use crate::samples;
+use crate::state::Event;
+use crate::view::tests::{console, press};
+use hdrhistogram::serialization::Deserializer;
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use obol_observe::annotations::DrillMark;
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn report() -> Report {
+    let start = 3_600_000_000_000;
+    let mut all: Vec<Arc<Sample>> =
+        (0..8).map(|n| Arc::new(samples::healthy(Instant(start + n * 250_000_000)))).collect();
+    let mut last = samples::degraded(Instant(start + 2_000_000_000));
+    let text = "deploy \"1.4\" | <b>, *now*".to_owned();
+    last.marks.push(MarkRow { at: Instant(start), text, drill: None });
+    all.push(Arc::new(last));
+    Report::new(samples::name("default"), all).expect("there are samples")
+}
+
+fn text(format: ReportFormat) -> String {
+    report().text(format).expect("it is written")
+}
+
+#[test]
+fn json_and_csv_say_the_same_of_the_failover() {
+    let json: Value = serde_json::from_str(&text(ReportFormat::Json)).expect("JSON");
+    let one = &json["failovers"][0];
+    assert_eq!((json["health"].as_str(), one["view"].as_u64()), (Some("degraded"), Some(7)));
+    assert_eq!(json["marks"][0]["text"].as_str(), Some("deploy \"1.4\" | <b>, *now*"));
+    let margin = json["latencies"].as_array().and_then(|all| all.iter().find(|one| one["of"] == "margin"));
+    let counted: u64 = report().totals[Histogram::Margin as usize].len();
+    assert_eq!(margin.and_then(|one| one["n"].as_u64()), Some(counted));
+    let csv = text(ReportFormat::Csv);
+    let mut lines = csv.split("\r\n");
+    let fields = |line: Option<&str>| -> Vec<String> {
+        line.unwrap_or_default().split(',').map(str::to_owned).collect()
+    };
+    let (heads, values) = (fields(lines.next()), fields(lines.next()));
+    let row: BTreeMap<String, String> = heads.into_iter().zip(values).collect();
+    for phase in PHASES {
+        assert_eq!(row[&format!("{phase}_ns")], one["phases_ns"][phase].to_string(), "{phase}");
+    }
+    assert_eq!(row["total_ns"], one["total_ns"].to_string());
+    assert_eq!((row["dead"].as_str(), lines.next()), ("app-2 (7)", Some("")));
+}
+
+/// Trace Event Format: what each phase of event needs, and that spans begin before they end.
+#[test]
+fn the_trace_is_one_by_the_format() {
+    let trace: Value = serde_json::from_str(&text(ReportFormat::Perfetto)).expect("JSON");
+    assert_eq!(trace["displayTimeUnit"], "ns");
+    let mut open: BTreeMap<(String, String), Vec<(String, f64)>> = BTreeMap::new();
+    let mut names = BTreeMap::new();
+    let mut spans = 0;
+    for event in trace["traceEvents"].as_array().expect("a list") {
+        let ph = event["ph"].as_str().expect("a phase");
+        let name = event["name"].as_str().expect("a name");
+        let (pid, tid) = (event["pid"].as_u64().expect("a pid"), event["tid"].as_u64().expect("a tid"));
+        let ts = event["ts"].as_f64();
+        match ph {
+            "M" => drop(names.insert((pid, tid), event["args"]["name"].as_str().expect("named").to_owned())),
+            "i" => assert!(ts.is_some() && matches!(event["s"].as_str(), Some("t" | "p" | "g")), "{event}"),
+            "b" | "e" => {
+                let ts = ts.expect("a time");
+                let key = (
+                    event["cat"].as_str().expect("a category").to_owned(),
+                    event["id"].as_str().expect("an id").to_owned(),
+                );
+                let stack = open.entry(key).or_default();
+                if ph == "b" {
+                    stack.push((name.to_owned(), ts));
+                } else {
+                    let (began, from) = stack.pop().expect("it began");
+                    assert!(began == name && from <= ts, "{event}");
+                    spans += 1;
+                }
+            }
+            other => panic!("no phase {other}"),
+        }
+        assert!(tid == 0 || names.contains_key(&(pid, tid)), "a track has a name: {event}");
+    }
+    assert!(open.values().all(Vec::is_empty), "what began has ended");
+    assert_eq!(spans, 1 + PHASES.len());
+    let at = |name: &str| {
+        let events = trace["traceEvents"].as_array().expect("a list");
+        events
+            .iter()
+            .find(|event| event["name"] == name && event["ph"] == "i")
+            .and_then(|event| event["ts"].as_f64())
+    };
+    assert_eq!((at("notice"), at("decide")), (Some(0.0), Some(18.0)), "times count from the first notice");
+}
+
+/// How many samples an HdrHistogram log has of each histogram, by a reader of such logs.
+pub(crate) fn logged(log: &str) -> BTreeMap<String, u64> {
+    let mut counted: BTreeMap<String, u64> = BTreeMap::new();
+    for entry in IntervalLogIterator::new(log.as_bytes()) {
+        if let LogEntry::Interval(interval) = entry.expect("a line of a log") {
+            let raw = base64(interval.encoded_histogram());
+            let histogram: hdrhistogram::Histogram<u64> =
+                Deserializer::new().deserialize(&mut raw.as_slice()).expect("a histogram");
+            *counted.entry(interval.tag().expect("a tag").as_str().to_owned()).or_default() +=
+                histogram.len();
+        }
+    }
+    counted
+}
+
+#[test]
+fn the_log_is_read_by_the_reader_of_such_logs() {
+    let counted = logged(&text(ReportFormat::Hdr));
+    let report = report();
+    for which in [Histogram::Renewal, Histogram::Margin] {
+        assert_eq!(counted[which.name()], report.totals[which as usize].len(), "{}", which.name());
+    }
+}
+
+/// Base 64 with the usual alphabet (RFC 4648, section 4).
+fn base64(text: &str) -> Vec<u8> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let six = |byte: u8| ALPHABET.iter().position(|known| *known == byte).expect("of the alphabet") as u32;
+    let (mut bits, mut n, mut out) = (0u32, 0, Vec::new());
+    for byte in text.bytes().filter(|byte| *byte != b'=') {
+        bits = bits << 6 | six(byte);
+        n += 6;
+        if n >= 8 {
+            n -= 8;
+            out.push((bits >> n) as u8);
+            bits &= (1 << n) - 1;
+        }
+    }
+    out
+}
+
+#[test]
+fn markdown_and_html_hold_no_markup_of_others() {
+    let markdown = text(ReportFormat::Md);
+    assert!(markdown.contains("deploy \"1.4\" \\| \\<b>, \\*now\\*"), "{markdown}");
+    assert!(
+        markdown.contains(
+            "propose 5.00us, decide 13.0us, fence 12.0us, clear 1.00us, active 125us | 156us | app-1"
+        ),
+        "{markdown}"
+    );
+    for table in markdown.split("\n\n").filter(|part| part.starts_with('|')) {
+        let columns: Vec<usize> =
+            table.lines().map(|line| line.replace("\\|", "").matches('|').count()).collect();
+        assert!(columns.iter().all(|n| *n == columns[0]), "{table}");
+    }
+    let html = text(ReportFormat::Html);
+    assert!(
+        html.starts_with("<!DOCTYPE html>") && html.contains("<svg") && html.contains("&lt;b&gt;, *now*")
+    );
+    assert!(!html.contains("<b>") && !html.contains("http-equiv") && !html.contains("src="), "{html}");
+}
+
+#[test]
+fn moments_are_iso_8601() {
+    assert_eq!(iso(0), "1970-01-01T00:00:00.000000Z");
+    assert_eq!(iso(1_700_000_000_123_456_789), "2023-11-14T22:13:20.123456Z");
+    assert_eq!(iso(951_782_400_000_000_000), "2000-02-29T00:00:00.000000Z");
+    assert_eq!(iso(4_102_444_799_999_999_999), "2099-12-31T23:59:59.999999Z");
+}
+
+#[test]
+fn a_picture_of_the_screen_has_every_character_in_its_cell() {
+    let model = crate::view::tests::broken(100, 30);
+    let svg = svg::text(&crate::buffer(&model));
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
+    for line in svg.lines().filter(|line| line.starts_with("<text")) {
+        let wide: usize = line
+            .split("textLength=\"")
+            .nth(1)
+            .and_then(|rest| rest.split('"').next())
+            .and_then(|n| n.parse().ok())
+            .expect("a length");
+        let shown = line.split_once('>').and_then(|(_, rest)| rest.strip_suffix("</text>")).expect("text");
+        let shown = shown.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&");
+        assert_eq!(wide, shown.chars().count() * 9, "{line}");
+    }
+}
+
+#[test]
+fn openmetrics_is_read_by_a_parser_of_it() {
+    let text = text(ReportFormat::Openmetrics);
+    let set = openmetrics_parser::openmetrics::parse_openmetrics(&text).expect("OpenMetrics");
+    let family = &set.families["obol_renewals_on_time"];
+    assert_eq!(family.iter_samples().count(), 9);
+    assert!(set.families.contains_key("obol_span_seconds"));
+}
+
+/// The keys in a value behind which there are numbers.
+fn numbered(value: &Value, key: &str, keys: &mut BTreeSet<String>) {
+    match value {
+        Value::Number(_) => drop(keys.insert(key.to_owned())),
+        Value::Array(items) => items.iter().for_each(|item| numbered(item, key, keys)),
+        Value::Object(fields) => fields.iter().for_each(|(key, field)| numbered(field, key, keys)),
+        _ => {}
+    }
+}
+
+/// Puts a number behind every key of this name.
+fn put_number(value: &mut Value, here: &str, key: &str, number: u64) {
+    match value {
+        Value::Number(_) if here == key => *value = number.into(),
+        Value::Array(items) => items.iter_mut().for_each(|item| put_number(item, here, key, number)),
+        Value::Object(fields) => {
+            fields.iter_mut().for_each(|(here, field)| put_number(field, here, key, number));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
+    let at = |ms: u64| Instant(3_600_000_000_000 + ms * 1_000_000);
+    let mut odd = samples::degraded(at(250));
+    let drill = Some(DrillMark { name: "app".to_owned(), verdict: None });
+    odd.marks.push(MarkRow { at: at(240), text: "deploy".to_owned(), drill: None });
+    odd.marks.push(MarkRow { at: at(245), text: "drill".to_owned(), drill });
+    odd.events[0].doubt = Nanos(1);
+    let odd = serde_json::to_value(odd).expect("JSON");
+    let mut keys = BTreeSet::new();
+    numbered(&odd, "", &mut keys);
+    assert!(keys.len() > 30, "{keys:?}");
+    for key in keys {
+        for number in [0, 1, u64::from(u16::MAX), u64::from(u32::MAX), u64::MAX - 1, u64::MAX] {
+            let mut odd = odd.clone();
+            put_number(&mut odd, "", &key, number);
+            // What its type can not hold is refused when it is read.
+            let Ok(odd) = serde_json::from_value::<Sample>(odd) else { continue };
+            let all = [samples::healthy(at(0)), odd.clone(), samples::healthy(at(500)), odd];
+            let mut model = console(140, 50);
+            model.replay(all.to_vec());
+            for keys in ["}", "]", "]", "["] {
+                press(&mut model, keys);
+                for screen in '1'..='8' {
+                    press(&mut model, &screen.to_string());
+                    crate::text(&model);
+                }
+            }
+            let mut live = console(140, 50);
+            for sample in all.clone() {
+                live.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+                crate::text(&live);
+            }
+            press(&mut live, " [[]");
+            let samples = all.into_iter().map(Arc::new).collect();
+            let report = Report::new(samples::name("default"), samples).expect("there are samples");
+            for format in ReportFormat::ALL {
+                // A format may refuse a number, such as a count beyond its own.
+                drop(report.text(format));
+            }
+        }
+    }
+}
+
+/// Text as an enemy writes it: every character that does something, and sequences that terminals
+/// obey.
+fn hostile() -> String {
+    let each: String =
+        ('\0'..='\u{ff}').chain(['\u{2028}', '\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}']).collect();
+    format!("\x1b]0;owned\x07\x1b[2J\x1b[31m\u{9b}1A\r\n| # {each}\x1bP1$r\x1b\\\\")
+}
+
+/// Puts a text behind every key that has one and takes it; gives how many there were.
+fn put_text(value: &mut Value, text: &str) -> usize {
+    match value {
+        Value::String(old) => {
+            *old = text.to_owned();
+            1
+        }
+        Value::Array(items) => items.iter_mut().map(|item| put_text(item, text)).sum(),
+        Value::Object(fields) => fields.values_mut().map(|field| put_text(field, text)).sum(),
+        _ => 0,
+    }
+}
+
+/// A recording whose frame has hostile text in each place that takes any.
+fn crafted() -> Vec<u8> {
+    let mut sample = samples::degraded(Instant(3_600_000_000_000));
+    let drill = Some(DrillMark { name: "app".to_owned(), verdict: Some("void".to_owned()) });
+    sample.marks.push(MarkRow { at: sample.at, text: "deploy".to_owned(), drill: None });
+    sample.marks.push(MarkRow { at: sample.at, text: "drill app".to_owned(), drill });
+    let mut value = serde_json::to_value(&sample).expect("JSON");
+    let mut free = 0;
+    let Value::Object(fields) = &mut value else { panic!("an object") };
+    let keys: Vec<String> = fields.keys().cloned().collect();
+    for key in keys {
+        // What must be a name or a word refuses it; that is a defence of its own.
+        let before = fields[&key].clone();
+        put_text(fields.get_mut(&key).expect("there"), &hostile());
+        let whole = serde_json::from_value::<Sample>(Value::Object(fields.clone()));
+        if whole.is_err() {
+            fields.insert(key, before);
+        } else {
+            free += usize::from(fields[&key] != before);
+        }
+    }
+    assert!(free >= 2, "reasons and marks take any text");
+    let hostile: Sample = serde_json::from_value(value).expect("a sample");
+    let mut bytes = Vec::new();
+    let header = crate::poll::record::Header::new(samples::name("default"));
+    let header = crate::poll::record::Header { writer: self::hostile(), ..header };
+    let at = Path::new("memory");
+    let mut recorder = crate::poll::record::Recorder::begin(&mut bytes, at, &header).expect("written");
+    recorder.sample(&hostile).expect("written");
+    drop(recorder);
+    bytes
+}
+
+#[track_caller]
+fn is_plain(text: &str, what: &str) {
+    let bad = text.char_indices().find(|(at, letter)| {
+        let ends = *letter == '\n' || *letter == '\r' && text.as_bytes().get(at + 1) == Some(&b'\n');
+        plain::is_hostile(*letter) && !ends
+    });
+    assert_eq!(bad, None, "{what}");
+}
+
+#[test]
+fn no_text_of_a_recording_reaches_a_terminal_as_more_than_text() {
+    let recording = Recording::read(crafted().as_slice(), Path::new("memory")).expect("read");
+    let all: Vec<Arc<Sample>> = recording.samples.iter().cloned().map(Arc::new).collect();
+    let report = Report::new(samples::name("default"), all).expect("there is a sample");
+    for format in ReportFormat::ALL {
+        let text = report.text(format).expect("written");
+        is_plain(&text, format.file());
+        assert!(!text.lines().any(|line| line.starts_with("| # ")), "{}: a line of its own", format.file());
+    }
+    for (width, height) in [(200, 60), (80, 24), (20, 5)] {
+        let mut model = console(width, height);
+        model.replay(recording.samples.clone());
+        for screen in '1'..='8' {
+            press(&mut model, &screen.to_string());
+            for keys in ["", "j", "?", "?", "?", "x:", "\x1b"] {
+                press(&mut model, keys);
+                is_plain(&crate::text(&model), "a screen");
+            }
+        }
+        model.note = Some(hostile());
+        model.lost = Some(hostile());
+        model.recording = Some(hostile());
+        is_plain(&crate::text(&model), "what the console itself was told");
+        is_plain(&svg::text(&crate::buffer(&model)), "its picture");
+        press(&mut model, "6");
+        let found = Err(hostile());
+        let news = crate::state::chaos::ChaosNews::Ended { found };
+        model.reduce(Event::Chaos(news), &mut Vec::new());
+        is_plain(&crate::text(&model), "what a drill said");
+    }
+}

@@ -1,0 +1,202 @@
+//! Samples that tests make up.
+
+use crate::poll::sample::{
+    AcceptorRow, BallotRow, ChangeRow, Cost, EventRow, LeaseRow, Life, ProcessRow, Sample, SpanRow,
+    Thresholds, ViewRow,
+};
+use obol_fabric::metrics::bucket;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::metrics::{Counter, Histogram};
+use obol_membership::recorder::Kind as Event;
+use obol_membership::{Kind, Level};
+use obol_observe::Health;
+use obol_observe::histograms::Counts;
+
+/// 2023-11-14 22:13:20 UTC, when the host's clock was at zero.
+const UNIX: u64 = 1_700_000_000_000_000_000;
+/// A lease.
+const LEASE: Nanos = Nanos::from_millis(20);
+
+pub(crate) fn name(name: &str) -> Name {
+    Name::new(name).expect("a name")
+}
+
+/// A sample in which there is nothing.
+pub(crate) fn empty(at: Instant) -> Sample {
+    Sample {
+        at,
+        unix: UNIX + at.0,
+        view: None,
+        processes: Vec::new(),
+        health: Health::Healthy,
+        reasons: Vec::new(),
+        leader: None,
+        events: Vec::new(),
+        spans: Vec::new(),
+        marks: Vec::new(),
+        thresholds: Some(Thresholds {
+            margin_percent: 10,
+            late_renewals: 3,
+            stale_after: Nanos::from_secs(1),
+            false_suspicions: 2,
+            spare_coordinators: 1,
+        }),
+        cost: Cost::default(),
+    }
+}
+
+/// An event that says nothing special.
+pub(crate) fn event(at: Instant, number: u64) -> EventRow {
+    EventRow {
+        at,
+        process: name("coord-1"),
+        kind: Kind::Coordinator,
+        number,
+        event: Event::Decide,
+        level: None,
+        a: number,
+        b: 0,
+        doubt: Nanos::ZERO,
+    }
+}
+
+/// Of an acceptor when coord-1 has decided a view and prepared the next slot.
+fn acceptor(view: u64) -> AcceptorRow {
+    let ballot = |slot, ballot| BallotRow { slot: ViewId(slot), ballot, proposer: 1 };
+    AcceptorRow { accepted: Some(ballot(view, 1)), prepared: Some(ballot(view + 1, 8)) }
+}
+
+fn process(kind: Kind, called: &str, n: u64, at: Instant) -> ProcessRow {
+    let mut counters = vec![0; Counter::ALL.len()];
+    counters[Counter::RenewalsOnTime as usize] = if kind == Kind::Agent { at.0 / 8_000_000 } else { 0 };
+    counters[Counter::Served as usize] = if kind == Kind::App { at.0 / 1_000_000 } else { 0 };
+    let lease = LeaseRow {
+        view: ViewId(6),
+        base: ViewId(6),
+        start: Instant(0),
+        end: at + Nanos::from_micros(14_900 + n),
+        fence: ViewId(6),
+    };
+    ProcessRow {
+        name: name(called),
+        kind,
+        pid: 100 + u32::try_from(n).expect("small"),
+        started: 7,
+        region: u32::try_from(n).expect("small"),
+        seat: 0,
+        life: Life::Runs,
+        incarnation: Incarnation(n),
+        view: Some(ViewId(6)),
+        lease: (kind != Kind::Coordinator).then_some(lease),
+        active: kind != Kind::Coordinator,
+        heartbeat: at.0,
+        acceptor: (kind == Kind::Coordinator).then(|| Box::new(acceptor(6))),
+        least: (kind == Kind::Agent).then_some(Nanos::from_micros(12_000 + n)),
+        slowest: (kind == Kind::Agent).then_some(Nanos::from_micros(90 + n)),
+        counters,
+    }
+}
+
+/// What so many nodes counted in a quarter of a second.
+fn distributions(nodes: u64) -> Vec<SpanRow> {
+    let some = |of, values: &[(u64, u64)]| {
+        let pairs =
+            values.iter().map(|(us, n)| (u16::try_from(bucket(us * 1000)).expect("small"), n * nodes));
+        SpanRow { of, counts: Counts::from_pairs(pairs) }
+    };
+    vec![
+        some(Histogram::Renewal, &[(6, 20), (7, 9), (9, 2), (95, 1)]),
+        some(Histogram::Margin, &[(12_000, 1), (13_000, 5), (14_500, 26)]),
+    ]
+}
+
+/// So many nodes, each with an agent and an app, and three coordinators; everything is well.
+pub(crate) fn many(at: Instant, nodes: u64) -> Sample {
+    let mut processes: Vec<ProcessRow> =
+        (1..=3).map(|n| process(Kind::Coordinator, &format!("coord-{n}"), n, at)).collect();
+    processes.extend((1..=nodes).map(|n| process(Kind::Agent, &format!("node-{n}"), 2 + 2 * n, at)));
+    processes.extend((1..=nodes).map(|n| {
+        let app = process(Kind::App, &format!("app-{n}"), 3 + 2 * n, at);
+        ProcessRow { region: u32::try_from(2 + 2 * n).expect("small"), seat: 1, ..app }
+    }));
+    let members = processes.len();
+    let view = ViewRow {
+        id: ViewId(6),
+        base: ViewId(6),
+        cleared: ViewId(6),
+        lease: LEASE,
+        members,
+        acceptors: 3,
+        changes: vec![ChangeRow::Joined { who: Incarnation(9) }],
+        departed: Vec::new(),
+    };
+    let spans = distributions(nodes);
+    let cost = Cost { took: Nanos::from_micros(412), reads: 36, bytes: 21_480, torn: 0 };
+    Sample { view: Some(view), processes, leader: Some(name("coord-1")), spans, cost, ..empty(at) }
+}
+
+/// Three nodes, of which everything is well.
+pub(crate) fn healthy(at: Instant) -> Sample {
+    many(at, 3)
+}
+
+/// The same after app-2 has died, node-3 was stopped, and coord-1 has decided the view without the
+/// app.
+pub(crate) fn degraded(at: Instant) -> Sample {
+    let mut sample = healthy(at);
+    sample.health = Health::Degraded;
+    sample.reasons = vec!["app-2 down".to_owned(), "node-3 is frozen (stopped)".to_owned()];
+    for row in &mut sample.processes {
+        row.view = Some(ViewId(7));
+        row.lease = row.lease.map(|lease| LeaseRow { view: ViewId(7), base: ViewId(7), ..lease });
+        row.acceptor = row.acceptor.as_ref().map(|_| Box::new(acceptor(7)));
+        match row.name.as_str() {
+            "app-2" => {
+                row.life = Life::Down;
+                row.active = false;
+            }
+            "node-3" | "app-3" => {
+                row.view = Some(ViewId(6));
+                row.active = false;
+                row.lease = row.lease.map(|lease| LeaseRow { view: ViewId(6), fence: ViewId(7), ..lease });
+                row.counters[Counter::RenewalsLate as usize] = u64::from(row.seat == 0);
+            }
+            _ => {}
+        }
+        if row.name.as_str() == "node-3" {
+            row.life = Life::Frozen;
+            row.heartbeat = 17;
+        }
+    }
+    let failed = ChangeRow::Failed { who: Incarnation(7), accuser: Incarnation(1), level: Level::Deadbeat };
+    if let Some(view) = &mut sample.view {
+        view.id = ViewId(7);
+        view.base = ViewId(7);
+        view.members -= 1;
+        view.changes = vec![failed];
+    }
+    let at = |us| Instant(sample.at.0 - 900_000 + us * 1_000);
+    let (coord, app) = (Kind::Coordinator, Kind::App);
+    let row = |who: &str, kind, event, us, a, b| EventRow {
+        at: at(us),
+        process: name(who),
+        kind,
+        number: us,
+        event,
+        level: (event == Event::Notice).then_some(Level::Deadbeat),
+        a,
+        b,
+        doubt: Nanos::ZERO,
+    };
+    sample.events = vec![
+        row("coord-1", coord, Event::Notice, 100, 7, 1),
+        row("coord-1", coord, Event::Propose, 105, 7, 0),
+        row("coord-1", coord, Event::Decide, 118, 7, 0),
+        row("coord-1", coord, Event::Fenced, 130, 7, 3),
+        row("coord-1", coord, Event::Clear, 131, 7, 0),
+        row("node-1", Kind::Agent, Event::ViewReceived, 140, 7, 0),
+        row("app-1", app, Event::Active, 256, 7, 0),
+        row("app-1", app, Event::Service, 260, 7, 0),
+    ];
+    sample
+}

@@ -1,0 +1,197 @@
+//! What an operator is alerted of, beside what keeps the cluster from being healthy. A new alert is
+//! a function and a row in [`ALERTS`].
+
+use crate::poll::sample::{Life, Thresholds};
+use crate::state::data::Data;
+use obol_fabric::{Instant, Nanos};
+use obol_membership::Kind;
+use obol_membership::metrics::Counter;
+
+/// A clause for each that is wrong now, without a full stop, that begins with who or what it is and
+/// says the figure and its limit: "node-7 had 0.4us of 20ms left at a renewal, limit 10 %".
+type Check = fn(&Data, &Thresholds) -> Vec<String>;
+
+/// All of them, the worst first. A name is a noun phrase in lower case, without an article.
+const ALERTS: [(&str, Check); 7] = [
+    ("coordinator majority", majority_at_risk),
+    ("clock drift", drift),
+    ("lease margin", lease_margin),
+    ("late renewals", late_renewals),
+    ("stale node", stale_node),
+    ("false suspicions", false_suspicions),
+    ("void drill", void_drill),
+];
+
+/// What is wrong now: the alert's name and the clause.
+pub(crate) fn all(data: &Data) -> Vec<(&'static str, String)> {
+    let Some(thresholds) = data.sample.as_ref().and_then(|sample| sample.thresholds) else {
+        return Vec::new();
+    };
+    let each = |(name, check): (&'static str, Check)| {
+        check(data, &thresholds).into_iter().map(move |clause| (name, clause))
+    };
+    ALERTS.into_iter().flat_map(each).collect()
+}
+
+/// One more coordinator that fails may end every lease.
+fn majority_at_risk(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+    let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
+    let lives = |life| matches!(life, Life::Runs | Life::Frozen);
+    let run = sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && lives(p.life)).count();
+    // A lost majority is told by the cluster's health already.
+    let Some(spare) = obol_observe::spare(acceptors, run) else { return Vec::new() };
+    if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
+        return Vec::new();
+    }
+    let bears = match spare {
+        0 => "one more failure ends every lease".to_owned(),
+        n => format!("{n} more may fail"),
+    };
+    vec![format!("{run} of {acceptors} coordinators run: {bears}")]
+}
+
+/// A clock is beyond the bound that leases rely on.
+fn drift(data: &Data, _: &Thresholds) -> Vec<String> {
+    let alarms = data.tracks.iter().filter_map(|(name, track)| {
+        let n = track.in_minute(Counter::DriftAlarms)?;
+        (n > 0)
+            .then(|| format!("{name} has proved a clock to be beyond the drift bound: leases are not safe"))
+    });
+    alarms.collect()
+}
+
+/// Leases are renewed so late that one more pause ends them.
+fn lease_margin(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let Some(lease) = data.lease() else { return Vec::new() };
+    let percent = u64::from(thresholds.margin_percent);
+    let limit = Nanos(lease.0.saturating_mul(percent) / 100);
+    let thin = data.tracks.iter().filter_map(|(name, track)| {
+        let least = track.least().filter(|least| *least < limit)?;
+        Some(format!("{name} had {least} of {lease} left at a renewal, limit {percent} %"))
+    });
+    thin.collect()
+}
+
+/// Leases end before they are renewed.
+fn late_renewals(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let limit = u64::from(thresholds.late_renewals);
+    let late = data.tracks.iter().filter_map(|(name, track)| {
+        let failed = track.in_minute(Counter::RenewalsFailed)?;
+        let n = track.in_minute(Counter::RenewalsLate)?.saturating_add(failed);
+        (n >= limit)
+            .then(|| format!("{name} renewed late or not at all {n} times in a minute, limit {limit}"))
+    });
+    late.collect()
+}
+
+/// A process runs and its memory can not be read whole.
+fn stale_node(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let now = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
+    let old =
+        data.tracks.iter().filter(|(_, track)| track.life() == Life::Runs).filter_map(|(name, track)| {
+            let age = track.age(now);
+            let limit = thresholds.stale_after;
+            (age > limit).then(|| format!("{name} was last read whole {age} ago, limit {limit}"))
+        });
+    old.collect()
+}
+
+/// A detector takes living processes for dead ones.
+fn false_suspicions(data: &Data, thresholds: &Thresholds) -> Vec<String> {
+    let limit = u64::from(thresholds.false_suspicions);
+    let wrong = data.tracks.iter().filter_map(|(name, track)| {
+        let n = track.in_minute(Counter::FalseSuspicions)?;
+        (n >= limit)
+            .then(|| format!("{name} suspected living processes {n} times in a minute, limit {limit}"))
+    });
+    wrong.collect()
+}
+
+/// A drill has measured nothing.
+fn void_drill(data: &Data, _: &Thresholds) -> Vec<String> {
+    let last = data.marks.iter().rev().find_map(|mark| mark.drill.as_ref());
+    let void = last.filter(|drill| drill.verdict.as_deref() == Some("void"));
+    void.map(|drill| format!("drill {} was void: too little was measured", drill.name)).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::poll::sample::{MarkRow, Sample};
+    use crate::samples;
+    use obol_observe::annotations::DrillMark;
+    use std::sync::Arc;
+
+    const START: u64 = 3_600_000_000_000;
+
+    /// The names of the alerts after ten seconds in which this was done to every sample.
+    fn alerted(change: impl Fn(u64, &mut Sample)) -> Vec<&'static str> {
+        let mut data = Data::default();
+        for n in 0..40 {
+            let mut sample = samples::healthy(Instant(START + n * 250_000_000));
+            change(n, &mut sample);
+            data.take(Arc::new(sample));
+        }
+        all(&data).into_iter().map(|(name, _)| name).collect()
+    }
+
+    fn count(counter: Counter, by: u64) -> impl Fn(u64, &mut Sample) {
+        move |n, sample| sample.processes[3].counters[counter as usize] += n * by
+    }
+
+    #[test]
+    fn a_cluster_that_is_well_alerts_nobody() {
+        assert_eq!(alerted(|_, _| ()), [""; 0]);
+    }
+
+    #[test]
+    fn each_alert_is_raised_by_its_cause_and_by_no_other() {
+        let first_coordinator_down = |_: u64, sample: &mut Sample| sample.processes[0].life = Life::Down;
+        assert_eq!(alerted(first_coordinator_down), ["coordinator majority"]);
+        assert_eq!(alerted(count(Counter::DriftAlarms, 1)), ["clock drift"]);
+        assert_eq!(alerted(count(Counter::RenewalsLate, 1)), ["late renewals"]);
+        assert_eq!(alerted(count(Counter::RenewalsFailed, 1)), ["late renewals"]);
+        assert_eq!(alerted(count(Counter::FalseSuspicions, 1)), ["false suspicions"]);
+        assert_eq!(
+            alerted(|n, sample| sample.processes[3].least = (n == 9).then_some(Nanos(1_900_000))),
+            ["lease margin"]
+        );
+        assert_eq!(
+            alerted(|n, sample| if n > 30 {
+                sample.processes[3].lease = None;
+            }),
+            ["stale node"]
+        );
+        let drill = |verdict: Option<&str>| {
+            let drill = DrillMark { name: "freeze".to_owned(), verdict: verdict.map(str::to_owned) };
+            MarkRow { at: Instant(START), text: String::new(), drill: Some(drill) }
+        };
+        let (void, passed) = (drill(Some("void")), drill(Some("passed")));
+        assert_eq!(
+            alerted(|n, sample| if n == 5 {
+                sample.marks.push(void.clone());
+            }),
+            ["void drill"]
+        );
+        let mended = |n, sample: &mut Sample| match n {
+            5 => sample.marks.push(void.clone()),
+            6 => sample.marks.push(passed.clone()),
+            _ => {}
+        };
+        assert_eq!(alerted(mended), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_more_than_a_minute_ago_alerts_nobody() {
+        let mut data = Data::default();
+        let mut seen = Vec::new();
+        for n in 0..400 {
+            let mut sample = samples::healthy(Instant(START + n * 250_000_000));
+            sample.processes[3].counters[Counter::RenewalsLate as usize] += n.min(20);
+            data.take(Arc::new(sample));
+            seen.push(!all(&data).is_empty());
+        }
+        assert!(seen[25] && seen[200] && !seen[399], "{seen:?}");
+    }
+}

@@ -1,0 +1,238 @@
+//! Drills from the console: which there are, what one would hit, whether it is armed, and how the
+//! last ones went. To break anything takes `--arm`, a preview that every guard allows, the
+//! cluster's name typed, and then a key; each run is armed anew.
+
+use crate::input::Keymap;
+use crate::state::act::Verb;
+use crate::state::table::List;
+use crate::state::{Effect, Mode, Model, Prompt, Screen};
+use obol_fabric::{Instant, Name};
+use serde::Deserialize;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Runs that are kept.
+const RUNS_MAX: usize = 32;
+
+/// A drill that can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) count: u32,
+}
+
+/// What a drill would do now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Preview {
+    pub(crate) drill: String,
+    /// Whether every guard allows it.
+    pub(crate) allowed: bool,
+    /// Step by step, guard by guard; `true` for a line that refuses.
+    pub(crate) lines: Vec<(String, bool)>,
+    /// Who would be hit, in a few words.
+    pub(crate) hits: String,
+}
+
+/// What is read of a drill's journal.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Journal {
+    pub(crate) verdict: String,
+    pub(crate) count: u32,
+    pub(crate) void: u32,
+    pub(crate) figures_us: BTreeMap<String, Figure>,
+    pub(crate) judged: Vec<Judged>,
+    pub(crate) remarks: Vec<String>,
+}
+
+/// A distribution in microseconds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Figure {
+    pub(crate) n: u64,
+    pub(crate) p50: Option<f64>,
+    pub(crate) p99: Option<f64>,
+    pub(crate) max: f64,
+}
+
+/// A bound of a drill, and what was found.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub(crate) struct Judged {
+    pub(crate) metric: String,
+    pub(crate) of: String,
+    pub(crate) holds: Option<bool>,
+}
+
+/// A run that ended: its journal, or why there is none.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Run {
+    pub(crate) drill: String,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+    pub(crate) found: Result<Journal, String>,
+}
+
+/// What the worker tells.
+#[derive(Clone, Debug)]
+pub(crate) enum ChaosNews {
+    /// What the drill would do, or why that is not known.
+    Previewed { drill: String, found: Result<Preview, String> },
+    /// So many repetitions of the drill that runs are done.
+    Done { done: u32, of: u32 },
+    /// How far the running repetition is: which step of which one, and in words.
+    Stage { step: String, words: String },
+    /// What was done to a process has been done, or why not.
+    Acted { verb: Verb, who: Name, how: Result<(), String> },
+    /// The drill has ended.
+    Ended { found: Result<Journal, String> },
+}
+
+/// The chaos screen's state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chaos {
+    /// Whether the console was started with `--arm`.
+    pub(crate) may_arm: bool,
+    pub(crate) drills: Vec<Choice>,
+    pub(crate) list: List<String>,
+    /// The newest preview, or why there is none, and of which drill.
+    pub(crate) preview: Option<(String, Result<Preview, String>)>,
+    /// The drill that the next run runs.
+    pub(crate) armed: Option<String>,
+    /// The drill that runs, since when, and whether it was asked to end.
+    pub(crate) running: Option<(String, Instant, bool)>,
+    /// How many of its repetitions are done, of how many.
+    pub(crate) done: Option<(u32, u32)>,
+    /// Which step of which repetition runs, and what has become of it until now.
+    pub(crate) stages: Option<(String, Vec<String>)>,
+    /// Newest first.
+    pub(crate) runs: VecDeque<Run>,
+}
+
+impl Chaos {
+    /// The selected drill.
+    pub(crate) fn selected(&self) -> Option<&Choice> {
+        let names: Vec<String> = self.drills.iter().map(|drill| drill.name.clone()).collect();
+        self.drills.get(self.list.place(&names))
+    }
+
+    /// What can hit the cluster, in a few words for every screen.
+    pub(crate) fn banner(&self, keymap: &Keymap) -> Option<String> {
+        match (&self.running, &self.armed) {
+            (Some((drill, _, false)), _) => {
+                Some(keymap.fill(&format!("DRILL {drill} RUNS  {{abort-drill}} aborts")))
+            }
+            (Some((drill, _, true)), _) => Some(format!("DRILL {drill} is being ended")),
+            (None, Some(drill)) => {
+                Some(keymap.fill(&format!("ARMED {drill}  {{run-drill}} runs it  {{arm}} disarms")))
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+impl Model {
+    fn refuse(&mut self, why: &str) -> bool {
+        self.note = Some(self.keymap.fill(why));
+        true
+    }
+
+    /// Shows what the selected drill would do.
+    pub(super) fn preview(&mut self, effects: &mut Vec<Effect>) -> bool {
+        if self.replay.is_some() {
+            return self.refuse("nothing can be broken in a recording");
+        }
+        let Some(name) = self.chaos.selected().map(|drill| drill.name.clone()) else { return false };
+        effects.push(Effect::Preview(name));
+        false
+    }
+
+    /// Begins to arm the selected drill, or disarms.
+    pub(super) fn arm(&mut self, effects: &mut Vec<Effect>) -> bool {
+        if let Some(drill) = self.chaos.armed.take() {
+            return self.refuse(&format!("drill {drill} is disarmed"));
+        }
+        if self.replay.is_some() {
+            return self.refuse("nothing can be broken in a recording");
+        }
+        if !self.chaos.may_arm {
+            return self.refuse("this console is read-only: `obol console --arm` lets drills be armed");
+        }
+        self.screen = Screen::Chaos;
+        let Some(name) = self.chaos.selected().map(|drill| drill.name.clone()) else { return true };
+        match &self.chaos.preview {
+            Some((of, Ok(preview))) if *of == name && preview.allowed => {
+                self.mode = Mode::Typing { what: Prompt::Arm, text: String::new() };
+                true
+            }
+            Some((of, _)) if *of == name => {
+                self.refuse(&format!("drill {name} may not run, see the preview"))
+            }
+            _ => {
+                effects.push(Effect::Preview(name));
+                self.refuse("this is what it would hit; {arm} once more arms it")
+            }
+        }
+    }
+
+    /// Arms, if this is the cluster's name.
+    pub(super) fn armed_by(&mut self, text: &str) {
+        let Some((drill, Ok(_))) = &self.chaos.preview else { return };
+        if text == self.cluster.as_str() {
+            self.chaos.armed = Some(drill.clone());
+        } else {
+            self.note = Some(format!("not armed: {text:?} is not the cluster's name"));
+        }
+    }
+
+    /// Runs what is armed.
+    pub(super) fn run_armed(&mut self, effects: &mut Vec<Effect>) -> bool {
+        if self.chaos.running.is_some() {
+            return self.refuse("a drill runs already; {abort-drill} aborts it");
+        }
+        let Some(drill) = self.chaos.armed.take() else {
+            return self.refuse("nothing is armed: {arm} on screen 6 arms a drill");
+        };
+        self.chaos.running = Some((drill.clone(), self.now, false));
+        self.chaos.done = None;
+        self.chaos.stages = None;
+        effects.push(Effect::RunDrill(drill));
+        true
+    }
+
+    /// Ends the drill that runs.
+    pub(super) fn abort(&mut self, effects: &mut Vec<Effect>) -> bool {
+        let Some((_, _, asked)) = &mut self.chaos.running else {
+            return self.refuse("no drill of this console runs");
+        };
+        *asked = true;
+        effects.push(Effect::AbortDrill);
+        true
+    }
+
+    /// Takes what the worker tells.
+    pub(super) fn take_chaos(&mut self, news: ChaosNews) -> bool {
+        match news {
+            ChaosNews::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),
+            ChaosNews::Acted { verb, who, how } => {
+                let verb = verb.command();
+                self.note = Some(match how {
+                    Ok(()) => format!("{verb} {who}: done"),
+                    Err(why) => format!("{verb} {who}: {why}"),
+                });
+            }
+            ChaosNews::Done { done, of } => self.chaos.done = Some((done, of)),
+            ChaosNews::Stage { step, words } => match &mut self.chaos.stages {
+                Some((of, told)) if *of == step => told.push(words),
+                stages => *stages = Some((step, vec![words])),
+            },
+            ChaosNews::Ended { found } => {
+                self.chaos.done = None;
+                self.chaos.stages = None;
+                let Some((drill, began, _)) = self.chaos.running.take() else { return false };
+                self.chaos.runs.push_front(Run { drill, began, ended: self.now, found });
+                self.chaos.runs.truncate(RUNS_MAX);
+                // What was seen before is not what there is now.
+                self.chaos.preview = None;
+            }
+        }
+        true
+    }
+}

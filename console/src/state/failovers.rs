@@ -1,0 +1,380 @@
+//! Failovers, as the flight recorders tell them: from the first notice of a death at the
+//! coordinator that then decided, to the last process that became active without the dead. Built
+//! from the processes' own stamps alone.
+
+use crate::poll::sample::EventRow;
+use crate::state::data::Data;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::Level;
+use obol_membership::recorder::Kind as Event;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A member that was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dead {
+    pub(crate) who: Incarnation,
+    pub(crate) accuser: Incarnation,
+    pub(crate) level: Option<Level>,
+}
+
+/// A moment on a process's line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub(crate) process: Name,
+    pub(crate) event: Event,
+    pub(crate) at: Instant,
+    /// By how much the time may be off.
+    pub(crate) doubt: Nanos,
+}
+
+impl Moment {
+    fn of(row: &EventRow) -> Self {
+        let EventRow { process, event, at, doubt, .. } = *row;
+        Self { process, event, at, doubt }
+    }
+}
+
+/// One failover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failover {
+    /// The view without the dead.
+    pub(crate) view: ViewId,
+    /// Who decided it.
+    pub(crate) decider: Name,
+    /// Who is gone.
+    pub(crate) dead: Vec<Dead>,
+    /// The decider's first notice: where its clock starts.
+    pub(crate) began: Instant,
+    /// Everything that was stamped about it, in the order of time.
+    pub(crate) moments: Vec<Moment>,
+}
+
+/// The phases from the notice on, in the order of time.
+pub(crate) const PHASES: [&str; 5] = ["propose", "decide", "fence", "clear", "active"];
+
+impl Failover {
+    /// The clock error: by how much a time may be off.
+    pub(crate) fn doubt(&self) -> Nanos {
+        self.moments.iter().map(|moment| moment.doubt).max().unwrap_or_default()
+    }
+
+    fn first(&self, process: Name, event: Event) -> Option<Instant> {
+        self.moments.iter().find(|m| m.process == process && m.event == event).map(|m| m.at)
+    }
+
+    /// When each process became active.
+    fn actives(&self) -> BTreeMap<Name, Moment> {
+        let mut first = BTreeMap::new();
+        for moment in self.moments.iter().filter(|m| m.event == Event::Active) {
+            first.entry(moment.process).or_insert(*moment);
+        }
+        first
+    }
+
+    /// The last process that became active, and when: the end of the critical path.
+    pub(crate) fn last_active(&self) -> Option<(Name, Instant)> {
+        self.actives().into_values().map(|moment| (moment.process, moment.at)).max_by_key(|(_, at)| *at)
+    }
+
+    /// What the last phase counts from, by the decider's own stamps: a CLEAR is sent only if there
+    /// was something to clear.
+    pub(crate) fn released_by(&self) -> &'static str {
+        let has = |event| self.first(self.decider, event).is_some();
+        match (has(Event::Clear), has(Event::Fenced)) {
+            (true, _) => "CLEAR",
+            (false, true) => "the end of all older leases (no CLEAR was stamped)",
+            (false, false) => "the decision (no CLEAR was needed)",
+        }
+    }
+
+    /// Others that may have become active later than that, within the clock error.
+    pub(crate) fn perhaps_last(&self) -> Vec<Name> {
+        let all = self.actives();
+        let Some(last) = all.values().max_by_key(|moment| moment.at).copied() else { return Vec::new() };
+        let overlaps = |one: &&Moment| {
+            let doubt = one.doubt.saturating_add(last.doubt);
+            doubt > Nanos::ZERO && last.at.since(one.at) <= doubt
+        };
+        let others = all.values().filter(|one| one.process != last.process);
+        others.filter(overlaps).map(|one| one.process).collect()
+    }
+
+    /// How long each phase took; a phase whose stamps are missing, or out of the order of cause and
+    /// effect, is `None`. A view that is compatible with its predecessor fences and clears nobody:
+    /// those phases are zero.
+    pub(crate) fn phases(&self) -> [Option<Nanos>; 5] {
+        let at = |event| self.first(self.decider, event);
+        let (propose, decide) = (at(Event::Propose), at(Event::Decide));
+        let fenced = at(Event::Fenced).or(decide);
+        let clear = at(Event::Clear).or(fenced);
+        // Somebody may be active before CLEAR reaches the last one; the phase counts from CLEAR.
+        let active = self.last_active().map(|(_, at)| at.max(clear.unwrap_or(at)));
+        let order = [Some(self.began), propose, decide, fenced, clear, active];
+        std::array::from_fn(|n| match (order[n], order[n + 1]) {
+            // The others are stamped by the decider's own clock; who was active may be another
+            // host's.
+            (Some(from), Some(to)) if from <= to && (n < 4 || self.is_told(to.since(from))) => {
+                Some(to.since(from))
+            }
+            _ => None,
+        })
+    }
+
+    /// Whether the ends of a span are in this order for sure.
+    fn is_told(&self, span: Nanos) -> bool {
+        let doubt = self.doubt();
+        doubt == Nanos::ZERO || span > doubt
+    }
+
+    /// From the notice to the last process that became active.
+    pub(crate) fn total(&self) -> Option<Nanos> {
+        let (_, last) = self.last_active()?;
+        (last >= self.began).then(|| last.since(self.began)).filter(|total| self.is_told(*total))
+    }
+
+    /// The processes that stamped something, in the order of their first stamps.
+    pub(crate) fn processes(&self) -> Vec<Name> {
+        let mut names = Vec::new();
+        for moment in &self.moments {
+            if !names.contains(&moment.process) {
+                names.push(moment.process);
+            }
+        }
+        names
+    }
+}
+
+/// What was noticed at one coordinator and is not decided yet.
+#[derive(Default)]
+struct Pending {
+    dead: Vec<Dead>,
+    notices: Vec<Moment>,
+}
+
+impl Pending {
+    /// Leaves out whom a view has removed.
+    fn forget(&mut self, gone: &BTreeSet<Incarnation>) {
+        let kept = self.dead.iter().zip(&self.notices).filter(|(dead, _)| !gone.contains(&dead.who));
+        (self.dead, self.notices) = kept.map(|(dead, notice)| (*dead, *notice)).unzip();
+    }
+}
+
+/// Whether a moment is one of those that may come more than once: several deaths may make one view.
+fn is_cause(moment: &Moment) -> bool {
+    moment.event == Event::Notice
+}
+
+/// All failovers of the events that are kept, oldest first.
+pub(crate) fn all(data: &Data) -> Vec<Failover> {
+    let mut pending: BTreeMap<Name, Pending> = BTreeMap::new();
+    let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
+    let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
+    let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
+    let decides = |row: &&EventRow| row.event == Event::Decide;
+    let decided: BTreeSet<ViewId> = data.events.iter().filter(decides).map(|row| ViewId(row.a)).collect();
+    for row in &data.events {
+        let EventRow { process, event, level, a, b, .. } = *row;
+        let (moment, view) = (Moment::of(row), ViewId(a));
+        match event {
+            Event::Notice => {
+                // Followers hear of a death, too, and some only after it was decided.
+                if gone.contains(&Incarnation(a)) {
+                    continue;
+                }
+                let here = pending.entry(process).or_default();
+                let dead = Dead { who: Incarnation(a), accuser: Incarnation(b), level };
+                if !here.dead.iter().any(|known| known.who == dead.who) {
+                    here.dead.push(dead);
+                    here.notices.push(moment);
+                }
+            }
+            Event::Propose => drop(proposed.insert((process, view), moment)),
+            Event::Decide => {
+                // What only a coordinator that does not decide has noticed is not this view's
+                // cause.
+                let here = pending.remove(&process).unwrap_or_default();
+                gone.extend(here.dead.iter().map(|dead| dead.who));
+                for other in pending.values_mut() {
+                    other.forget(&gone);
+                }
+                let Some(first) = here.notices.first() else { continue };
+                let mut moments = here.notices.clone();
+                moments.extend(proposed.remove(&(process, view)));
+                moments.push(moment);
+                let began = first.at;
+                found.insert(view, Failover { view, decider: process, dead: here.dead, began, moments });
+            }
+            // Whoever decided this view has taken its flight recorder along: what was noticed
+            // before may be its cause, so it is not told as that of a later one.
+            Event::ViewReceived if !decided.contains(&view) => drop(pending.remove(&process)),
+            _ => {}
+        }
+    }
+    // By the clock of another host, a view may seem to be received before it was decided.
+    for row in &data.events {
+        let of = [Event::Fenced, Event::Clear, Event::ViewReceived, Event::Active, Event::Service];
+        if let Some(failover) = found.get_mut(&ViewId(row.a)).filter(|_| of.contains(&row.event)) {
+            failover.moments.push(Moment::of(row));
+        }
+    }
+    found
+        .into_values()
+        .map(|mut failover| {
+            failover.moments.sort_by_key(|moment| moment.at);
+            // Who loses its lease later and is active again does not fail over again.
+            let mut seen = BTreeSet::new();
+            failover
+                .moments
+                .retain(|moment| seen.insert((moment.process, moment.event as u32)) || is_cause(moment));
+            failover
+        })
+        .collect()
+}
+
+/// The median of each phase, and of the total, over failovers whose stamps are whole.
+pub(crate) fn medians(failovers: &[Failover]) -> ([Option<Nanos>; 5], Option<Nanos>) {
+    let median = |mut values: Vec<Nanos>| {
+        values.sort_unstable();
+        values.get(values.len().checked_sub(1)? / 2).copied()
+    };
+    let phase = |n: usize| median(failovers.iter().filter_map(|f| f.phases()[n]).collect());
+    (std::array::from_fn(phase), median(failovers.iter().filter_map(Failover::total).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use std::sync::Arc;
+
+    fn one() -> Failover {
+        let mut data = Data::default();
+        data.take(Arc::new(samples::degraded(Instant(1_000_000_000))));
+        let mut found = all(&data);
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    }
+
+    #[test]
+    fn a_failover_is_told_by_its_stamps() {
+        let failover = one();
+        assert_eq!((failover.view, failover.decider.as_str()), (ViewId(7), "coord-1"));
+        assert_eq!(failover.dead[0].level, Some(Level::Deadbeat));
+        let phases = failover.phases().map(|phase| phase.map(|phase| phase.0 / 1000));
+        assert_eq!(phases, [5, 13, 12, 1, 125].map(Some));
+        assert_eq!(failover.total(), Some(Nanos::from_micros(156)));
+        assert_eq!(failover.last_active().map(|(who, _)| who.to_string()).as_deref(), Some("app-1"));
+        let sum: u64 = failover.phases().into_iter().flatten().map(|phase| phase.0).sum();
+        assert_eq!(Some(Nanos(sum)), failover.total(), "the phases add up");
+    }
+
+    #[test]
+    fn a_stamp_that_is_missing_or_before_its_cause_gives_no_figure() {
+        let mut failover = one();
+        failover.moments.retain(|moment| moment.event != Event::Propose);
+        assert_eq!(failover.phases().map(|phase| phase.is_some()), [false, false, true, true, true]);
+        let mut failover = one();
+        for moment in &mut failover.moments {
+            if moment.event == Event::Decide {
+                moment.at = failover.began - Nanos(1);
+            }
+        }
+        assert_eq!(failover.phases()[1], None);
+    }
+
+    #[test]
+    fn a_clear_is_named_only_where_one_was_stamped() {
+        let mut failover = one();
+        assert_eq!(failover.released_by(), "CLEAR");
+        failover.moments.retain(|moment| moment.event != Event::Clear);
+        assert!(failover.released_by().starts_with("the end of all older leases"));
+        failover.moments.retain(|moment| moment.event != Event::Fenced);
+        assert!(failover.released_by().starts_with("the decision"));
+    }
+
+    #[test]
+    fn what_lies_within_the_clock_error_has_no_figure() {
+        let mut failover = one();
+        let another_host = |doubt| {
+            move |moment: &mut Moment| {
+                if moment.event == Event::Active {
+                    moment.doubt = Nanos::from_micros(doubt);
+                }
+            }
+        };
+        failover.moments.iter_mut().for_each(another_host(100));
+        assert_eq!(failover.doubt(), Nanos::from_micros(100));
+        assert_eq!((failover.phases(), failover.total()), (one().phases(), one().total()));
+        failover.moments.iter_mut().for_each(another_host(130));
+        assert_eq!((failover.phases()[3], failover.phases()[4]), (one().phases()[3], None));
+        assert!(failover.total().is_some());
+        failover.moments.iter_mut().for_each(another_host(200));
+        assert_eq!(failover.total(), None);
+    }
+
+    #[test]
+    fn a_view_without_a_death_is_no_failover() {
+        let mut data = Data::default();
+        let mut sample = samples::degraded(Instant(1_000_000_000));
+        sample.events.remove(0);
+        data.take(Arc::new(sample));
+        assert_eq!(all(&data), []);
+    }
+
+    #[test]
+    fn what_one_coordinator_decided_is_no_cause_of_what_another_decides_later() {
+        let mut data = Data::default();
+        let mut first = samples::degraded(Instant(1_000_000_000));
+        let heard = |at: Instant, number| EventRow {
+            process: samples::name("coord-2"),
+            at,
+            number,
+            ..first.events[0]
+        };
+        let (early, late) =
+            (heard(first.events[0].at + Nanos(1), 1), heard(first.events[3].at + Nanos(1), 2));
+        first.events.insert(1, early);
+        first.events.insert(5, late);
+        let mut second = samples::degraded(Instant(9_000_000_000));
+        for event in &mut second.events {
+            event.process = samples::name("coord-2");
+            event.a = if event.event == Event::Notice { 1 } else { 8 };
+        }
+        data.take(Arc::new(first));
+        data.take(Arc::new(second));
+        let found = all(&data);
+        let dead: Vec<Vec<u64>> =
+            found.iter().map(|f| f.dead.iter().map(|dead| dead.who.0).collect()).collect();
+        assert_eq!(dead, [vec![7], vec![1]]);
+        assert!(found[1].total().is_some_and(|total| total < Nanos::from_millis(1)), "{:?}", found[1]);
+    }
+
+    #[test]
+    fn what_a_lost_recorder_may_have_decided_is_no_cause_of_a_later_view() {
+        let mut sample = samples::degraded(Instant(9_000_000_000));
+        // A second before, coord-1 heard of another death, and received the view of somebody whose
+        // recorder is gone.
+        let before = |event, a, us: u64| {
+            let at = Instant(8_000_000_000 + us * 1000);
+            EventRow { event, a, at, ..sample.events[0] }
+        };
+        let (notice, received) = (before(Event::Notice, 4, 0), before(Event::ViewReceived, 6, 50));
+        sample.events.splice(0..0, [notice, received]);
+        let mut data = Data::default();
+        data.take(Arc::new(sample));
+        let found = all(&data);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].dead.iter().map(|dead| dead.who.0).collect::<Vec<_>>(), [7]);
+        assert_eq!(found[0].total(), Some(Nanos::from_micros(156)));
+    }
+
+    #[test]
+    fn medians_are_over_what_is_whole() {
+        let whole = one();
+        let mut broken = one();
+        broken.moments.retain(|moment| moment.event != Event::Active);
+        let (phases, total) = medians(&[whole.clone(), broken]);
+        assert_eq!((phases[4], total), (whole.phases()[4], whole.total()));
+        assert_eq!(medians(&[]), ([None; 5], None));
+    }
+}

@@ -1,0 +1,83 @@
+//! What can be chosen by name: the palette's commands, and the columns to sort by. They are listed
+//! while a name is typed.
+
+use crate::input::Action;
+use crate::state::{Model, Prompt, Screen};
+use crate::view;
+
+/// What a choice does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Does {
+    Act(Action),
+    /// Sorts by this column; by none in the rows' own order.
+    Sort(Option<usize>),
+}
+
+/// Something that can be chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Choice {
+    pub(crate) name: String,
+    /// The key that does the same, if there is one.
+    pub(crate) key: String,
+    pub(crate) help: String,
+    pub(crate) does: Does,
+}
+
+/// What the rows' own order is called.
+const OWN_ORDER: &str = "none";
+
+impl Model {
+    /// Everything that a prompt can choose from; nothing where text is typed.
+    fn choices(&self, what: Prompt) -> Vec<Choice> {
+        match what {
+            Prompt::Palette => {
+                let screens = Screen::ALL.map(|screen| Choice {
+                    name: screen.name().to_lowercase(),
+                    key: screen.number().to_string(),
+                    help: format!("screen {}", screen.number()),
+                    does: Does::Act(Action::Screen(screen.number())),
+                });
+                let actions = self.keymap.iter().map(|(binding, keys)| Choice {
+                    name: binding.name.to_owned(),
+                    key: keys.first().map_or(String::new(), |press| press.name()),
+                    help: binding.help.to_owned(),
+                    does: Does::Act(binding.action),
+                });
+                screens.into_iter().chain(actions).collect()
+            }
+            Prompt::SortBy => {
+                let columns = view::columns(self.screen);
+                let by = columns.iter().enumerate().map(|(at, column)| Choice {
+                    name: column.head.to_owned(),
+                    key: String::new(),
+                    help: column.means.to_owned(),
+                    does: Does::Sort(Some(at)),
+                });
+                let own = Choice {
+                    name: OWN_ORDER.to_owned(),
+                    key: String::new(),
+                    help: "the order of the list itself".to_owned(),
+                    does: Does::Sort(None),
+                };
+                by.chain([own]).collect()
+            }
+            Prompt::Filter | Prompt::Note | Prompt::Arm => Vec::new(),
+        }
+    }
+
+    /// The choices that what was typed leaves: first those that begin with it, then those that have
+    /// it anywhere.
+    pub(crate) fn candidates(&self, what: Prompt, text: &str) -> Vec<Choice> {
+        let wanted = text.trim().to_lowercase();
+        let place = |choice: &Choice| choice.name.to_lowercase().find(&wanted);
+        let mut all = self.choices(what);
+        all.retain(|choice| place(choice).is_some());
+        all.sort_by_key(|choice| (choice.name.to_lowercase() != wanted, place(choice) != Some(0)));
+        all
+    }
+
+    /// The choice that Enter takes: the marked one; the first as soon as anything is typed.
+    pub(crate) fn marked_choice(&self, text: &str) -> Option<usize> {
+        self.choice.or((!text.trim().is_empty()).then_some(0))
+    }
+}

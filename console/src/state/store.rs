@@ -1,0 +1,412 @@
+//! The samples of the last hour: all of the last minute, one a second of the last ten, one in ten
+//! seconds before that. Of a large cluster fewer fit; then samples are the farther apart the older
+//! they are, and it still is the whole hour.
+//!
+//! A sample that is left out leaves its events, counts and marks to the next one, so none is lost.
+
+use crate::poll::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
+use crate::state::packed::{self, Identity, Numbers};
+use obol_fabric::{Instant, Nanos};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// From what age on samples are how far apart.
+const TIERS: [(Nanos, Nanos); 2] =
+    [(Nanos::from_secs(60), Nanos::from_secs(1)), (Nanos::from_secs(600), Nanos::from_secs(10))];
+/// What is older is let go of.
+const REACH: Nanos = Nanos::from_secs(3600);
+
+/// The samples may take so many bytes, without their events.
+const BYTES_MAX: usize = 3 << 19;
+/// So many events are kept; then the oldest go first. A screen shows half as many at most.
+const EVENTS_MAX: usize = 2 * crate::state::data::EVENTS_MAX;
+
+/// About how much memory a bucket of a sparse distribution takes.
+const BUCKET_BYTES: usize = 24;
+
+/// One sample, with its rows packed.
+#[derive(Clone, Debug)]
+struct Frame {
+    at: Instant,
+    /// Everything but rows, view and reasons.
+    rest: Sample,
+    view: Option<Arc<ViewRow>>,
+    reasons: Arc<[String]>,
+    identities: Arc<[Identity]>,
+    /// The rows differ from zero, and not from those of the sample before.
+    from_zero: bool,
+    rows: Box<[u8]>,
+}
+
+impl Frame {
+    /// About how much memory it takes, without its events. What it shares with others is not
+    /// counted.
+    fn bytes(&self) -> usize {
+        let Sample { spans, marks, .. } = &self.rest;
+        let spans = spans.iter().map(|span| size_of::<SpanRow>() + span.counts.buckets() * BUCKET_BYTES);
+        size_of::<Self>()
+            + self.rows.len()
+            + spans.sum::<usize>()
+            + marks.iter().map(|mark| size_of::<MarkRow>() + mark.text.len()).sum::<usize>()
+    }
+
+    /// Takes over from a sample that is left out before this one.
+    fn inherit(&mut self, gone: Self) {
+        if !self.from_zero {
+            self.rows = packed::merge(&gone.rows, &self.rows);
+            self.from_zero = gone.from_zero;
+        }
+        let Sample { mut events, mut spans, mut marks, .. } = gone.rest;
+        if !events.is_empty() {
+            events.append(&mut self.rest.events);
+            self.rest.events = events;
+        }
+        if !spans.is_empty() {
+            self.rest.spans.iter().for_each(|span| add(&mut spans, span));
+            self.rest.spans = spans;
+        }
+        if !marks.is_empty() {
+            marks.append(&mut self.rest.marks);
+            self.rest.marks = marks;
+        }
+    }
+
+    /// The sample, of which these are the rows.
+    fn sample(&self, processes: Vec<ProcessRow>) -> Sample {
+        let (view, reasons) = (self.view.as_deref().cloned(), self.reasons.to_vec());
+        Sample { processes, view, reasons, ..self.rest.clone() }
+    }
+}
+
+fn add(spans: &mut Vec<SpanRow>, more: &SpanRow) {
+    match spans.iter_mut().find(|span| span.of == more.of) {
+        Some(span) => span.counts.add(&more.counts),
+        None => spans.push(more.clone()),
+    }
+}
+
+/// Samples in the order of time.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Store {
+    /// Oldest first.
+    frames: VecDeque<Frame>,
+    /// The newest sample, from which the next one differs.
+    newest: Option<Arc<Sample>>,
+    bytes: usize,
+    /// How many events the samples have.
+    events: usize,
+    /// If nothing is left out: all samples as they are.
+    whole: Option<Vec<Arc<Sample>>>,
+}
+
+impl Store {
+    /// One that keeps every sample.
+    pub(crate) fn whole() -> Self {
+        Self { whole: Some(Vec::new()), ..Self::default() }
+    }
+
+    /// Takes the next sample.
+    pub(crate) fn push(&mut self, sample: Arc<Sample>) {
+        if let Some(whole) = &mut self.whole {
+            whole.push(sample);
+            return;
+        }
+        let now = sample.at;
+        let frame = self.frame(&sample);
+        self.bytes += frame.bytes();
+        self.events += frame.rest.events.len();
+        self.frames.push_back(frame);
+        self.newest = Some(sample);
+        for (age, apart) in TIERS {
+            let beyond = self.frames.partition_point(|frame| now.since(frame.at) > age);
+            if beyond >= 2 && self.frames[beyond - 1].at.since(self.frames[beyond - 2].at) < apart {
+                self.leave_out(beyond - 1);
+            }
+        }
+        while self.frames.front().is_some_and(|first| now.since(first.at) > REACH) {
+            self.forget_first();
+        }
+        while self.events > EVENTS_MAX
+            && let Some(oldest) = self.frames.iter_mut().find(|frame| !frame.rest.events.is_empty())
+        {
+            let gone = (self.events - EVENTS_MAX).min(oldest.rest.events.len());
+            oldest.rest.events.drain(..gone);
+            oldest.rest.events.shrink_to_fit();
+            self.events -= gone;
+        }
+        while self.bytes > BYTES_MAX
+            && let Some(least) = self.least_missed(now)
+        {
+            self.leave_out(least);
+        }
+        while self.bytes > BYTES_MAX && self.frames.len() > 1 {
+            self.forget_first();
+        }
+    }
+
+    fn frame(&self, sample: &Arc<Sample>) -> Frame {
+        let rows = &sample.processes;
+        let before = self.frames.back();
+        let identities = before.filter(|before| packed::are(&before.identities, rows));
+        let newest = self.newest.as_deref().filter(|_| identities.is_some());
+        let identities =
+            identities.map_or_else(|| packed::identities(rows).into(), |b| Arc::clone(&b.identities));
+        // A view of hundreds of members has as many changes.
+        let view = sample.view.as_ref().map(|view| {
+            let shared = before.and_then(|before| before.view.as_ref()).filter(|shared| ***shared == *view);
+            shared.map_or_else(|| Arc::new(view.clone()), Arc::clone)
+        });
+        let reasons = before.filter(|before| *before.reasons == *sample.reasons);
+        let reasons = reasons.map_or_else(|| sample.reasons.as_slice().into(), |b| Arc::clone(&b.reasons));
+        Frame {
+            at: sample.at,
+            rest: Sample {
+                at: sample.at,
+                unix: sample.unix,
+                view: None,
+                processes: Vec::new(),
+                health: sample.health,
+                reasons: Vec::new(),
+                leader: sample.leader,
+                events: sample.events.clone(),
+                spans: sample.spans.clone(),
+                marks: sample.marks.clone(),
+                thresholds: sample.thresholds,
+                cost: sample.cost,
+            },
+            view,
+            reasons,
+            from_zero: newest.is_none(),
+            rows: packed::pack(&identities, newest.map(|newest| newest.processes.as_slice()), rows),
+            identities,
+        }
+    }
+
+    /// The sample that is missed least: where the gap that it would leave is smallest, for its age.
+    fn least_missed(&self, now: Instant) -> Option<usize> {
+        let gap = |at: usize| {
+            let (before, after) = (&self.frames[at - 1], &self.frames[at + 1]);
+            let age = now.since(self.frames[at].at).0.saturating_add(1_000_000_000);
+            after.at.since(before.at).0 as f64 / age as f64
+        };
+        (1..self.frames.len().saturating_sub(1)).min_by(|a, b| gap(*a).total_cmp(&gap(*b)))
+    }
+
+    /// Leaves out a sample that is not the newest; what happened in it is the next one's then.
+    fn leave_out(&mut self, at: usize) {
+        let Some(gone) = self.frames.remove(at) else { return };
+        self.bytes -= gone.bytes();
+        if let Some(next) = self.frames.get_mut(at) {
+            self.bytes -= next.bytes();
+            next.inherit(gone);
+            self.bytes += next.bytes();
+        }
+    }
+
+    /// Forgets the oldest sample, and what happened in it.
+    fn forget_first(&mut self) {
+        if let Some(first) = self.frames.front_mut() {
+            self.bytes -= first.bytes();
+            self.events -= first.rest.events.len();
+            (first.rest.events, first.rest.spans, first.rest.marks) = Default::default();
+            self.bytes += first.bytes();
+        }
+        self.leave_out(0);
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.whole.as_ref().map_or(self.frames.len(), Vec::len)
+    }
+
+    fn at(&self, place: usize) -> Option<Instant> {
+        match &self.whole {
+            Some(whole) => whole.get(place).map(|sample| sample.at),
+            None => self.frames.get(place).map(|frame| frame.at),
+        }
+    }
+
+    /// When each was read, oldest first.
+    pub(crate) fn times(&self) -> impl DoubleEndedIterator<Item = Instant> + '_ {
+        (0..self.len()).filter_map(|place| self.at(place))
+    }
+
+    /// Those after `after` and not after `to`, oldest first.
+    pub(crate) fn between(
+        &self,
+        after: Option<Instant>,
+        to: Instant,
+    ) -> impl Iterator<Item = Arc<Sample>> + '_ {
+        let whole = self.whole.iter().flatten().map(Arc::clone);
+        let mut numbers = Numbers::default();
+        let unpacked = self.frames.iter().take_while(move |frame| frame.at <= to).filter_map(move |frame| {
+            numbers.add(&frame.identities, frame.from_zero, &frame.rows);
+            let wanted = after.is_none_or(|after| frame.at > after);
+            wanted.then(|| Arc::new(frame.sample(numbers.rows(&frame.identities))))
+        });
+        whole
+            .filter(move |sample| sample.at <= to && after.is_none_or(|after| sample.at > after))
+            .chain(unpacked)
+    }
+
+    /// Shows those after `after` and not after `to`, oldest first, in the memory of one of them;
+    /// gives the last.
+    pub(crate) fn show(
+        &self,
+        after: Option<Instant>,
+        to: Instant,
+        mut see: impl FnMut(&Sample),
+    ) -> Option<Arc<Sample>> {
+        if let Some(whole) = &self.whole {
+            let shown = whole.iter().filter(|one| one.at <= to && after.is_none_or(|after| one.at > after));
+            return shown.inspect(|one| see(one)).last().map(Arc::clone);
+        }
+        let mut numbers = Numbers::default();
+        let mut last: Option<Sample> = None;
+        for frame in self.frames.iter().take_while(|frame| frame.at <= to) {
+            numbers.add(&frame.identities, frame.from_zero, &frame.rows);
+            if after.is_none_or(|after| frame.at > after) {
+                let mut rows = last.take().map_or_else(Vec::new, |sample| sample.processes);
+                numbers.write(&frame.identities, &mut rows);
+                see(last.insert(frame.sample(rows)));
+            }
+        }
+        last.map(Arc::new)
+    }
+
+    /// When the sample was read that lies so many places before the one of this moment, or the
+    /// oldest.
+    pub(crate) fn places_before(&self, at: Instant, places: usize) -> Option<Instant> {
+        self.times().rev().filter(|time| *time < at).take(places).last()
+    }
+
+    /// All of them, oldest first.
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Arc<Sample>> + '_ {
+        self.between(None, Instant(u64::MAX))
+    }
+
+    /// When the newest one before this moment was read.
+    pub(crate) fn before(&self, at: Instant) -> Option<Instant> {
+        self.times().rev().find(|time| *time < at)
+    }
+
+    /// When the oldest one after this moment was read.
+    pub(crate) fn after(&self, at: Instant) -> Option<Instant> {
+        self.times().find(|time| *time > at)
+    }
+
+    /// When the newest one before this moment was read whose view is another than that of the
+    /// sample before it.
+    pub(crate) fn change_before(&self, at: Instant) -> Option<Instant> {
+        self.changes().filter(|time| *time < at).last()
+    }
+
+    /// When the oldest one after this moment was read whose view is another than that of the sample
+    /// before it.
+    pub(crate) fn change_after(&self, at: Instant) -> Option<Instant> {
+        self.changes().find(|time| *time > at)
+    }
+
+    fn changes(&self) -> impl Iterator<Item = Instant> + '_ {
+        let view = |place: usize| match &self.whole {
+            Some(whole) => whole.get(place)?.view.as_ref().map(|view| view.id),
+            None => self.frames.get(place)?.view.as_ref().map(|view| view.id),
+        };
+        (1..self.len())
+            .filter(move |place| view(place - 1) != view(*place))
+            .filter_map(|place| self.at(place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples;
+    use obol_membership::metrics::Histogram;
+    use obol_observe::histograms::Counts;
+
+    #[test]
+    fn an_hour_is_kept_ever_thinner_and_no_event_is_lost() {
+        let mut store = Store::default();
+        let quarter = Nanos::from_millis(250);
+        let mut at = Instant(0);
+        let n = 4 * 3600;
+        for number in 0..n {
+            at += quarter;
+            let mut sample = samples::empty(at);
+            sample.events = Vec::from_iter((number % 2 == 0).then(|| samples::event(at, number / 2)));
+            sample.spans = vec![SpanRow { of: Histogram::Margin, counts: Counts::from_pairs([(5, 1)]) }];
+            store.push(Arc::new(sample));
+        }
+        assert!((1000..1200).contains(&store.len()), "{}", store.len());
+        let times: Vec<Instant> = store.times().collect();
+        assert!(times.windows(2).all(|pair| pair[0] < pair[1]));
+        let numbers: Vec<u64> = store.iter().flat_map(|s| s.events.clone()).map(|e| e.number).collect();
+        assert_eq!(numbers, (0..n / 2).collect::<Vec<_>>());
+        assert_eq!(store.events, numbers.len());
+        let spans: u64 = store.iter().flat_map(|s| s.spans.clone()).map(|span| span.counts.len()).sum();
+        assert_eq!(spans, n);
+        assert_eq!(store.bytes, store.frames.iter().map(Frame::bytes).sum::<usize>());
+    }
+
+    #[test]
+    fn of_too_many_events_the_newest_are_kept_and_no_sample_goes_for_them() {
+        let mut store = Store::default();
+        let most = EVENTS_MAX as u64;
+        for n in 0..200 {
+            let at = Instant(1_000_000_000 + n * 250_000_000);
+            let mut sample = samples::empty(at);
+            sample.events = (0..most / 100).map(|more| samples::event(at, n * most / 100 + more)).collect();
+            store.push(Arc::new(sample));
+        }
+        let numbers: Vec<u64> = store.iter().flat_map(|s| s.events.clone()).map(|e| e.number).collect();
+        assert_eq!((numbers.len(), numbers.last()), (EVENTS_MAX, Some(&(199 * most / 100 + most / 100 - 1))));
+        assert!(store.len() == 200, "{}", store.len());
+    }
+
+    #[test]
+    fn what_is_kept_is_what_was_read() {
+        let (mut store, mut whole) = (Store::default(), Store::whole());
+        for n in 0..400 {
+            let at = Instant(3_600_000_000_000 + n * 250_000_000);
+            let mut sample = if n % 90 == 7 { samples::degraded(at) } else { samples::healthy(at) };
+            if n >= 200 {
+                // Another life, from which nothing differs.
+                sample.processes[4].pid = 4711;
+            }
+            sample.events.clear();
+            sample.spans.clear();
+            for store in [&mut store, &mut whole] {
+                store.push(Arc::new(sample.clone()));
+            }
+        }
+        assert_eq!(whole.len(), 400);
+        assert!((275..285).contains(&store.len()), "{}", store.len());
+        for sample in store.iter() {
+            let read = whole.between(None, sample.at).last();
+            assert_eq!(Some(sample), read);
+        }
+        let [from, to] = [100, 200].map(|n| store.at(n).expect("kept"));
+        assert_eq!(store.between(Some(from), to).count(), 100);
+        assert_eq!(store.change_before(to), whole.change_before(to));
+    }
+
+    #[test]
+    fn a_large_cluster_has_its_whole_hour_in_bounded_memory() {
+        let mut store = Store::default();
+        let (start, second) = (1_000_000_000_000_000, 1_000_000_000);
+        for n in 0..600 {
+            store.push(Arc::new(samples::many(Instant(start + n * 6 * second), 500)));
+        }
+        assert!(store.bytes <= BYTES_MAX, "{}", store.bytes);
+        let times: Vec<Instant> = store.times().collect();
+        let (first, last) = (times[0], times[times.len() - 1]);
+        assert!(last.since(first) > Nanos::from_secs(3500), "{} in {}", store.len(), last.since(first));
+        // The gaps grow with the age, within a factor that the last few that were left out make.
+        let gap = |pair: &[Instant]| pair[1].since(pair[0]).0;
+        let newest: u64 = times[times.len() - 10..].windows(2).map(gap).sum();
+        let oldest: u64 = times[..10].windows(2).map(gap).sum();
+        assert!(times.len() > 60 && newest < oldest, "{} {newest} {oldest}", times.len());
+    }
+}

@@ -1,0 +1,292 @@
+//! What keys and news do to the console.
+
+use crate::poll::News;
+use crate::poll::sample::DepartedRow;
+use crate::samples;
+use crate::state::data::Data;
+use crate::state::{Effect, Event, Mode, Model, Screen};
+use crate::view::tests::{broken, console, live, press};
+use crate::{text, view};
+use obol_fabric::{Incarnation, Instant, Nanos};
+use obol_membership::Kind;
+use obol_membership::metrics::Counter;
+use std::sync::Arc;
+
+fn news(model: &mut Model, sample: crate::poll::sample::Sample) -> bool {
+    model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new())
+}
+
+/// When the newest sample was read.
+fn newest(model: &Model) -> Instant {
+    model.live.sample.as_ref().expect("there is one").at
+}
+
+#[test]
+fn a_frozen_screen_stays_while_reading_goes_on() {
+    let mut model = live(100, 30);
+    press(&mut model, " ");
+    let shown = text(&model);
+    let later = Instant(newest(&model).0 + 250_000_000);
+    assert!(!news(&mut model, samples::degraded(later)), "nothing to draw");
+    let body = |text: &str| text.lines().take(20).collect::<Vec<_>>().join("\n");
+    assert_eq!(body(&text(&model)), body(&shown));
+    assert_eq!(newest(&model), later, "it was read all the same");
+    press(&mut model, " ");
+    assert!(text(&model).contains("app-2 down"));
+    assert!(model.live.events.iter().any(|event| event.a == 7), "no event was lost");
+}
+
+#[test]
+fn steps_lead_back_and_forth_to_the_same_screens() {
+    let mut model = broken(100, 30);
+    press(&mut model, "[");
+    let one = text(&model);
+    press(&mut model, "[");
+    let two = text(&model);
+    assert_ne!(one, two);
+    press(&mut model, "]");
+    assert_eq!(text(&model), one);
+    press(&mut model, "{");
+    assert_eq!(model.data().sample.as_ref().and_then(|s| s.view.as_ref()).map(|v| v.id.0), Some(7));
+    press(&mut model, "[");
+    assert_eq!(model.data().sample.as_ref().and_then(|s| s.view.as_ref()).map(|v| v.id.0), Some(6));
+    press(&mut model, "}");
+    assert_eq!(model.data().sample.as_ref().and_then(|s| s.view.as_ref()).map(|v| v.id.0), Some(7));
+    press(&mut model, " ");
+    assert!(model.frozen.is_none());
+}
+
+#[test]
+fn another_life_counts_from_zero_and_gives_no_rate_across() {
+    let mut model = live(100, 30);
+    let rate = |model: &Model| model.live.tracks[&samples::name("node-1")].rate(Counter::RenewalsOnTime);
+    assert!(rate(&model).is_some_and(|rate| (rate - 125.0).abs() < 4.0), "{:?}", rate(&model));
+    let mut at = newest(&model);
+    let mut restarted = |model: &mut Model, renewals| {
+        at.0 += 250_000_000;
+        let mut sample = samples::healthy(at);
+        let row = sample.processes.iter_mut().find(|p| p.name.as_str() == "node-1").expect("it is there");
+        row.pid += 1000;
+        row.counters[Counter::RenewalsOnTime as usize] = renewals;
+        news(model, sample);
+    };
+    restarted(&mut model, 5);
+    assert_eq!(rate(&model), None, "one look at a new life gives no rate");
+    restarted(&mut model, 30);
+    assert_eq!(rate(&model), Some(100.0));
+}
+
+#[test]
+fn what_is_not_read_is_told_and_what_was_read_stays() {
+    let mut model = live(100, 30);
+    let at = newest(&model);
+    assert!(!model.reduce(Event::Tick(Instant(at.0 + 900_000_000)), &mut Vec::new()), "not stale yet");
+    assert!(model.reduce(Event::Tick(Instant(at.0 + 3_000_000_000)), &mut Vec::new()));
+    assert!(text(&model).contains("STALE 3.0s"), "{}", text(&model));
+    assert!(text(&model).contains("node-1"));
+    assert!(news(&mut model, samples::healthy(Instant(at.0 + 3_100_000_000))));
+    assert!(text(&model).contains("LIVE"));
+}
+
+#[test]
+fn the_selection_follows_the_member() {
+    let mut model = broken(100, 30);
+    press(&mut model, "jjj");
+    let selected = model.members.selected.expect("a member");
+    press(&mut model, "ssS");
+    assert_eq!(model.members.selected, Some(selected));
+    press(&mut model, "w");
+    let needs = model.members.selected.expect("a member");
+    assert!(["app-2", "node-3", "app-3"].contains(&needs.as_str()), "{needs}");
+}
+
+#[test]
+fn a_step_back_shows_the_same_whether_or_not_it_was_prepared() {
+    let mut prepared = live(100, 30);
+    let at = prepared.live.sample.as_ref().expect("read").at;
+    for quarter in 1..120 {
+        let at = Instant(at.0 + quarter * 250_000_000);
+        let sample = if quarter == 90 { samples::degraded(at) } else { samples::healthy(at) };
+        news(&mut prepared, sample);
+    }
+    let mut other = prepared.clone();
+    press(&mut prepared, " ");
+    press(&mut other, " ");
+    for key in "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]{[[}]".chars() {
+        prepared.look_ahead();
+        press(&mut prepared, &key.to_string());
+        press(&mut other, &key.to_string());
+        assert_eq!(text(&prepared), text(&other), "after {key}");
+    }
+    let before = prepared.frozen.as_ref().and_then(|frozen| frozen.before.as_ref()).expect("prepared").0;
+    assert!(before < prepared.frozen.as_ref().expect("frozen").at);
+}
+
+#[test]
+fn the_palette_knows_actions_and_screens() {
+    let mut model = live(100, 30);
+    press(&mut model, ":events\n");
+    assert_eq!(model.screen, Screen::Events);
+    press(&mut model, ":mem\n");
+    assert_eq!(model.screen, Screen::Members);
+    press(&mut model, ":sor\n");
+    assert_eq!(model.members.sort, Some(0));
+    press(&mut model, ":fly\n");
+    assert!(model.note.as_ref().is_some_and(|note| note.contains("no command \"fly\"")));
+}
+
+#[test]
+fn quitting_asks_where_it_ends_the_cluster() {
+    let mut effects = Vec::new();
+    let quit = |model: &mut Model, effects: &mut Vec<Effect>, letter| {
+        let code = crossterm::event::KeyCode::Char(letter);
+        let event = crossterm::event::KeyEvent::new(code, crossterm::event::KeyModifiers::NONE);
+        let press = crate::input::Press::of(event).expect("pressed");
+        model.reduce(Event::Key(press), effects);
+    };
+    let mut model = console(80, 24);
+    quit(&mut model, &mut effects, 'q');
+    assert_eq!(effects, [Effect::Quit(false)]);
+    effects.clear();
+    model.owner = true;
+    quit(&mut model, &mut effects, 'q');
+    assert_eq!((model.mode.clone(), effects.len()), (Mode::Leaving, 0));
+    quit(&mut model, &mut effects, 'n');
+    assert_eq!((model.mode.clone(), effects.len()), (Mode::Normal, 0));
+    quit(&mut model, &mut effects, 'q');
+    quit(&mut model, &mut effects, 'y');
+    assert_eq!(effects, [Effect::Quit(false)]);
+}
+
+#[test]
+fn a_process_that_is_listed_again_is_not_counted_again() {
+    let at = |n: u64| Instant(10_000_000_000 + n * 250_000_000);
+    let sample = |n: u64, listed: bool, failed: u64| {
+        let mut sample = samples::healthy(at(n));
+        for row in &mut sample.processes {
+            if row.name.as_str() == "coord-3" {
+                row.counters[Counter::Failures as usize] = failed;
+            }
+        }
+        sample.processes.retain(|row| listed || row.name.as_str() != "coord-3");
+        sample
+    };
+    let mut data = Data::default();
+    for (n, (listed, failed)) in [(true, 100), (true, 101), (false, 101), (true, 103)].into_iter().enumerate()
+    {
+        data.take(Arc::new(sample(n as u64, listed, failed)));
+    }
+    let failed = data.since.each().find(|(name, _)| *name == "failed");
+    assert_eq!(failed, Some(("failed", 3)));
+}
+
+#[test]
+fn the_time_line_keeps_its_place_in_time_and_can_be_reset() {
+    let mut model = broken(120, 36);
+    press(&mut model, "3ll");
+    let place = model.pan;
+    assert!(place > Nanos::ZERO);
+    press(&mut model, "+++-");
+    assert_eq!(model.pan, place, "a finer scale shows the same moment at its edge");
+    press(&mut model, &"l".repeat(10_000));
+    let last = Nanos::from_micros(160);
+    assert!(model.pan <= last, "{} is behind the last stamp", model.pan);
+    press(&mut model, "zh");
+    assert_eq!((model.zoom, model.pan, model.scroll), (0, Nanos::ZERO, 0));
+}
+
+#[test]
+fn sorting_says_how_and_begins_with_what_matters() {
+    let mut model = broken(120, 36);
+    let mut told = |keys: &str| {
+        press(&mut model, keys);
+        (model.members.sort, model.note.clone().unwrap_or_default())
+    };
+    let at = |head: &str| view::members::COLUMNS.iter().position(|column| column.head == head);
+    let (sort, note) = told("omargin\n");
+    assert_eq!(sort, at("MARGIN"));
+    assert_eq!(note, "sorted by MARGIN, the smallest first; this is kept for the next start");
+    let (sort, note) = told("orenew\n");
+    assert_eq!(sort, at("RENEW/s"));
+    assert!(note.starts_with("sorted by RENEW/s, the largest first"), "{note}");
+    assert!(told("S").1.starts_with("sorted by RENEW/s, the smallest first"));
+    assert_eq!(
+        told("ozzz\n"),
+        (at("RENEW/s"), "no column \"zzz\": o lists them all, and Tab completes".into())
+    );
+    assert_eq!(told("onone\n").0, None);
+    assert!(told(":zzz\n").1.starts_with("no command \"zzz\": : lists them all"));
+    press(&mut model, "3o");
+    assert!(model.mode == Mode::Normal && model.note.is_some());
+}
+
+#[test]
+fn the_palette_lists_and_completes() {
+    let mut model = broken(80, 24);
+    press(&mut model, ":");
+    let shown = text(&model);
+    assert!(shown.contains("to choose from") && shown.contains("members"), "{shown}");
+    press(&mut model, "even");
+    assert!(text(&model).contains("3 to choose from"), "{}", text(&model));
+    press(&mut model, "\t");
+    let Mode::Typing { text: typed, .. } = &model.mode else { panic!("{:?}", model.mode) };
+    assert_eq!(typed, "events");
+    press(&mut model, "\n");
+    assert_eq!((model.screen, &model.mode), (Screen::Events, &Mode::Normal));
+    // Nothing is done that was neither typed nor marked.
+    press(&mut model, ":\n");
+    assert_eq!(model.mode, Mode::Normal);
+}
+
+#[test]
+fn a_console_that_was_opened_later_names_those_who_went() {
+    let mut model = console(120, 30);
+    let mut sample = samples::degraded(Instant(1_000_000_000));
+    // Nobody who is there has this number, and no recorder says who joined as it.
+    let (who, name) = (Incarnation(3), samples::name("app-9"));
+    let view = sample.view.as_mut().expect("there is one");
+    view.departed.push(DepartedRow { who, name, kind: Kind::App, at: view.id, left: false });
+    sample.events.retain(|event| event.a != who.0);
+    sample.processes.retain(|row| row.incarnation != who);
+    assert_eq!(model.live.who(who), "incarnation 3");
+    news(&mut model, sample);
+    assert_eq!(model.live.who(who), "app-9 (3)");
+}
+
+#[test]
+fn for_how_long_a_process_is_down_is_told_from_a_death_that_was_seen() {
+    let (first, later) = (Instant(1_000_000_000), Instant(3_000_000_000));
+    let mut found = Data::default();
+    for at in [first, later] {
+        found.take(Arc::new(samples::degraded(at)));
+    }
+    assert_eq!(found.tracks[&samples::name("app-2")].since(later), None, "it was dead before");
+    let mut seen = Data::default();
+    seen.take(Arc::new(samples::healthy(first)));
+    seen.take(Arc::new(samples::degraded(later)));
+    let now = Instant(later.0 + 7);
+    assert_eq!(seen.tracks[&samples::name("app-2")].since(now), Some(Nanos(7)));
+    let mut model = console(120, 30);
+    news(&mut model, samples::degraded(first));
+    news(&mut model, samples::degraded(later));
+    assert!(text(&model).contains("down --"), "{}", text(&model));
+}
+
+#[test]
+fn nothing_is_left_of_a_lease_that_was_lost() {
+    let at = Instant(100_000_000_000);
+    let lost = |ago: Nanos| {
+        let mut sample = samples::healthy(at);
+        let mut event = samples::degraded(at).events[0];
+        (event.process, event.event, event.at) =
+            (samples::name("node-2"), obol_membership::recorder::Kind::LeaseLost, at - ago);
+        sample.events.push(event);
+        let mut data = Data::default();
+        data.take(Arc::new(sample));
+        ["node-1", "node-2"].map(|name| data.tracks[&samples::name(name)].least())
+    };
+    let [other, least] = lost(Nanos::from_secs(1));
+    assert_eq!(least, Some(Nanos::ZERO));
+    assert_ne!(other, Some(Nanos::ZERO));
+    assert_ne!(lost(Nanos::from_secs(90))[1], Some(Nanos::ZERO), "that is longer ago than a minute");
+}

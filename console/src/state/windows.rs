@@ -1,0 +1,155 @@
+//! Distributions of durations over windows of time: the last minute, the minute before it, and the
+//! minute before a mark. They are sums of what the processes counted between two looks, so they
+//! lose nothing that happened in between.
+
+use crate::poll::sample::SpanRow;
+use obol_fabric::{Instant, Nanos};
+use obol_membership::metrics::Histogram;
+use obol_observe::histograms::Counts;
+use std::collections::VecDeque;
+
+/// How long a window is.
+pub(crate) const WINDOW: Nanos = Nanos::from_secs(60);
+
+/// Percentiles, and from how many samples on each is claimed: with fewer, the worst sample may well
+/// be better than the percentile with more than 5 % probability.
+pub(crate) const PERCENTILES: [(&str, f64, u64); 4] =
+    [("p50", 0.5, 5), ("p90", 0.9, 29), ("p99", 0.99, 299), ("p99.9", 0.999, 2995)];
+
+/// One of [`PERCENTILES`], if it can be claimed. Where small values are the bad ones, it counts
+/// from above.
+pub(crate) fn percentile(counts: &Counts, at: usize, small_is_bad: bool) -> Option<Nanos> {
+    let (_, q, least) = *PERCENTILES.get(at)?;
+    let q = if small_is_bad { 1.0 - q } else { q };
+    (counts.len() >= least).then(|| counts.quantile(q))?
+}
+
+/// One distribution for each of [`Histogram::ALL`].
+pub(crate) type Set = [Counts; Histogram::ALL.len()];
+
+/// What was counted around one moment.
+#[derive(Clone, Debug)]
+struct Part {
+    at: Instant,
+    set: Set,
+}
+
+/// What is compared with the last minute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// The minute before it.
+    Minute,
+    /// The minute before the newest mark; the other side is what came after it.
+    Mark,
+}
+
+/// Distributions over the last two minutes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Windows {
+    parts: VecDeque<Part>,
+    /// The newest mark: when, and the minute before it.
+    marked: Option<(Instant, Set)>,
+    /// Everything since then.
+    since_mark: Set,
+}
+
+fn add(set: &mut Set, more: &Set) {
+    for (sum, part) in set.iter_mut().zip(more) {
+        sum.add(part);
+    }
+}
+
+impl Windows {
+    /// Takes what was counted up to this moment.
+    pub(crate) fn take(&mut self, at: Instant, spans: &[SpanRow]) {
+        if spans.is_empty() {
+            return;
+        }
+        let mut set = Set::default();
+        for span in spans {
+            set[span.of as usize].add(&span.counts);
+        }
+        if self.marked.is_some() {
+            add(&mut self.since_mark, &set);
+        }
+        self.parts.push_back(Part { at, set });
+        while self.parts.front().is_some_and(|part| at.since(part.at) > Nanos(2 * WINDOW.0)) {
+            self.parts.pop_front();
+        }
+    }
+
+    /// Compares with what was before this moment from now on.
+    pub(crate) fn mark(&mut self, at: Instant) {
+        self.marked = Some((at, self.between(at - WINDOW, at)));
+        self.since_mark = self.between(at, Instant(u64::MAX));
+    }
+
+    /// The sum over what was counted after `from` and up to `to`.
+    fn between(&self, from: Instant, to: Instant) -> Set {
+        let mut sum = Set::default();
+        for part in self.parts.iter().filter(|part| part.at > from && part.at <= to) {
+            add(&mut sum, &part.set);
+        }
+        sum
+    }
+
+    /// The last minute.
+    pub(crate) fn last(&self) -> Set {
+        let Some(newest) = self.parts.back().map(|part| part.at) else { return Set::default() };
+        self.between(newest - WINDOW, newest)
+    }
+
+    /// The two sides of the comparison: before, and after.
+    pub(crate) fn compared(&self) -> (Before, Set, Set) {
+        if let Some((_, before)) = &self.marked {
+            return (Before::Mark, before.clone(), self.since_mark.clone());
+        }
+        let Some(newest) = self.parts.back().map(|part| part.at) else {
+            return (Before::Minute, Set::default(), Set::default());
+        };
+        let middle = newest - WINDOW;
+        (Before::Minute, self.between(middle - WINDOW, middle), self.between(middle, newest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spans(n: u64) -> Vec<SpanRow> {
+        vec![SpanRow { of: Histogram::Margin, counts: Counts::from_pairs([(40, n)]) }]
+    }
+
+    fn second(n: u64) -> Instant {
+        Instant((1000 + n) * 1_000_000_000)
+    }
+
+    fn margin(set: &Set) -> u64 {
+        set[Histogram::Margin as usize].len()
+    }
+
+    #[test]
+    fn windows_are_a_minute_long_and_lie_side_by_side() {
+        let mut windows = Windows::default();
+        assert_eq!(windows.compared().0, Before::Minute);
+        for n in 0..300 {
+            windows.take(second(n), &spans(1));
+            windows.take(second(n), &[]);
+        }
+        let (_, before, after) = windows.compared();
+        assert_eq!([margin(&windows.last()), margin(&before), margin(&after)], [60, 60, 60]);
+    }
+
+    #[test]
+    fn a_mark_divides_what_was_before_from_what_came_after() {
+        let mut windows = Windows::default();
+        for n in 0..200 {
+            if n == 100 {
+                windows.mark(second(99));
+            }
+            windows.take(second(n), &spans(1));
+        }
+        let (which, before, after) = windows.compared();
+        assert_eq!((which, margin(&before), margin(&after)), (Before::Mark, 60, 100));
+    }
+}

@@ -1,0 +1,224 @@
+//! The terminal: taken when the console begins and always given back, whatever ends or stops the
+//! process.
+
+use crate::output::Failure;
+use crossterm::event::{DisableFocusChange, EnableFocusChange};
+use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
+use crossterm::{Command, cursor, execute};
+use ratatui::backend::CrosstermBackend;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use std::fmt;
+use std::io::{self, BufWriter, Stdout, Write};
+use std::panic;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the terminal is the console's now.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+/// Whether any thread has panicked; the terminal was given back then.
+static PANICKED: AtomicBool = AtomicBool::new(false);
+/// Whether the console has the mouse while it has the terminal.
+static MOUSE: AtomicBool = AtomicBool::new(false);
+static HOOK: Once = Once::new();
+
+/// A frame is written at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+type Backend = CrosstermBackend<BufWriter<Stdout>>;
+
+/// The terminal while the console has it; given back when this is dropped.
+pub(crate) struct Terminal {
+    inner: ratatui::Terminal<Backend>,
+}
+
+fn failed(error: &io::Error) -> Failure {
+    Failure::Failed(format!(
+        "cannot use this terminal ({error}); `obol status` and `obol up --plain` need none"
+    ))
+}
+
+impl Terminal {
+    /// Takes the terminal.
+    pub(crate) fn take() -> Result<Self, Failure> {
+        HOOK.call_once(|| {
+            let before = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                PANICKED.store(true, Ordering::SeqCst);
+                // The message is to be read on the ordinary screen.
+                give_back();
+                before(info);
+            }));
+        });
+        if let Err(error) = enter() {
+            give_back();
+            return Err(failed(&error));
+        }
+        let out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout());
+        match ratatui::Terminal::new(CrosstermBackend::new(out)) {
+            Ok(inner) => Ok(Self { inner }),
+            Err(error) => {
+                give_back();
+                Err(failed(&error))
+            }
+        }
+    }
+
+    /// Whether a thread has panicked, so that the console must end.
+    pub(crate) fn is_lost() -> bool {
+        PANICKED.load(Ordering::SeqCst)
+    }
+
+    /// Columns and rows.
+    pub(crate) fn size(&self) -> io::Result<(u16, u16)> {
+        let size = self.inner.size()?;
+        Ok((size.width, size.height))
+    }
+
+    /// Draws a frame; only what changed is written.
+    pub(crate) fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+        self.inner.draw(|frame| draw(frame.buffer_mut())).map(drop)
+    }
+
+    /// Puts a text into the clipboard of whoever sits at the terminal, also over ssh: OSC 52.
+    pub(crate) fn copy(&mut self, text: &str) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        write!(out, "\x1b]52;c;{}\x07", base64(text.as_bytes())).and_then(|()| out.flush())
+    }
+
+    /// Takes the mouse from the terminal, or gives it back.
+    pub(crate) fn mouse(on: bool) -> io::Result<()> {
+        MOUSE.store(on, Ordering::SeqCst);
+        if on { execute!(io::stdout(), Clicks(true)) } else { execute!(io::stdout(), Clicks(false)) }
+    }
+
+    /// Sounds the bell.
+    pub(crate) fn bell(&mut self) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(b"\x07").and_then(|()| out.flush())
+    }
+
+    /// Makes the next frame write everything.
+    pub(crate) fn forget(&mut self) -> io::Result<()> {
+        // Not `clear`: it asks the terminal where the cursor is, and some never answer.
+        let size = self.inner.size()?;
+        self.inner.resize(Rect::new(0, 0, size.width, size.height))
+    }
+
+    /// Stops this process, as Ctrl-Z does to any other, and takes the terminal again when it goes
+    /// on.
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
+        give_back();
+        signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
+        enter()?;
+        self.forget()
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        give_back();
+    }
+}
+
+fn enter() -> io::Result<()> {
+    enable_raw_mode()?;
+    TAKEN.store(true, Ordering::SeqCst);
+    execute!(io::stdout(), EnterAlternateScreen, EnableFocusChange, cursor::Hide)?;
+    if MOUSE.load(Ordering::SeqCst) { execute!(io::stdout(), Clicks(true)) } else { Ok(()) }
+}
+
+/// Has the terminal tell of clicks and the wheel (1000, in the form 1006), or no more. Not
+/// `EnableMouseCapture`: that asks for each motion as well, and every one would wake the console.
+struct Clicks(bool);
+
+impl Command for Clicks {
+    fn write_ansi(&self, out: &mut impl fmt::Write) -> fmt::Result {
+        out.write_str(if self.0 { "\x1b[?1000h\x1b[?1006h" } else { "\x1b[?1006l\x1b[?1000l" })
+    }
+}
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for chunk in bytes.chunks(3) {
+        let mut raw = [0; 4];
+        raw[1..=chunk.len()].copy_from_slice(chunk);
+        let all = u32::from_be_bytes(raw);
+        for n in 0..4 {
+            let letter = LETTERS[(all >> (18 - 6 * n) & 63) as usize];
+            text.push(if n <= chunk.len() { char::from(letter) } else { '=' });
+        }
+    }
+    text
+}
+
+/// Gives the terminal back, once.
+fn give_back() {
+    if !TAKEN.swap(false, Ordering::SeqCst) {
+        return;
+    }
+    // A terminal that is gone can not be mended, and every step is worth trying.
+    let _ = execute!(io::stdout(), Clicks(false), DisableFocusChange, LeaveAlternateScreen, cursor::Show);
+    let _ = disable_raw_mode();
+    let _ = io::stdout().flush();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+    use std::{env, fs, thread};
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        for (plain, coded) in
+            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
+        {
+            assert_eq!(base64(plain.as_bytes()), coded);
+        }
+    }
+
+    /// Set in the process that is to panic.
+    const PANICS: &str = "OBOL_TEST_PANICS";
+
+    #[test]
+    fn a_panic_gives_the_terminal_back_and_is_read_there() {
+        if env::var_os(PANICS).is_some() {
+            let mut terminal = Terminal::take().unwrap_or_else(|failure| panic!("{failure}"));
+            terminal
+                .draw(|buffer| {
+                    buffer[(0, 0)].set_symbol("@");
+                })
+                .expect("drawn");
+            assert!(thread::spawn(|| panic!("broken on purpose")).join().is_err());
+            assert!(Terminal::is_lost());
+            return;
+        }
+        let folder = env::temp_dir().join(format!("obol-panic-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let (at, program) = (folder.display(), env::current_exe().expect("this program"));
+        let test = "terminal::tests::a_panic_gives_the_terminal_back_and_is_read_there";
+        let script = format!(
+            "stty cols 80 rows 24; stty -g > {at}/before; {} --exact {test} --nocapture; stty -g > {at}/after",
+            program.display()
+        );
+        let ran = Command::new("script")
+            .args(["-q", "-e", "-c", &script, "/dev/null"])
+            .env(PANICS, "1")
+            .env("TERM", "xterm-256color")
+            .stdin(Stdio::null())
+            .output()
+            .expect("script, of util-linux, is installed");
+        let read = |name| fs::read_to_string(folder.join(name)).expect("noted");
+        assert!(!read("before").is_empty());
+        assert_eq!(read("after"), read("before"), "the terminal's settings");
+        fs::remove_dir_all(&folder).expect("removed");
+        let shown = String::from_utf8_lossy(&ran.stdout).into_owned();
+        let (taken, after) = shown.split_once("\u{1b}[?1049l").expect("the screen is given back");
+        assert!(taken.contains("\u{1b}[?1049h") && taken.contains('@'), "{shown}");
+        assert!(after.contains("broken on purpose") && after.contains("\u{1b}[?25h"), "{shown}");
+        assert!(after.contains("1 passed"), "{shown}");
+    }
+}

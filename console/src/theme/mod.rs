@@ -1,0 +1,228 @@
+//! The one place that knows colours, signs and line characters. No background is painted but for
+//! the selection, so that every theme works on the terminal's own; and nothing is ever told by
+//! colour alone.
+
+use ratatui::style::{Color, Modifier, Style};
+use std::env;
+
+/// What a piece of text is for; a theme says how that looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Ordinary text.
+    Text,
+    /// What matters less: heads, units, lines.
+    Dim,
+    /// A title, the current tab.
+    Title,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warn,
+    /// Needs somebody.
+    Bad,
+    /// Not known now.
+    Stale,
+    /// The selected row.
+    Selected,
+    /// A key that can be pressed.
+    Key,
+    /// The armed state, and what can hit a cluster.
+    Armed,
+}
+
+/// The themes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Theme {
+    /// For dark backgrounds, 256 colours.
+    Dark,
+    /// For light backgrounds, 256 colours.
+    Light,
+    /// No colour at all: bold, dim and reverse.
+    Mono,
+    /// Told apart by all kinds of colour vision: blue, orange and vermilion (after Okabe and Ito).
+    Safe,
+    /// The terminal's own sixteen colours.
+    Ansi,
+}
+
+impl Theme {
+    /// All of them, in the order in which `T` goes through them.
+    pub const ALL: [Self; 5] = [Self::Dark, Self::Light, Self::Safe, Self::Ansi, Self::Mono];
+
+    /// The name in configurations.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dark => "dark",
+            Self::Light => "light",
+            Self::Mono => "mono",
+            Self::Safe => "safe",
+            Self::Ansi => "16",
+        }
+    }
+
+    /// The theme of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|theme| theme.name() == name)
+    }
+
+    /// The next one.
+    pub(crate) fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|theme| *theme == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
+
+    /// What this terminal can show, by its environment. (NO_COLOR: no-color.org.)
+    pub(crate) fn detect() -> Self {
+        let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+        let term = env::var("TERM").unwrap_or_default();
+        if set("NO_COLOR") || term == "dumb" {
+            Self::Mono
+        } else if term.contains("256") || set("COLORTERM") {
+            Self::Dark
+        } else {
+            Self::Ansi
+        }
+    }
+
+    /// How a role looks.
+    pub(crate) fn style(self, role: Role) -> Style {
+        let plain = Style::new();
+        if role == Role::Text {
+            return plain;
+        }
+        if self == Self::Mono {
+            return match role {
+                Role::Dim | Role::Stale => plain.add_modifier(Modifier::DIM),
+                Role::Selected | Role::Armed => plain.add_modifier(Modifier::REVERSED),
+                Role::Text | Role::Good => plain,
+                Role::Title | Role::Key | Role::Warn | Role::Bad => plain.add_modifier(Modifier::BOLD),
+            };
+        }
+        let [dim, title, good, warn, bad, stale, key] = self.palette();
+        match role {
+            Role::Text => plain,
+            Role::Dim => plain.fg(dim),
+            Role::Title => plain.fg(title).add_modifier(Modifier::BOLD),
+            Role::Good => plain.fg(good),
+            Role::Warn => plain.fg(warn),
+            Role::Bad => plain.fg(bad).add_modifier(Modifier::BOLD),
+            Role::Stale => plain.fg(stale),
+            Role::Key => plain.fg(key),
+            Role::Selected => plain.add_modifier(Modifier::REVERSED),
+            Role::Armed => plain.fg(bad).add_modifier(Modifier::REVERSED | Modifier::BOLD),
+        }
+    }
+
+    /// Dim, title, good, warn, bad, stale, key.
+    const fn palette(self) -> [Color; 7] {
+        use Color::Indexed as C;
+        match self {
+            Self::Dark | Self::Mono => [C(245), C(117), C(114), C(221), C(203), C(183), C(117)],
+            Self::Light => [C(242), C(25), C(28), C(130), C(160), C(91), C(25)],
+            Self::Safe => [C(245), C(75), C(75), C(214), C(202), C(175), C(75)],
+            Self::Ansi => [
+                Color::DarkGray,
+                Color::Cyan,
+                Color::Green,
+                Color::Yellow,
+                Color::Red,
+                Color::Magenta,
+                Color::Cyan,
+            ],
+        }
+    }
+}
+
+/// The characters that lines and graphs are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Glyphs {
+    pub(crate) across: &'static str,
+    pub(crate) down: &'static str,
+    /// Top left, top right, bottom left, bottom right.
+    pub(crate) corners: [&'static str; 4],
+    /// From nothing to everything.
+    pub(crate) levels: &'static [&'static str],
+    /// The selected row's mark.
+    pub(crate) here: &'static str,
+    /// Between the parts of a line of hints.
+    pub(crate) dot: &'static str,
+    /// Where a text goes on and there is no room.
+    pub(crate) cut: &'static str,
+}
+
+/// For terminals that show Unicode.
+pub(crate) const UNICODE: Glyphs = Glyphs {
+    across: "─",
+    down: "│",
+    corners: ["┌", "┐", "└", "┘"],
+    levels: &[" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"],
+    here: "▸",
+    dot: "·",
+    cut: "…",
+};
+
+/// For all others.
+pub(crate) const ASCII: Glyphs = Glyphs {
+    across: "-",
+    down: "|",
+    corners: ["+", "+", "+", "+"],
+    levels: &[" ", ".", ":", "-", "=", "+", "*", "#", "%", "@"],
+    here: ">",
+    dot: "-",
+    cut: "~",
+};
+
+impl Glyphs {
+    /// What the locale can show.
+    pub(crate) fn detect() -> Self {
+        let first = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(|name| env::var(name).ok());
+        let locale = first.into_iter().find(|value| !value.is_empty()).unwrap_or_default().to_lowercase();
+        if locale.contains("utf-8") || locale.contains("utf8") { UNICODE } else { ASCII }
+    }
+
+    /// The character for a value between nothing and `most`; something is never shown as nothing.
+    pub(crate) fn level(&self, value: f64, most: f64) -> &'static str {
+        let steps = self.levels.len() - 1;
+        let part = if most > 0.0 { (value / most).clamp(0.0, 1.0) } else { 0.0 };
+        let step = (part * steps as f64).round() as usize;
+        self.levels[if value > 0.0 { step.max(1) } else { 0 }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_theme_is_found_by_its_name_and_reached_by_the_key() {
+        let mut theme = Theme::Dark;
+        for _ in Theme::ALL {
+            assert_eq!(Theme::named(theme.name()), Some(theme));
+            theme = theme.next();
+        }
+        assert_eq!(theme, Theme::Dark);
+        assert_eq!(Theme::named("darc"), None);
+    }
+
+    #[test]
+    fn no_theme_paints_a_background_and_mono_has_no_colour() {
+        for theme in Theme::ALL {
+            for role in
+                [Role::Text, Role::Dim, Role::Good, Role::Warn, Role::Bad, Role::Selected, Role::Armed]
+            {
+                let style = theme.style(role);
+                assert_eq!(style.bg, None, "{theme:?} {role:?}");
+                assert!(theme != Theme::Mono || style.fg.is_none(), "{role:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn something_is_never_drawn_as_nothing() {
+        for glyphs in [UNICODE, ASCII] {
+            assert_eq!(glyphs.level(0.0, 10.0), " ");
+            assert_ne!(glyphs.level(0.001, 10.0), " ");
+            assert_eq!(glyphs.level(20.0, 10.0), glyphs.levels[glyphs.levels.len() - 1]);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Every counter and every bucket of every histogram, as all outputs show them, against what the
+//! owners of the regions wrote: nothing is lost, and nothing is counted twice. Live, frozen,
+//! recorded and replayed.
+
+use crate::options::ReportFormat;
+use crate::poll::News;
+use crate::poll::live::read;
+use crate::poll::record::{Header, Recorder, Recording};
+use crate::poll::sample::Sample;
+use crate::report::{Report, tests::logged};
+use crate::samples::name;
+use crate::state::Event;
+use crate::state::data::Data;
+use crate::state::windows::Set;
+use crate::view::tests::{console, press};
+use obol_fabric::Drive as _;
+use obol_fabric::host::{Cluster, Region};
+use obol_fabric::metrics::{self, HISTOGRAM_WORDS};
+use obol_fabric::shm::Endpoint;
+use obol_fabric::{Owner, Wait};
+use obol_membership::Kind;
+use obol_membership::metrics::{Counter, Histogram};
+use obol_observe::Observer;
+use obol_observe::histograms::Counts;
+use obol_profiles::{Deployment, Profile, Site};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::JoinHandle;
+
+/// Looks: more than two rounds of those that read all buckets.
+const LOOKS: usize = 40;
+
+/// A root of its own, gone with the test.
+struct Root(PathBuf);
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The owner of a region, on a thread of its own because a thread owns one at most.
+struct Held {
+    name: &'static str,
+    region: Region,
+    release: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    counted: Set,
+    counters: Vec<u64>,
+}
+
+impl Held {
+    fn new(cluster: &Cluster, kind: Kind, called: &'static str, number: Option<u32>) -> Self {
+        let (release, released) = mpsc::channel::<()>();
+        let (tx, rx) = mpsc::channel();
+        let cluster = cluster.clone();
+        let thread = std::thread::spawn(move || {
+            let owner = Owner { kind: kind as u32, name: name(called), region: number, groups: 0 };
+            let endpoint = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
+            tx.send(endpoint.region().clone()).expect("awaited");
+            // It closes at the end.
+            let _ = released.recv();
+        });
+        let region = rx.recv().expect("opened");
+        let (release, thread) = (Some(release), Some(thread));
+        let counters = vec![0; Counter::ALL.len()];
+        Self { name: called, region, release, thread, counted: Set::default(), counters }
+    }
+
+    fn word(&self, offset: u32, at: usize) -> &std::sync::atomic::AtomicU64 {
+        &self.region[offset as usize / 8 + at]
+    }
+
+    /// Counts as a process would, each counter and histogram by something else.
+    fn count(&mut self, draw: &mut impl FnMut(u64) -> u64, all: &mut Set) {
+        let layout = *self.region.layout();
+        for which in Counter::ALL {
+            let by = draw(50) + 1;
+            metrics::add(self.word(layout.counters(0), *which as usize), by);
+            self.counters[*which as usize] += by;
+        }
+        for which in Histogram::ALL {
+            for _ in 0..20 {
+                // Mostly in the middle, as durations are; seldom anywhere.
+                let bucket = if draw(40) == 0 {
+                    draw(HISTOGRAM_WORDS as u64)
+                } else {
+                    160 + draw(12) + 8 * self.name.len() as u64
+                };
+                let n = draw(9) + 1;
+                metrics::add(self.word(layout.histogram((*which).into()), bucket as usize), n);
+                let part = Counts::from_pairs([(u16::try_from(bucket).expect("small"), n)]);
+                self.counted[*which as usize].add(&part);
+                all[*which as usize].add(&part);
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        self.release = None;
+        self.thread.take().map(JoinHandle::join).transpose().expect("no panic");
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// What the outputs that are made of samples say.
+fn compare(samples: Vec<Arc<Sample>>, wanted: &Set, counters: &BTreeMap<&str, Vec<u64>>, what: &str) {
+    let mut data = Data::default();
+    for sample in &samples {
+        data.take(Arc::clone(sample));
+    }
+    assert_eq!(data.windows.last(), *wanted, "{what}: the window of screen 7");
+    let report = Report::new(name("totals"), samples).expect("there are samples");
+    let text = |format| report.text(format).expect("written");
+    let json: serde_json::Value = serde_json::from_str(&text(ReportFormat::Json)).expect("JSON");
+    let log = logged(&text(ReportFormat::Hdr));
+    let metrics = text(ReportFormat::Openmetrics);
+    let number = |line: &str| -> u64 {
+        let found = metrics.lines().find_map(|known| known.strip_prefix(line));
+        found.unwrap_or_else(|| panic!("{what}: {line}")).trim().parse().expect("a number")
+    };
+    for (at, which) in Histogram::ALL.iter().enumerate() {
+        let (of, n) = (which.name(), wanted[at].len());
+        assert_eq!(json["latencies"][at]["of"], of);
+        assert_eq!(json["latencies"][at]["n"], n, "{what}: {of} in JSON");
+        assert_eq!(log[of], n, "{what}: {of} in the log");
+        assert_eq!(
+            number(&format!("obol_span_seconds_count{{cluster=\"totals\",of=\"{of}\"}}")),
+            n,
+            "{what}"
+        );
+        for text in [text(ReportFormat::Md), text(ReportFormat::Html)] {
+            assert!(text.contains(&n.to_string()), "{what}: {of} in text");
+        }
+    }
+    for (process, counted) in counters {
+        let kind = if process.starts_with("coord") { "coordinator" } else { "agent" };
+        for (counter, n) in Counter::ALL.iter().zip(counted) {
+            let labels = format!("{{cluster=\"totals\",process=\"{process}\",kind=\"{kind}\"}}");
+            assert_eq!(number(&format!("obol_{}_total{labels}", counter.name())), *n, "{what}: {process}");
+        }
+    }
+}
+
+#[test]
+fn every_output_shows_what_was_counted_and_nothing_twice() {
+    let root = Root(PathBuf::from(format!("/dev/shm/obol-totals-{}", std::process::id())));
+    let profile = Profile::builtin("laptop").expect("built in");
+    let deployment = Deployment::new(1, 0, 0, profile).expect("in bounds");
+    let site = Site::create(&root.0, name("totals"), deployment).expect("made");
+    let mut held = vec![
+        Held::new(&site.cluster, Kind::Coordinator, "coord-1", Some(1)),
+        Held::new(&site.cluster, Kind::Agent, "node-1", None),
+        Held::new(&site.cluster, Kind::Agent, "node-with-a-name", None),
+    ];
+    let mut random = 1u64;
+    let mut draw = move |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let mut wanted = Set::default();
+    held.iter_mut().for_each(|one| one.count(&mut draw, &mut wanted));
+    let mut observer = Observer::open(&root.0, name("totals")).expect("opened").thrifty();
+    let mut model = console(120, 40);
+    let mut bytes = Vec::new();
+    let header = Header::new(name("totals"));
+    let mut recorder = Recorder::begin(&mut bytes, Path::new("memory"), &header).expect("written");
+    let mut all = Vec::new();
+    for look in 0..LOOKS {
+        let sample = read(&mut observer, true);
+        if look == 0 {
+            // What was counted before the first look is not growth.
+            assert!(sample.spans.is_empty());
+            wanted = Set::default();
+        }
+        recorder.sample(&sample).expect("written");
+        all.push(Arc::new(sample.clone()));
+        model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+        if look == LOOKS / 2 {
+            // A process that came since, whose counts begin at zero.
+            held.push(Held::new(&site.cluster, Kind::Agent, "node-3", None));
+        }
+        if look == LOOKS / 4 {
+            // One that ends keeps its region until another takes it.
+            held[2].end();
+        }
+        // The last looks read what there is, wherever it is.
+        if look + 10 < LOOKS {
+            let lives = held.iter_mut().filter(|one| one.thread.is_some());
+            lives.for_each(|one| one.count(&mut draw, &mut wanted));
+        }
+    }
+    drop(recorder);
+    let counters: BTreeMap<&str, Vec<u64>> =
+        held.iter().map(|one| (one.name, one.counters.clone())).collect();
+    compare(all, &wanted, &counters, "live");
+    let kept: Vec<_> = model.store.between(None, obol_fabric::Instant(u64::MAX)).collect();
+    compare(kept, &wanted, &counters, "kept by the console");
+    assert_eq!(model.live.windows.last(), wanted, "the console");
+    press(&mut model, " [[]");
+    let last = model.store.times().next_back().expect("there are samples");
+    press(&mut model, &"]".repeat(LOOKS));
+    assert_eq!(model.frozen.as_ref().map(|frozen| frozen.at), Some(last));
+    assert_eq!(model.data().windows.last(), wanted, "frozen");
+    let recording = Recording::read(bytes.as_slice(), Path::new("memory")).expect("read");
+    let recorded = recording.samples.clone().into_iter().map(Arc::new).collect();
+    compare(recorded, &wanted, &counters, "recorded");
+    let mut replayed = console(120, 40);
+    replayed.replay(recording.samples);
+    press(&mut replayed, &"]".repeat(LOOKS));
+    assert_eq!(replayed.data().windows.last(), wanted, "replayed");
+}

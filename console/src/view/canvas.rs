@@ -1,0 +1,240 @@
+//! Drawing text and lines into cells, cut at the edges whatever the size; what is cut bears a sign.
+
+use crate::state::Screen;
+use crate::theme::{Glyphs, Role, Theme};
+use obol_observe::plain;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use std::borrow::Cow;
+
+/// The screen's cells, and how things look on it.
+pub(crate) struct Canvas<'a> {
+    pub(crate) buffer: &'a mut Buffer,
+    pub(crate) theme: Theme,
+    pub(crate) glyphs: Glyphs,
+    /// What a click in which place means; what was drawn later lies above.
+    pub(crate) hits: Vec<(Rect, Hit)>,
+}
+
+/// What a click means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hit {
+    Screen(Screen),
+    /// A row of the list, by its place.
+    Row(usize),
+    /// The head of a column.
+    Head(usize),
+    /// Something to choose from while a name is typed.
+    Choice(usize),
+}
+
+/// A piece of text and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Cell {
+    pub(crate) text: Cow<'static, str>,
+    pub(crate) role: Role,
+}
+
+/// What is shown where there is no value. Missing is not zero.
+pub(crate) const NONE: &str = "--";
+
+impl Cell {
+    pub(crate) fn new(text: impl Into<Cow<'static, str>>, role: Role) -> Self {
+        Self { text: text.into(), role }
+    }
+
+    pub(crate) fn text(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(text, Role::Text)
+    }
+
+    /// A value, or that there is none.
+    pub(crate) fn maybe(text: Option<impl Into<Cow<'static, str>>>) -> Self {
+        text.map_or(Self::none(), Self::text)
+    }
+
+    pub(crate) const fn none() -> Self {
+        Self { text: Cow::Borrowed(NONE), role: Role::Dim }
+    }
+
+    /// How many columns it takes.
+    pub(crate) fn width(&self) -> u16 {
+        width(&self.text)
+    }
+}
+
+/// How many columns a text takes. What the console prints is one column a character.
+pub(crate) fn width(text: &str) -> u16 {
+    u16::try_from(text.chars().count()).unwrap_or(u16::MAX)
+}
+
+/// A text as far as there is room, with a sign where it goes on.
+pub(crate) fn short<'t>(text: &'t str, room: u16, cut: &str) -> Cow<'t, str> {
+    let room = usize::from(room);
+    // Ignores what only fills a line up.
+    if text.trim_end().chars().count() <= room {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(text.chars().take(room.saturating_sub(1)).chain(cut.chars()).collect())
+}
+
+impl Canvas<'_> {
+    /// Writes text at a place within an area; gives the column after it.
+    pub(crate) fn put(&mut self, area: Rect, x: u16, y: u16, text: &str, role: Role) -> u16 {
+        let area = area.intersection(self.buffer.area);
+        if y < area.top() || y >= area.bottom() || x < area.left() || x >= area.right() {
+            return x.saturating_add(width(text));
+        }
+        let style = self.theme.style(role);
+        // Whatever is drawn passes here.
+        let text = plain::line(text);
+        let text = short(&text, area.right() - x, self.glyphs.cut);
+        let (end, _) = self.buffer.set_stringn(x, y, text, usize::from(area.right() - x), style);
+        end
+    }
+
+    /// Writes a line of pieces from the left; gives the column after it.
+    pub(crate) fn line(&mut self, area: Rect, x: u16, y: u16, cells: &[Cell]) -> u16 {
+        cells.iter().fold(x, |x, cell| self.put(area, x, y, &cell.text, cell.role))
+    }
+
+    /// Gives a row another look, keeping its text.
+    pub(crate) fn shade(&mut self, area: Rect, y: u16, role: Role) {
+        let row = Rect { y, height: 1, ..area }.intersection(self.buffer.area);
+        self.buffer.set_style(row, self.theme.style(role));
+    }
+
+    /// Takes away the text and the look of a row.
+    pub(crate) fn blank(&mut self, area: Rect, y: u16) {
+        let row = Rect { y, height: 1, ..area }.intersection(self.buffer.area);
+        for x in row.left()..row.right() {
+            self.buffer[(x, row.y)].reset();
+        }
+    }
+
+    /// Draws a frame with a title on its upper line and one at that line's end; gives what is
+    /// inside.
+    pub(crate) fn frame(&mut self, area: Rect, title: &[Cell], right: &[Cell]) -> Rect {
+        let area = area.intersection(self.buffer.area);
+        if area.width < 2 || area.height < 2 {
+            return Rect { height: 0, ..area };
+        }
+        let Glyphs { across, down, corners, .. } = self.glyphs;
+        let (left, top) = (area.left(), area.top());
+        let (end, bottom) = (area.right() - 1, area.bottom() - 1);
+        let line = across.repeat(usize::from(area.width - 2));
+        for (y, [first, last]) in [(top, [corners[0], corners[1]]), (bottom, [corners[2], corners[3]])] {
+            self.put(area, left, y, first, Role::Dim);
+            self.put(area, left + 1, y, &line, Role::Dim);
+            self.put(area, end, y, last, Role::Dim);
+        }
+        for y in top + 1..bottom {
+            self.put(area, left, y, down, Role::Dim);
+            self.put(area, end, y, down, Role::Dim);
+        }
+        let titled = Rect { x: left + 1, width: area.width - 2, ..area };
+        let mut from = titled.left();
+        if !title.is_empty() {
+            from = self.line(titled, from + 1, top, &[Cell::text(" ")]);
+            from = self.line(titled, from, top, title);
+            from = self.put(titled, from, top, " ", Role::Text);
+        }
+        let wide = right.iter().map(Cell::width).fold(3, u16::saturating_add);
+        if wide > 3 && from.saturating_add(wide) <= titled.right() {
+            let x = self.put(titled, titled.right() - wide, top, " ", Role::Text);
+            let x = self.line(titled, x, top, right);
+            self.put(titled, x, top, " ", Role::Text);
+        }
+        Rect { x: left + 1, y: top + 1, width: area.width - 2, height: area.height - 2 }
+    }
+}
+
+/// A number of things per second, with three figures at most: `0`, `4.2`, `98.1k`.
+pub(crate) fn rate(value: f64) -> String {
+    match value {
+        0.0 => "0".to_owned(),
+        v if v < 9.95 => format!("{v:.1}"),
+        v if v < 999.5 => format!("{v:.0}"),
+        v if v < 99_950.0 => format!("{:.1}k", v / 1e3),
+        v if v < 999_500.0 => format!("{:.0}k", v / 1e3),
+        v => format!("{:.1}M", v / 1e6),
+    }
+}
+
+/// A count, shortened from ten thousand on: `9999`, `31.4k`.
+pub(crate) fn count(value: u64) -> String {
+    if value < 10_000 { value.to_string() } else { rate(value as f64) }
+}
+
+/// The time of day in UTC of a moment in nanoseconds since 1970, to the tenth of a second.
+pub(crate) fn clock(unix: u64) -> String {
+    let tenths = unix / 100_000_000;
+    let seconds = tenths / 10;
+    format!("{:02}:{:02}:{:02}.{}Z", seconds / 3600 % 24, seconds / 60 % 60, seconds % 60, tenths % 10)
+}
+
+/// The same to the microsecond.
+pub(crate) fn time_of_day(unix: u64) -> String {
+    let us = unix / 1000;
+    let s = us / 1_000_000;
+    format!("{:02}:{:02}:{:02}.{:06}", s / 3600 % 24, s / 60 % 60, s % 60, us % 1_000_000)
+}
+
+/// An age in few columns: `250ms`, `3.2s`, `4m12s`, `2h05m`.
+pub(crate) fn age(span: obol_fabric::Nanos) -> String {
+    let ms = span.0 / 1_000_000;
+    match ms {
+        0..=999 => format!("{ms}ms"),
+        1_000..=59_999 => format!("{}.{}s", ms / 1000, ms % 1000 / 100),
+        60_000..=3_599_999 => format!("{}m{:02}s", ms / 60_000, ms % 60_000 / 1000),
+        _ => format!("{}h{:02}m", ms / 3_600_000, ms % 3_600_000 / 60_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obol_fabric::Nanos;
+
+    #[test]
+    fn numbers_take_few_columns() {
+        let shown = [0.0, 4.2, 44.0, 999.0, 1000.0, 98_100.0, 999_400.0, 1_200_000.0].map(rate);
+        assert_eq!(shown, ["0", "4.2", "44", "999", "1.0k", "98.1k", "999k", "1.2M"]);
+        assert_eq!([9_999, 31_400].map(count), ["9999", "31.4k"]);
+        let ages = [0, 250, 3_249, 252_000, 7_500_000].map(|ms| age(Nanos::from_millis(ms)));
+        assert_eq!(ages, ["0ms", "250ms", "3.2s", "4m12s", "2h05m"]);
+        assert_eq!(clock(1_700_000_000_450_000_000), "22:13:20.4Z");
+    }
+
+    #[test]
+    fn what_is_cut_says_so() {
+        assert_eq!(short("four", 4, "~"), "four");
+        assert_eq!(short("four  ", 4, "~").trim_end(), "four");
+        assert_eq!(short("fours", 4, "~"), "fou~");
+        assert_eq!(short("fünf", 3, "…"), "fü…");
+        assert_eq!(short("four", 1, "~"), "~");
+    }
+
+    #[test]
+    fn nothing_is_drawn_outside() {
+        for width in 0..6 {
+            for height in 0..6 {
+                let area = Rect { x: 0, y: 0, width, height };
+                let mut buffer = Buffer::empty(area);
+                let mut canvas = Canvas {
+                    buffer: &mut buffer,
+                    theme: Theme::Dark,
+                    glyphs: crate::theme::ASCII,
+                    hits: Vec::new(),
+                };
+                for x in 0..8 {
+                    for y in 0..8 {
+                        canvas.put(area, x, y, "four", Role::Text);
+                        let part = Rect { x, y, width: 5, height: 5 };
+                        canvas.frame(part, &[Cell::text("title")], &[Cell::text("right")]);
+                        canvas.shade(part, y, Role::Selected);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Screen 6: drills, what the selected one would hit, and how the last ones went.
+//!
+//! ```text
+//! ┌─ Drills 9 ──────────────────────────────── read-only: `obol console --arm` ─┐
+//! │   NAME     RUNS  WHAT                                                        │
+//! │ ▸ freeze     20  Stop the leader for a while                                 │
+//! └──────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ Preview of freeze ─────────────────────────────────────────── it may run ──┐
+//! │ step freeze                                                                  │
+//! │   freeze for 1s: coord-1 (pid 4711)                                          │
+//! │ guard max_targets allows: hits 1, at most 1 may be                           │
+//! └──────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ Runs ───────────────────────────────────────────────────────────────────────┐
+//! │ freeze   RUNS for 3.2s, 2 failovers so far                                    │
+//! │     repetition 3 freeze: armed against coord-1; cued and injected; over in 21ms │
+//! │ app      passed   20 of 20, 0 void  cue_to_active p50 156us max 214us         │
+//! └──────────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::state::chaos::{Journal, Run};
+use crate::state::{Model, failovers};
+use crate::theme::Role;
+use crate::view::canvas::{Canvas, Cell, age, short, width};
+use crate::view::grid::{Column, Grid};
+use obol_chaos::drillfile::Metric;
+use obol_observe::stats::shown as us;
+use ratatui::layout::Rect;
+
+pub(crate) const COLUMNS: [Column; 3] = [
+    Column::new("NAME", 10, false, 0, "the drill, as `obol drill run` takes it"),
+    Column::new("RUNS", 4, true, 2, "how many repetitions it has"),
+    Column::new("WHAT", 20, false, 1, "what it breaks"),
+];
+
+/// The list is at most so high while there is room for more below.
+const LIST_MOST: u16 = 13;
+/// The runs take at most this part of the height.
+const RUNS_PART: u16 = 3;
+/// Of the drill that runs, so many failovers are told.
+const FAILOVERS_MOST: usize = 3;
+/// A pane below the list has at least this height.
+const PANE_LEAST: u16 = 4;
+
+/// List, preview and runs.
+struct Areas {
+    list: Rect,
+    preview: Option<Rect>,
+    runs: Option<Rect>,
+}
+
+fn areas(model: &Model, body: Rect) -> Areas {
+    let rows = u16::try_from(model.chaos.drills.len()).unwrap_or(u16::MAX);
+    let wanted = rows.saturating_add(3).min(LIST_MOST);
+    let Some(rest) = body.height.checked_sub(wanted).filter(|rest| *rest >= PANE_LEAST) else {
+        // Without room for all, the preview matters most where there is one.
+        let half = body.height / 2;
+        if model.chaos.preview.is_some() && half >= PANE_LEAST {
+            let below = Rect { y: body.y + body.height - half, height: half, ..body };
+            return Areas {
+                list: Rect { height: body.height - half, ..body },
+                preview: Some(below),
+                runs: None,
+            };
+        }
+        return Areas { list: body, preview: None, runs: None };
+    };
+    let list = Rect { height: wanted, ..body };
+    let some = !model.chaos.runs.is_empty() || model.chaos.running.is_some();
+    let runs = if some { (rest / RUNS_PART).max(PANE_LEAST).min(rest) } else { 0 };
+    // What is too low for a preview is the runs'.
+    let runs = if some && rest - runs < PANE_LEAST { rest } else { runs };
+    let preview = rest - runs;
+    let at = |y, height| (height >= PANE_LEAST).then_some(Rect { y, height, ..body });
+    Areas {
+        list,
+        preview: at(list.bottom(), preview),
+        runs: at(list.bottom() + if preview >= PANE_LEAST { preview } else { 0 }, runs),
+    }
+}
+
+/// Where the list is.
+pub(crate) fn list_area(model: &Model, body: Rect) -> Rect {
+    areas(model, body).list
+}
+
+/// Draws the screen.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let chaos = &model.chaos;
+    let Areas { list, preview, runs } = areas(model, area);
+    let names: Vec<String> = chaos.drills.iter().map(|drill| drill.name.clone()).collect();
+    let state = match (&chaos.running, &chaos.armed, chaos.may_arm) {
+        (Some(_), ..) => Cell::new("a drill runs", Role::Armed),
+        (_, Some(_), _) => Cell::new("ARMED", Role::Armed),
+        (.., true) => Cell::new(model.keymap.fill("{arm} arms the selected one"), Role::Warn),
+        (.., false) => Cell::new("read-only: `obol console --arm`", Role::Dim),
+    };
+    let inside = if list.height < 4 {
+        list
+    } else {
+        canvas.frame(list, &[Cell::new(format!("Drills {}", names.len()), Role::Title)], &[state])
+    };
+    let grid = Grid { marked: true, ..Grid::of(&COLUMNS, &chaos.list, &names) };
+    if names.is_empty() {
+        canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
+    } else {
+        let names_wide = names.iter().map(|name| width(name)).max().unwrap_or(0).max(COLUMNS[0].least);
+        let room = inside.width.saturating_sub(names_wide + COLUMNS[1].least + 6);
+        let cut = canvas.glyphs.cut;
+        grid.draw(canvas, inside, |row| {
+            let drill = &chaos.drills[row];
+            vec![
+                Cell::text(drill.name.clone()),
+                Cell::text(drill.count.to_string()),
+                Cell::text(short(&drill.title, room, cut).into_owned()),
+            ]
+        });
+    }
+    if let Some(area) = preview {
+        draw_preview(model, canvas, area);
+    }
+    if let Some(area) = runs {
+        draw_runs(model, canvas, area);
+    }
+}
+
+fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let selected = model.chaos.selected().map(|drill| drill.name.as_str());
+    let found = model.chaos.preview.as_ref().filter(|(of, _)| Some(of.as_str()) == selected);
+    let Some((drill, found)) = found else {
+        let inside = canvas.frame(area, &[Cell::new("Preview", Role::Title)], &[]);
+        let text = "Enter shows what the selected drill would hit, and touches nothing";
+        canvas.put(inside, inside.x + 1, inside.y, text, Role::Dim);
+        return;
+    };
+    let title = [Cell::new(format!("Preview of {drill}"), Role::Title)];
+    match found {
+        Ok(preview) => {
+            let may = if preview.allowed {
+                Cell::new("ok it may run", Role::Good)
+            } else {
+                Cell::new("x it may not run", Role::Bad)
+            };
+            let inside = canvas.frame(area, &title, &[may]);
+            let room = usize::from(inside.height);
+            // What refuses is never cut off.
+            let cut = preview.lines.len() > room;
+            let refusing = preview.lines.iter().filter(|(_, refuses)| *refuses);
+            let others = preview.lines.iter().filter(|(_, refuses)| !*refuses);
+            let lines: Vec<_> = if cut {
+                refusing.chain(others).take(room).collect()
+            } else {
+                preview.lines.iter().collect()
+            };
+            for (y, (text, refuses)) in (inside.y..).zip(lines) {
+                canvas.put(inside, inside.x + 1, y, text, if *refuses { Role::Bad } else { Role::Text });
+            }
+        }
+        Err(why) => {
+            let inside = canvas.frame(area, &title, &[Cell::new("x not known", Role::Bad)]);
+            canvas.put(inside, inside.x + 1, inside.y, why, Role::Bad);
+        }
+    }
+}
+
+/// How a verdict looks.
+fn role(verdict: &str) -> Role {
+    match verdict {
+        "passed" => Role::Good,
+        "void" | "interrupted" => Role::Warn,
+        _ => Role::Bad,
+    }
+}
+
+/// The figure that matters most, in words.
+fn figures(journal: &Journal) -> String {
+    let Some(figure) = journal.figures_us.get(Metric::CueToActive.name()) else {
+        return String::new();
+    };
+    let [p50, p99] = [figure.p50, figure.p99].map(|claimed| claimed.map_or("--".to_owned(), us));
+    format!("  failover p50 {p50}  p99 {p99}  max {}  n {}", us(figure.max), figure.n)
+}
+
+/// What has become of a repetition, in as many lines as it takes.
+fn fill(head: &str, told: &[String], room: u16) -> Vec<(String, Role)> {
+    const INDENT: &str = "    ";
+    let mut lines = vec![format!("{INDENT}{head}")];
+    for (n, words) in told.iter().enumerate() {
+        let words = if n + 1 < told.len() { format!("{words}; ") } else { words.clone() };
+        match lines.last_mut() {
+            Some(line) if n == 0 || width(line) + width(words.trim_end()) + 1 < room => line.push_str(&words),
+            _ => lines.push(format!("{INDENT}{INDENT}{words}")),
+        }
+    }
+    lines.into_iter().map(|line| (line, Role::Text)).collect()
+}
+
+fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let chaos = &model.chaos;
+    let inside =
+        canvas.frame(area, &[Cell::new("Runs", Role::Title)], &[Cell::new("newest first", Role::Dim)]);
+    let mut lines: Vec<(String, Role)> = Vec::new();
+    if let Some((drill, since, asked)) = &chaos.running {
+        let all = failovers::all(&model.live);
+        let mine: Vec<_> = all.iter().filter(|failover| failover.began >= *since).collect();
+        let word = if *asked { "is being ended" } else { "RUNS" };
+        let done = chaos.done.map_or(String::new(), |(done, of)| format!("  {done} of {of} repetitions,"));
+        let so_far = match mine.len() {
+            1 => "1 failover".to_owned(),
+            n => format!("{n} failovers"),
+        };
+        let text = format!("{drill}  {word},{done} for {}, {so_far} so far", age(model.now.since(*since)));
+        lines.push((text, Role::Armed));
+        if let Some((step, told)) = &chaos.stages {
+            lines.extend(fill(&format!("repetition {step}: "), told, inside.width));
+        }
+        // The newest ones, as they come.
+        for failover in mine.iter().rev().take(FAILOVERS_MOST) {
+            let dead: Vec<String> = failover.dead.iter().map(|dead| model.live.who(dead.who)).collect();
+            let level = failover.dead.first().and_then(|dead| dead.level).map_or("--", |level| level.name());
+            let total =
+                failover.total().map_or("not over yet".to_owned(), |total| format!("over in {total}"));
+            let text = format!("    view {}: {} dead by {level}, {total}", failover.view, dead.join(", "));
+            lines.push((text, Role::Text));
+        }
+    }
+    for Run { drill, began, ended, found } in &chaos.runs {
+        let (ago, took) = (age(model.now.since(*ended)), age(ended.since(*began)));
+        match found {
+            Ok(journal) => {
+                let Journal { verdict, count, void, .. } = journal;
+                let text = format!(
+                    "{drill}  {verdict}  {count} repetitions, {void} void, in {took}, {ago} ago{}",
+                    figures(journal)
+                );
+                lines.push((text, role(verdict)));
+                for judged in &journal.judged {
+                    let (word, role) = match judged.holds {
+                        Some(true) => ("holds", Role::Dim),
+                        Some(false) => ("DEVIATES", Role::Bad),
+                        None => ("not judged: too few samples", Role::Dim),
+                    };
+                    lines.push((format!("    {} {}: {word}", judged.metric, judged.of), role));
+                }
+                lines.extend(journal.remarks.iter().map(|remark| (format!("    {remark}"), Role::Warn)));
+            }
+            Err(why) => lines.push((format!("{drill}  not run, {ago} ago: {why}"), Role::Bad)),
+        }
+    }
+    for (y, (text, role)) in (inside.y..inside.bottom()).zip(lines) {
+        canvas.put(inside, inside.x + 1, y, &text, role);
+    }
+}

@@ -1,0 +1,162 @@
+//! Everything about one member, over the middle of screen 1: who it is, its lease, what it counted,
+//! what it noted last.
+//!
+//! ```text
+//! ┌─ app-1  ok ────────────────────────────── Enter its events  Esc closes ─┐
+//! │ process    app, pid 107, region 5, seat 1, at agent node-1              │
+//! │ lease      active, 14.9ms of 20.0ms left, view 6, base 6, fence 6       │
+//! │ counted    served 3600000                                               │
+//! │ 23:13:25.999356  active  view 7                                         │
+//! └─────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::poll::sample::{BallotRow, ProcessRow};
+use crate::state::Model;
+use crate::state::data::Data;
+use crate::theme::Role;
+use crate::view::canvas::{Canvas, Cell, NONE, age, rate};
+use crate::view::{events, help, members};
+use obol_fabric::{Incarnation, Instant};
+use obol_membership::Kind;
+use obol_membership::metrics::Counter;
+use obol_membership::view::coordinator_name;
+use ratatui::layout::Rect;
+
+/// So wide it is at most.
+const WIDE_MOST: u16 = 110;
+/// Columns of the names at the left.
+const HEADS_WIDE: u16 = 11;
+
+/// A value, or that there is none.
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or(NONE.to_owned(), |value| value.to_string())
+}
+
+fn lease(row: &ProcessRow, data: &Data, at: Instant) -> String {
+    let Some(lease) = row.lease else { return "none of its own".to_owned() };
+    let left = members::margin(row, at).map_or(NONE.to_owned(), |left| left.to_string());
+    let all = or_none(data.lease());
+    format!(
+        "{}, {left} of {all} left; view {}, compatible from {} on, fence {}",
+        members::lease(row, at).0,
+        lease.view,
+        lease.base,
+        lease.fence
+    )
+}
+
+/// What is known of a member: a head and a text each.
+fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, String)> {
+    let track = data.tracks.get(&row.name);
+    let host = members::host(row, data).map_or(String::new(), |host| format!(", at agent {}", host.name));
+    let mut all = vec![(
+        "process",
+        format!("{}, pid {}, region {}, seat {}{host}", row.kind.name(), row.pid, row.region, row.seat),
+    )];
+    let member = (row.incarnation != Incarnation::NONE).then_some(row.incarnation);
+    let since = track.and_then(|track| track.since(at)).map(age);
+    all.push((
+        "member",
+        format!(
+            "incarnation {}, knows view {}, so for {}",
+            or_none(member),
+            or_none(row.view),
+            or_none(since)
+        ),
+    ));
+    if row.kind != Kind::Coordinator {
+        all.push(("lease", lease(row, data, at)));
+    }
+    if members::renews(row) {
+        let per_second = track.and_then(|track| track.rate(Counter::RenewalsOnTime)).map(rate);
+        all.push((
+            "renewals",
+            format!(
+                "{} a second; in the last minute the least that was left {}, the slowest took {}",
+                or_none(per_second),
+                or_none(track.and_then(|track| track.least())),
+                or_none(track.and_then(|track| track.slowest()))
+            ),
+        ));
+    }
+    if let Some(acceptor) = &row.acceptor {
+        let ballot = |ballot: BallotRow| {
+            format!(
+                "slot {} by {} with ballot {}",
+                ballot.slot,
+                coordinator_name(ballot.proposer),
+                ballot.ballot
+            )
+        };
+        all.push((
+            "memory",
+            format!(
+                "accepted {}; prepared {}",
+                or_none(acceptor.accepted.map(ballot)),
+                or_none(acceptor.prepared.map(ballot))
+            ),
+        ));
+    }
+    let moves = match track.map(|track| track.still(at)) {
+        None => String::new(),
+        Some(still) if still < members::STILL => ", moves".to_owned(),
+        Some(still) => format!(", stands still for {}", age(still)),
+    };
+    all.push(("heartbeat", format!("at {}{moves}", row.heartbeat)));
+    let counted: Vec<String> = Counter::ALL
+        .iter()
+        .map(|counter| (counter, row.counter(*counter)))
+        .filter(|(_, n)| *n > 0)
+        .map(|(counter, n)| format!("{} {n}", counter.name()))
+        .collect();
+    let counted = if counted.is_empty() { "nothing yet".to_owned() } else { counted.join(",  ") };
+    all.push(("counted", counted));
+    all
+}
+
+/// Draws the pane over an area.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let rows = members::rows(model);
+    let names: Vec<_> = rows.iter().map(|row| row.name).collect();
+    let Some(row) = rows.get(model.members.place(&names)) else { return };
+    let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
+    let wide = area.width.min(WIDE_MOST);
+    let place = Rect { x: area.x + (area.width - wide) / 2, width: wide, ..area };
+    for y in place.top()..place.bottom() {
+        canvas.blank(place, y);
+    }
+    let status = data.status(row);
+    let title = [
+        Cell::new(row.name.to_string(), Role::Title),
+        Cell::new(format!("  {}", status.words().1), members::role(status)),
+    ];
+    let hint = Cell::new(model.keymap.fill("{open} its events  {back} closes"), Role::Dim);
+    let inside = canvas.frame(place, &title, &[hint]);
+    let room = usize::from(inside.width.saturating_sub(HEADS_WIDE + 2));
+    let mut y = inside.y;
+    for (head, text) in facts(row, data, at) {
+        canvas.put(inside, inside.x + 1, y, head, Role::Dim);
+        for line in help::wrapped(&text, room.max(1)) {
+            canvas.put(inside, inside.x + 1 + HEADS_WIDE, y, &line, Role::Text);
+            y += 1;
+        }
+    }
+    y += 1;
+    let left = usize::from(inside.bottom().saturating_sub(y));
+    let mine: Vec<_> =
+        data.events.iter().rev().filter(|event| event.process == row.name).take(left).collect();
+    if mine.is_empty() {
+        canvas.put(inside, inside.x + 1, y, "it has noted nothing that was read", Role::Dim);
+    }
+    for event in mine.into_iter().rev() {
+        let text = format!(
+            "{}  {:<14} {}",
+            events::time(event, data),
+            event.event.name(),
+            events::what(event, data)
+        );
+        canvas.put(inside, inside.x + 1, y, &text, Role::Text);
+        y += 1;
+    }
+}

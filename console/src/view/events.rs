@@ -1,0 +1,141 @@
+//! Screen 8: the flight recorders of all processes, merged by their own stamps, oldest first.
+//!
+//! ```text
+//! ┌─ Events 812 ─────────────────────────────────────── filter process=app-1  30-62 of 62 ─┐
+//! │     TIME           AFTER   PROCESS   EVENT          LEVEL      WHAT                        │
+//! │   14:02:11.431277  +5.5us  coord-1   decide                    view 7                      │
+//! └────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::event_text;
+use crate::poll::sample::EventRow;
+use crate::state::Model;
+use crate::state::data::Data;
+use crate::theme::Role;
+use crate::view::canvas::{Canvas, Cell, time_of_day};
+use crate::view::grid::{Column, Grid};
+use obol_fabric::Incarnation;
+use obol_membership::recorder::Kind as Event;
+use ratatui::layout::Rect;
+
+pub(crate) const COLUMNS: [Column; 6] = [
+    Column::new("TIME", 16, false, 2, "time of day in UTC, to the microsecond, by the process's own stamp"),
+    Column::new("AFTER", 8, true, 5, "since the event in the line above; +-: within the clocks' error"),
+    Column::new("PROCESS", 8, false, 0, "whose flight recorder has it"),
+    Column::new("EVENT", 13, false, 0, "what happened"),
+    Column::new("LEVEL", 9, false, 4, "the detector that accuses, where somebody is accused"),
+    Column::new("WHAT", 10, false, 1, "which view, or who, with incarnations in brackets"),
+];
+
+/// What an event says, with names for incarnations.
+pub(crate) fn what(event: &EventRow, data: &Data) -> String {
+    event_text::describe(event.event, event.a, event.b, |n| data.who(Incarnation(n)))
+}
+
+/// How an event looks: what a failure brings about stands out.
+fn role(event: Event) -> Role {
+    match event {
+        Event::Notice | Event::Excluded | Event::LeaseLost => Role::Bad,
+        Event::Suspect | Event::Abort | Event::Takeover | Event::ClockFast | Event::ClockSlow => Role::Warn,
+        Event::Active | Event::Joined | Event::Clear => Role::Good,
+        _ => Role::Text,
+    }
+}
+
+/// The time of day of an event, by the sample's two clocks, to the microsecond.
+pub(crate) fn time(event: &EventRow, data: &Data) -> String {
+    let Some(sample) = data.sample.as_deref() else { return String::new() };
+    let unix = sample.unix.saturating_sub(sample.at.since(event.at).0);
+    time_of_day(unix)
+}
+
+/// The events that are shown, oldest first.
+pub(crate) fn rows(model: &Model) -> Vec<&EventRow> {
+    let data = model.data();
+    let filter = &model.events.filter;
+    let kept = |event: &&EventRow| {
+        filter.is_empty()
+            || filter.keeps(&[
+                ("process", event.process.as_str()),
+                ("kind", event.kind.name()),
+                ("event", event.event.name()),
+                ("level", event.level.map_or("", |level| level.name())),
+                ("what", &what(event, data)),
+            ])
+    };
+    data.events.iter().filter(kept).collect()
+}
+
+fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
+    let event = rows[at];
+    let after = at.checked_sub(1).map(|before| {
+        let (before, doubt) = (rows[before], event.doubt.max(rows[before].doubt));
+        match event.at.since(before.at) {
+            // Another host's clock: the order is not known.
+            since if doubt > obol_fabric::Nanos::ZERO && since <= doubt => format!("+-{doubt}"),
+            since => format!("+{since}"),
+        }
+    });
+    vec![
+        Cell::new(time(event, data), Role::Dim),
+        Cell::maybe(after),
+        Cell::text(event.process.to_string()),
+        Cell::new(event.event.name(), role(event.event)),
+        Cell::text(event.level.map_or("", |level| level.name())),
+        Cell::text(what(event, data)),
+    ]
+}
+
+/// Draws the screen. Without a selection it follows the newest event.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let rows = rows(model);
+    let list = &model.events;
+    let ids: Vec<_> = rows.iter().map(|event| (event.process, event.at.0)).collect();
+    let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
+    let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
+    let gone = (data.events_gone > 0).then(|| format!("{} older ones gone", data.events_gone));
+    let inside = grid.frame(canvas, area, &[title], &list.filter, gone);
+    if rows.is_empty() {
+        let why = if list.filter.is_empty() {
+            "no event has been read yet"
+        } else {
+            "the filter keeps no event; {back} clears it"
+        };
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
+        return;
+    }
+    grid.draw(canvas, inside, |row| cells(&rows, row, data));
+}
+
+/// The newest events in a pane of another screen.
+pub(crate) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let inside = canvas.frame(
+        area,
+        &[Cell::new("Newest events", Role::Title)],
+        &[Cell::new("8 shows all", Role::Dim)],
+    );
+    let skip = data.events.len().saturating_sub(usize::from(inside.height));
+    let rows: Vec<&EventRow> = data.events.iter().skip(skip).collect();
+    if rows.is_empty() {
+        canvas.put(inside, inside.x + 2, inside.y, "no event has been read yet", Role::Dim);
+    }
+    for (y, at) in (inside.y..).zip(0..rows.len()) {
+        let row = cells(&rows, at, data);
+        let [time, after, process, event, level, what] = &row[..] else { continue };
+        let mut x = inside.x + 2;
+        for (cell, wide, right) in [
+            (time, 16, false),
+            (after, 9, true),
+            (process, 10, false),
+            (event, 14, false),
+            (level, 10, false),
+            (what, 0, false),
+        ] {
+            let from = if right { x + (wide - 1u16).saturating_sub(cell.width()) } else { x };
+            canvas.put(inside, from, y, &cell.text, cell.role);
+            x += wide + u16::from(right);
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Screen 3: failovers, and the time line of the selected one.
+//!
+//! ```text
+//! ┌─ Failovers 3 ────────────────────────────────────────────── median 156us ─┐
+//! │   TIME             VIEW  DEAD        LEVEL     DECIDED BY  TOTAL   LAST    │
+//! │ ▸ 14:02:11.431277  7     app-2 (7)   deadbeat  coord-1     156us   app-1   │
+//! └────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ Time line of view 7 ──────────── 2.00us/column  +/- zoom  h/l pan ───────┐
+//! │ us        0         20        40        60                                 │
+//! │ coord-1   N─P───D─F C                                                      │
+//! │ app-1                                 A S                                  │
+//! │ N notice  P propose  D decide  F fenced  C CLEAR sent  A active            │
+//! │ path      =propose=-- decide --===fence===-clear-==== active ====          │
+//! │ phases    propose 5.00us  decide 13.0us  fence 12.0us  clear 1.00us ...    │
+//! │ median 3  ...                                                              │
+//! │ critical path: coord-1 decides, app-1 is active last, 125us after CLEAR    │
+//! └────────────────────────────────────────────────────────────────────────────┘
+//! ```
+
+use crate::state::Model;
+use crate::state::data::Data;
+use crate::state::failovers::{self, Failover, PHASES};
+use crate::theme::Role;
+use crate::view::canvas::{Canvas, Cell, time_of_day};
+use crate::view::grid::{Column, Grid};
+use obol_fabric::{Instant, Name, Nanos};
+use obol_membership::recorder::Kind as Event;
+use ratatui::layout::Rect;
+
+pub(crate) const COLUMNS: [Column; 7] = [
+    Column::new("TIME", 16, false, 3, "when the decider took its first notice, time of day in UTC"),
+    Column::new("VIEW", 4, true, 0, "the view without the dead"),
+    Column::new("DEAD", 12, false, 0, "who was removed, with incarnations in brackets"),
+    Column::new("LEVEL", 9, false, 2, "the detector that told first"),
+    Column::new("DECIDED BY", 10, false, 4, "the coordinator whose proposal was decided"),
+    Column::new("TOTAL", 6, true, 1, "from that notice to the last process that became active"),
+    Column::new("LAST", 8, false, 5, "the process that became active last"),
+];
+
+/// What the help says of the time line.
+pub(crate) const SIGNS: [(&str, &str); 5] = [
+    ("time line", "a row a process; signs are its own stamps, named below the rows where there is room"),
+    ("after", "time since the decider's first notice; the frame says how much a column stands for"),
+    ("( )", "another host's stamp may be anywhere in between: its clock's error"),
+    (
+        "path",
+        "the critical path on the same scale; = and - take turns from phase to phase and mean nothing else",
+    ),
+    ("median n", "of each phase, over the n failovers in the list"),
+];
+
+/// The list leaves the time line at least this height, or there is none.
+const LINE_LEAST: u16 = 9;
+/// What a time line needs beside its processes: frame, axis, path, phases, medians, and the
+/// critical path.
+const LINE_REST: u16 = 7;
+/// The list is at most so high while there is a time line.
+const LIST_MOST: u16 = 10;
+/// And at least, if it has so many rows: two failovers can be compared.
+const LIST_LEAST: u16 = 5;
+/// Columns of the time line's names.
+const NAMES_WIDE: u16 = 10;
+/// Columns of a phase's name and time.
+const PHASE_WIDE: u16 = 16;
+/// The names where there is no room for the whole ones.
+const PHASES_SHORT: [&str; 5] = ["prop", "dec", "fence", "clear", "act"];
+/// Columns between two marks of the axis.
+const MARK_EVERY: u16 = 10;
+
+/// The failovers that are shown, oldest first.
+pub(crate) fn rows(model: &Model) -> Vec<Failover> {
+    let data = model.data();
+    let filter = &model.failovers.filter;
+    let mut all = failovers::all(data);
+    if !filter.is_empty() {
+        all.retain(|failover| {
+            let level = failover.dead.first().and_then(|dead| dead.level);
+            filter.keeps(&[
+                ("dead", &dead(failover, data)),
+                ("level", level.map_or("", |level| level.name())),
+                ("coordinator", failover.decider.as_str()),
+            ])
+        });
+    }
+    all
+}
+
+/// The failover whose time line is shown: the selected one, or the newest.
+fn chosen<'r>(model: &Model, rows: &'r [Failover]) -> Option<&'r Failover> {
+    rows.iter().find(|failover| Some(failover.view) == model.failovers.selected).or(rows.last())
+}
+
+/// The list, and what is left for the time line below it.
+pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+    let all = rows(model);
+    let processes = chosen(model, &all).map_or(0, |failover| failover.processes().len());
+    let rows = u16::try_from(all.len()).unwrap_or(u16::MAX);
+    // A long list leaves room for the time line of all processes, and keeps a few rows.
+    let line = u16::try_from(processes).unwrap_or(u16::MAX).saturating_add(LINE_REST).max(LINE_LEAST);
+    let wanted = rows.saturating_add(3).clamp(4, LIST_MOST);
+    let wanted = wanted.min(body.height.saturating_sub(line)).max(wanted.min(LIST_LEAST));
+    if rows == 0 || body.height < wanted + LINE_LEAST {
+        return (body, None);
+    }
+    let below = Rect { y: body.y + wanted, height: body.height - wanted, ..body };
+    (Rect { height: wanted, ..body }, Some(below))
+}
+
+fn dead(failover: &Failover, data: &Data) -> String {
+    let names: Vec<String> = failover.dead.iter().map(|dead| data.who(dead.who)).collect();
+    names.join(", ")
+}
+
+/// A span, or that it is not known.
+fn span(value: Option<Nanos>) -> String {
+    value.map_or("--".to_owned(), |value| value.to_string())
+}
+
+fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
+    let level = failover.dead.first().and_then(|dead| dead.level);
+    let time = data.sample.as_deref().map(|sample| {
+        let unix = sample.unix.saturating_sub(sample.at.since(failover.began).0);
+        time_of_day(unix)
+    });
+    vec![
+        Cell::new(time.unwrap_or_default(), Role::Dim),
+        Cell::text(failover.view.to_string()),
+        Cell::new(dead(failover, data), Role::Bad),
+        Cell::maybe(level.map(|level| level.name())),
+        Cell::text(failover.decider.to_string()),
+        Cell::maybe(failover.total().map(|total| total.to_string())),
+        Cell::maybe(failover.last_active().map(|(name, _)| name.to_string())),
+    ]
+}
+
+/// Draws the screen. Without a selection it is about the newest failover.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let rows = rows(model);
+    let list = &model.failovers;
+    let views: Vec<_> = rows.iter().map(|failover| failover.view).collect();
+    let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &views) };
+    let place = if grid.marked { grid.place } else { rows.len().saturating_sub(1) };
+    let (above, below) = split(model, area);
+    let (phases, total) = failovers::medians(&rows);
+    let title = Cell::new(format!("Failovers {}", rows.len()), Role::Title);
+    let median = total.map(|total| format!("median {total}"));
+    let inside = grid.frame(canvas, above, &[title], &list.filter, median);
+    if rows.is_empty() {
+        let why = if model.replay.is_some() && list.filter.is_empty() {
+            "no failover up to this moment of the recording; {event-forward} goes to the next view change"
+        } else if list.filter.is_empty() {
+            "no failover in the events that were read; `obol kill app-1` makes one"
+        } else {
+            "the filter keeps no failover; {back} clears it"
+        };
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
+        return;
+    }
+    grid.draw(canvas, inside, |row| cells(&rows[row], data));
+    if let (Some(below), Some(failover)) = (below, rows.get(place)) {
+        line(model, canvas, below, failover, &rows, phases);
+    }
+}
+
+/// The sign of a moment.
+const fn sign(event: Event) -> &'static str {
+    match event {
+        Event::Notice => "N",
+        Event::Propose => "P",
+        Event::Decide => "D",
+        Event::Fenced => "F",
+        Event::Clear => "C",
+        Event::ViewReceived => "v",
+        Event::Active => "A",
+        Event::Service => "S",
+        _ => "*",
+    }
+}
+
+/// What the signs of a time line mean, as far as it has them and there is room.
+fn legend(failover: &Failover, columns: u16) -> String {
+    const ALL: [(Event, &str); 8] = [
+        (Event::Notice, "notice"),
+        (Event::Propose, "propose"),
+        (Event::Decide, "decide"),
+        (Event::Fenced, "fenced"),
+        (Event::Clear, "CLEAR sent"),
+        (Event::ViewReceived, "view received"),
+        (Event::Active, "active"),
+        (Event::Service, "first service"),
+    ];
+    let used = ALL.iter().filter(|(event, _)| failover.moments.iter().any(|m| m.event == *event));
+    let mut words: Vec<String> = used.map(|(event, word)| format!("{} {word}", sign(*event))).collect();
+    if failover.doubt() > Nanos::ZERO {
+        words.push("( ) may be anywhere in between".to_owned());
+    }
+    while words.len() > 1 && words.join("  ").len() > usize::from(columns + NAMES_WIDE) {
+        words.pop();
+    }
+    words.join("  ")
+}
+
+/// How much a moment says, beside others.
+const fn weight(event: Event) -> u8 {
+    match event {
+        Event::ViewReceived => 0,
+        Event::Service => 1,
+        Event::Propose => 2,
+        Event::Fenced => 3,
+        Event::Notice => 4,
+        Event::Clear => 5,
+        Event::Active => 6,
+        _ => 7,
+    }
+}
+
+/// How much time a column stands for: the whole failover fits, times the zoom.
+fn per_column(failover: &Failover, columns: u16, zoom: i8) -> f64 {
+    let end = failover.moments.last().map_or(failover.began, |moment| moment.at);
+    let whole = end.since(failover.began).0.max(1) as f64;
+    let fit = whole / f64::from(columns.saturating_sub(2).max(1));
+    (fit * 2f64.powi(i32::from(-zoom))).max(1.0)
+}
+
+/// Columns that a time line of this width has.
+fn columns_of(width: u16) -> u16 {
+    width.saturating_sub(2 + NAMES_WIDE + 1)
+}
+
+/// By how much a step moves the time line that is shown, and where its last moment is.
+pub(crate) fn pan(model: &Model) -> Option<(Nanos, Nanos)> {
+    let all = rows(model);
+    let failover = chosen(model, &all)?;
+    let end = failover.moments.last()?.at.since(failover.began);
+    let unit = per_column(failover, columns_of(model.size.0), model.zoom);
+    Some((Nanos((unit * f64::from(MARK_EVERY)) as u64), end))
+}
+
+/// How many processes the time line that is shown has.
+pub(crate) fn processes(model: &Model) -> usize {
+    chosen(model, &rows(model)).map_or(0, |failover| failover.processes().len())
+}
+
+/// The processes that there is room for: always those on the critical path, and of the others those
+/// from `scroll` on. All in the order in which they are.
+fn visible(names: &[Name], critical: &[Name], room: usize, scroll: usize) -> Vec<Name> {
+    if names.len() <= room {
+        return names.to_vec();
+    }
+    let pinned: Vec<Name> = critical.iter().copied().filter(|name| names.contains(name)).take(room).collect();
+    let others: Vec<Name> = names.iter().copied().filter(|name| !pinned.contains(name)).collect();
+    let free = room - pinned.len();
+    let from = scroll.min(others.len().saturating_sub(free));
+    let window = &others[from..(from + free).min(others.len())];
+    names.iter().copied().filter(|name| pinned.contains(name) || window.contains(name)).collect()
+}
+
+/// The time line of one failover, from the notice at its decider on.
+fn line(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    area: Rect,
+    failover: &Failover,
+    all: &[Failover],
+    medians: [Option<Nanos>; 5],
+) {
+    let columns = columns_of(area.width);
+    let unit = per_column(failover, columns, model.zoom);
+    // All processes of a host stamp by one clock.
+    let error = match failover.doubt() {
+        Nanos::ZERO => Nanos::ZERO.to_string(),
+        doubt => format!("+-{doubt}"),
+    };
+    let right = format!("{}/column  clock error {error}", Nanos(unit.round() as u64));
+    let compared =
+        model.marked.and_then(|view| all.iter().find(|f| f.view == view && f.view != failover.view));
+    let foot = 4 + 2 * u16::from(compared.is_some());
+    let lines = area.height.saturating_sub(2 + 1 + foot);
+    let all_names = failover.processes();
+    let mut critical = vec![failover.decider];
+    critical.extend(failover.last_active().map(|(name, _)| name));
+    let names = visible(&all_names, &critical, usize::from(lines), model.scroll);
+    let mut title = vec![Cell::new(format!("Time line of view {}", failover.view), Role::Title)];
+    if names.len() < all_names.len() {
+        let keys = model.keymap.fill("{line-up}/{line-down}");
+        let hidden = format!("  {} of {} processes, {keys} others", names.len(), all_names.len());
+        title.push(Cell::new(hidden, Role::Warn));
+    }
+    let inside = canvas.frame(area, &title, &[Cell::new(right, Role::Dim)]);
+    let left = inside.x + 1 + NAMES_WIDE;
+    let from = model.pan.0 as f64;
+    axis(canvas, inside, left, from, unit);
+    let place = |at: Instant| (at.since(failover.began).0 as f64 - from) / unit;
+    let column = |at: Instant| {
+        let x = place(at);
+        (x >= 0.0 && x < f64::from(columns)).then(|| left + x as u16)
+    };
+    // What of a span is in the window: its first column, and the one behind its last.
+    let between = |from: Instant, to: Instant| {
+        let (from, to) = (place(from), place(to));
+        let clip = |x: f64| left + x.clamp(0.0, f64::from(columns)) as u16;
+        (to >= 0.0 && from < f64::from(columns)).then(|| (clip(from), clip(to)))
+    };
+    for (y, name) in (inside.y + 1..).zip(&names) {
+        canvas.put(inside, inside.x + 1, y, name.as_str(), Role::Text);
+        let mut mine: Vec<_> = failover.moments.iter().filter(|m| m.process == *name).collect();
+        let ends = mine.first().zip(mine.last()).and_then(|(first, last)| between(first.at, last.at));
+        if let Some((first, last)) = ends {
+            let across = canvas.glyphs.across.repeat(usize::from(last - first));
+            canvas.put(inside, first, y, &across, Role::Dim);
+        }
+        // Where several fall into one column, the one that says most is seen.
+        mine.sort_by_key(|moment| weight(moment.event));
+        for moment in mine {
+            if let Some(x) = column(moment.at) {
+                // Anywhere within this it may have been.
+                for error in [column(moment.at - moment.doubt), column(moment.at + moment.doubt)] {
+                    if let Some(at) = error.filter(|at| *at != x) {
+                        canvas.put(inside, at, y, if at < x { "(" } else { ")" }, Role::Dim);
+                    }
+                }
+                let role = if moment.event == Event::Active { Role::Good } else { Role::Title };
+                canvas.put(inside, x, y, sign(moment.event), role);
+            }
+        }
+    }
+    let mut y = inside.bottom().saturating_sub(foot);
+    if usize::from(lines) > names.len() + 1 {
+        canvas.put(inside, inside.x + 1, y - 1, &legend(failover, columns), Role::Dim);
+    }
+    path(canvas, inside, y, failover, between);
+    y += 1;
+    let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
+    let names = if wide < PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
+    let mut row = |canvas: &mut Canvas<'_>, name: &str, values: [(String, Role); 5], role| {
+        canvas.put(inside, inside.x + 1, y, name, role);
+        let mut x = left;
+        for (phase, (value, role)) in names.iter().zip(values) {
+            let cut = Rect { width: (x + wide).min(inside.right()).saturating_sub(inside.x), ..inside };
+            canvas.put(cut, x, y, &format!("{phase} {value}"), role);
+            x += wide;
+        }
+        y += 1;
+    };
+    let mine = failover.phases();
+    row(canvas, "phases", mine.map(|value| (span(value), Role::Text)), Role::Dim);
+    // Of how many the list's title says, too.
+    let label = Some(format!("median {}", all.len())).filter(|label| label.len() < usize::from(NAMES_WIDE));
+    let label = label.as_deref().unwrap_or("median");
+    row(canvas, label, medians.map(|value| (span(value), Role::Dim)), Role::Dim);
+    if let Some(other) = compared {
+        let theirs = other.phases();
+        row(
+            canvas,
+            &format!("view {}", other.view),
+            theirs.map(|value| (span(value), Role::Text)),
+            Role::Warn,
+        );
+        let changes = std::array::from_fn(|n| change(theirs[n], mine[n]));
+        row(canvas, "change", changes, Role::Warn);
+    }
+    let last = failover.last_active().map_or("nobody became active".to_owned(), |(name, _)| {
+        let after = span(failover.phases()[4]);
+        let or = match failover.perhaps_last().as_slice() {
+            [] => String::new(),
+            [other] => format!(" or {other} (within the clock error)"),
+            others => format!(" or one of {} others (within the clock error)", others.len()),
+        };
+        format!(
+            "critical path: {} decides, {name}{or} is active last, {after} after {}",
+            failover.decider,
+            failover.released_by()
+        )
+    });
+    canvas.put(inside, inside.x + 1, y, &last, Role::Dim);
+}
+
+/// How much longer something took than before.
+fn change(before: Option<Nanos>, now: Option<Nanos>) -> (String, Role) {
+    match (before, now) {
+        (Some(before), Some(now)) if now == before => ("same".to_owned(), Role::Dim),
+        (Some(before), Some(now)) if now > before => (format!("+{}", Nanos(now.0 - before.0)), Role::Warn),
+        (Some(before), Some(now)) => (format!("-{}", Nanos(before.0 - now.0)), Role::Good),
+        _ => ("--".to_owned(), Role::Dim),
+    }
+}
+
+/// The critical path on the scale of the time line: each phase from where it began to where it
+/// ended.
+fn path(
+    canvas: &mut Canvas<'_>,
+    inside: Rect,
+    y: u16,
+    failover: &Failover,
+    between: impl Fn(Instant, Instant) -> Option<(u16, u16)>,
+) {
+    canvas.put(inside, inside.x + 1, y, "path", Role::Dim);
+    let mut begins = failover.began;
+    for (at, (name, span)) in PHASES.iter().zip(failover.phases()).enumerate() {
+        // Behind a phase that is not known, the next one's place is not known either.
+        let Some(span) = span else { return };
+        let ends = begins + span;
+        if let Some((from, wide)) =
+            between(begins, ends).map(|(from, to)| (from, to - from)).filter(|(_, wide)| *wide > 0)
+        {
+            let (fill, role) = if at % 2 == 0 { ("=", Role::Title) } else { ("-", Role::Good) };
+            let label = format!(" {name} ");
+            let lines = usize::from(wide).saturating_sub(label.len() + 2);
+            let text = if usize::from(wide) >= label.len() + 2 {
+                format!("{}{label}{}", fill.repeat(1 + lines / 2), fill.repeat(1 + lines - lines / 2))
+            } else {
+                fill.repeat(usize::from(wide))
+            };
+            canvas.put(inside, from, y, &text, role);
+        }
+        begins = ends;
+    }
+}
+
+/// The axis: a figure at every tenth column.
+fn axis(canvas: &mut Canvas<'_>, inside: Rect, left: u16, from: f64, unit: f64) {
+    canvas.put(inside, inside.x + 1, inside.y, "after", Role::Dim);
+    let mut x = left;
+    while x + MARK_EVERY <= inside.right() {
+        let at = from + f64::from(x - left) * unit;
+        let text = if at == 0.0 { "0".to_owned() } else { Nanos(at.round() as u64).to_string() };
+        canvas.put(inside, x, inside.y, &text, Role::Dim);
+        x += MARK_EVERY;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::name;
+
+    #[test]
+    fn whoever_is_on_the_critical_path_is_visible_and_all_others_can_be_scrolled_to() {
+        let names: Vec<Name> = (1..=9).map(|n| name(&format!("p-{n}"))).collect();
+        let critical = [names[2], names[8]];
+        assert_eq!(visible(&names, &critical, 9, 3), names, "there is room for all");
+        for room in 2..9 {
+            let mut seen = Vec::new();
+            for scroll in 0..12 {
+                let shown = visible(&names, &critical, room, scroll);
+                assert_eq!(shown.len(), room);
+                assert!(critical.iter().all(|name| shown.contains(name)));
+                assert!(shown.is_sorted(), "in the order in which they are");
+                seen.extend(shown);
+            }
+            assert!(room == 2 || names.iter().all(|name| seen.contains(name)), "{room}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Lists with columns: which columns fit, how wide they are, which page is shown.
+
+use crate::state::filter::Filter;
+use crate::state::table::{List, page};
+use crate::theme::Role;
+use crate::view::canvas::{Canvas, Cell, Hit, width};
+use ratatui::layout::Rect;
+use std::ops::Range;
+
+/// A column of a list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Column {
+    /// Its head.
+    pub(crate) head: &'static str,
+    /// The width that it has at least, so that it does not jump about as values change.
+    pub(crate) least: u16,
+    /// Numbers lean right.
+    pub(crate) right: bool,
+    /// When there is no room, the columns with the highest number go first.
+    pub(crate) fold: u8,
+    /// Whether sorting begins with the largest: of most numbers that is what matters.
+    pub(crate) falls: bool,
+    /// What the help says of it, with the unit.
+    pub(crate) means: &'static str,
+}
+
+impl Column {
+    /// A column of text, or of numbers if it leans right.
+    pub(crate) const fn new(
+        head: &'static str,
+        least: u16,
+        right: bool,
+        fold: u8,
+        means: &'static str,
+    ) -> Self {
+        Self { head, least, right, fold, falls: right, means }
+    }
+
+    /// One of which small is bad, so sorting begins with the smallest.
+    pub(crate) const fn small_first(self) -> Self {
+        Self { falls: false, ..self }
+    }
+}
+
+/// Between two columns.
+const GAP: u16 = 2;
+/// Before the first column: the selected row's mark.
+const MARK: u16 = 2;
+
+/// A list as it is drawn.
+pub(crate) struct Grid<'a> {
+    pub(crate) columns: &'a [Column],
+    /// Those of them that are shown, in their order.
+    pub(crate) order: Vec<usize>,
+    /// The column that it is sorted by, and whether it begins with the largest.
+    pub(crate) sort: Option<(usize, bool)>,
+    /// How many rows there are.
+    pub(crate) rows: usize,
+    /// The selected row's place.
+    pub(crate) place: usize,
+    /// Whether anything was selected; the mark is only shown then.
+    pub(crate) marked: bool,
+    /// Whether the end is shown as long as nothing is selected.
+    pub(crate) tail: bool,
+}
+
+/// How many rows fit a pane of this size.
+pub(crate) fn page_rows(area: Rect) -> usize {
+    usize::from(if area.height < 4 { area.height.saturating_sub(1).max(1) } else { area.height - 3 })
+}
+
+impl<'a> Grid<'a> {
+    /// A list as its user has it, of these columns and rows.
+    pub(crate) fn of<Id: Clone + PartialEq>(columns: &'a [Column], list: &List<Id>, ids: &[Id]) -> Self {
+        Self {
+            columns,
+            order: list.shown(columns.len()),
+            sort: list.sort.and_then(|at| Some((at, columns.get(at)?.falls ^ list.reverse))),
+            rows: ids.len(),
+            place: list.place(ids),
+            marked: list.selected.as_ref().is_some_and(|id| ids.contains(id)),
+            tail: false,
+        }
+    }
+
+    /// Draws the frame of its pane if there is room for one: the title; the filter, notes, and
+    /// which rows are shown if not all are. Gives what is inside.
+    pub(crate) fn frame(
+        &self,
+        canvas: &mut Canvas<'_>,
+        area: Rect,
+        title: &[Cell],
+        filter: &Filter,
+        notes: impl IntoIterator<Item = String>,
+    ) -> Rect {
+        if area.height < 4 {
+            return area;
+        }
+        let filter = (!filter.is_empty()).then(|| format!("filter {}", filter.text()));
+        let shown = self.shown(page_rows(area));
+        let cut = shown.len() < self.rows;
+        let range = cut.then(|| format!("{}-{} of {}", shown.start + 1, shown.end, self.rows));
+        let right: Vec<String> = filter.into_iter().chain(notes).chain(range).collect();
+        canvas.frame(area, title, &[Cell::new(right.join("  "), Role::Dim)])
+    }
+
+    /// Draws the page that shows the selected row: a line of heads, then rows.
+    pub(crate) fn draw(&self, canvas: &mut Canvas<'_>, area: Rect, row: impl Fn(usize) -> Vec<Cell>) {
+        if area.height == 0 {
+            return;
+        }
+        // Without room for both, a row says more than the heads.
+        let heads = u16::from(area.height > 1);
+        let shown = self.shown(usize::from(area.height - heads));
+        let first = shown.start;
+        let cells: Vec<Vec<Cell>> = shown.map(row).collect();
+        let fits = self.fit(area.width, &cells);
+        let mut x = area.x + MARK;
+        for &(at, wide) in &fits {
+            let column = &self.columns[at];
+            let sorted = self.sort.filter(|(sorted, _)| *sorted == at);
+            if heads == 1 {
+                let from = if column.right { x + wide.saturating_sub(width(column.head)) } else { x };
+                if let Some((_, falls)) = sorted {
+                    // In the gap before the column, so that it takes no room from any.
+                    canvas.put(area, from - 1, area.y, if falls { "v" } else { "^" }, Role::Title);
+                }
+                let role = if sorted.is_some() { Role::Title } else { Role::Dim };
+                canvas.put(area, from, area.y, column.head, role);
+                let head = Rect { x: x - 1, y: area.y, width: wide + 1, height: 1 };
+                canvas.hits.push((head, Hit::Head(at)));
+            }
+            for (y, cells) in (area.y + heads..).zip(&cells) {
+                let Some(cell) = cells.get(at) else { continue };
+                let from = if column.right { x + wide.saturating_sub(cell.width()) } else { x };
+                let cut = Rect { width: (x + wide).min(area.right()).saturating_sub(area.x), ..area };
+                canvas.put(cut, from, y, &cell.text, cell.role);
+            }
+            x += wide + GAP;
+        }
+        for (y, at) in (area.y + heads..area.bottom()).zip(first..first + cells.len()) {
+            canvas.hits.push((Rect { y, height: 1, ..area }, Hit::Row(at)));
+        }
+        if self.marked && (first..first + cells.len()).contains(&self.place) {
+            let y = area.y + heads + u16::try_from(self.place - first).unwrap_or(0);
+            canvas.shade(area, y, Role::Selected);
+            let here = canvas.glyphs.here;
+            canvas.put(area, area.x, y, here, Role::Selected);
+        }
+    }
+
+    /// The rows that a page of this height shows.
+    pub(crate) fn shown(&self, height: usize) -> Range<usize> {
+        if self.tail && !self.marked {
+            return self.rows.saturating_sub(height)..self.rows;
+        }
+        page(self.place, self.rows, height)
+    }
+
+    /// The columns that fit, with their widths.
+    fn fit(&self, room: u16, rows: &[Vec<Cell>]) -> Vec<(usize, u16)> {
+        let wide = |at: usize| {
+            let column = &self.columns[at];
+            let cells = rows.iter().filter_map(|row| Some(row.get(at)?.width())).max().unwrap_or(0);
+            width(column.head).max(column.least).max(cells).min(room)
+        };
+        let known = self.order.iter().copied().filter(|at| *at < self.columns.len());
+        let mut fits: Vec<(usize, u16)> = known.map(|at| (at, wide(at))).collect();
+        let total = |fits: &[(usize, u16)]| {
+            fits.iter().fold(MARK, |sum, (_, wide)| sum.saturating_add(wide.saturating_add(GAP)))
+        };
+        while fits.len() > 1 && total(&fits) > room + GAP {
+            let last = (0..fits.len()).rev().max_by_key(|at| self.columns[fits[*at].0].fold);
+            let Some(last) = last else { break };
+            fits.remove(last);
+        }
+        fits
+    }
+}

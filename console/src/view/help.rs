@@ -1,0 +1,168 @@
+//! The help: every key, and then what the columns and signs of the screen mean, in pages over the
+//! middle of the screen.
+
+use crate::input::{Group, Press};
+use crate::state::{Model, Screen};
+use crate::theme::Role;
+use crate::view::canvas::{Canvas, Cell, width};
+use crate::view::glossary;
+use ratatui::layout::Rect;
+
+/// The column of the explanations.
+const KEYS_WIDE: u16 = 12;
+/// A column of keys.
+const GROUP_WIDE: u16 = 38;
+/// A page of explanations is at most so wide.
+const MEANS_MOST: u16 = 110;
+
+/// A line of the help.
+enum Line {
+    Title(&'static str),
+    /// What is explained, and by what; of a line that goes on, nothing.
+    Entry(String, String, Role),
+    Empty,
+}
+
+/// Lines of one kind, and how they are laid out.
+struct Page {
+    title: String,
+    /// Side by side.
+    columns: usize,
+    lines: Vec<Line>,
+}
+
+/// Every key, by its group.
+fn keys(model: &Model, gaps: bool) -> Vec<Line> {
+    let mut all = Vec::new();
+    let entry = |keys: String, help: &str| Line::Entry(keys, help.to_owned(), Role::Key);
+    for group in Group::ALL {
+        if gaps && !all.is_empty() {
+            all.push(Line::Empty);
+        }
+        all.push(Line::Title(group.name()));
+        if group == Group::Screens {
+            all.extend(Screen::ALL.map(|s| entry(s.number().to_string(), &s.name().to_lowercase())));
+        }
+        for (binding, keys) in model.keymap.iter().filter(|(binding, _)| binding.group == group) {
+            all.push(entry(names(keys), binding.help));
+        }
+    }
+    all
+}
+
+/// As many keys as fit before the explanation, the one to remember first.
+fn names(keys: &[Press]) -> String {
+    let mut all = keys.first().map_or("(none)".to_owned(), |press| press.name());
+    for press in keys.iter().skip(1) {
+        let more = format!("{all} {}", press.name());
+        if width(&more) >= KEYS_WIDE {
+            break;
+        }
+        all = more;
+    }
+    all
+}
+
+/// A text in lines of at most so many columns.
+pub(crate) fn wrapped(text: &str, wide: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= wide => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// What the columns and signs of the screen mean.
+fn meanings(screen: Screen, wide: u16) -> Vec<Line> {
+    let all = glossary(screen);
+    let heads = all.iter().map(|(head, _)| width(head)).max().unwrap_or(0);
+    let room = usize::from(wide.saturating_sub(heads + 2).max(10));
+    let mut lines = Vec::new();
+    for (head, means) in all {
+        for (at, part) in wrapped(means, room).into_iter().enumerate() {
+            let head = if at == 0 { head } else { "" };
+            lines.push(Line::Entry(format!("{head:<heads$}", heads = usize::from(heads)), part, Role::Title));
+        }
+    }
+    lines
+}
+
+/// All pages for this area.
+fn pages(model: &Model, area: Rect) -> Vec<Page> {
+    let height = usize::from(area.height.saturating_sub(2)).max(1);
+    let columns = if area.width >= 2 * GROUP_WIDE + 4 { 2 } else { 1 };
+    let room = height * columns;
+    let with_gaps = keys(model, true);
+    let mut lines = if with_gaps.len() <= room { with_gaps } else { keys(model, false) };
+    let mut all = Vec::new();
+    while !lines.is_empty() {
+        let rest = lines.split_off(room.min(lines.len()));
+        all.push(Page { title: "Keys".to_owned(), columns, lines: std::mem::replace(&mut lines, rest) });
+    }
+    let mut lines = meanings(model.screen, area.width.min(MEANS_MOST).saturating_sub(4));
+    let title = format!("What screen {} {} shows", model.screen.number(), model.screen.name());
+    while !lines.is_empty() {
+        let rest = lines.split_off(height.min(lines.len()));
+        let lines = std::mem::replace(&mut lines, rest);
+        all.push(Page { title: title.clone(), columns: 1, lines });
+    }
+    all
+}
+
+/// How many pages there are.
+pub(crate) fn count(model: &Model, area: Rect) -> usize {
+    pages(model, area).len()
+}
+
+/// Draws the page that is open over an area.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let pages = pages(model, area);
+    let at = model.help_page.min(pages.len() - 1);
+    let Page { title, columns, lines } = &pages[at];
+    let is_keys = matches!(lines.first(), Some(Line::Title(_) | Line::Entry(_, _, Role::Key)));
+    let wide = match (is_keys, columns) {
+        (true, 2) => 2 * GROUP_WIDE + 4,
+        (true, _) => GROUP_WIDE + 4,
+        (false, _) => MEANS_MOST,
+    };
+    let rows = lines.len().div_ceil(*columns);
+    let wide = wide.min(area.width);
+    let height = u16::try_from(rows + 2).unwrap_or(u16::MAX).min(area.height);
+    let place = Rect {
+        x: area.x + (area.width - wide) / 2,
+        y: area.y + (area.height - height) / 2,
+        width: wide,
+        height,
+    };
+    for y in place.top()..place.bottom() {
+        canvas.blank(place, y);
+    }
+    let title = format!("{title}  {} of {}", at + 1, pages.len());
+    let hint = model.keymap.fill("{help} next page, any other key closes");
+    let inside = canvas.frame(place, &[Cell::new(title, Role::Title)], &[Cell::new(hint, Role::Dim)]);
+    for (at, line) in lines.iter().enumerate() {
+        let column = u16::try_from(at / rows.max(1)).unwrap_or(0);
+        let x = inside.x + 1 + column * GROUP_WIDE;
+        let y = inside.y + u16::try_from(at % rows.max(1)).unwrap_or(0);
+        if y >= inside.bottom() {
+            continue;
+        }
+        match line {
+            Line::Title(title) => {
+                canvas.put(inside, x, y, title, Role::Title);
+            }
+            Line::Entry(head, means, role) => {
+                canvas.put(inside, x, y, head, *role);
+                let from = if is_keys { x + KEYS_WIDE } else { x + width(head) + 2 };
+                canvas.put(inside, from, y, means, Role::Text);
+            }
+            Line::Empty => {}
+        }
+    }
+}

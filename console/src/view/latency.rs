@@ -1,0 +1,169 @@
+//! Screen 7: how long things take, as the processes counted it, and whether that has changed.
+//!
+//! ```text
+//! ┌─ Latency, last 60s ───────────────────────────────── before: the minute before that ─┐
+//! │   WHAT      p50     p90     p99     p99.9   WORST   N      BEFORE p50  p99     p99   │
+//! │ ▸ renewal   6.00us  7.00us  9.00us  93.0us  93.0us  5760       6.00us  9.00us  +0%   │
+//! └──────────────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ renewal: before and after ──────────────────────────────────────────────────────────┐
+//! │            before                         after                                      │
+//! │   5.00us   ███████████████   5220         ███████████████   5220                     │
+//! └──────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! The histograms lie in the nodes' memory and only grow, so a window over them holds every renewal
+//! and every decision, however seldom the console looks. Their buckets are within 1/16; a
+//! percentile is claimed only from enough samples. Of the margin, small is bad: its p99 is what 99
+//! % of the renewals had left at least.
+
+use crate::state::data::Data;
+use crate::state::windows::{Before, PERCENTILES, Set, percentile};
+use crate::state::{Model, failovers};
+use crate::theme::Role;
+use crate::view::bars::{self, Side};
+use crate::view::canvas::{Canvas, Cell, age, count};
+use crate::view::grid::{Column, Grid};
+use obol_fabric::metrics::bucket;
+use obol_fabric::{Instant, Nanos};
+use obol_membership::metrics::Histogram;
+use obol_observe::histograms::Counts;
+use ratatui::layout::Rect;
+
+pub(crate) const COLUMNS: [Column; 10] = [
+    Column::new(
+        "WHAT",
+        9,
+        false,
+        0,
+        "renewal: of a lease, posted to majority; decide: proposed to decided; clear: decided to CLEAR; \
+         margin: left of the lease at a renewal; failover: noticed to active",
+    ),
+    Column::new("p50", 6, true, 2, "half took no longer; of the margin, half had at least so much left"),
+    Column::new("p90", 6, true, 5, "90 % took no longer; of the margin, 90 % had at least so much left"),
+    Column::new("p99", 6, true, 1, "99 % likewise; -- until there are 299 samples"),
+    Column::new("p99.9", 6, true, 4, "99.9 % likewise; -- until there are 2995 samples"),
+    Column::new("WORST", 6, true, 3, "the longest; of the margin the least"),
+    Column::new("N", 6, true, 6, "samples in the window"),
+    Column::new(
+        "BEFORE p50",
+        10,
+        true,
+        8,
+        "the median before: of the minute before, or before the newest note",
+    ),
+    Column::new("BEFORE p99", 10, true, 7, "the p99 before"),
+    Column::new("p99 NOW", 7, true, 7, "by how much the p99 has changed"),
+];
+
+/// A change of a percentile by so many hundredths is worth a look; the buckets alone make 6.
+const CHANGE_WARNS: f64 = 20.0;
+
+/// Below the table the bars need at least this height, or there are none.
+const BARS_LEAST: u16 = 6;
+
+/// One row: what it is of, and whether small values are the bad ones.
+struct What {
+    name: &'static str,
+    small_is_bad: bool,
+    before: Counts,
+    after: Counts,
+}
+
+/// The names of the rows, in their order: the histograms, and the failovers.
+pub(crate) fn names() -> Vec<&'static str> {
+    Histogram::ALL.iter().map(|which| which.name()).chain(["failover"]).collect()
+}
+
+/// The rows: before and after.
+fn rows(data: &Data) -> (Before, Vec<What>) {
+    let (which, before, after): (Before, Set, Set) = data.windows.compared();
+    let mut rows: Vec<What> = Histogram::ALL
+        .iter()
+        .zip(before.into_iter().zip(after))
+        .map(|(histogram, (before, after))| What {
+            name: histogram.name(),
+            small_is_bad: *histogram == Histogram::Margin,
+            before,
+            after,
+        })
+        .collect();
+    // Failovers are few: all that are known count, on the two sides of the mark if there is one.
+    let mark = data.note().map(|mark| mark.at);
+    let mut sides = [Counts::default(), Counts::default()];
+    for failover in failovers::all(data) {
+        let Some(total) = failover.total() else { continue };
+        let side = usize::from(mark.is_none_or(|mark| failover.began >= mark));
+        sides[side].add(&Counts::from_pairs(u16::try_from(bucket(total.0)).map(|bucket| (bucket, 1))));
+    }
+    let [before, after] = sides;
+    rows.push(What { name: "failover", small_is_bad: false, before, after });
+    (which, rows)
+}
+
+fn cells(what: &What) -> Vec<Cell> {
+    let of = |counts: &Counts, at: usize| percentile(counts, at, what.small_is_bad);
+    let shown = |value: Option<Nanos>| Cell::maybe(value.map(|value| value.to_string()));
+    let worst = if what.small_is_bad { what.after.least() } else { what.after.most() };
+    let mut cells = vec![Cell::text(what.name)];
+    cells.extend((0..PERCENTILES.len()).map(|at| shown(of(&what.after, at))));
+    cells.push(shown(worst));
+    cells.push(Cell::text(count(what.after.len())));
+    cells.push(shown(of(&what.before, 0)));
+    cells.push(shown(of(&what.before, 2)));
+    cells.push(match (of(&what.before, 2), of(&what.after, 2)) {
+        (Some(before), Some(after)) if before > Nanos::ZERO => {
+            let change = (after.0 as f64 / before.0 as f64 - 1.0) * 100.0;
+            let bad = if what.small_is_bad { -change } else { change };
+            Cell::new(format!("{change:+.0}%"), if bad > CHANGE_WARNS { Role::Warn } else { Role::Text })
+        }
+        _ => Cell::none(),
+    });
+    cells
+}
+
+/// What the two sides are, in words: before, and after.
+fn sides(data: &Data, which: Before) -> (String, String) {
+    match (which, data.note()) {
+        (Before::Mark, Some(mark)) => {
+            let now = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
+            let from = data.counted_since().unwrap_or(mark.at);
+            let seen = if from > mark.at { " seen" } else { "" };
+            (
+                format!("the minute before \"{}\"", mark.text),
+                format!("{}{seen} since \"{}\"", age(now.since(from)), mark.text),
+            )
+        }
+        _ => ("the minute before that".to_owned(), "last 60s".to_owned()),
+    }
+}
+
+/// Draws the screen.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let (which, rows) = rows(data);
+    let (before, after) = sides(data, which);
+    let list = &model.latency;
+    let place = list.place(&names());
+    let wanted = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(3);
+    let above = match area.height.checked_sub(wanted) {
+        Some(left) if left >= BARS_LEAST => Rect { height: wanted, ..area },
+        _ => area,
+    };
+    let inside = if above.height < 4 {
+        above
+    } else {
+        let title = Cell::new(format!("Latency, {after}"), Role::Title);
+        canvas.frame(above, &[title], &[Cell::new(format!("before: {before}"), Role::Dim)])
+    };
+    let grid = Grid::of(&COLUMNS, list, &names());
+    grid.draw(canvas, inside, |row| cells(&rows[row]));
+    let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
+    let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };
+    let note = model.keymap.fill(if what.small_is_bad { "small is bad" } else { "{down}/{up} another" });
+    let sides = if what.before.is_empty() { "" } else { ": before and after" };
+    let title = Cell::new(format!("{}{sides}", what.name), Role::Title);
+    let inside = canvas.frame(below, &[title], &[Cell::new(note, Role::Dim)]);
+    let side = |head, counts, role| Side { head, counts, role };
+    let both = [side("before", &what.before, Role::Dim), side("after", &what.after, Role::Good)];
+    bars::draw(canvas, inside, if what.before.is_empty() { &both[1..] } else { &both });
+}

@@ -1,0 +1,228 @@
+//! Screen 2: whether leases are renewed in time, and by how much.
+//!
+//! ```text
+//! ┌─ Leases 3  20.0ms each  on time 375/s  late 0/s  failed 0/s ───────────────────────────┐
+//! │   NAME    STATE  LEASE   MARGIN   LEAST  SLOWEST  ON TIME/s  LATE/s  FAILED/s  LATE  .. │
+//! │ ▸ node-1  ok     active  14.9ms  12.0ms   91.0us        125       0         0     0     │
+//! └────────────────────────────────────────────────────────────────────────────────────────┘
+//! ┌─ Left of the lease at a renewal, 60s ─────┐┌─ A renewal took, 60s ─────────────────────┐
+//! │   10.0ms ████████████████████████    7200  ││    5.00us █████████████████████    5220   │
+//! └────────────────────────────────────────────┘└───────────────────────────────────────────┘
+//! ```
+//!
+//! LEAST and SLOWEST are over the last minute. The bars are of all processes together; each line
+//! says from which value on it counts.
+
+use crate::poll::sample::{Life, ProcessRow};
+use crate::state::Model;
+use crate::state::data::Data;
+use crate::state::table::Key;
+use crate::theme::Role;
+use crate::view::bars::{self, Side};
+use crate::view::canvas::{Canvas, Cell, count, rate};
+use crate::view::grid::{Column, Grid};
+use crate::view::members::{self, lease, margin, renews, role};
+use obol_fabric::{Instant, Nanos};
+use obol_membership::metrics::{Counter, Histogram};
+use obol_observe::histograms::Counts;
+use ratatui::layout::Rect;
+
+/// The columns, and what makes room first.
+pub(crate) const COLUMNS: [Column; 14] = [
+    Column::new("NAME", 8, false, 0, "the process that renews a lease"),
+    Column::new("STATE", 6, false, 1, "as on screen 1"),
+    Column::new("KIND", 11, false, 11, "agent, or cache"),
+    Column::new("LEASE", 7, false, 3, "active, waiting, fenced or expired, as on screen 1"),
+    Column::new(
+        "MARGIN",
+        6,
+        true,
+        2,
+        "time left of the lease when it was read; ! is below the alert's bound",
+    )
+    .small_first(),
+    Column::new("LEAST", 6, true, 4, "the least that was left at a renewal of the last minute").small_first(),
+    Column::new("SLOWEST", 7, true, 8, "the longest that a renewal of the last minute took"),
+    Column::new("ON TIME/s", 9, true, 5, "renewals per second that came before the lease had ended"),
+    Column::new("LATE/s", 6, true, 6, "renewals per second that came after it had ended"),
+    Column::new("FAILED/s", 8, true, 7, "renewals per second that found no majority"),
+    Column::new("LATE", 4, true, 9, "late renewals since the process began"),
+    Column::new("FAILED", 6, true, 9, "failed renewals since the process began"),
+    Column::new("BY CACHE", 8, true, 12, "renewals for which a lease cache vouched, since the process began"),
+    Column::new(
+        "60s",
+        members::SPARK,
+        false,
+        13,
+        "renewals per second over the last minute, 5 s a bar; the row's own highest bar is full",
+    ),
+];
+
+/// Below the list the bars need at least this height, or there are none.
+const BARS_LEAST: u16 = 6;
+/// From this width on there are two sets of bars side by side.
+const TWO_FROM: u16 = 90;
+
+/// The rows that are shown, in their order.
+pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
+    let data = model.data();
+    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+    let filter = &model.leases.filter;
+    let kept = |row: &&ProcessRow| {
+        let state = data.status(row).words().1;
+        renews(row)
+            && filter.keeps(&[("name", row.name.as_str()), ("kind", row.kind.name()), ("state", state)])
+    };
+    let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
+    model.leases.arrange(
+        &mut rows,
+        |column| COLUMNS[column].falls,
+        |column, row| key(column, row, data, sample.at),
+    );
+    rows
+}
+
+fn key(column: usize, row: &ProcessRow, data: &Data, at: Instant) -> Key {
+    let number = |value: Option<f64>| value.map_or(Key::Missing, Key::Number);
+    let span = |value: Option<Nanos>| number(value.map(|value| value.0 as f64));
+    let track = data.tracks.get(&row.name);
+    let per_second = |counter| number(track.and_then(|track| track.rate(counter)));
+    match COLUMNS[column].head {
+        "NAME" => Key::Text(row.name.to_string()),
+        "STATE" => Key::Number(f64::from(data.status(row) as u8)),
+        "KIND" => Key::Text(row.kind.name().to_owned()),
+        "LEASE" => Key::Text(lease(row, at).0.to_owned()),
+        "MARGIN" => span(margin(row, at)),
+        "LEAST" => span(track.and_then(|track| track.least())),
+        "SLOWEST" => span(track.and_then(|track| track.slowest())),
+        "ON TIME/s" | "60s" => per_second(Counter::RenewalsOnTime),
+        "LATE/s" => per_second(Counter::RenewalsLate),
+        "FAILED/s" => per_second(Counter::RenewalsFailed),
+        "LATE" => Key::Number(row.counter(Counter::RenewalsLate) as f64),
+        "FAILED" => Key::Number(row.counter(Counter::RenewalsFailed) as f64),
+        "BY CACHE" => Key::Number(row.counter(Counter::RenewalsCached) as f64),
+        _ => Key::Missing,
+    }
+}
+
+fn cells(row: &ProcessRow, data: &Data, canvas: &Canvas<'_>) -> Vec<Cell> {
+    let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
+    let status = data.status(row);
+    let (sign, word) = status.words();
+    let track = data.tracks.get(&row.name).filter(|_| !matches!(row.life, Life::Down | Life::Left));
+    let (held, held_role) = lease(row, at);
+    // What alerts is marked here as well.
+    let percent =
+        data.sample.as_ref().and_then(|sample| sample.thresholds).map(|t| u64::from(t.margin_percent));
+    let limit = data.lease().zip(percent).map(|(lease, percent)| lease.0.saturating_mul(percent) / 100);
+    let left = |value: Option<Nanos>| match (value, limit) {
+        (Some(value), Some(limit)) if value.0 < limit => Cell::new(format!("{value}!"), Role::Warn),
+        (value, _) => Cell::maybe(value.map(|value| value.to_string())),
+    };
+    let per_second = |counter, warns: bool| {
+        track.and_then(|track| track.rate(counter)).map_or(Cell::none(), |n| {
+            Cell::new(rate(n), if warns && n > 0.0 { Role::Warn } else { Role::Text })
+        })
+    };
+    let total = |counter| {
+        let n = row.counter(counter);
+        Cell::new(count(n), if n > 0 { Role::Warn } else { Role::Text })
+    };
+    vec![
+        Cell::text(row.name.to_string()),
+        Cell::new(format!("{sign} {word}").trim_start().to_owned(), role(status)),
+        Cell::text(row.kind.name()),
+        Cell::new(held, held_role),
+        left(margin(row, at)),
+        left(track.and_then(|track| track.least())),
+        Cell::maybe(track.and_then(|track| track.slowest()).map(|value| value.to_string())),
+        per_second(Counter::RenewalsOnTime, false),
+        per_second(Counter::RenewalsLate, true),
+        per_second(Counter::RenewalsFailed, true),
+        total(Counter::RenewalsLate),
+        total(Counter::RenewalsFailed),
+        Cell::text(count(row.counter(Counter::RenewalsCached))),
+        Cell::new(members::spark(row, data, &canvas.glyphs), Role::Dim),
+    ]
+}
+
+/// The list, and what is left for the bars below it.
+pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+    let rows = u16::try_from(rows(model).len()).unwrap_or(u16::MAX);
+    let wanted = rows.saturating_add(3).max(4);
+    // With many rows the bars keep their place: a page of the list can be turned.
+    let most = body.height.saturating_sub(BARS_LEAST);
+    if most < 4 || wanted > most && body.height < 2 * BARS_LEAST + 4 {
+        return (body, None);
+    }
+    let above = wanted.min(most);
+    let below = Rect { y: body.y + above, height: body.height - above, ..body };
+    (Rect { height: above, ..body }, Some(below))
+}
+
+/// Draws the screen.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let rows = rows(model);
+    let list = &model.leases;
+    let names: Vec<_> = rows.iter().map(|row| row.name).collect();
+    let (above, below) = split(model, area);
+    let grid = Grid::of(&COLUMNS, list, &names);
+    let inside = grid.frame(canvas, above, &title(&rows, data), &list.filter, None);
+    if rows.is_empty() {
+        let why = if list.filter.is_empty() {
+            "nobody renews a lease yet"
+        } else {
+            "the filter keeps nobody; {back} clears it"
+        };
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
+    } else {
+        let all: Vec<Vec<Cell>> = {
+            let shown = grid.shown(usize::from(inside.height.saturating_sub(1)).max(1));
+            let cells =
+                |at: usize| if shown.contains(&at) { cells(rows[at], data, canvas) } else { Vec::new() };
+            (0..rows.len()).map(cells).collect()
+        };
+        grid.draw(canvas, inside, |row| all[row].clone());
+    }
+    let Some(below) = below else { return };
+    let set = data.windows.last();
+    let (margins, renewals) = (&set[Histogram::Margin as usize], &set[Histogram::Renewal as usize]);
+    let two = area.width >= TWO_FROM;
+    let half = if two { below.width / 2 } else { below.width };
+    let left = Rect { width: half, ..below };
+    chart(canvas, left, "Left of the lease at a renewal, 60s", margins);
+    if two {
+        let right = Rect { x: below.x + half, width: below.width - half, ..below };
+        chart(canvas, right, "A renewal took, 60s", renewals);
+    }
+}
+
+fn chart(canvas: &mut Canvas<'_>, area: Rect, title: &'static str, counts: &Counts) {
+    let right = [Cell::new(format!("{} renewals", count(counts.len())), Role::Dim)];
+    let inside = canvas.frame(area, &[Cell::new(title, Role::Title)], &right);
+    bars::draw(canvas, inside, &[Side { head: "", counts, role: Role::Good }]);
+}
+
+/// How the leases do, all together.
+fn title(rows: &[&ProcessRow], data: &Data) -> Vec<Cell> {
+    let mut title = vec![Cell::new(format!("Leases {}", rows.len()), Role::Title)];
+    if let Some(length) = data.lease() {
+        title.push(Cell::text(format!("  {length} each")));
+    }
+    for (word, counter) in [
+        ("on time", Counter::RenewalsOnTime),
+        ("late", Counter::RenewalsLate),
+        ("failed", Counter::RenewalsFailed),
+    ] {
+        let rates = rows.iter().filter_map(|row| data.tracks.get(&row.name)?.rate(counter));
+        let all = rates.fold(None, |sum: Option<f64>, one| Some(sum.unwrap_or(0.0) + one));
+        let role = if counter != Counter::RenewalsOnTime && all.is_some_and(|n| n > 0.0) {
+            Role::Warn
+        } else {
+            Role::Dim
+        };
+        title.push(Cell::new(format!("  {word} {}", all.map_or("--".to_owned(), |n| rate(n) + "/s")), role));
+    }
+    title
+}

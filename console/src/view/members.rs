@@ -1,0 +1,281 @@
+//! Screen 1: who is there, and how everybody's lease does.
+//!
+//! ```text
+//! ┌─ Members 9  ok 7  frozen 1  down 1 ─────────────────── sort NAME up  filter app  1-7 of 9 ─┐
+//! │   NAME     STATE       KIND         AGENT   INC  VIEW  LEASE   MARGIN  RENEW/s  LATE  .. │
+//! │ ▸ app-1    ok          app          node-1    5    12  active  14.9ms      --    --     │
+//! └──────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Columns fold away from the least to the most needed. Below, if there is room: the newest events.
+
+use crate::poll::sample::{Life, ProcessRow};
+use crate::state::Model;
+use crate::state::data::{CELLS, Data, Status};
+use crate::state::table::{Key, page};
+use crate::theme::{Glyphs, Role};
+use crate::view::canvas::{Canvas, Cell, NONE, age, count, rate};
+use crate::view::grid::{Column, Grid, page_rows};
+use obol_fabric::{Incarnation, Instant, Nanos};
+use obol_membership::Kind;
+use obol_membership::metrics::Counter;
+use ratatui::layout::Rect;
+
+/// The columns, and what makes room first.
+pub(crate) const COLUMNS: [Column; 15] = [
+    Column::new("NAME", 8, false, 0, "the process, coordinators first"),
+    Column::new(
+        "STATE",
+        12,
+        false,
+        1,
+        "ok; ~ joining: no member yet; < behind: knows an older view; ! no lease: may not act; \
+         ? stale: its memory can not be read whole; = frozen: stopped by a signal; x down; - left. With for how long",
+    ),
+    Column::new("KIND", 11, false, 7, "coordinator, agent (one a node), app (a program), cache (of leases)"),
+    Column::new("AGENT", 6, false, 9, "the agent that the program is attached to, and whose lease it reads"),
+    Column::new("INC", 4, true, 6, "incarnation: the number of this membership; a new one with each join"),
+    Column::new("VIEW", 4, true, 4, "the newest view that it knows"),
+    Column::new(
+        "LEASE",
+        7,
+        false,
+        3,
+        "active: may act; waiting: begins later; fenced: taken back by a coordinator; expired: not renewed",
+    ),
+    Column::new("MARGIN", 6, true, 2, "time left of the lease when it was read").small_first(),
+    Column::new("RENEW/s", 7, true, 5, "renewals of the lease per second, over the last second"),
+    Column::new("LATE", 4, true, 5, "renewals that came after the lease had ended, since its start"),
+    Column::new("FAILED", 6, true, 8, "renewals that found no majority, since its start"),
+    Column::new("SUSP", 4, true, 11, "suspicions of others that it raised, by heartbeat or progress"),
+    Column::new("SERVED", 6, true, 12, "requests that the program served under an active view"),
+    Column::new("BEAT", 5, true, 10, "moves: its heartbeat does; else since when it stands still"),
+    Column::new(
+        "60s",
+        SPARK,
+        false,
+        13,
+        "renewals per second over the last minute, 5 s a bar; the row's own highest bar is full",
+    ),
+];
+
+/// Columns of a row's last minute.
+pub(crate) const SPARK: u16 = CELLS as u16;
+
+/// A heartbeat that was not seen to move for so long is worth telling.
+pub(crate) const STILL: Nanos = Nanos::from_secs(1);
+
+/// How the lease of a process is called.
+pub(crate) fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
+    match row.lease {
+        None => (NONE, Role::Dim),
+        Some(_) if matches!(row.life, Life::Down | Life::Left) => (NONE, Role::Dim),
+        Some(_) if row.active => ("active", Role::Good),
+        Some(lease) if at < lease.start && lease.start < lease.end => ("waiting", Role::Warn),
+        Some(lease) if lease.fence > lease.view => ("fenced", Role::Bad),
+        Some(_) => ("expired", Role::Bad),
+    }
+}
+
+/// Whether a process renews a lease of its own.
+pub(crate) fn renews(row: &ProcessRow) -> bool {
+    row.kind != Kind::Coordinator && row.seat == 0
+}
+
+pub(crate) fn margin(row: &ProcessRow, at: Instant) -> Option<Nanos> {
+    row.margin(at).filter(|_| row.active)
+}
+
+/// The agent that a program is attached to.
+pub(crate) fn host<'a>(row: &ProcessRow, data: &'a Data) -> Option<&'a ProcessRow> {
+    let sample = data.sample.as_deref()?;
+    sample.processes.iter().find(|p| row.seat != 0 && p.region == row.region && p.seat == 0)
+}
+
+fn suspicions(row: &ProcessRow) -> u64 {
+    row.counter(Counter::HeartbeatSuspicions).saturating_add(row.counter(Counter::ProgressSuspicions))
+}
+
+/// The look of a status.
+pub(crate) const fn role(status: Status) -> Role {
+    match status {
+        Status::Down => Role::Bad,
+        Status::NoLease | Status::NoAgent | Status::Frozen | Status::Behind | Status::Joining => Role::Warn,
+        Status::Stale => Role::Stale,
+        Status::Ok => Role::Good,
+        Status::Left => Role::Dim,
+    }
+}
+
+/// The rows that are shown, in their order.
+pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
+    let data = model.data();
+    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+    let filter = &model.members.filter;
+    let kept = |row: &&ProcessRow| {
+        if filter.is_empty() {
+            return true;
+        }
+        let host = host(row, data).map_or("", |host| host.name.as_str());
+        let state = data.status(row).words().1;
+        filter.keeps(&[
+            ("name", row.name.as_str()),
+            ("kind", row.kind.name()),
+            ("state", state),
+            ("agent", host),
+            ("host", host),
+        ])
+    };
+    let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
+    model.members.arrange(
+        &mut rows,
+        |column| COLUMNS[column].falls,
+        |column, row| key(column, row, data, sample.at),
+    );
+    rows
+}
+
+fn key(column: usize, row: &ProcessRow, data: &Data, at: Instant) -> Key {
+    let number = |value: Option<f64>| value.map_or(Key::Missing, Key::Number);
+    let n = |value: Option<u64>| number(value.map(|value| value as f64));
+    let track = data.tracks.get(&row.name);
+    let renewal = |counter| n(renews(row).then(|| row.counter(counter)));
+    match COLUMNS[column].head {
+        "STATE" => n(Some(data.status(row) as u64)),
+        "KIND" => Key::Text(row.kind.name().to_owned()),
+        "AGENT" => host(row, data).map_or(Key::Missing, |host| Key::Text(host.name.to_string())),
+        "INC" => n((row.incarnation != Incarnation::NONE).then_some(row.incarnation.0)),
+        "VIEW" => n(row.view.map(|view| view.0)),
+        "LEASE" => Key::Text(lease(row, at).0.to_owned()),
+        "MARGIN" => n(margin(row, at).map(|margin| margin.0)),
+        "RENEW/s" | "60s" if renews(row) => number(track.and_then(|t| t.rate(Counter::RenewalsOnTime))),
+        "LATE" => renewal(Counter::RenewalsLate),
+        "FAILED" => renewal(Counter::RenewalsFailed),
+        "SUSP" => n(Some(suspicions(row))),
+        "SERVED" => n((row.kind == Kind::App).then(|| row.counter(Counter::Served))),
+        "BEAT" => n(track.map(|track| track.still(at).0)),
+        "NAME" => Key::Text(row.name.to_string()),
+        _ => Key::Missing,
+    }
+}
+
+fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cell> {
+    let status = data.status(row);
+    let track = data.tracks.get(&row.name);
+    let down = matches!(row.life, Life::Down | Life::Left);
+    let (sign, word) = status.words();
+    let state = match (status, track) {
+        (Status::Ok, _) => word.to_owned(),
+        (Status::Stale, Some(track)) => format!("{sign} {word} {}", age(track.age(at))),
+        // For how long is known of the process itself, not of its view or lease.
+        (Status::Down | Status::Frozen | Status::Joining, Some(track)) => match track.since(at) {
+            Some(Nanos::ZERO) => format!("{sign} {word}"),
+            since => format!("{sign} {word} {}", since.map_or(NONE.to_owned(), age)),
+        },
+        _ => format!("{sign} {word}"),
+    };
+    let (lease, lease_role) = lease(row, at);
+    // A late or failed renewal is worth a look; none is as it should be.
+    let bad = |counter| {
+        if !renews(row) || down {
+            return Cell::none();
+        }
+        let n = row.counter(counter);
+        Cell::new(count(n), if n > 0 { Role::Warn } else { Role::Text })
+    };
+    let renewals = track.filter(|_| renews(row) && !down).and_then(|t| t.rate(Counter::RenewalsOnTime));
+    let beat = track.map(|track| track.still(at)).filter(|_| !down);
+    vec![
+        Cell::text(row.name.to_string()),
+        Cell::new(state, role(status)),
+        Cell::text(row.kind.name()),
+        Cell::maybe(host(row, data).map(|host| host.name.to_string())),
+        Cell::maybe((row.incarnation != Incarnation::NONE).then(|| row.incarnation.to_string())),
+        Cell::maybe(row.view.filter(|_| !down).map(|view| view.to_string())),
+        Cell::new(lease, lease_role),
+        Cell::maybe(margin(row, at).map(|margin| margin.to_string())),
+        Cell::maybe(renewals.map(rate)),
+        bad(Counter::RenewalsLate),
+        bad(Counter::RenewalsFailed),
+        Cell::text(count(suspicions(row))),
+        Cell::maybe((row.kind == Kind::App).then(|| count(row.counter(Counter::Served)))),
+        beat.map_or(Cell::none(), |still| match still {
+            still if still < STILL => Cell::text("moves"),
+            still => Cell::new(age(still), Role::Warn),
+        }),
+        Cell::new(spark(row, data, glyphs), Role::Dim),
+    ]
+}
+
+/// Renewals per second over the last minute. A gap is a dot, not nothing.
+pub(crate) fn spark(row: &ProcessRow, data: &Data, glyphs: &Glyphs) -> String {
+    let Some(track) = data.tracks.get(&row.name).filter(|_| renews(row)) else { return String::new() };
+    let most = track.cells().flatten().fold(0.0, f64::max);
+    let shown: String =
+        track.cells().map(|cell| cell.map_or(glyphs.dot, |value| glyphs.level(value, most))).collect();
+    format!("{shown:>CELLS$}")
+}
+
+/// Draws the screen.
+pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let data = model.data();
+    let rows = rows(model);
+    let list = &model.members;
+    let names: Vec<_> = rows.iter().map(|row| row.name).collect();
+    let place = list.place(&names);
+    let all = data.sample.as_ref().map_or(0, |sample| sample.processes.len());
+    let inside = if area.height < 4 {
+        area
+    } else {
+        let mut title = vec![Cell::new(format!("Members {all}"), Role::Title)];
+        title.extend(tally(data));
+        let shown = page(place, rows.len(), page_rows(area));
+        let mut right = Vec::new();
+        if let Some(column) = list.sort {
+            let falls = COLUMNS[column].falls ^ list.reverse;
+            right.push(format!("sort {} {}", COLUMNS[column].head, if falls { "down" } else { "up" }));
+        }
+        if !list.filter.is_empty() {
+            right.push(format!("filter {}", list.filter.text()));
+        }
+        if rows.len() > shown.len() || rows.len() < all {
+            right.push(format!("{}-{} of {}", (shown.start + 1).min(shown.end), shown.end, rows.len()));
+        }
+        canvas.frame(area, &title, &[Cell::new(right.join("  "), Role::Dim)])
+    };
+    if rows.is_empty() {
+        let why = match (&data.sample, list.filter.is_empty()) {
+            (None, _) if model.replay.is_some() => "there is no sample in this recording",
+            (None, _) => "nothing has been read yet",
+            (Some(_), true) => "no process has come up yet",
+            (Some(_), false) => "the filter keeps no member; {back} clears it",
+        };
+        canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
+        return;
+    }
+    let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
+    let glyphs = canvas.glyphs;
+    let grid = Grid { marked: list.selected.is_some(), ..Grid::of(&COLUMNS, list, &names) };
+    grid.draw(canvas, inside, |row| cells(rows[row], data, at, &glyphs));
+}
+
+/// How many processes are in each state, those that need somebody last.
+fn tally(data: &Data) -> Vec<Cell> {
+    let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+    let all = [
+        Status::Ok,
+        Status::Left,
+        Status::Joining,
+        Status::Behind,
+        Status::NoLease,
+        Status::Stale,
+        Status::Frozen,
+        Status::Down,
+    ];
+    all.into_iter()
+        .filter_map(|status| {
+            let n = sample.processes.iter().filter(|row| data.status(row) == status).count();
+            (n > 0).then(|| Cell::new(format!("  {} {n}", status.words().1), role(status)))
+        })
+        .collect()
+}

@@ -1,0 +1,434 @@
+//! The screens: pure functions of the model. One file a screen; this one has what all of them
+//! share.
+//!
+//! ```text
+//!  OBOL default  ok healthy  view 12 (9)  leader coord-1          LIVE  14:02:11.4Z    header
+//!  1 Members  8 Events                                            READ-ONLY  ? help    tabs
+//!  ! coord-2 is frozen (stopped)                                                       reasons
+//! ┌─ ... ────────────────────────────────────────────────────────────────────────────┐
+//! │ the screen                                                                       │
+//! └──────────────────────────────────────────────────────────────────────────────────┘
+//!  j/k select  Enter its events  / filter                        36 reads 21kB 0.4ms   footer
+//! ```
+//!
+//! What there is no room for goes in this order: footer, reasons but one, tabs, frames, reasons.
+//! The header stays.
+
+mod bars;
+pub(crate) mod canvas;
+pub(crate) mod chaos;
+pub(crate) mod counters;
+mod detail;
+pub(crate) mod events;
+pub(crate) mod failovers;
+pub(crate) mod grid;
+mod help;
+pub(crate) mod latency;
+pub(crate) mod leases;
+pub(crate) mod members;
+mod palette;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::input::Action;
+use crate::state::{Mode, Model, Prompt, Screen};
+use crate::theme::Role;
+use canvas::{Canvas, Cell, Hit, age, clock, count, width};
+use obol_observe::Health;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+/// From this height on there are tabs.
+const TABS_FROM: u16 = 5;
+/// From this height on there is a footer.
+const FOOTER_FROM: u16 = 9;
+/// At most so many reasons are shown at once.
+const REASONS_MAX: u16 = 3;
+/// The member list leaves the events below it at least this height, or there are none.
+const EVENTS_LEAST: u16 = 5;
+
+/// Where things are.
+struct Areas {
+    header: Rect,
+    tabs: Rect,
+    reasons: Rect,
+    body: Rect,
+    footer: Rect,
+}
+
+impl Areas {
+    fn of(model: &Model) -> Self {
+        let (width, height) = model.size;
+        let mut y = 0;
+        let mut take = |n: u16| {
+            let n = n.min(height - y);
+            let area = Rect { x: 0, y, width, height: n };
+            y += n;
+            area
+        };
+        let header = take(1);
+        let tabs = take(u16::from(height >= TABS_FROM));
+        let wanted = u16::try_from(reasons(model).len()).unwrap_or(REASONS_MAX);
+        let most = if height >= FOOTER_FROM + REASONS_MAX { REASONS_MAX } else { u16::from(height >= 3) };
+        let reasons = take(wanted.min(most));
+        let footer = u16::from(height >= FOOTER_FROM || model.mode != Mode::Normal && height > 1);
+        let body = take(height.saturating_sub(reasons.bottom() + footer));
+        let footer = take(footer);
+        Self { header, tabs, reasons, body, footer }
+    }
+}
+
+/// How many rows of the shown list fit the screen.
+pub(crate) fn page_rows(model: &Model) -> usize {
+    let body = Areas::of(model).body;
+    match model.screen {
+        Screen::Members => grid::page_rows(split(model, body).0),
+        Screen::Leases => grid::page_rows(leases::split(model, body).0),
+        Screen::Failovers => grid::page_rows(failovers::split(model, body).0),
+        Screen::Coordinators | Screen::Detectors => grid::page_rows(counters::split(model, body).0),
+        Screen::Chaos => grid::page_rows(chaos::list_area(model, body)),
+        Screen::Latency | Screen::Events => grid::page_rows(body),
+    }
+}
+
+/// The member list, and what is left for the events below it.
+fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+    let rows = model.data().sample.as_ref().map_or(0, |sample| sample.processes.len());
+    let wanted = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3).max(5);
+    let Some(left) = body.height.checked_sub(wanted).filter(|left| *left >= EVENTS_LEAST) else {
+        return (body, None);
+    };
+    let below = Rect { y: body.y + wanted, height: left, ..body };
+    (Rect { height: wanted, ..body }, Some(below))
+}
+
+/// What a click at this place means.
+pub(crate) fn hit(model: &Model, x: u16, y: u16) -> Option<Hit> {
+    let (width, height) = model.size;
+    let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
+    let at = ratatui::layout::Position { x, y };
+    paint(model, &mut buffer).into_iter().rev().find(|(place, _)| place.contains(at)).map(|(_, hit)| hit)
+}
+
+/// Draws everything.
+pub(crate) fn draw(model: &Model, buffer: &mut Buffer) {
+    paint(model, buffer);
+}
+
+/// Draws everything; gives what a click in which place means.
+fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
+    let mut canvas = Canvas { buffer, theme: model.theme, glyphs: model.glyphs, hits: Vec::new() };
+    let areas = Areas::of(model);
+    header(model, &mut canvas, areas.header);
+    tabs(model, &mut canvas, areas.tabs);
+    let reasons = reasons(model);
+    let room = usize::from(areas.reasons.height);
+    for (at, (sign, text, role)) in reasons.iter().enumerate().take(room) {
+        let more = if at + 1 == room && reasons.len() > room {
+            format!("({} more)  ", reasons.len() - room)
+        } else {
+            String::new()
+        };
+        let y = areas.reasons.y + u16::try_from(at).unwrap_or(0);
+        let line = format!("{sign} {more}{text}");
+        // A count without its figure says something else.
+        let line = if *sign == "*" { fit(&line, "  ", areas.reasons.width.saturating_sub(1)) } else { &line };
+        canvas.put(areas.reasons, 1, y, line, *role);
+    }
+    match model.screen {
+        Screen::Members => {
+            let (list, below) = split(model, areas.body);
+            members::draw(model, &mut canvas, list);
+            if let Some(below) = below {
+                events::newest(model, &mut canvas, below);
+            }
+        }
+        Screen::Leases => leases::draw(model, &mut canvas, areas.body),
+        Screen::Failovers => failovers::draw(model, &mut canvas, areas.body),
+        Screen::Coordinators | Screen::Detectors => counters::draw(model, &mut canvas, areas.body),
+        Screen::Chaos => chaos::draw(model, &mut canvas, areas.body),
+        Screen::Latency => latency::draw(model, &mut canvas, areas.body),
+        Screen::Events => events::draw(model, &mut canvas, areas.body),
+    }
+    footer(model, &mut canvas, areas.footer);
+    palette::draw(model, &mut canvas, areas.tabs.union(areas.body));
+    if model.mode == Mode::Help {
+        help::draw(model, &mut canvas, areas.tabs.union(areas.body));
+    }
+    if model.mode == Mode::Detail {
+        detail::draw(model, &mut canvas, areas.body);
+    }
+    canvas.hits
+}
+
+/// How many pages the help has.
+pub(crate) fn help_pages(model: &Model) -> usize {
+    let areas = Areas::of(model);
+    help::count(model, areas.tabs.union(areas.body))
+}
+
+/// What is on every screen and needs a word.
+const EVERYWHERE: [(&str, &str); 3] = [
+    ("--", "a value that was not read, or that there is none; it is not zero"),
+    ("units", "ns, us, ms, s, m, h; k and M are thousands and millions; B is bytes"),
+    (
+        "n READs",
+        "lower right: what the newest sample cost this host: READs of regions, bytes, READs that were repeated because a writer was \
+         at work, and how long it took",
+    ),
+];
+
+/// What the columns and signs of a screen mean.
+pub(crate) fn glossary(screen: Screen) -> Vec<(&'static str, &'static str)> {
+    let columns = if screen == Screen::Chaos { chaos::COLUMNS.to_vec() } else { columns(screen) };
+    let more: &[(&str, &str)] = match screen {
+        Screen::Failovers => &failovers::SIGNS,
+        Screen::Leases | Screen::Latency => &[(
+            "bars",
+            "a line counts from its value up to the next line's; a bar is the share of all samples of its side",
+        )],
+        _ => &[],
+    };
+    columns
+        .iter()
+        .map(|column| (column.head, column.means))
+        .chain(more.iter().copied())
+        .chain(EVERYWHERE)
+        .collect()
+}
+
+/// What keeps the cluster from being healthy, and the console from seeing it.
+fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
+    let mut all = Vec::new();
+    if let Some(why) = &model.lost {
+        let seen = model.stale().map_or(String::new(), |since| format!(" (last read {} ago)", age(since)));
+        all.push(("?", format!("{why}{seen}"), Role::Stale));
+    }
+    if let Some(sample) = &model.data().sample {
+        let role = if sample.health.serves() { Role::Warn } else { Role::Bad };
+        all.extend(sample.reasons.iter().map(|reason| ("!", reason.clone(), role)));
+    }
+    let data = model.data();
+    all.extend(data.alerts.iter().map(|(name, clause)| ("!", format!("{name}: {clause}"), Role::Warn)));
+    if let (Some(mark), Some(sample)) = (data.note(), &data.sample) {
+        // What is zero is told of members alone.
+        let told = data.since.each().enumerate().filter(|(at, (_, n))| *at < 3 || *n > 0);
+        let counted: Vec<String> = told.map(|(_, (name, n))| format!("{name} {n}")).collect();
+        let since = age(sample.at.since(mark.at));
+        let seen = data
+            .counted_since()
+            .filter(|from| *from > mark.at)
+            .map_or(String::new(), |from| format!(", of which {} were seen", age(sample.at.since(from))));
+        let text = format!("{since} since \"{}\"{seen}: {}", mark.text, counted.join("  "));
+        // It keeps its line, however much is wrong.
+        all.insert(all.len().min(usize::from(REASONS_MAX) - 1), ("*", text, Role::Text));
+    }
+    all
+}
+
+/// As many whole parts of a line as there is room for; the first is there in any case.
+fn fit<'a>(text: &'a str, between: &str, room: u16) -> &'a str {
+    let mut end = 0;
+    for part in text.split(between) {
+        let next = if end == 0 { part.len() } else { end + between.len() + part.len() };
+        if end > 0 && width(&text[..next]) > room {
+            break;
+        }
+        end = next;
+    }
+    &text[..end]
+}
+
+/// What the header says, with what goes first when there is no room.
+fn header(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let sample = model.data().sample.as_deref();
+    let health = match sample.map(|sample| sample.health) {
+        _ if model.lost.is_some() || sample.is_none() => Cell::new("? not read", Role::Stale),
+        Some(Health::Healthy) => Cell::new("ok healthy", Role::Good),
+        Some(health @ Health::Degraded) => Cell::new(format!("! {}", health.name()), Role::Warn),
+        Some(health @ (Health::Unavailable | Health::Unreachable)) => {
+            Cell::new(format!("x {}", health.name()), Role::Bad)
+        }
+        None => Cell::none(),
+    };
+    let view = sample.and_then(|sample| sample.view.as_ref());
+    let view =
+        view.map_or("view --".to_owned(), |view| format!("view {} ({} members)", view.id, view.members));
+    let leader = sample.and_then(|sample| sample.leader).map_or("--".to_owned(), |name| name.to_string());
+    let feed = match (&model.frozen, model.stale()) {
+        _ if model.replay.is_some() => Cell::new("REPLAY", Role::Title),
+        (Some(_), _) => Cell::new("FROZEN", Role::Armed),
+        (None, Some(old)) => Cell::new(format!("STALE {}", age(old)), Role::Stale),
+        (None, None) if sample.is_none() => Cell::new("WAITING", Role::Stale),
+        (None, None) => Cell::new("LIVE", Role::Good),
+    };
+    let time = sample.map_or(String::new(), |sample| clock(sample.unix));
+    let recording = Cell::new(if model.recording.is_some() { "REC" } else { "" }, Role::Armed);
+    // The smaller the number, the longer a part stays.
+    let mut parts = vec![
+        (5, Cell::new("OBOL", Role::Title)),
+        (3, Cell::new(model.cluster.to_string(), Role::Title)),
+        (0, health),
+        (2, Cell::text(view)),
+        (4, Cell::text(format!("leader {leader}"))),
+        (7, recording),
+        (1, feed),
+        (6, Cell::new(time, Role::Dim)),
+    ];
+    parts.retain(|(_, cell)| !cell.text.is_empty());
+    let total = |parts: &[(u8, Cell)]| parts.iter().map(|(_, cell)| cell.width() + 2).sum::<u16>();
+    while parts.len() > 1 && total(&parts) > area.width.saturating_add(1) {
+        let Some(most) = (0..parts.len()).max_by_key(|at| parts[*at].0) else { break };
+        parts.remove(most);
+    }
+    // How the screen is fed, and the time, lean right.
+    let right = parts.iter().position(|(rank, _)| matches!(rank, 1 | 6 | 7)).unwrap_or(parts.len());
+    let mut x = area.x + u16::from(area.width > 12);
+    for (at, (_, cell)) in parts.iter().enumerate() {
+        if at == right {
+            let wide: u16 = parts[at..].iter().map(|(_, cell)| cell.width() + 2).sum::<u16>() - 1;
+            x = x.max(area.right().saturating_sub(wide));
+        }
+        x = canvas.put(area, x, area.y, &cell.text, cell.role) + 2;
+    }
+}
+
+fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let hints = [
+        Cell::new(model.keymap.hint(Action::Help), Role::Key),
+        Cell::new(" help  ", Role::Dim),
+        Cell::new(model.keymap.hint(Action::Quit), Role::Key),
+        Cell::new(" quit", Role::Dim),
+    ];
+    let hints_wide: u16 = hints.iter().map(Cell::width).sum();
+    let names: u16 = Screen::ALL.iter().map(|screen| width(screen.name()) + 4).sum();
+    // Without room for all names, only the shown screen has its own.
+    let banner = model.chaos.banner(&model.keymap).map(|banner| format!(" {banner} "));
+    let beside = banner.as_deref().map_or(hints_wide, width);
+    let short = names + beside + 2 > area.width;
+    let mut x = area.x + 1;
+    for screen in Screen::ALL {
+        let shown = screen == model.screen;
+        let from = x;
+        let (key, name) = if shown { (Role::Title, Role::Title) } else { (Role::Key, Role::Dim) };
+        let number =
+            if shown && !short { format!("[{}", screen.number()) } else { screen.number().to_string() };
+        x = canvas.put(area, x, area.y, &number, key);
+        if shown || !short {
+            x = canvas.put(area, x, area.y, &format!(" {}", screen.name()), name);
+        }
+        if shown && !short {
+            x = canvas.put(area, x, area.y, "]", key);
+        }
+        canvas.hits.push((Rect { x: from, width: x.saturating_sub(from), ..area }, Hit::Screen(screen)));
+        x += if short { 1 } else { 2 };
+    }
+    // What can hit the cluster is told on every screen, before any hint.
+    if let Some(banner) = banner {
+        let from = x.min(area.right().saturating_sub(width(&banner)).max(area.x));
+        canvas.put(
+            area,
+            from.max(area.right().saturating_sub(width(&banner) + 1)),
+            area.y,
+            &banner,
+            Role::Armed,
+        );
+        return;
+    }
+    if area.right() > x + hints_wide {
+        canvas.line(area, area.right() - hints_wide - 1, area.y, &hints);
+    }
+}
+
+/// The columns of a screen's list; none if they are not the user's to choose.
+pub(crate) fn columns(screen: Screen) -> Vec<grid::Column> {
+    match screen {
+        Screen::Members => members::COLUMNS.to_vec(),
+        Screen::Leases => leases::COLUMNS.to_vec(),
+        Screen::Failovers => failovers::COLUMNS.to_vec(),
+        Screen::Coordinators | Screen::Detectors => counters::columns(screen),
+        Screen::Chaos => Vec::new(),
+        Screen::Latency => latency::COLUMNS.to_vec(),
+        Screen::Events => events::COLUMNS.to_vec(),
+    }
+}
+
+/// The keys of a recording that plays.
+const PLAY_KEYS: &str = "{freeze} plays, stops   {slower} {faster} speed   {step-back} {step-forward} step   {event-back} {event-forward} view change";
+
+fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+    let line = |canvas: &mut Canvas<'_>, text: &str, role| canvas.put(area, area.x + 1, area.y, text, role);
+    match &model.mode {
+        Mode::Typing { what, text } => {
+            let (sign, help) = match what {
+                Prompt::Filter => ("/", "word  !word  ~regex  -l kind=app   Enter keeps it, Esc clears it"),
+                Prompt::Note => ("note: ", "divides before from after, for everybody   Enter, Esc"),
+                Prompt::Arm => ("name of the cluster that is to be hit: ", "Enter arms, Esc"),
+                Prompt::Palette => (":", "a command or a screen by name   Enter, Esc"),
+                Prompt::SortBy => ("sort by: ", "a column   Enter, Esc"),
+            };
+            let x = line(canvas, &format!("{sign}{text}"), Role::Text);
+            let x = canvas.put(area, x, area.y, " ", Role::Selected);
+            canvas.put(area, x + 3, area.y, help, Role::Dim);
+        }
+        Mode::Leaving => {
+            let text = format!("Quitting ends cluster {} and all its processes. End it? y/N", model.cluster);
+            line(canvas, &text, Role::Armed);
+        }
+        Mode::Confirm { verb, who } => {
+            let text =
+                format!("{} of cluster {}? y/N", verb.means().replace("{}", who.as_str()), model.cluster);
+            line(canvas, &text, Role::Armed);
+        }
+        Mode::Normal | Mode::Help | Mode::Detail => {
+            if let Some(note) = &model.note {
+                line(canvas, note, Role::Warn);
+                return;
+            }
+            let frozen = model.frozen.as_ref().map(|frozen| {
+                if let Some(replay) = &model.replay {
+                    let first = model.store.times().next().unwrap_or(frozen.at);
+                    let all = model.live.sample.as_ref().map_or(frozen.at, |last| last.at).since(first);
+                    let (sign, place) = (if replay.plays() { "playing" } else { "stopped" }, frozen.at.since(first));
+                    let keys = model.keymap.fill(PLAY_KEYS);
+                    return format!("{sign} {} at {} of {}   {keys}", replay.name(), age(place), age(all));
+                }
+                let behind = model.live.sample.as_ref().map_or(0, |s| s.at.since(frozen.at).0);
+                let keys = model.keymap.fill("{freeze} goes on live   {step-back} {step-forward} step   {event-back} {event-forward} view change");
+                format!("{keys}   {} behind", age(obol_fabric::Nanos(behind)))
+            });
+            let keys = match model.screen {
+                Screen::Members if model.mode == Mode::Detail => {
+                    "{open} its events   {back} closes   {down}/{up} another   {kill} kill   {stop} stop   {start} start"
+                }
+                Screen::Members => {
+                    "{down}/{up} select   {open} about it   {sort}/{sort-by} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
+                }
+                Screen::Failovers => {
+                    "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {zoom-reset} all of it   {line-up}/{line-down} processes   {mark} mark, to compare   {filter} filter"
+                }
+                Screen::Leases | Screen::Coordinators | Screen::Detectors => {
+                    "{down}/{up} select   {sort}/{sort-by} sort   {reverse} other way   {filter} filter   {freeze} freeze"
+                }
+                Screen::Chaos => {
+                    "{down}/{up} select   {open} what it would hit   {arm} arm, or disarm   {run-drill} run   {abort-drill} abort"
+                }
+                Screen::Latency => "{down}/{up} select   {freeze} freeze   {step-back} {step-forward} step",
+                Screen::Events => {
+                    "{down}/{up} select   {filter} filter   {back} back   {freeze} freeze   {step-back} {step-forward} step"
+                }
+            };
+            let hints = frozen.unwrap_or_else(|| model.keymap.fill(keys));
+            let x = line(canvas, fit(&hints, "   ", area.width.saturating_sub(1)), Role::Dim);
+            if let Some(sample) = &model.data().sample {
+                let cost = sample.cost;
+                let again = if cost.torn > 0 { format!("  {} repeated", cost.torn) } else { String::new() };
+                let text =
+                    format!("{} READs  {}B{again}  {}", count(cost.reads), count(cost.bytes), cost.took);
+                if area.right() > x + width(&text) + 3 {
+                    canvas.put(area, area.right() - width(&text) - 1, area.y, &text, Role::Dim);
+                }
+            }
+        }
+    }
+}

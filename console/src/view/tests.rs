@@ -1,0 +1,552 @@
+//! Whole screens as text, against the files in `snapshots/`; and every size, so that none panics.
+//!
+//! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test -p obol tui`, then read the
+//! difference.
+
+use crate::poll::News;
+use crate::poll::record::{Header, Recorder, Recording};
+use crate::poll::sample::EventRow;
+use crate::state::act::Verb;
+use crate::state::chaos::{ChaosNews, Choice, Preview};
+use crate::state::mouse::Mouse;
+use crate::state::{Effect, Event, Mode, Model, Screen};
+use crate::theme::{ASCII, Theme, UNICODE};
+use crate::{input, samples, text, view};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use obol_fabric::{Instant, Nanos};
+use obol_membership::Kind;
+use std::path::{Path, PathBuf};
+
+/// When the first sample was read.
+const START: Instant = Instant(3_600_000_000_000);
+
+/// A console of this size that has read nothing yet.
+pub(crate) fn console(width: u16, height: u16) -> Model {
+    let mut model = Model::new(samples::name("default"), Theme::Mono, UNICODE, false);
+    model.reduce(Event::Resize(width, height), &mut Vec::new());
+    model
+}
+
+/// Presses keys.
+pub(crate) fn press(model: &mut Model, keys: &str) {
+    press_for(model, keys, &mut Vec::new());
+}
+
+/// Presses keys, and tells what they ask for.
+fn press_for(model: &mut Model, keys: &str, effects: &mut Vec<Effect>) {
+    for letter in keys.chars() {
+        let (code, modifiers) = match letter {
+            '\n' => (KeyCode::Enter, KeyModifiers::NONE),
+            '\t' => (KeyCode::Tab, KeyModifiers::NONE),
+            '\x1b' => (KeyCode::Esc, KeyModifiers::NONE),
+            letter @ '\x01'..='\x1a' => {
+                (KeyCode::Char(char::from(letter as u8 + b'a' - 1)), KeyModifiers::CONTROL)
+            }
+            letter => (KeyCode::Char(letter), KeyModifiers::NONE),
+        };
+        let press = input::Press::of(KeyEvent::new(code, modifiers)).expect("pressed");
+        model.reduce(Event::Key(press), effects);
+    }
+}
+
+/// A cluster that is well for six seconds.
+pub(crate) fn live(width: u16, height: u16) -> Model {
+    let mut model = console(width, height);
+    for quarter in 0..24 {
+        let at = Instant(START.0 + quarter * 250_000_000);
+        model.reduce(Event::News(News::Sample(Box::new(samples::healthy(at)))), &mut Vec::new());
+    }
+    model
+}
+
+/// The same after a failure and a freeze.
+pub(crate) fn broken(width: u16, height: u16) -> Model {
+    let mut model = live(width, height);
+    for quarter in 24..32 {
+        let at = Instant(START.0 + quarter * 250_000_000);
+        let mut sample = samples::degraded(at);
+        if quarter > 24 {
+            sample.events.clear();
+        }
+        model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    }
+    model
+}
+
+/// Two failovers, the second slower.
+fn twice(width: u16, height: u16) -> Model {
+    let mut model = broken(width, height);
+    let mut sample = samples::degraded(Instant(START.0 + 9_000_000_000));
+    for event in &mut sample.events {
+        let slower = if matches!(event.event.name(), "notice" | "propose") { 0 } else { 40_000 };
+        event.at.0 += slower;
+        // The other app died, in the view after.
+        event.a = if event.event.name() == "notice" { 9 } else { 8 };
+    }
+    model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    model
+}
+
+/// The failover of a cluster on two hosts, as a recording has it. The times of node-2 and its app
+/// may be off by 20 us; by its clock node-2 received the view before it was decided.
+fn two_hosts(width: u16, height: u16) -> Model {
+    use obol_membership::recorder::Kind as Event;
+    let mut sample = samples::degraded(Instant(START.0 + 6_000_000_000));
+    let began = sample.events[0].at;
+    let elsewhere = |name: &str, event, us, kind| EventRow {
+        process: samples::name(name),
+        kind,
+        event,
+        at: Instant(began.0 + us * 1000),
+        number: us,
+        doubt: Nanos::from_micros(20),
+        level: None,
+        ..samples::event(began, 0)
+    };
+    sample.events.extend([
+        EventRow { a: 7, ..elsewhere("node-2", Event::ViewReceived, 10, Kind::Agent) },
+        EventRow { a: 7, ..elsewhere("node-2", Event::Active, 140, Kind::Agent) },
+        EventRow { a: 7, ..elsewhere("app-4", Event::Active, 30, Kind::App) },
+    ]);
+    sample.events.sort_by_key(|event| event.at);
+    let mut bytes = Vec::new();
+    let header = Header::new(samples::name("default"));
+    let mut recorder = Recorder::begin(&mut bytes, Path::new("memory"), &header).expect("written");
+    recorder.sample(&sample).expect("written");
+    let recording = Recording::read(bytes.as_slice(), Path::new("memory")).expect("read");
+    let mut model = console(width, height);
+    for sample in recording.samples {
+        model.reduce(crate::state::Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    }
+    model
+}
+
+fn lost(width: u16, height: u16) -> Model {
+    let mut model = broken(width, height);
+    let why = "no cluster default in /dev/shm/obol; start it with `obol up`".to_owned();
+    model.reduce(Event::News(News::Lost { why }), &mut Vec::new());
+    model.reduce(Event::Tick(Instant(START.0 + 20_000_000_000)), &mut Vec::new());
+    model
+}
+
+fn holds(name: &str, model: &Model) {
+    let shown = text(model) + "\n";
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("src/view/snapshots/{name}.txt"));
+    if std::env::var_os("OBOL_BLESS").is_some() {
+        std::fs::write(&path, &shown).expect("the folder is there");
+        return;
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(shown == kept, "{name} is not as {} has it:\n{shown}", path.display());
+}
+
+fn with(mut model: Model, keys: &str) -> Model {
+    press(&mut model, keys);
+    model
+}
+
+#[test]
+fn members_live() {
+    holds("members-live", &live(120, 36));
+    holds("members-broken", &broken(120, 36));
+    holds("members-80x24", &broken(80, 24));
+    holds("members-wide", &broken(200, 50));
+    holds("members-20x5", &broken(20, 5));
+}
+
+#[test]
+fn members_without_a_cluster() {
+    holds("members-empty", &console(80, 24));
+    holds("members-lost", &lost(100, 20));
+}
+
+#[test]
+fn members_frozen_selected_sorted_and_filtered() {
+    holds("members-frozen", &with(broken(100, 24), "[["));
+    holds("members-sorted", &with(broken(100, 24), "jjjss"));
+    holds("members-filtered", &with(broken(100, 24), "/!coord\n"));
+    holds("members-filtering", &with(broken(80, 24), "/nothing"));
+}
+
+#[test]
+fn events() {
+    holds("events", &with(broken(100, 24), "8"));
+    holds("events-of-one", &with(broken(100, 24), "jjjjj\n\n"));
+    holds("events-empty", &with(console(80, 24), "8"));
+}
+
+#[test]
+fn all_about_a_member() {
+    holds("detail", &with(broken(120, 36), "jjjj\n"));
+    holds("detail-80x24", &with(broken(80, 24), "\n"));
+    let moved = with(broken(120, 36), "\nj");
+    assert!(text(&moved).contains("coord-2  ok"), "{}", text(&moved));
+    let closed = with(moved, "\x1b");
+    assert_eq!((&closed.mode, closed.screen), (&Mode::Normal, Screen::Members));
+}
+
+#[test]
+fn leases() {
+    holds("leases", &with(broken(120, 36), "2"));
+    holds("leases-80x24", &with(broken(80, 24), "2sss"));
+    holds("leases-empty", &with(console(80, 24), "2"));
+}
+
+/// With two drills, of which one may run.
+fn chaotic(mut model: Model, may_arm: bool) -> Model {
+    let choice =
+        |name: &str, count| Choice { name: name.to_owned(), title: format!("{name} and see"), count };
+    model.chaos.drills = vec![choice("app", 300), choice("freeze", 20)];
+    model.chaos.may_arm = may_arm;
+    model
+}
+
+fn previewed(mut model: Model, drill: &str, allowed: bool) -> Model {
+    let guard =
+        if allowed { "allows: hits 1, at most 1 may be" } else { "REFUSES: hits 2, at most 1 may be" };
+    let lines = vec![
+        ("step one".to_owned(), false),
+        ("  kill: app-2 (pid 107)".to_owned(), false),
+        (format!("guard max_targets {guard}"), !allowed),
+    ];
+    let preview = Preview { drill: drill.to_owned(), allowed, lines, hits: "kill app-2".to_owned() };
+    let news = ChaosNews::Previewed { drill: drill.to_owned(), found: Ok(preview) };
+    model.reduce(Event::Chaos(news), &mut Vec::new());
+    model
+}
+
+fn ended(mut model: Model) -> Model {
+    let text = r#"{"verdict": "deviated", "count": 20, "void": 1, "figures_us":
+        {"failover.cue_to_active": {"n": 19, "p50": 156.0, "p99": null, "max": 214.0}},
+        "judged": [{"metric": "failover.cue_to_active", "of": "p50", "holds": false}], "remarks": ["one was slow"]}"#;
+    let found = serde_json::from_str(text).map_err(|error| error.to_string());
+    model.reduce(Event::Chaos(ChaosNews::Ended { found }), &mut Vec::new());
+    model
+}
+
+#[test]
+fn chaos() {
+    holds("chaos-read-only", &with(chaotic(live(100, 30), false), "6A"));
+    holds("chaos-refused", &with(previewed(with(chaotic(live(100, 30), true), "6j"), "freeze", false), "A"));
+    let model = previewed(with(chaotic(live(100, 30), true), "6"), "app", true);
+    holds("chaos-arming", &with(model.clone(), "Adef"));
+    let armed = with(model, "Adefault\n");
+    holds("chaos-armed", &armed);
+    holds("members-armed", &with(armed.clone(), "1"));
+    holds("members-armed-20x5", &with(chaotic(resized(armed.clone(), 20, 5), true), "1"));
+    let running = with(armed, "\x12");
+    holds("chaos-running", &running);
+    let mut progress = running.clone();
+    progress.reduce(Event::Chaos(ChaosNews::Done { done: 3, of: 20 }), &mut Vec::new());
+    for words in ["waits until all is well", "armed against app-2", "cued and injected", "over in 156us"] {
+        let (step, words) = ("4 kill".to_owned(), words.to_owned());
+        progress.reduce(Event::Chaos(ChaosNews::Stage { step, words }), &mut Vec::new());
+    }
+    let mut sample = samples::degraded(Instant(START.0 + 9_000_000_000));
+    sample.events.retain(|event| event.event.name() != "service");
+    progress.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    holds("chaos-progress", &progress);
+    holds("chaos-ended", &ended(running));
+}
+
+/// A recording of what a console was shown, played up to its end.
+fn replayed(width: u16, height: u16) -> Model {
+    let live = broken(width, height);
+    let mut model = console(width, height);
+    model.replay(live.store.iter().map(|sample| (*sample).clone()).collect());
+    while model.store.after(model.frozen.as_ref().expect("shown").at).is_some() {
+        press(&mut model, "]");
+    }
+    model
+}
+
+/// Nothing has been read for a while, and nobody knows why.
+fn stale(width: u16, height: u16) -> Model {
+    let mut model = broken(width, height);
+    model.reduce(Event::Tick(Instant(START.0 + 12_000_000_000)), &mut Vec::new());
+    model
+}
+
+/// What is shown stands still while more is read.
+fn frozen(width: u16, height: u16) -> Model {
+    let mut model = with(broken(width, height), " ");
+    let at = Instant(START.0 + 11_000_000_000);
+    model.reduce(Event::News(News::Sample(Box::new(samples::healthy(at)))), &mut Vec::new());
+    model
+}
+
+fn armed(width: u16, height: u16) -> Model {
+    with(previewed(with(chaotic(broken(width, height), true), "6"), "app", true), "Adefault\n")
+}
+
+#[test]
+fn every_screen_in_every_state() {
+    type Make = fn(u16, u16) -> Model;
+    let states: [(&str, Make); 7] = [
+        ("live", broken),
+        ("stale", stale),
+        ("frozen", frozen),
+        ("armed", armed),
+        ("replay", replayed),
+        ("empty", console),
+        ("error", lost),
+    ];
+    for screen in Screen::ALL {
+        for (state, make) in states {
+            let model = with(make(80, 24), &screen.number().to_string());
+            let name = format!("states/{}-{state}", screen.name().to_lowercase());
+            holds(&name, &model);
+            let word = match state {
+                "live" => "LIVE",
+                "stale" => "STALE",
+                "frozen" => "FROZEN",
+                "armed" => "ARMED",
+                "replay" => "REPLAY",
+                "empty" => "waiting",
+                _ => "not read",
+            };
+            assert!(text(&model).to_lowercase().contains(&word.to_lowercase()), "{name}:\n{}", text(&model));
+        }
+    }
+}
+
+fn resized(mut model: Model, width: u16, height: u16) -> Model {
+    model.reduce(Event::Resize(width, height), &mut Vec::new());
+    model
+}
+
+#[test]
+fn nothing_is_broken_by_any_single_key_or_without_the_whole_way() {
+    let all: Vec<char> = (' '..='~').chain(['\n', '\x12', '\x18']).collect();
+    let runs = |mut model: Model, keys: &str| {
+        let mut effects = Vec::new();
+        press_for(&mut model, keys, &mut effects);
+        effects.iter().any(|effect| matches!(effect, Effect::RunDrill(_)))
+    };
+    let ready = previewed(with(chaotic(live(80, 24), true), "6"), "app", true);
+    for key in &all {
+        assert!(!runs(ready.clone(), &key.to_string()), "{key:?}");
+        assert!(!runs(chaotic(live(80, 24), true), &format!("6{key}\x12")), "{key:?}");
+    }
+    assert!(!runs(ready.clone(), "Adefaul\n\x12"), "not the cluster's name");
+    assert!(!runs(chaotic(live(80, 24), false), "6\nAdefault\n\x12"), "not started with --arm");
+    assert!(
+        !runs(previewed(with(chaotic(live(80, 24), true), "6"), "app", false), "Adefault\n\x12"),
+        "refused"
+    );
+    assert!(
+        !runs(previewed(with(chaotic(live(80, 24), true), "6j"), "app", true), "Adefault\n\x12"),
+        "of another"
+    );
+    assert!(!runs(ready.clone(), "Adefault\nA\x12"), "disarmed again");
+    assert!(runs(ready, "Adefault\n\x12"));
+}
+
+#[test]
+fn a_row_is_copied_as_it_is_shown() {
+    let mut effects = Vec::new();
+    let mut model = live(120, 36);
+    press_for(&mut model, "y", &mut effects);
+    assert!(effects.is_empty() && text(&model).contains("nothing is selected"));
+    press_for(&mut model, "jy", &mut effects);
+    let [Effect::Copy(row)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert!(row.starts_with("coord-1 ok coordinator") && !row.contains('│'), "{row}");
+}
+
+#[test]
+fn latency() {
+    holds("latency", &with(broken(120, 36), "7"));
+    holds("latency-80x24", &with(broken(80, 24), "7j"));
+    holds("latency-empty", &with(console(80, 24), "7"));
+}
+
+#[test]
+fn failovers() {
+    holds("failovers", &with(broken(120, 36), "3"));
+    holds("failovers-zoomed", &with(broken(120, 36), "3++lm"));
+    holds("failovers-80x24", &with(broken(80, 24), "3"));
+    holds("failovers-compared", &with(twice(120, 36), "3gmj"));
+    let across = with(two_hosts(120, 36), "3");
+    holds("failovers-two-hosts", &across);
+    let shown = text(&across);
+    for told in ["clock error +-20.0us", "(", "app-1 or node-2 (within the clock error) is active last"] {
+        assert!(shown.contains(told), "{told} in:\n{shown}");
+    }
+    let line = shown.lines().find(|line| line.starts_with("│ node-2")).expect("its line");
+    assert!(line.contains('v') && line.contains('A'), "what it stamped before the decision is told: {line}");
+    holds("failovers-empty", &with(live(80, 24), "3"));
+}
+
+#[test]
+fn coordinators_and_detectors() {
+    holds("coordinators", &with(broken(120, 36), "4"));
+    holds("coordinators-80x24", &with(broken(80, 24), "4"));
+    holds("detectors", &with(broken(120, 36), "5"));
+    holds("detectors-80x24", &with(broken(80, 24), "5ssss"));
+}
+
+#[test]
+fn help_and_leaving() {
+    holds("help", &with(live(120, 36), "?"));
+    holds(
+        "help-columns",
+        &with(live(120, 36), "?????".get(..view::help_pages(&live(120, 36))).expect("pages")),
+    );
+    let mut small = with(live(80, 24), "?");
+    holds("help-80x24", &small);
+    let mut all = String::new();
+    while small.mode == Mode::Help {
+        all += &text(&small);
+        press(&mut small, "?");
+    }
+    for binding in input::BINDINGS {
+        assert!(all.contains(binding.help), "{} is cut off", binding.name);
+    }
+    let mut owner = live(80, 24);
+    owner.owner = true;
+    holds("leaving", &with(owner, "q"));
+}
+
+#[test]
+fn every_column_and_sign_is_explained() {
+    for (width, height) in [(200, 60), (80, 24)] {
+        for screen in Screen::ALL {
+            let mut model = with(broken(width, height), &format!("{}?", screen.number()));
+            let mut all = String::new();
+            while model.mode == Mode::Help {
+                all += &text(&model);
+                press(&mut model, "?");
+            }
+            for column in view::glossary(screen) {
+                let told = all.lines().any(|line| line.contains(&format!(" {} ", column.0)));
+                assert!(told && column.1.len() > 5, "{} of {}:\n{all}", column.0, screen.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_time_line_shows_what_is_partly_left_of_the_window() {
+    let model = with(broken(120, 36), "3+++llllllllll");
+    let shown = text(&model);
+    let of =
+        |name: &str| shown.lines().find(|line| line.starts_with(&format!("│ {name}"))).expect("its line");
+    assert!(of("coord-1").contains("────────") && of("coord-1").contains('F'), "{shown}");
+    assert!(!of("coord-1").contains('N'), "the notice lies left of the window: {shown}");
+    assert!(of("path").contains("fence"), "{shown}");
+}
+
+#[test]
+fn the_critical_path_is_shown_in_any_size() {
+    let model = with(twice(80, 20), "3");
+    let shown = text(&model);
+    for name in ["coord-1", "app-1"] {
+        assert!(shown.lines().any(|line| line.starts_with(&format!("│ {name}"))), "{name}:\n{shown}");
+    }
+}
+
+#[test]
+fn ascii_is_ascii() {
+    let mut model = broken(120, 36);
+    model.glyphs = ASCII;
+    for keys in ["1", "3", "4", "5", "8", "?"] {
+        press(&mut model, keys);
+        assert!(text(&model).is_ascii(), "{}", text(&model));
+    }
+}
+
+#[test]
+fn no_size_panics_and_the_health_is_always_shown() {
+    let sizes = || (0..=10u16).flat_map(|width| (0..=10u16).map(move |height| (width, height)));
+    for make in [console, live, broken, lost] {
+        for keys in Screen::ALL.map(|screen| char::from(b'0' + screen.number())) {
+            for more in ["", "?", "/x", "j", "[", " ", "++ll", "--m"] {
+                let mut model = with(make(40, 12), &format!("{keys}{more}"));
+                for (width, height) in sizes().chain([(20, 5), (1, 300), (300, 1), (1000, 2)]) {
+                    model.reduce(Event::Resize(width, height), &mut Vec::new());
+                    let _ = text(&model);
+                    press(&mut model, "jkGg");
+                }
+                model.reduce(Event::Resize(20, 5), &mut Vec::new());
+                assert!(["healthy", "degraded", "not read"].iter().any(|word| text(&model).contains(word)));
+            }
+        }
+    }
+}
+
+/// Where on the screen these words are.
+fn place(model: &Model, words: &str) -> (u16, u16) {
+    let shown = text(model);
+    let (y, line) = shown.lines().enumerate().find(|(_, line)| line.contains(words)).expect(words);
+    let x = line[..line.find(words).expect("there")].chars().count();
+    (u16::try_from(x).expect("small"), u16::try_from(y).expect("small"))
+}
+
+fn click(model: &mut Model, words: &str, effects: &mut Vec<Effect>) {
+    let (x, y) = place(model, words);
+    model.reduce(Event::Mouse(Mouse::Click(x, y)), effects);
+}
+
+#[test]
+fn the_mouse_selects_opens_sorts_scrolls_and_changes_screens() {
+    let mut model = broken(120, 36);
+    let mut effects = Vec::new();
+    click(&mut model, "node-2 ", &mut effects);
+    assert_eq!((model.members.selected, &model.mode), (Some(samples::name("node-2")), &Mode::Normal));
+    model.reduce(Event::Mouse(Mouse::Wheel(true)), &mut effects);
+    assert_ne!(model.members.selected, Some(samples::name("node-2")));
+    click(&mut model, "node-2 ", &mut effects);
+    click(&mut model, "node-2 ", &mut effects);
+    assert_eq!(model.mode, Mode::Detail);
+    model.reduce(Event::Mouse(Mouse::Click(1, 1)), &mut effects);
+    assert_eq!(model.mode, Mode::Normal);
+    click(&mut model, "MARGIN", &mut effects);
+    assert!(text(&model).contains("^MARGIN"), "{}", text(&model));
+    click(&mut model, "^MARGIN", &mut effects);
+    assert!(text(&model).contains("vMARGIN"), "{}", text(&model));
+    click(&mut model, "5 Detectors", &mut effects);
+    assert_eq!(model.screen, Screen::Detectors);
+    press(&mut model, ":even");
+    click(&mut model, "events ", &mut effects);
+    assert_eq!((model.screen, &model.mode), (Screen::Events, &Mode::Normal));
+    for x in 0..120 {
+        for y in 0..36 {
+            let mut model = model.clone();
+            model.reduce(Event::Mouse(Mouse::Click(x, y)), &mut Vec::new());
+        }
+    }
+}
+
+#[test]
+fn a_process_is_killed_only_when_armed_selected_and_confirmed() {
+    let acts = |mut model: Model, keys: &str| {
+        let mut effects = Vec::new();
+        press_for(&mut model, keys, &mut effects);
+        effects.retain(|effect| matches!(effect, Effect::Act(..)));
+        (effects, model.note.clone().unwrap_or_default())
+    };
+    let armed = || chaotic(live(100, 30), true);
+    let killed = vec![Effect::Act(Verb::Kill, samples::name("coord-1"))];
+    assert_eq!(acts(armed(), "j\x0by").0, killed);
+    assert_eq!(acts(armed(), "j\n\x0by").0, killed, "from the pane about it");
+    assert_eq!(acts(armed(), "j\x14y").0, [Effect::Act(Verb::Stop, samples::name("coord-1"))]);
+    for (model, keys, why) in [
+        (chaotic(live(100, 30), false), "j\x0b", "--arm"),
+        (armed(), "\x0b", "nothing is selected"),
+        (armed(), "j\x0bn", "left alone"),
+        (armed(), "j\x0b\n", "left alone"),
+        (armed(), "j\x15", "runs already"),
+        (armed(), "j \x0b", "goes on live"),
+        (armed(), "2j\x0b", "on screen 1"),
+        (chaotic(replayed(100, 30), true), "j\x0b", "recording"),
+    ] {
+        let (effects, note) = acts(model, keys);
+        assert!(effects.is_empty() && note.contains(why), "{keys:?}: {note}");
+    }
+    let mut asked = with(armed(), "j\x0b");
+    assert!(text(&asked).contains("Kill coord-1 at once (SIGKILL) of cluster default? y/N"));
+    for x in 0..100 {
+        asked.reduce(Event::Mouse(Mouse::Click(x, 29)), &mut Vec::new());
+    }
+    assert!(matches!(asked.mode, Mode::Confirm { .. }), "a click answers nothing");
+}
