@@ -11,6 +11,9 @@
 //! devices. All `unsafe` of the workspace is in this crate, but for the pointers that C gives to
 //! `obol-capi`.
 
+#[cfg(test)]
+extern crate self as obol_fabric;
+
 mod atomic;
 pub mod checks;
 pub mod contract;
