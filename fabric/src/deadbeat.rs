@@ -12,7 +12,7 @@
 mod raw;
 
 use crate::ebpf::EbpfError;
-use crate::host::process;
+use crate::pidfd;
 use crate::types::mapped;
 use core::fmt;
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
@@ -290,7 +290,7 @@ impl Deadbeat {
         // Modules can not look into a pidfd, so the kernel was given a number. It was that
         // process's for as long as the process has not ended. If it has ended, its number may have
         // been another's just now; a notice that was sent meanwhile still told the truth.
-        if process::ended(&pidfd) { Err(DeadbeatError::Dead) } else { Ok(registration) }
+        if pidfd::ended(&pidfd) { Err(DeadbeatError::Dead) } else { Ok(registration) }
     }
 }
 

@@ -32,6 +32,8 @@ pub mod memory;
 pub mod metrics;
 pub mod notice;
 pub mod page;
+#[cfg(not(loom))]
+mod pidfd;
 pub mod recorder;
 #[cfg(not(loom))]
 pub mod shm;
