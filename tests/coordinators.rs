@@ -1,13 +1,20 @@
 //! `obol coordinator`: who decides is changed while apps hold leases.
 
 use crate::support::{Ran, Root, Status, Up, freeze, obol, signal, until};
-use obol_fabric::{Address, Nanos};
+use obol_fabric::{Address, Nanos, ViewId};
 use obol_membership::View;
 use obol_membership::view::coordinator_name;
-use obol_profiles::Profile;
+use obol_profiles::{Profile, saved_view};
 use serde_json::{Value, json};
 use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
 use std::process::Stdio;
+
+/// The view in a file of `--save`.
+fn saved_view(path: &Path) -> Option<View> {
+    let file = std::fs::read(path).ok()?;
+    View::unseal(saved_view::open(&file)?.1)
+}
 
 fn acceptors(done: &Value) -> Vec<u64> {
     done["acceptors"].as_array().expect("an array").iter().map(|n| n.as_u64().expect("a number")).collect()
@@ -51,7 +58,7 @@ fn a_coordinator_keeps_the_newest_view_in_a_file_beside_its_decisions() {
     let file = path.to_str().expect("text");
     let mut run = root.command(&["coordinator", "run", "--number", "2", "--save", file]);
     let mut coordinator = run.stdin(Stdio::null()).spawn().expect("it starts");
-    let kept = || std::fs::read(&path).ok().and_then(|bytes| View::unseal(&bytes)).map(|view| view.id.0);
+    let kept = || saved_view(&path).map(|view| view.id.0);
     let view = root.until("it is a member", |s| s.incarnation("coord-2") > 3).view();
     until("the view is kept", || kept() >= Some(view));
     root.run(&["stop", "app-1"]).ends(0);
@@ -217,6 +224,12 @@ fn after_a_disaster_an_operator_goes_on_from_what_the_agents_know() {
     }
     recover("/nonexistent").refused(&["/nonexistent"]);
     recover(root.cluster().join("table").to_str().expect("text")).refused(&["holds no view"]);
+    // Another cluster's view has a higher number, and other members.
+    let other = root.cluster().join("other");
+    let file = std::fs::read(&saved).expect("it was saved");
+    let (id, view) = saved_view::open(&file).expect("a view");
+    std::fs::write(&other, saved_view::encode(id ^ 1, ViewId(4000), view)).expect("written");
+    recover(other.to_str().expect("text")).refused(&["holds a view of another cluster"]);
     let done = recover(saved.to_str().expect("text")).ends(0).json();
     assert_eq!(acceptors(&done), [4, 5, 6], "{done}");
     let after = root.healthy();
@@ -327,7 +340,7 @@ fn saved_views_outlive_the_memory_of_the_cluster_and_end_with_it() {
     let root = Root::new();
     let up = root.up(&["--coordinators", "1", "--apps", "1"]);
     let kept = root.saved(1);
-    let id = |path: &std::path::Path| Some(View::unseal(&std::fs::read(path).ok()?)?.id.0);
+    let id = |path: &Path| Some(saved_view(path)?.id.0);
     let view = root.status().view();
     until("the view is kept", || id(&kept) >= Some(view));
     // As when the host goes down: no process and no memory is left.
@@ -438,7 +451,10 @@ fn a_recovery_over_several_hosts_wants_to_know_of_each() {
     let old = View::genesis(&coordinators, Nanos::from_millis(300), Nanos::from_millis(300));
     let newer = old.successor(&Default::default(), old.cleared, obol_membership::ActiveMutant::NONE);
     let file = root.path().join("saved");
-    std::fs::write(&file, old.seal()).expect("written");
+    let found: Value =
+        serde_json::from_slice(&std::fs::read(hosts.found(2, |_| ())).expect("it is there")).expect("JSON");
+    let id = u64::from_str_radix(found["id"].as_str().expect("text"), 16).expect("an identity");
+    std::fs::write(&file, saved_view::encode(id, old.id, &old.seal())).expect("written");
     let from = file.to_str().expect("text");
     let recover =
         |arguments: &[&str]| hosts.on(1, &[&["coordinator", "recover", "--from", from], arguments].concat());

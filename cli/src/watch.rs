@@ -8,7 +8,7 @@ use obol_fabric::host::Cluster;
 use obol_fabric::{Incarnation, Name, Nanos, ViewId};
 use obol_membership::view::coordinator_name;
 use obol_membership::{Change, View};
-use obol_profiles::Site;
+use obol_profiles::{Site, saved_view};
 use serde::Serialize;
 use std::io;
 use std::path::Path;
@@ -153,7 +153,7 @@ pub(crate) fn run(root: &Path, cluster: Name, options: &Watch) -> Result<ExitCod
         if let Some(item) = item {
             tell(&item, &mut names, options.json)?;
             if let (Some(path), Item::View(view)) = (&options.save, &item) {
-                save(path, &view.seal())?;
+                save(path, &saved_view::encode(site.cluster.nonce(), view.id, &view.seal()))?;
             }
             told += 1;
         } else if options.once {

@@ -7,6 +7,7 @@
 use obol_fabric::ViewId;
 use obol_fabric::host::{Cluster, Observed};
 use obol_membership::View;
+use obol_profiles::saved_view;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -89,7 +90,7 @@ impl Source {
         let found = reader.view_into(&mut self.bytes);
         // A view that is being replaced is looked at again.
         let Some(view) = found.and_then(|_| View::unseal(&self.bytes)) else { return Ok(()) };
-        save(path, &self.bytes)?;
+        save(path, &saved_view::encode(self.cluster.nonce(), view.id, &self.bytes))?;
         self.saved = Some(view.id);
         Ok(())
     }

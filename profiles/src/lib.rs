@@ -28,6 +28,7 @@ mod load;
 pub mod network;
 mod profile;
 mod read;
+pub mod saved_view;
 mod site;
 pub mod testbed;
 pub mod unsaved;

@@ -19,7 +19,7 @@ use obol_membership::view::{Acceptor, coordinator_name};
 use obol_membership::{Kind, View};
 use obol_observe::{Observer, Process, Snapshot};
 use obol_profiles::file::{self, Pipes};
-use obol_profiles::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX};
+use obol_profiles::{Deployment, RECOVERED_FILE, Site, VIEW_BYTES_MAX, saved_view};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fs;
@@ -61,10 +61,10 @@ fn source(from: &str, site: &Site, known: Option<View>) -> Result<View, Failure>
     }
     let bytes = file::read(Path::new(from), Pipes::Refused, VIEW_BYTES_MAX, "view")
         .map_err(|error| Failure::Refused(format!("{from}: {error}")))?;
-    let view = View::unseal_for(&site.config.layout, &bytes).ok_or_else(|| {
-        Failure::Refused(format!(
-            "{from} holds no view of this cluster; `obol watch --save` writes such files"
-        ))
+    let sealed = saved_view::decode(site.cluster.nonce(), &bytes)
+        .map_err(|error| Failure::Refused(format!("{from} {error}")))?;
+    let view = View::unseal_for(&site.config.layout, sealed).ok_or_else(|| {
+        Failure::Refused(format!("{from} holds a view that does not fit this cluster's limits"))
     })?;
     match known {
         Some(known) if known.id > view.id => Err(Failure::Refused(format!(

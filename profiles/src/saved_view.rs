@@ -1,0 +1,89 @@
+//! A view in a file that may outlive its cluster, and so names it: view numbers of two clusters
+//! mean nothing to each other.
+
+use crate::network::print_id;
+use obol_fabric::ViewId;
+use obol_membership::sealed;
+use std::fmt;
+use std::sync::Arc;
+
+/// What the body of such a file begins with, before the identity and the sealed view.
+const MAGIC: &[u8; 8] = b"obolview";
+
+/// Why a file holds no view of a cluster.
+#[derive(Debug, PartialEq, Eq)]
+pub enum SavedViewError {
+    /// It is no such file, or damaged.
+    Damaged,
+    /// It holds a view of the cluster of this identity.
+    OtherCluster(u64),
+}
+
+impl fmt::Display for SavedViewError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Damaged => f.write_str(
+                "holds no view, or is damaged; `obol coordinator run --save` and `obol watch --save` write such files",
+            ),
+            Self::OtherCluster(id) => {
+                write!(f, "holds a view of another cluster (identity {}), whose views mean nothing here", print_id(*id))
+            }
+        }
+    }
+}
+
+impl std::error::Error for SavedViewError {}
+
+/// The bytes of such a file. `cluster` is the identity of the cluster, `view` its sealed view.
+#[must_use]
+pub fn encode(cluster: u64, id: ViewId, view: &[u8]) -> Arc<[u8]> {
+    let mut body = MAGIC.to_vec();
+    body.extend_from_slice(&cluster.to_le_bytes());
+    body.extend_from_slice(view);
+    // Sealed once more, so that the identity is under a checksum as well.
+    sealed::seal(id, &body)
+}
+
+/// The identity of the cluster and the sealed view in the bytes of such a file.
+#[must_use]
+pub fn open(file: &[u8]) -> Option<(u64, &[u8])> {
+    let (_, whole) = sealed::open(file).ok()?;
+    let (id, view) = sealed::body(whole).strip_prefix(MAGIC)?.split_first_chunk()?;
+    Some((u64::from_le_bytes(*id), view))
+}
+
+/// The sealed view in the bytes of such a file, if it is of this cluster.
+pub fn decode(cluster: u64, file: &[u8]) -> Result<&[u8], SavedViewError> {
+    match open(file).ok_or(SavedViewError::Damaged)? {
+        (id, view) if id == cluster => Ok(view),
+        (id, _) => Err(SavedViewError::OtherCluster(id)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_good_for_its_own_cluster_only() {
+        let view = sealed::seal(ViewId(7), b"members");
+        let file = encode(3, ViewId(7), &view);
+        assert_eq!(decode(3, &file), Ok(&view[..]));
+        assert_eq!(decode(4, &file), Err(SavedViewError::OtherCluster(3)));
+        // A view alone, as earlier versions wrote it, does not say whose it is.
+        assert_eq!(decode(3, &view), Err(SavedViewError::Damaged));
+        for cut in 0..file.len() {
+            assert_eq!(decode(3, &file[..cut]), Err(SavedViewError::Damaged), "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn damage_anywhere_is_seen() {
+        let file = encode(3, ViewId(7), &sealed::seal(ViewId(7), b"members"));
+        for at in 0..file.len() {
+            let mut damaged = file.to_vec();
+            damaged[at] ^= 1;
+            assert_eq!(decode(3, &damaged), Err(SavedViewError::Damaged), "byte {at}");
+        }
+    }
+}
