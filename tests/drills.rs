@@ -1,6 +1,6 @@
 //! Drills: one report for scripts, whose numbers agree with each other.
 
-use crate::support::{Ran, Root, obol, signal, until, until_or};
+use crate::support::{Ran, Root, Status, freeze, obol, signal, until, until_or};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Stdio;
@@ -201,6 +201,34 @@ fn a_drill_for_people_says_what_it_can_not_claim() {
     for words in ["drill app: ", "2 repetitions", "failover", "  fence", "no p99: it needs 299 samples"] {
         assert!(shown.contains(words), "{words:?} is not in:\n{shown}");
     }
+}
+
+/// Whether a repetition runs at that moment or not.
+#[test]
+fn a_bystander_that_is_removed_between_two_repetitions_fails_the_drill() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "3"]);
+    let before = root.healthy();
+    let mut command = root.command(&["drill", "app", "--count", "3", "--gap", "4s", "--json"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it starts");
+    let apps = ["app-1", "app-2", "app-3"];
+    let replaced = |status: &Status| {
+        let fresh = apps
+            .iter()
+            .filter(|app| status.is_active(app) && status.incarnation(app) != before.incarnation(app));
+        fresh.count() == 1
+    };
+    root.until("the first repetition is over", replaced);
+    let agent = before.pids()["node-2"];
+    freeze(agent);
+    root.until("the agent is removed", |status| status.incarnation("node-2") == 0);
+    signal("CONT", &[agent]);
+    let ended = child.wait_with_output().expect("a child");
+    let report: Value = serde_json::from_slice(&ended.stdout).expect("one object");
+    assert_eq!((ended.status.code(), &report["verdict"]), (Some(1), &Value::from("failed")), "{report}");
+    // The agent, and the app attached to it.
+    assert!(report["false_suspicions"].as_u64() >= Some(2), "{report}");
+    root.healthy();
 }
 
 #[test]

@@ -10,6 +10,7 @@ use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::lease::lengthened;
+use obol_membership::view::Departed;
 use obol_observe::timeline::{History, Phases};
 use obol_observe::{Health, Observer, Process, Snapshot};
 use std::io;
@@ -142,10 +143,10 @@ fn failover(
         .map(|p| p.name)
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
-    let (outcome, strangers) = until_active(observer, history, (old, patience), &ids, first, &survivors);
-    trial.falsely_failed += strangers;
-    let removed = if matches!(outcome, Failover::Failed(_)) { 0 } else { ids.len() as u64 };
-    trial.failed += strangers + removed;
+    let outcome = until_active(observer, history, (old, patience), &ids, first, &survivors);
+    if !matches!(outcome, Failover::Failed(_)) {
+        trial.failed += ids.len() as u64;
+    }
     match outcome {
         Failover::Measured(phases, wait) => {
             trial.failover_ns = Some(phases.total().0);
@@ -164,28 +165,35 @@ fn failover(
     }
 }
 
-/// Counts whom nobody had hit and who was removed all the same, up to now: a fault that lasts may
-/// do so after the failover.
-pub(super) fn recount(observer: &mut Observer, chosen: &[Chosen], before: &Snapshot, trial: &mut Trial) {
-    let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
-    let agents: Vec<u32> =
-        chosen.iter().filter(|c| c.process.kind == Kind::Agent).map(|c| c.process.region).collect();
-    let hit: Vec<Incarnation> = before
-        .processes
-        .iter()
-        .filter(|p| {
+/// Members that were removed as failed although no fault of the drill had hit them, from its first
+/// look at the cluster to its last: also between two repetitions, and while a fault lasts.
+#[derive(Default)]
+pub(super) struct Bystanders {
+    /// Up to which view they are counted; none before the first look.
+    counted: Option<ViewId>,
+    /// What faults have hit.
+    hit: Vec<Incarnation>,
+}
+
+impl Bystanders {
+    /// Notes whom a step hits: what was chosen, and the programs in the seats of chosen agents.
+    pub(super) fn hit(&mut self, chosen: &[Chosen], before: &Snapshot) {
+        let agents: Vec<u32> =
+            chosen.iter().filter(|c| c.process.kind == Kind::Agent).map(|c| c.process.region).collect();
+        let is_hit = |p: &&Process| {
             chosen.iter().any(|c| c.process.process == p.process)
                 || p.kind == Kind::App && agents.contains(&p.region)
-        })
-        .map(|p| p.incarnation)
-        .collect();
-    let snapshot = observer.snapshot();
-    let departed = snapshot.view.iter().flat_map(|view| view.departed.iter());
-    let strangers =
-        departed.filter(|d| d.at > old && !d.left && !hit.contains(&d.incarnation)).count() as u64;
-    let more = strangers.saturating_sub(trial.falsely_failed);
-    trial.falsely_failed += more;
-    trial.failed += more;
+        };
+        self.hit.extend(before.processes.iter().filter(is_hit).map(|p| p.incarnation));
+    }
+
+    /// How many were removed since the last look.
+    pub(super) fn removed(&mut self, snapshot: &Snapshot) -> u64 {
+        let Some(view) = &snapshot.view else { return 0 };
+        let Some(since) = self.counted.replace(view.id) else { return 0 };
+        let strangers = |d: &&Departed| d.at > since && !d.left && !self.hit.contains(&d.incarnation);
+        view.departed.iter().filter(strangers).count() as u64
+    }
 }
 
 enum Failover {
@@ -195,8 +203,7 @@ enum Failover {
     Failed(String),
 }
 
-/// Watches the flight recorders until every survivor is active without the dead. Also tells how
-/// many others were removed.
+/// Watches the flight recorders until every survivor is active without the dead.
 fn until_active(
     observer: &mut Observer,
     history: &mut History,
@@ -204,7 +211,7 @@ fn until_active(
     dead: &[Incarnation],
     injected: Instant,
     survivors: &[Name],
-) -> (Failover, u64) {
+) -> Failover {
     loop {
         thread::sleep(POLL_INTERVAL);
         history.take(&observer.events());
@@ -221,7 +228,7 @@ fn until_active(
             // by now; but they may lie in a part that was read just before.
             history.take(&observer.events());
             let drift = observer.deployment().profile.timing.drift_ppm;
-            let outcome = if strangers > 0 {
+            return if strangers > 0 {
                 Failover::Void(format!("{strangers} other members were removed meanwhile"))
             } else {
                 match Phases::of(history, id, dead, injected, survivors) {
@@ -229,7 +236,6 @@ fn until_active(
                     None => Failover::Void(format!("the time line of view {id} has a hole")),
                 }
             };
-            return (outcome, strangers as u64);
         }
         if clock::now().since(injected) > patience {
             let waiting: Vec<&str> = survivors
@@ -241,7 +247,7 @@ fn until_active(
                 None => UNSEEN.to_owned(),
                 Some(id) => format!("not active in view {id}: {}", waiting.join(", ")),
             };
-            return (Failover::Failed(format!("{why}, {patience} after the fault")), strangers as u64);
+            return Failover::Failed(format!("{why}, {patience} after the fault"));
         }
     }
 }
@@ -256,10 +262,10 @@ fn leave(observer: &mut Observer, leaving: &[Process], old: ViewId, trial: &mut 
         // has ended.
         let out = |p: &Process| departed.iter().any(|d| d.incarnation == p.incarnation) && has_ended(p);
         if leaving.iter().all(out) {
-            let failed = departed.iter().filter(|d| d.at > old && !d.left);
-            trial.failed += failed.clone().count() as u64;
-            trial.falsely_failed +=
-                failed.filter(|d| !leaving.iter().any(|p| p.incarnation == d.incarnation)).count() as u64;
+            let failed = |d: &&Departed| {
+                d.at > old && !d.left && leaving.iter().any(|p| p.incarnation == d.incarnation)
+            };
+            trial.failed += departed.iter().filter(failed).count() as u64;
             return;
         }
         if clock::now() > end {

@@ -5,7 +5,7 @@
 
 use super::channel::{Arm, Injection, Links, Order, Reply, Stamp, Whom};
 use super::cue::{REGION_KIND, Token};
-use super::follow::{HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within, recount};
+use super::follow::{Bystanders, HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within};
 use super::guard::Answer;
 use super::journal::{self, Host, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
 use super::plan::{plan, program};
@@ -194,6 +194,7 @@ struct Runner<'a> {
     /// Victims until now: one whose name failed too often would be held back, and the drill would
     /// wait for it.
     failed: HoldBack,
+    bystanders: Bystanders,
     /// Repetitions that were asked for.
     wanted: u32,
 }
@@ -252,6 +253,8 @@ pub fn run(
     let (trials, remarks, undo_early) = (Vec::new(), undone.done, options.undo_early);
     let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
     let on_progress = options.on_progress;
+    let mut bystanders = Bystanders::default();
+    bystanders.removed(&snapshot);
     let mut runner = Runner {
         drill,
         observer,
@@ -265,6 +268,7 @@ pub fn run(
         held,
         ssh,
         failed: HoldBack::default(),
+        bystanders,
         wanted: options.count.unwrap_or(drill.repeat.count),
     };
     let (verdict, count) = runner.repeat(runner.wanted, &mut go_on)?;
@@ -310,7 +314,7 @@ impl Runner<'_> {
             let done = if warmup { 0 } else { number };
             for step in &drill.steps {
                 let trial = match self.trial(step, number, warmup) {
-                    Ok(trial) => trial,
+                    Ok(trial) => self.count_bystanders(trial),
                     Err(RunError::Guard(answers)) => {
                         self.remarks
                             .extend(answers.into_iter().map(|a| format!("guard {}: {}", a.guard, a.says)));
@@ -390,6 +394,14 @@ impl Runner<'_> {
         false
     }
 
+    /// Adds who was removed without being hit, since the repetition before has ended.
+    fn count_bystanders(&mut self, mut trial: Trial) -> Trial {
+        let removed = self.bystanders.removed(&self.observer.snapshot());
+        trial.falsely_failed += removed;
+        trial.failed += removed;
+        trial
+    }
+
     /// Arms, gives the cue, follows, and undoes.
     fn trial(&mut self, step: &Step, number: u32, warmup: bool) -> Result<Trial, RunError> {
         self.report(number, step, Stage::Waits);
@@ -407,6 +419,7 @@ impl Runner<'_> {
         if !refusing.is_empty() {
             return Err(RunError::Guard(refusing));
         }
+        self.bystanders.hit(&chosen, &before);
         let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
         let (arm, lasts) = self.arm(step, &chosen, token)?;
         self.fault_agent.arm(arm)?;
@@ -451,7 +464,6 @@ impl Runner<'_> {
                 self.fault_agent.order(&Order::Undo)?;
             }
             self.undone(lasts, &mut trial)?;
-            recount(&mut self.observer, &chosen, &before, &mut trial);
             // Who has woken, or is reachable again, must not have acted in the old view since.
             check_overlap(&mut self.observer, &mut followed, &before, &mut trial);
             self.report(number, step, Stage::Undone);
