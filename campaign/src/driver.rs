@@ -13,9 +13,9 @@ use obol_fabric::page;
 use obol_fabric::recorder;
 use obol_fabric::sim::{Network, Rng, State, StepInfo, What, World};
 use obol_fabric::{Address, Group, Incarnation, Instant, Name, SeatStatus, ViewId, memory};
+use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::recorder::Record;
 use obol_membership::view::{Edit, JOIN_WINDOW, Newcomer};
-use obol_membership::word::{State as Promised, Word};
 use obol_membership::{ActiveMutant, Change, Coordinator, Kind, Member, Start, View, poll, wire};
 use std::fmt;
 use std::sync::Arc;
@@ -128,8 +128,8 @@ impl Driver {
             let proposer = 1 + (slot % u64::from(limits.proposers)) as u16;
             let number = proposer + (views % 3) as u16 * limits.proposers as u16;
             let accepted =
-                Promised { min_proposal: number, accepted_proposal: number, accepted_value: proposer };
-            let word = Word::new(ViewId(slot), accepted).0;
+                SlotState { min_proposal: number, accepted_proposal: number, accepted_value: proposer };
+            let word = SlotWord::new(ViewId(slot), accepted).raw();
             memory[layout.slot(slot) as usize / 8].store(word, std::sync::atomic::Ordering::Relaxed);
             let value = dated(&self.genesis, ViewId(slot)).seal();
             if let Some(area) = memory::span(memory, layout.value(slot, proposer), value.len()) {
@@ -159,10 +159,10 @@ impl Driver {
         let Some((node, min_proposal)) = self.scenario.exhausted else { return };
         let (layout, first) = (self.scenario.config.layout, self.scenario.first_view.0);
         for slot in first + 1..=first + u64::from(layout.limits().slots) {
-            let promised = Promised { min_proposal, ..Promised::default() };
-            let word = Word::new(ViewId(slot), promised);
+            let promised = SlotState { min_proposal, ..SlotState::default() };
+            let word = SlotWord::new(ViewId(slot), promised);
             let at = layout.slot(slot) as usize / 8;
-            self.world.memory(node)[at].store(word.0, std::sync::atomic::Ordering::Relaxed);
+            self.world.memory(node)[at].store(word.raw(), std::sync::atomic::Ordering::Relaxed);
         }
         self.oracle.decisions.start(&self.world, node);
     }

@@ -3,8 +3,8 @@
 
 use obol_fabric::sim::{Clock, Delay, Network, Rng};
 use obol_fabric::{Instant, Layout, Limits, Nanos, ViewId};
-use obol_membership::engine::PROPOSAL_MAX;
-use obol_membership::word::INSTANCES;
+use obol_membership::consensus::INSTANCES;
+use obol_membership::consensus::PROPOSAL_MAX;
 use obol_membership::{ActiveMutant, Config, Timing};
 
 /// One seed in so many is a canary.

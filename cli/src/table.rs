@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use obol_fabric::version::Version;
     use obol_fabric::{Incarnation, Instant, Name};
-    use obol_membership::word::Head;
+    use obol_membership::consensus::Head;
     use obol_observe::Health;
 
     fn life(seat: u16, alive: bool) -> Process {

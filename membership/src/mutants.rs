@@ -3,10 +3,8 @@
 //! [`ActiveMutant`] is an empty type, [`ActiveMutant::has`] is `false` at compile time, and no trace
 //! of a bug is left.
 
-use crate::word::Word;
 #[cfg(not(feature = "mutants"))]
 use core::marker::PhantomData;
-use obol_fabric::ViewId;
 
 macro_rules! mutants {
     ($($row:literal { $($(#[$doc:meta])* $variant:ident = $name:literal,)+ })+) => {
@@ -290,22 +288,5 @@ impl<M: Copy + PartialEq> ActiveMutant<M> {
 impl<M: Copy + PartialEq> Default for ActiveMutant<M> {
     fn default() -> Self {
         Self::NONE
-    }
-}
-
-impl ActiveMutant {
-    /// A slot's word as it was read from an acceptor; `near` is the slot that was meant.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub(crate) fn word(self, raw: u64, near: ViewId) -> Word {
-        if self.has(Mutant::NarrowIndex) { Word(raw).narrowed(near) } else { Word(raw) }
-    }
-
-    /// A slot's word as it was read from an acceptor.
-    #[cfg(not(feature = "mutants"))]
-    #[inline(always)]
-    #[must_use]
-    pub(crate) const fn word(self, raw: u64, _near: ViewId) -> Word {
-        Word(raw)
     }
 }

@@ -7,12 +7,13 @@
 //! accepted it under the same number.
 
 use crate::Config;
+use crate::consensus::{SlotState, SlotWord};
 use crate::mutants::Mutant;
 use crate::sealed;
 use crate::tokens::{self, Part};
 use crate::view::{Acceptor, View};
 use crate::wire::NUMBER_MAX;
-use crate::word::{Lap, State, Word};
+
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Completion, Fabric, Instant, LinkError, Nanos, Remote, ViewId};
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub enum Found {
 enum Stage {
     Idle,
     /// Reading slot words; one answer for each acceptor.
-    Words(Vec<Option<Option<Word>>>),
+    Words(Vec<Option<Option<SlotWord>>>),
     /// Reading the value of a decided slot. If these acceptors were found to have decided it, the
     /// value must say so, too.
     Value(ViewId, Option<Vec<Acceptor>>),
@@ -64,7 +65,7 @@ enum Stage {
     },
     /// Reading whole rings: slots have moved on, and no coordinator that is left knows how far.
     Rings {
-        answers: Vec<Option<Option<Vec<Word>>>>,
+        answers: Vec<Option<Option<Vec<SlotWord>>>>,
         cleared: ViewId,
     },
     /// Reading any value that was proposed for the slot of the first of these candidates, which
@@ -74,7 +75,7 @@ enum Stage {
     Slot {
         left: Vec<Candidate>,
         deciders: Vec<Acceptor>,
-        words: Vec<Option<Option<Word>>>,
+        words: Vec<Option<Option<SlotWord>>>,
     },
 }
 
@@ -237,7 +238,7 @@ impl Poll {
             (Stage::Words(words), Some(view)) => {
                 let slot = view.id.next();
                 let good = || words.iter().filter_map(|word| (*word)?);
-                let accepted = |word: Word| word.state(slot).is_some_and(|s| s.accepted_proposal != 0);
+                let accepted = |word: SlotWord| word.state(slot).is_some_and(|s| s.accepted_proposal != 0);
                 let known = good().count() >= view.majority() && good().any(accepted);
                 if known { Found::Undecided(slot) } else { Found::Failed }
             }
@@ -275,12 +276,13 @@ impl Poll {
             (Part::PollWord, Stage::Words(words)) => {
                 let word = bytes.and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
                 let near = self.view.as_ref().map_or(ViewId::GENESIS, |view| view.id.next());
-                let word = word.map(|word| config.mutant.word(word, near));
+                let word = word.map(|word| SlotWord::read(word, near, config.mutant));
                 *words.get_mut(usize::from(peer))? = Some(word);
                 self.weigh(config, fabric)?
             }
             (Part::PollWord, Stage::Slot { words, .. }) => {
-                let word = bytes.and_then(|b| b.try_into().ok()).map(|b| Word(u64::from_le_bytes(b)));
+                let word =
+                    bytes.and_then(|b| b.try_into().ok()).map(|b| SlotWord::from_raw(u64::from_le_bytes(b)));
                 *words.get_mut(usize::from(peer))? = Some(word);
                 self.weigh_slot(config, fabric)?
             }
@@ -325,7 +327,12 @@ impl Poll {
             }
             (Part::PollView, Stage::Rings { answers, .. }) => {
                 let words = bytes.map(|bytes| {
-                    bytes.as_chunks::<8>().0.iter().map(|word| Word(u64::from_le_bytes(*word))).collect()
+                    bytes
+                        .as_chunks::<8>()
+                        .0
+                        .iter()
+                        .map(|word| SlotWord::from_raw(u64::from_le_bytes(*word)))
+                        .collect()
                 });
                 *answers.get_mut(usize::from(peer))? = Some(words);
                 self.weigh_rings(config, fabric)?
@@ -344,19 +351,14 @@ impl Poll {
         let slot = view.id.next();
         let majority = if config.mutant.has(Mutant::MinorityRenewal) { 1 } else { view.majority() };
         let answered = words.iter().flatten().count();
-        let good: Vec<(usize, Word)> =
+        let good: Vec<(usize, SlotWord)> =
             words.iter().enumerate().filter_map(|(at, w)| Some((at, (*w)??))).collect();
-        let wraps = config.mutant.has(Mutant::WrapIndex);
-        let later = |word: Word| match wraps {
-            false => word.lap(slot) == Lap::Later,
-            true => word.0 >> 32 > slot.0 & 0xffff_ffff,
-        };
-        if good.iter().any(|(_, word)| later(*word)) {
+        if good.iter().any(|(_, word)| word.is_later(slot, config.mutant)) {
             self.snapshot(&view, config, self.posted, fabric);
             self.behind = true;
             return None;
         }
-        let accepted: Vec<(usize, State)> = good
+        let accepted: Vec<(usize, SlotState)> = good
             .iter()
             .filter_map(|&(at, word)| Some((at, word.state(slot)?)))
             .filter(|(_, state)| state.accepted_proposal != 0)
@@ -411,7 +413,7 @@ impl Poll {
     fn weigh_rings<F: Fabric>(&mut self, config: &Config, fabric: &mut F) -> Option<Found> {
         let Stage::Rings { answers, cleared } = &self.stage else { return None };
         let view = self.view.as_ref()?;
-        let rings: Vec<(Acceptor, &Vec<Word>)> = answers
+        let rings: Vec<(Acceptor, &Vec<SlotWord>)> = answers
             .iter()
             .zip(&view.acceptors)
             .filter_map(|(ring, acceptor)| Some((*acceptor, ring.as_ref()?.as_ref()?)))
@@ -498,7 +500,7 @@ impl Poll {
         let Stage::Slot { left, deciders, words } = &mut self.stage else { return None };
         let Candidate { slot, settled, .. } = *left.last()?;
         let majority = deciders.len() / 2 + 1;
-        let good: Vec<(Acceptor, State)> = words
+        let good: Vec<(Acceptor, SlotState)> = words
             .iter()
             .zip(&*deciders)
             .filter_map(|(word, acceptor)| Some((*acceptor, (*word)??.state(slot)?)))
@@ -509,8 +511,8 @@ impl Poll {
         }
         let highest = good.iter().filter(|(_, state)| state.accepted_proposal != 0);
         let highest = highest.max_by_key(|(_, state)| state.accepted_proposal).copied();
-        let same = |of: State| {
-            let ballot = |state: State| (state.accepted_proposal, state.accepted_value);
+        let same = |of: SlotState| {
+            let ballot = |state: SlotState| (state.accepted_proposal, state.accepted_value);
             good.iter().filter(|(_, state)| ballot(*state) == ballot(of)).count()
         };
         let decided =
@@ -577,7 +579,7 @@ fn open_view(slot: ViewId, bytes: &[u8], config: &Config) -> Option<View> {
 }
 
 /// The slot of a word, if it comes after `known`.
-fn slot_after(known: ViewId, word: Word) -> Option<ViewId> {
+fn slot_after(known: ViewId, word: SlotWord) -> Option<ViewId> {
     word.slot(known).filter(|slot| *slot > known)
 }
 

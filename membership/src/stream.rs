@@ -8,11 +8,12 @@
 //! was accepted under a later number is the same.
 
 use crate::Config;
+use crate::consensus::{SlotState, SlotWord};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::poll::decode_view_area;
 use crate::sealed;
 use crate::view::{Acceptor, View};
-use crate::word::{State, Word};
+
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Layout, Remote, ViewId};
 use std::sync::Arc;
@@ -134,14 +135,14 @@ impl Stream {
             return Slot::Decided(Arc::clone(&self.genesis));
         }
         let offset = self.layout.slot(id.0);
-        let words: Vec<(Address, Option<Word>)> = homes
+        let words: Vec<(Address, Option<SlotWord>)> = homes
             .iter()
             .map(|&at| {
                 let bytes = regions.read(Remote { at, offset }, 8).and_then(|b| b.try_into().ok());
-                (at, bytes.map(|bytes| Word(u64::from_le_bytes(bytes))))
+                (at, bytes.map(|bytes| SlotWord::from_raw(u64::from_le_bytes(bytes))))
             })
             .collect();
-        let mut accepted: Vec<(Address, State)> = words
+        let mut accepted: Vec<(Address, SlotState)> = words
             .iter()
             .filter_map(|&(at, word)| Some((at, word?.state(id)?)))
             .filter(|(_, state)| state.accepted_proposal != 0)
@@ -168,7 +169,13 @@ impl Stream {
         }
     }
 
-    fn value(&self, id: ViewId, at: Address, state: State, regions: &mut impl Regions) -> Option<Arc<View>> {
+    fn value(
+        &self,
+        id: ViewId,
+        at: Address,
+        state: SlotState,
+        regions: &mut impl Regions,
+    ) -> Option<Arc<View>> {
         let limits = self.layout.limits();
         if state.accepted_value == 0 || u32::from(state.accepted_value) > limits.proposers {
             return None;

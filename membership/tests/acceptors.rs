@@ -5,9 +5,9 @@ mod instant;
 
 use instant::{Cluster, Role, TIMING};
 use obol_fabric::{Nanos, ViewId, memory};
+use obol_membership::consensus::SlotWord;
 use obol_membership::metrics::Counter;
 use obol_membership::wire::Message;
-use obol_membership::word::Word;
 use obol_membership::{ActiveMutant, Kind, Timing, View};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -83,7 +83,7 @@ impl Oracle {
             let memory = &cluster.nodes[node(cluster, number)].memory;
             let word = memory::span(memory, cluster.config.layout.slot(view.id.0), 8).expect("a word")[0]
                 .load(Ordering::Relaxed);
-            Word(word).state(view.id).is_some_and(|state| state.accepted_proposal != 0)
+            SlotWord::from_raw(word).state(view.id).is_some_and(|state| state.accepted_proposal != 0)
         };
         let by: Vec<u16> = numbers(before).into_iter().filter(|n| accepted(*n)).collect();
         if by.len() >= before.majority() {

@@ -4,7 +4,7 @@ mod common;
 mod slots;
 
 use obol_fabric::ViewId;
-use obol_membership::engine::{PROPOSAL_MAX, Phase};
+use obol_membership::consensus::{Consensus, PROPOSAL_MAX, Phase};
 use obol_membership::mutants::ActiveMutant;
 use slots::{Broken, Slots, State, Step};
 use stateright::{Model, Property};

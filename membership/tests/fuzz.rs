@@ -7,11 +7,11 @@ use instant::{Cluster, TIMING};
 use obol_fabric::layout::ViewHead;
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, ViewId};
 use obol_fuzz::{Shape, Target, outcome};
+use obol_membership::consensus::{Head, SlotWord};
 use obol_membership::view::{Acceptor, Edit, Newcomer};
 use obol_membership::wire::{
     self, Message, apply_step, decode_view, encode_step, encode_view, removal_reserve,
 };
-use obol_membership::word::{Head, Word};
 use obol_membership::{ActiveMutant, Change, Kind, Level, View, sealed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -245,19 +245,23 @@ fn machines_take_any_datagram() {
 #[test]
 fn rings() {
     let word = |slot, accepted| {
-        let state = obol_membership::word::State {
+        let state = obol_membership::consensus::SlotState {
             min_proposal: 2,
             accepted_proposal: accepted,
             accepted_value: accepted,
         };
-        Word::new(ViewId(slot), state).0.to_le_bytes()
+        SlotWord::new(ViewId(slot), state).raw().to_le_bytes()
     };
     Target::new("rings", Shape::Bytes, 20_000)
         .with([word(4, 1), word(5, 2), word(6, 0), word(3, 1)].concat())
         .run(|input| {
             let words: Vec<u64> = input.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
             let heads = [0, 5, 1 << 40, u64::MAX].map(|near| Head::of(&words, ViewId(near), 5));
-            let states = words.iter().map(|w| Word(*w).state(ViewId(5)).is_some()).filter(|is| *is).count();
+            let states = words
+                .iter()
+                .map(|w| SlotWord::from_raw(*w).state(ViewId(5)).is_some())
+                .filter(|is| *is)
+                .count();
             outcome((heads.map(|head| (head.accepted.is_some(), head.prepared.is_some())), states))
         });
 }

@@ -15,9 +15,9 @@ use obol_fabric::layout::ViewHead;
 use obol_fabric::{
     Address, Completion, Instant, Layout, Limits, LinkError, Name, Nanos, Remote, Token, ViewId,
 };
+use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::poll::{Found, Poll};
 use obol_membership::view::{Acceptor, Change, Edit};
-use obol_membership::word::{State as SlotState, Word};
 use obol_membership::{ActiveMutant, Config, View, tokens};
 use stateright::{Model, Property};
 use std::hash::{Hash, Hasher};
@@ -170,8 +170,8 @@ impl Rings {
     }
 
     /// The word of the newest slot in this place that acceptor `at` had to do with.
-    fn word(&self, state: &State, at: usize, place: u64) -> Word {
-        let mut word = Word::default();
+    fn word(&self, state: &State, at: usize, place: u64) -> SlotWord {
+        let mut word = SlotWord::default();
         for slot in (1..=LAST).filter(|slot| slot % u64::from(SLOTS) == place) {
             if !self.deciders(slot).contains(&at) {
                 continue;
@@ -194,7 +194,7 @@ impl Rings {
                 Held::FirstPromised => of(2, 1, one),
                 Held::Second => of(2, 2, two),
             };
-            word = Word::new(ViewId(slot), held);
+            word = SlotWord::new(ViewId(slot), held);
         }
         word
     }
@@ -231,7 +231,7 @@ impl Rings {
         } else {
             let first = u64::from(from.offset - layout.slot(0)) / 8;
             let places = first..first + u64::from(len) / 8;
-            places.flat_map(|place| self.word(state, at, place).0.to_le_bytes()).collect()
+            places.flat_map(|place| self.word(state, at, place).raw().to_le_bytes()).collect()
         };
         bytes.resize(len as usize, 0);
         bytes

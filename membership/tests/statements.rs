@@ -4,12 +4,12 @@ mod instant;
 
 use instant::{Cluster, Happening, TIMING};
 use obol_fabric::{Address, Evidence, Incarnation, Name, Nanos, SeatRequest, SeatStatus, ViewId, memory};
+use obol_membership::consensus::{SlotState, SlotWord};
 use obol_membership::holdback::Held;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::{Kind as RecordKind, Record};
 use obol_membership::view::{Level, Newcomer};
 use obol_membership::wire::{Message, Refusal};
-use obol_membership::word::{State, Word};
 use obol_membership::{ActiveMutant, Kind, Timing};
 use std::sync::atomic::Ordering;
 
@@ -598,10 +598,10 @@ fn what_a_dead_leader_decided_is_found_by_those_who_slept_through_it() {
     for slot in 0..slots {
         let offset = cluster.config.layout.slot(u64::from(slot));
         let word = &memory::span(&cluster.nodes[2].memory, offset, 8).expect("a word")[0];
-        let Some(of) = Word(word.load(Ordering::Relaxed)).slot(decided) else { continue };
-        let state = Word(word.load(Ordering::Relaxed)).state(of).expect("of this lap");
-        let promised = State { min_proposal: state.min_proposal, ..State::default() };
-        word.store(Word::new(of, promised).0, Ordering::Relaxed);
+        let Some(of) = SlotWord::from_raw(word.load(Ordering::Relaxed)).slot(decided) else { continue };
+        let state = SlotWord::from_raw(word.load(Ordering::Relaxed)).state(of).expect("of this lap");
+        let promised = SlotState { min_proposal: state.min_proposal, ..SlotState::default() };
+        word.store(SlotWord::new(of, promised).raw(), Ordering::Relaxed);
     }
     for node in &mut cluster.nodes[1..3] {
         node.inbox.clear();
@@ -640,7 +640,7 @@ fn a_leader_without_a_majority_uses_up_no_proposal_numbers() {
     cluster.run(Nanos::from_millis(400));
     let offset = cluster.config.layout.slot(slot.0);
     let word = memory::span(&cluster.nodes[0].memory, offset, 8).expect("a word")[0].load(Ordering::Relaxed);
-    let promised = Word(word).state(slot).expect("of this lap").min_proposal;
+    let promised = SlotWord::from_raw(word).state(slot).expect("of this lap").min_proposal;
     assert!(promised <= 12, "{promised} after {} attempts", cluster.counted(0, Counter::Aborts));
     cluster.restart_coordinator(1);
     cluster.run(Nanos::from_millis(30));
@@ -658,14 +658,15 @@ fn a_leader_that_is_outbid_again_and_again_pauses_longer() {
     let mut rival = |cluster: &Cluster| {
         let words =
             [0, 1, 2].map(|n| &memory::span(&cluster.nodes[n].memory, at, 8).expect("a word of the ring")[0]);
-        let promised =
-            words.map(|w| Word(w.load(Ordering::Relaxed)).state(slot).expect("this lap").min_proposal);
+        let promised = words.map(|w| {
+            SlotWord::from_raw(w.load(Ordering::Relaxed)).state(slot).expect("this lap").min_proposal
+        });
         let highest = promised.into_iter().max().expect("three");
         if highest > bid {
             bid = highest + 1;
-            let outbid = Word::new(slot, State { min_proposal: bid, ..State::default() });
+            let outbid = SlotWord::new(slot, SlotState { min_proposal: bid, ..SlotState::default() });
             for word in words {
-                word.store(outbid.0, Ordering::Relaxed);
+                word.store(outbid.raw(), Ordering::Relaxed);
             }
         }
     };

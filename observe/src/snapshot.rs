@@ -3,9 +3,9 @@
 use obol_fabric::notice::Detection;
 use obol_fabric::version::Version;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, Page, ViewId};
+use obol_membership::consensus::Head;
 use obol_membership::metrics::Counter;
 use obol_membership::view::Member;
-use obol_membership::word::Head;
 use obol_membership::{Kind, View};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;

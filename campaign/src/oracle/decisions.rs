@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 use obol_fabric::memory;
 use obol_fabric::sim::{State, World};
 use obol_fabric::{Incarnation, Layout, Nanos, ViewId};
-use obol_membership::word::{INSTANCES, Lap, State as Accepted, Word};
+use obol_membership::consensus::{INSTANCES, SlotState, SlotWord};
 use obol_membership::{Change, Kind, Level, View, sealed};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ struct Tally {
 pub(crate) struct Decisions {
     layout: Layout,
     /// The acceptors' words as they were last seen: `[acceptor][place in the ring]`.
-    words: Vec<Vec<Word>>,
+    words: Vec<Vec<SlotWord>>,
     tallies: Vec<Tally>,
     views: Vec<Decided>,
     tokens: HashMap<u64, Incarnation>,
@@ -81,7 +81,10 @@ impl Decisions {
         };
         Self {
             layout,
-            words: vec![vec![Word(0); layout.limits().slots as usize]; scenario.coordinators as usize],
+            words: vec![
+                vec![SlotWord::from_raw(0); layout.limits().slots as usize];
+                scenario.coordinators as usize
+            ],
             tallies: Vec::new(),
             views: vec![first],
             tokens: genesis.members.iter().map(|m| (m.token, m.incarnation)).collect(),
@@ -103,7 +106,7 @@ impl Decisions {
         let first = self.layout.slot(0) as usize / 8;
         let region = &world.memory(node)[first..];
         for (known, word) in self.words[node as usize].iter_mut().zip(region) {
-            *known = Word(word.load(Ordering::Relaxed));
+            *known = SlotWord::from_raw(word.load(Ordering::Relaxed));
         }
     }
 
@@ -172,17 +175,17 @@ impl Decisions {
         let first = self.layout.slot(0) as usize / 8;
         let mut decided = false;
         for place in 0..self.words[node as usize].len() {
-            let word = Word(region[first + place].load(Ordering::Relaxed));
+            let word = SlotWord::from_raw(region[first + place].load(Ordering::Relaxed));
             let old = std::mem::replace(&mut self.words[node as usize][place], word);
             if word == old {
                 continue;
             }
             self.forward(world, node, old, word)?;
             let slot = self.slot(word);
-            let accepted = |w: Word| w.state(ViewId(slot)).filter(|s| s.accepted_proposal != 0);
+            let accepted = |w: SlotWord| w.state(ViewId(slot)).filter(|s| s.accepted_proposal != 0);
             let Some(now) = accepted(word) else { continue };
             let before = accepted(old).filter(|_| self.slot(old) == slot);
-            let same = |s: Accepted| {
+            let same = |s: SlotState| {
                 (s.accepted_proposal, s.accepted_value) == (now.accepted_proposal, now.accepted_value)
             };
             if !before.is_some_and(same) {
@@ -196,7 +199,7 @@ impl Decisions {
     }
 
     /// The slot that a word is of, as seen from the newest view; none if nobody has touched it.
-    fn slot(&self, word: Word) -> u64 {
+    fn slot(&self, word: SlotWord) -> u64 {
         word.slot(self.newest().id).map_or(0, |slot| slot.0)
     }
 
@@ -207,17 +210,12 @@ impl Decisions {
 
     /// Row 13: what an acceptor has promised or accepted only rises, and it accepts nothing above
     /// its promise.
-    fn forward(&self, world: &World<Tapped>, node: u32, old: Word, new: Word) -> Verdict {
+    fn forward(&self, world: &World<Tapped>, node: u32, old: SlotWord, new: SlotWord) -> Verdict {
         let slot = ViewId(self.slot(new));
         let state = new.state(slot).unwrap_or_default();
-        let fell = match old.lap(slot) {
-            Lap::Earlier => false,
-            Lap::Later => true,
-            Lap::This => {
-                let before = old.state(slot).unwrap_or_default();
-                state.min_proposal < before.min_proposal || state.accepted_proposal < before.accepted_proposal
-            }
-        };
+        let fell = old.state(slot).is_none_or(|before| {
+            state.min_proposal < before.min_proposal || state.accepted_proposal < before.accepted_proposal
+        });
         if fell || state.accepted_proposal > state.min_proposal {
             return broken(13, world.now(), format_args!("acceptor {node} went back from {old} to {new}"));
         }
@@ -238,7 +236,7 @@ impl Decisions {
         world: &World<Tapped>,
         node: u32,
         slot: u64,
-        state: Accepted,
+        state: SlotState,
         cues: &mut Vec<Cue>,
         marks: &mut Marks,
     ) -> Result<bool, super::Violation> {

@@ -7,7 +7,7 @@ use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Region, clock};
 use obol_fabric::{Drive, Event, Fabric, Machine};
 use obol_fabric::{Instant, Layout, Name, Nanos, ViewId};
-use obol_membership::engine::{Engine, Outcome};
+use obol_membership::consensus::{Consensus, Engine, Outcome};
 use obol_membership::tokens;
 use obol_membership::view::{Edit, Newcomer};
 use obol_membership::{ActiveMutant, Kind, View};

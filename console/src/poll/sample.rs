@@ -4,10 +4,10 @@
 
 use crate::poll::plain;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
+use obol_membership::consensus::{Ballot, Head};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_membership::recorder::{Kind as Event, Record, Stamped};
 use obol_membership::view::Departed;
-use obol_membership::word::{Ballot, Head};
 use obol_membership::{Change, Kind, Level, View};
 use obol_observe::annotations::{DrillMark, Mark};
 use obol_observe::histograms::{Counts, Histograms};

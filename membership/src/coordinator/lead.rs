@@ -2,7 +2,7 @@
 
 use super::{Accusation, Coordinator, requests};
 use crate::clearing::{Clearing, Known};
-use crate::engine::{Abort, Outcome, Phase};
+use crate::consensus::{Abort, Consensus, Outcome, Phase};
 use crate::metrics::{Counter, Histogram};
 use crate::mutants::Mutant;
 use crate::peer::MembershipState;

@@ -139,7 +139,13 @@ impl Slots {
             }
             Post::Cas { at, expected, desired } => {
                 assert_eq!(at.offset, self.layout.slot(self.slots[usize::from(proposer.slot)].0));
-                (at.at, Deed::Cas { expected: Word(expected), desired: Word(desired) })
+                (
+                    at.at,
+                    Deed::Cas {
+                        expected: SlotWord::from_raw(expected),
+                        desired: SlotWord::from_raw(desired),
+                    },
+                )
             }
         };
         let link = &mut proposer.links[at.region as usize - 1];
@@ -176,7 +182,7 @@ impl Slots {
             Deed::Read { area } => Result_::Read(areas[usize::from(area)]),
             Deed::Cas { expected, desired } => {
                 let slot = (0..self.slots.len())
-                    .find(|&at| desired.lap(self.slots[at]) == Lap::This)
+                    .find(|&at| desired.slot(self.slots[at]) == Some(self.slots[at]))
                     .expect("a CAS puts a word of one of the slots") as u8;
                 let word = &mut state.words[a][self.ring(slot)];
                 let found = *word;
@@ -213,7 +219,7 @@ impl Slots {
         let (part, peer, round) = tokens::unpack(token).expect("the engine's token");
         let bytes;
         let result = match result {
-            Result_::Swapped(found) => Ok(Completion::Swapped(found.0)),
+            Result_::Swapped(found) => Ok(Completion::Swapped(found.raw())),
             Result_::Read(area) => {
                 bytes = self.bytes(area);
                 Ok(Completion::Read(&bytes))

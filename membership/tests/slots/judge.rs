@@ -4,7 +4,7 @@ use super::*;
 
 impl Slots {
     /// A word changes forwards only, and an accepted one names a whole value.
-    pub(super) fn check_word(&self, state: &mut State, slot: u8, a: usize, old: Word, new: Word) {
+    pub(super) fn check_word(&self, state: &mut State, slot: u8, a: usize, old: SlotWord, new: SlotWord) {
         let id = self.slots[usize::from(slot)];
         let (before, after) = (old.state(id), new.state(id));
         let (Some(before), Some(after)) = (before, after) else {
@@ -112,7 +112,7 @@ impl Slots {
             match proposer.engine.phase() {
                 Phase::Decided => return true,
                 Phase::Prepared(_) => self.step(&mut state, Step::Propose(p)),
-                Phase::Idle if state.words.iter().any(|w| w[self.ring(slot)].lap(id) == Lap::Later) => {
+                Phase::Idle if state.words.iter().any(|w| w[self.ring(slot)].state(id).is_none()) => {
                     return true;
                 }
                 Phase::Idle if proposer.attempts == 0 => return false,

@@ -13,10 +13,9 @@ mod judge;
 
 use crate::common::{LIMITS, Noted, Post, WithoutRounds};
 use obol_fabric::{Address, Completion, Layout, LinkError, Token, ViewId};
-use obol_membership::engine::{Engine, Outcome, Phase};
+use obol_membership::consensus::{Consensus, Engine, Outcome, Phase, SlotState, SlotWord};
 use obol_membership::mutants::{ActiveMutant, Mutant};
 use obol_membership::view::Acceptor;
-use obol_membership::word::{Lap, State as SlotState, Word};
 use obol_membership::{sealed, tokens};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -83,8 +82,8 @@ pub(crate) enum Deed {
         value: u8,
     },
     Cas {
-        expected: Word,
-        desired: Word,
+        expected: SlotWord,
+        desired: SlotWord,
     },
     Read {
         area: u8,
@@ -107,7 +106,7 @@ impl Hash for Op {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Result_ {
-    Swapped(Word),
+    Swapped(SlotWord),
     Read(Area),
     Written,
     Lost,
@@ -169,7 +168,7 @@ pub(crate) enum Broken {
 pub(crate) struct State {
     pub(crate) proposers: [Proposer; PROPOSERS],
     /// The slots of a model share one word or have one each.
-    pub(crate) words: [[Word; LIMITS.slots as usize]; ACCEPTORS],
+    pub(crate) words: [[SlotWord; LIMITS.slots as usize]; ACCEPTORS],
     areas: [[Area; AREAS]; ACCEPTORS],
     reopens: [u8; PROPOSERS],
     restarts: [u8; PROPOSERS],
@@ -217,12 +216,12 @@ impl Slots {
         }
     }
 
-    fn words(&self) -> [[Word; LIMITS.slots as usize]; ACCEPTORS] {
+    fn words(&self) -> [[SlotWord; LIMITS.slots as usize]; ACCEPTORS] {
         self.promised.map(|min_proposal| {
-            let mut words = [Word::default(); LIMITS.slots as usize];
+            let mut words = [SlotWord::default(); LIMITS.slots as usize];
             if min_proposal != 0 {
                 let promised = SlotState { min_proposal, ..SlotState::default() };
-                words[self.ring(0)] = Word::new(self.slots[0], promised);
+                words[self.ring(0)] = SlotWord::new(self.slots[0], promised);
             }
             words
         })
@@ -259,12 +258,9 @@ impl Slots {
         (self.slots[usize::from(slot)].0 % u64::from(LIMITS.slots)) as usize
     }
 
-    fn accepted(&self, slot: u8, word: Word) -> Option<SlotState> {
+    fn accepted(&self, slot: u8, word: SlotWord) -> Option<SlotState> {
         let id = self.slots[usize::from(slot)];
-        (word.lap(id) == Lap::This)
-            .then(|| word.state(id))
-            .flatten()
-            .filter(|state| state.accepted_proposal != 0)
+        word.state(id).filter(|state| state.accepted_proposal != 0)
     }
 
     pub(crate) fn init(&self) -> Vec<State> {

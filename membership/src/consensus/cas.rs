@@ -8,67 +8,14 @@
 //!
 //! Safety does not depend on the predictions: a wrong one costs an abort.
 
+use super::slot_word::{NUMBER_MAX, SlotState, SlotWord};
+use super::{Abort, Consensus, Outcome, Phase};
 use crate::mutants::{ActiveMutant, Mutant};
 use crate::sealed;
 use crate::tokens::{self, Part};
 use crate::view::Acceptor;
-use crate::word::{State, Word};
 use obol_fabric::{Completion, Fabric, Layout, LinkError, Remote, ViewId};
 use std::sync::Arc;
-
-/// What became of a step.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The slot is prepared; nothing was accepted in it before, so any value may be proposed.
-    Prepared,
-    /// The slot is prepared and holds another proposer's value, which must be proposed: call
-    /// [`Engine::accept`].
-    Adopted,
-    /// The slot is decided on this sealed value. `adopted` tells whether it is another proposer's.
-    Decided {
-        /// The decided value.
-        value: Arc<[u8]>,
-        /// Whether it was adopted.
-        adopted: bool,
-    },
-    /// The attempt failed; call [`Engine::prepare`] again, after a pause if another proposer is
-    /// about.
-    Aborted(Abort),
-}
-
-/// Why an attempt failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Abort {
-    /// A prediction was wrong; it is right now.
-    Mispredicted,
-    /// Another proposer promised itself a higher number meanwhile.
-    Contended,
-    /// Too few acceptors can be reached.
-    NoMajority,
-    /// The value to adopt was being overwritten.
-    Unreadable,
-    /// The slot belongs to the past: its place in the ring was recycled.
-    Behind,
-    /// Proposal numbers of this slot are used up.
-    Exhausted,
-}
-
-/// Where an attempt is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// Not begun, or aborted.
-    Idle,
-    /// Waiting for promises.
-    Preparing,
-    /// Reading the value to adopt from the acceptor in this row.
-    Reading(u8),
-    /// Prepared. `true`: with a value that was adopted.
-    Prepared(bool),
-    /// Waiting for acceptances.
-    Accepting,
-    /// Decided.
-    Decided,
-}
 
 /// How the last CAS at an acceptor ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,9 +37,9 @@ enum Answer {
 struct Row {
     acceptor: Acceptor,
     /// The word that its slot holds if all posted CASes succeed.
-    predicted: Word,
+    predicted: SlotWord,
     /// What the last CAS expected.
-    expected: Word,
+    expected: SlotWord,
     /// Number of the last CAS posted to it.
     round: u32,
     answer: Answer,
@@ -103,11 +50,11 @@ struct Row {
 
 /// Proposal numbers of a slot end here: uKharon A.6, with room for every proposer in what a word
 /// holds.
-pub const PROPOSAL_MAX: u16 = crate::word::NUMBER_MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
+pub const PROPOSAL_MAX: u16 = NUMBER_MAX - obol_fabric::layout::PROPOSERS_MAX as u16;
 
 /// One proposer's state. See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Engine {
+pub struct CasEngine {
     layout: Layout,
     mutant: ActiveMutant,
     me: u16,
@@ -120,10 +67,10 @@ pub struct Engine {
     adopted: bool,
     round: u32,
     /// Last known words of the ring's other slots: predictions for the next lap.
-    ring: Vec<Vec<(Acceptor, Word)>>,
+    ring: Vec<Vec<(Acceptor, SlotWord)>>,
 }
 
-impl Engine {
+impl CasEngine {
     /// The engine of proposer `me` (from 1), with no slot open.
     #[must_use]
     pub fn new(me: u16, layout: Layout, mutant: ActiveMutant) -> Self {
@@ -142,49 +89,6 @@ impl Engine {
         }
     }
 
-    /// The slot that is open.
-    #[must_use]
-    pub const fn slot(&self) -> ViewId {
-        self.slot
-    }
-
-    /// Where the attempt is.
-    #[must_use]
-    pub const fn phase(&self) -> Phase {
-        self.phase
-    }
-
-    /// Turns to a slot. `prepared_by` is the proposer that is thought to have prepared it already.
-    pub fn open(&mut self, slot: ViewId, acceptors: &[Acceptor], prepared_by: Option<u16>) {
-        let index = |slot: ViewId| (slot.0 % u64::from(self.layout.limits().slots)) as usize;
-        let leaving = index(self.slot);
-        self.ring[leaving] = self.rows.iter().map(|row| (row.acceptor, row.predicted)).collect();
-        let lap = &self.ring[index(slot)];
-        let guess = prepared_by
-            .filter(|&by| by != self.me && u32::from(by) <= self.layout.limits().proposers)
-            .map(|by| Word::new(slot, State { min_proposal: by, ..State::default() }));
-        self.rows = acceptors
-            .iter()
-            .map(|&acceptor| {
-                let known = lap.iter().find(|(known, _)| *known == acceptor).map(|(_, word)| *word);
-                let predicted = guess.or(known).unwrap_or_default();
-                Row {
-                    acceptor,
-                    predicted,
-                    expected: predicted,
-                    round: 0,
-                    answer: Answer::Pending,
-                    value_torn: false,
-                }
-            })
-            .collect();
-        self.slot = slot;
-        self.phase = Phase::Idle;
-        self.proposal = self.me;
-        self.adopted = false;
-        self.value = Arc::from([]);
-    }
-
     fn majority(&self) -> usize {
         if self.mutant.has(Mutant::HalfIsMajority) {
             return (self.rows.len() / 2).max(1);
@@ -192,11 +96,11 @@ impl Engine {
         self.rows.len() / 2 + 1
     }
 
-    fn state(&self, row: usize) -> State {
+    fn state(&self, row: usize) -> SlotState {
         self.rows[row].predicted.state(self.slot).unwrap_or_default()
     }
 
-    fn post_cas<F: Fabric>(&mut self, at: usize, desired: Word, fabric: &mut F) {
+    fn post_cas<F: Fabric>(&mut self, at: usize, desired: SlotWord, fabric: &mut F) {
         self.round = self.round.wrapping_add(1);
         let row = &mut self.rows[at];
         row.expected = row.predicted;
@@ -206,129 +110,13 @@ impl Engine {
         row.value_torn = false;
         let slot = Remote { at: row.acceptor.address, offset: self.layout.slot(self.slot.0) };
         let token = tokens::pack(Part::EngineCas, at as u16, row.round);
-        fabric.cas(slot, row.expected.0, desired.0, token);
+        fabric.cas(slot, row.expected.raw(), desired.raw(), token);
     }
 
     /// Whether this proposer can still outbid what the acceptor in this row has promised.
     fn has_room(&self, row: usize) -> bool {
         self.mutant.has(Mutant::WrapProposal)
             || self.state(row).min_proposal <= PROPOSAL_MAX - self.layout.limits().proposers as u16
-    }
-
-    /// Asks for promises. Algorithm 5, lines 14 to 27.
-    ///
-    /// An acceptor whose numbers are used up is passed over like one that can not be reached: it
-    /// need not be part of the majority.
-    pub fn prepare<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
-        if (0..self.rows.len()).any(|at| self.rows[at].predicted.state(self.slot).is_none()) {
-            return Some(self.abort(Abort::Behind));
-        }
-        let with_room: Vec<usize> = (0..self.rows.len()).filter(|at| self.has_room(*at)).collect();
-        if with_room.len() < self.majority() {
-            return Some(self.abort(Abort::Exhausted));
-        }
-        let highest = with_room.iter().map(|at| self.state(*at).min_proposal).max().unwrap_or(0);
-        let stride = self.layout.limits().proposers as u16;
-        let wraps = self.mutant.has(Mutant::WrapProposal) && highest > PROPOSAL_MAX - stride;
-        // A number that it has used itself is passed, too: what an earlier attempt proposed under
-        // it may be accepted somewhere.
-        let taken = if self.mutant.has(Mutant::ReuseNumber) { highest.saturating_sub(1) } else { highest };
-        while self.proposal <= taken && !wraps {
-            self.proposal += stride;
-        }
-        assert!(self.proposal <= PROPOSAL_MAX, "whoever has room promised less than a stride below the end");
-        self.phase = Phase::Preparing;
-        for at in 0..self.rows.len() {
-            if !with_room.contains(&at) {
-                self.rows[at].answer = Answer::UsedUp;
-                continue;
-            }
-            let promised = State { min_proposal: self.proposal, ..self.state(at) };
-            self.post_cas(at, Word::new(self.slot, promised), fabric);
-        }
-        None
-    }
-
-    /// Proposes a value on a prepared slot; an adopted value takes precedence. Algorithm 5, lines
-    /// 29 to 42.
-    ///
-    /// The value is written first and the slot swapped after it on the same link, so an acceptor
-    /// can not hold an accepted index without holding its value.
-    pub fn accept<F: Fabric>(&mut self, own: Arc<[u8]>, fabric: &mut F) -> Option<Outcome> {
-        let Phase::Prepared(adopted) = self.phase else { return None };
-        self.adopted = adopted;
-        let value = if adopted { Arc::clone(&self.value) } else { Arc::clone(&own) };
-        let area = if self.mutant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
-        let accepted =
-            State { min_proposal: self.proposal, accepted_proposal: self.proposal, accepted_value: self.me };
-        self.phase = Phase::Accepting;
-        for at in 0..self.rows.len() {
-            if self.rows[at].answer == Answer::UsedUp {
-                continue;
-            }
-            if self.rows[at].predicted.state(self.slot).is_none_or(|s| s.min_proposal > self.proposal) {
-                self.rows[at].answer = Answer::Mismatch;
-                continue;
-            }
-            let home =
-                Remote { at: self.rows[at].acceptor.address, offset: self.layout.value(area.0, self.me) };
-            let token = tokens::pack(Part::EngineWrite, at as u16, self.round);
-            if self.mutant.has(Mutant::CasBeforeWrite) {
-                self.post_cas(at, Word::new(self.slot, accepted), fabric);
-                fabric.write(home, &value, token);
-                continue;
-            }
-            fabric.write(home, &value, token);
-            self.post_cas(at, Word::new(self.slot, accepted), fabric);
-        }
-        self.value = if self.mutant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };
-        self.judge(fabric)
-    }
-
-    /// Takes the completion of one of the engine's operations.
-    pub fn complete<F: Fabric>(
-        &mut self,
-        part: Part,
-        peer: u16,
-        round: u32,
-        result: &Result<Completion<'_>, LinkError>,
-        fabric: &mut F,
-    ) -> Option<Outcome> {
-        let at = usize::from(peer);
-        match part {
-            Part::EngineCas => {
-                let row = self.rows.get_mut(at)?;
-                // An older CAS tells nothing: a later one on the same link will.
-                if row.round != round || row.answer != Answer::Pending {
-                    return None;
-                }
-                row.answer = match *result {
-                    Ok(Completion::Swapped(found)) if found == row.expected.0 => Answer::Swapped,
-                    Ok(Completion::Swapped(_)) if self.mutant.has(Mutant::FailedCasIsAck) => Answer::Swapped,
-                    Ok(Completion::Swapped(found)) => {
-                        row.predicted = self.mutant.word(found, self.slot);
-                        Answer::Mismatch
-                    }
-                    _ => Answer::Lost,
-                };
-                self.judge(fabric)
-            }
-            Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
-                let Ok(Completion::Read(bytes)) = *result else { return Some(self.abort(Abort::Unreadable)) };
-                let Ok(whole) = sealed::open_for(self.slot, bytes) else {
-                    // Its proposer was writing another value over it, perhaps as it died. It may do
-                    // so only under a later number for which a majority promised and told of no
-                    // such value: so this one was not chosen and will not be. (A ring that went on
-                    // looks the same; then no majority will accept.)
-                    self.rows[at].value_torn = true;
-                    return self.adopt(fabric);
-                };
-                self.value = Arc::from(whole);
-                self.phase = Phase::Prepared(true);
-                Some(Outcome::Adopted)
-            }
-            _ => None,
-        }
     }
 
     /// Looks whether the current phase has its majority, or can not get one any more.
@@ -410,5 +198,162 @@ impl Engine {
         }
         self.phase = Phase::Idle;
         Outcome::Aborted(reason)
+    }
+}
+
+impl Consensus for CasEngine {
+    fn slot(&self) -> ViewId {
+        self.slot
+    }
+
+    fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    fn open(&mut self, slot: ViewId, acceptors: &[Acceptor], prepared_by: Option<u16>) {
+        let index = |slot: ViewId| (slot.0 % u64::from(self.layout.limits().slots)) as usize;
+        let leaving = index(self.slot);
+        self.ring[leaving] = self.rows.iter().map(|row| (row.acceptor, row.predicted)).collect();
+        let lap = &self.ring[index(slot)];
+        let guess = prepared_by
+            .filter(|&by| by != self.me && u32::from(by) <= self.layout.limits().proposers)
+            .map(|by| SlotWord::new(slot, SlotState { min_proposal: by, ..SlotState::default() }));
+        self.rows = acceptors
+            .iter()
+            .map(|&acceptor| {
+                let known = lap.iter().find(|(known, _)| *known == acceptor).map(|(_, word)| *word);
+                let predicted = guess.or(known).unwrap_or_default();
+                Row {
+                    acceptor,
+                    predicted,
+                    expected: predicted,
+                    round: 0,
+                    answer: Answer::Pending,
+                    value_torn: false,
+                }
+            })
+            .collect();
+        self.slot = slot;
+        self.phase = Phase::Idle;
+        self.proposal = self.me;
+        self.adopted = false;
+        self.value = Arc::from([]);
+    }
+
+    /// Algorithm 5, lines 14 to 27.
+    ///
+    /// An acceptor whose numbers are used up is passed over like one that can not be reached: it
+    /// need not be part of the majority.
+    fn prepare<F: Fabric>(&mut self, fabric: &mut F) -> Option<Outcome> {
+        if (0..self.rows.len()).any(|at| self.rows[at].predicted.state(self.slot).is_none()) {
+            return Some(self.abort(Abort::Behind));
+        }
+        let with_room: Vec<usize> = (0..self.rows.len()).filter(|at| self.has_room(*at)).collect();
+        if with_room.len() < self.majority() {
+            return Some(self.abort(Abort::Exhausted));
+        }
+        let highest = with_room.iter().map(|at| self.state(*at).min_proposal).max().unwrap_or(0);
+        let stride = self.layout.limits().proposers as u16;
+        let wraps = self.mutant.has(Mutant::WrapProposal) && highest > PROPOSAL_MAX - stride;
+        // A number that it has used itself is passed, too: what an earlier attempt proposed under
+        // it may be accepted somewhere.
+        let taken = if self.mutant.has(Mutant::ReuseNumber) { highest.saturating_sub(1) } else { highest };
+        while self.proposal <= taken && !wraps {
+            self.proposal += stride;
+        }
+        assert!(self.proposal <= PROPOSAL_MAX, "whoever has room promised less than a stride below the end");
+        self.phase = Phase::Preparing;
+        for at in 0..self.rows.len() {
+            if !with_room.contains(&at) {
+                self.rows[at].answer = Answer::UsedUp;
+                continue;
+            }
+            let promised = SlotState { min_proposal: self.proposal, ..self.state(at) };
+            self.post_cas(at, SlotWord::new(self.slot, promised), fabric);
+        }
+        None
+    }
+
+    /// Algorithm 5, lines 29 to 42.
+    ///
+    /// The value is written first and the slot swapped after it on the same link, so an acceptor
+    /// can not hold an accepted index without holding its value.
+    fn accept<F: Fabric>(&mut self, own: Arc<[u8]>, fabric: &mut F) -> Option<Outcome> {
+        let Phase::Prepared(adopted) = self.phase else { return None };
+        self.adopted = adopted;
+        let value = if adopted { Arc::clone(&self.value) } else { Arc::clone(&own) };
+        let area = if self.mutant.has(Mutant::ReuseValueArea) { ViewId(0) } else { self.slot };
+        let accepted = SlotState {
+            min_proposal: self.proposal,
+            accepted_proposal: self.proposal,
+            accepted_value: self.me,
+        };
+        self.phase = Phase::Accepting;
+        for at in 0..self.rows.len() {
+            if self.rows[at].answer == Answer::UsedUp {
+                continue;
+            }
+            if self.rows[at].predicted.state(self.slot).is_none_or(|s| s.min_proposal > self.proposal) {
+                self.rows[at].answer = Answer::Mismatch;
+                continue;
+            }
+            let home =
+                Remote { at: self.rows[at].acceptor.address, offset: self.layout.value(area.0, self.me) };
+            let token = tokens::pack(Part::EngineWrite, at as u16, self.round);
+            if self.mutant.has(Mutant::CasBeforeWrite) {
+                self.post_cas(at, SlotWord::new(self.slot, accepted), fabric);
+                fabric.write(home, &value, token);
+                continue;
+            }
+            fabric.write(home, &value, token);
+            self.post_cas(at, SlotWord::new(self.slot, accepted), fabric);
+        }
+        self.value = if self.mutant.has(Mutant::AnnounceOwnValue) && !own.is_empty() { own } else { value };
+        self.judge(fabric)
+    }
+
+    fn complete<F: Fabric>(
+        &mut self,
+        part: Part,
+        peer: u16,
+        round: u32,
+        result: &Result<Completion<'_>, LinkError>,
+        fabric: &mut F,
+    ) -> Option<Outcome> {
+        let at = usize::from(peer);
+        match part {
+            Part::EngineCas => {
+                let row = self.rows.get_mut(at)?;
+                // An older CAS tells nothing: a later one on the same link will.
+                if row.round != round || row.answer != Answer::Pending {
+                    return None;
+                }
+                row.answer = match *result {
+                    Ok(Completion::Swapped(found)) if found == row.expected.raw() => Answer::Swapped,
+                    Ok(Completion::Swapped(_)) if self.mutant.has(Mutant::FailedCasIsAck) => Answer::Swapped,
+                    Ok(Completion::Swapped(found)) => {
+                        row.predicted = SlotWord::read(found, self.slot, self.mutant);
+                        Answer::Mismatch
+                    }
+                    _ => Answer::Lost,
+                };
+                self.judge(fabric)
+            }
+            Part::EngineRead if self.phase == Phase::Reading(at as u8) && round == self.round => {
+                let Ok(Completion::Read(bytes)) = *result else { return Some(self.abort(Abort::Unreadable)) };
+                let Ok(whole) = sealed::open_for(self.slot, bytes) else {
+                    // Its proposer was writing another value over it, perhaps as it died. It may do
+                    // so only under a later number for which a majority promised and told of no
+                    // such value: so this one was not chosen and will not be. (A ring that went on
+                    // looks the same; then no majority will accept.)
+                    self.rows[at].value_torn = true;
+                    return self.adopt(fabric);
+                };
+                self.value = Arc::from(whole);
+                self.phase = Phase::Prepared(true);
+                Some(Outcome::Adopted)
+            }
+            _ => None,
+        }
     }
 }

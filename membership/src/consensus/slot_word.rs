@@ -1,6 +1,7 @@
 //! A slot's word: the whole state of one acceptor in one instance of Paxos, small enough for one
 //! CAS.
 
+use crate::mutants::{ActiveMutant, Mutant};
 use core::fmt;
 use obol_fabric::ViewId;
 
@@ -15,7 +16,7 @@ use obol_fabric::ViewId;
 /// back with the words that it had, so the instance has most of the bits: see [`LAG_MAX`] and
 /// [`AGE_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Word(pub u64);
+pub struct SlotWord(u64);
 
 const VALUE_BITS: u32 = 4;
 const PROPOSAL_BITS: u32 = 14;
@@ -28,7 +29,7 @@ const VALUE_MASK: u64 = (1 << VALUE_BITS) - 1;
 const _: () = assert!(obol_fabric::layout::PROPOSERS_MAX as u64 <= VALUE_MASK);
 
 /// The largest number that a word holds.
-pub const NUMBER_MAX: u16 = PROPOSAL_MASK as u16;
+pub(super) const NUMBER_MAX: u16 = PROPOSAL_MASK as u16;
 /// Numbers by which words tell instances apart.
 pub const INSTANCES: u64 = 1 << (64 - INSTANCE_SHIFT);
 /// A reader that lags by so many views still knows a word of a later slot for one. In
@@ -41,7 +42,7 @@ pub const AGE_MAX: u64 = INSTANCES - LAG_MAX - 1;
 
 /// How a word relates to the slot that a reader means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lap {
+enum Lap {
     /// Of an earlier slot of the ring: this slot is untouched.
     Earlier,
     /// Of this slot.
@@ -52,7 +53,7 @@ pub enum Lap {
 
 /// What an acceptor says about one slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct State {
+pub struct SlotState {
     /// Promised: no lower proposal may be accepted any more.
     pub min_proposal: u16,
     /// Number of the accepted proposal, 0 if none.
@@ -61,11 +62,11 @@ pub struct State {
     pub accepted_value: u16,
 }
 
-impl Word {
+impl SlotWord {
     /// The word of a slot in a state.
     #[must_use]
-    pub const fn new(slot: ViewId, state: State) -> Self {
-        let State { min_proposal, accepted_proposal, accepted_value } = state;
+    pub const fn new(slot: ViewId, state: SlotState) -> Self {
+        let SlotState { min_proposal, accepted_proposal, accepted_value } = state;
         // A number that does not fit would change its neighbours.
         assert!(min_proposal <= NUMBER_MAX && accepted_proposal <= NUMBER_MAX);
         assert!(accepted_value as u64 <= VALUE_MASK);
@@ -77,6 +78,25 @@ impl Word {
         )
     }
 
+    /// A word as it lies in an acceptor's slot.
+    #[must_use]
+    pub const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// As [`SlotWord::from_raw`], as a machine reads it; `near` is the slot that is meant.
+    #[inline(always)]
+    pub(crate) fn read(raw: u64, near: ViewId, mutant: ActiveMutant) -> Self {
+        let word = Self(raw);
+        if mutant.has(Mutant::NarrowIndex) { word.narrowed(near) } else { word }
+    }
+
+    /// What lies in an acceptor's slot.
+    #[must_use]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
     /// The low bits of the id of the slot that it is of.
     const fn instance(self) -> u32 {
         (self.0 >> INSTANCE_SHIFT) as u32
@@ -85,12 +105,12 @@ impl Word {
     /// Whether this is a word of `slot`, of an earlier or a later lap: by [`AGE_MAX`] views at
     /// most, or by [`LAG_MAX`]. An all-zero word has never been touched.
     #[must_use]
-    pub const fn lap(self, slot: ViewId) -> Lap {
+    const fn lap(self, slot: ViewId) -> Lap {
         if self.0 == 0 {
             return Lap::Earlier;
         }
         match self.ahead(slot) {
-            0 if self.raw().min_proposal == 0 => Lap::Earlier,
+            0 if self.fields().min_proposal == 0 => Lap::Earlier,
             0 => Lap::This,
             1.. => Lap::Later,
             _ => Lap::Earlier,
@@ -107,36 +127,42 @@ impl Word {
     #[must_use]
     pub fn slot(self, near: ViewId) -> Option<ViewId> {
         let slot = near.0.checked_add_signed(self.ahead(near)).map(ViewId);
-        slot.filter(|_| self.raw().min_proposal != 0)
+        slot.filter(|_| self.fields().min_proposal != 0)
     }
 
     /// The planted bug: a word is taken for one of the slot nearest to `near` that has the same 16
     /// bits.
-    #[cfg(feature = "mutants")]
-    #[must_use]
-    pub(crate) fn narrowed(self, near: ViewId) -> Self {
+    fn narrowed(self, near: ViewId) -> Self {
         let ahead = (self.instance() as u16).wrapping_sub(near.0 as u16).cast_signed();
         match near.0.checked_add_signed(i64::from(ahead)) {
-            Some(slot) if self.0 != 0 => Self::new(ViewId(slot), self.raw()),
+            Some(slot) if self.0 != 0 => Self::new(ViewId(slot), self.fields()),
             _ => self,
         }
     }
 
-    const fn raw(self) -> State {
-        State {
+    const fn fields(self) -> SlotState {
+        SlotState {
             min_proposal: (self.0 >> PROMISED_SHIFT & PROPOSAL_MASK) as u16,
             accepted_proposal: (self.0 >> ACCEPTED_SHIFT & PROPOSAL_MASK) as u16,
             accepted_value: (self.0 & VALUE_MASK) as u16,
         }
     }
 
+    /// Whether it is of a later lap than `slot`, so that this one was decided long ago.
+    pub(crate) fn is_later(self, slot: ViewId, mutant: ActiveMutant) -> bool {
+        match mutant.has(Mutant::WrapIndex) {
+            false => self.lap(slot) == Lap::Later,
+            true => self.0 >> INSTANCE_SHIFT > slot.0 & 0xffff_ffff,
+        }
+    }
+
     /// The acceptor's state for `slot`: empty if the word is of an earlier lap, `None` if it is of
     /// a later one.
     #[must_use]
-    pub const fn state(self, slot: ViewId) -> Option<State> {
+    pub const fn state(self, slot: ViewId) -> Option<SlotState> {
         match self.lap(slot) {
-            Lap::Earlier => Some(State { min_proposal: 0, accepted_proposal: 0, accepted_value: 0 }),
-            Lap::This => Some(self.raw()),
+            Lap::Earlier => Some(SlotState { min_proposal: 0, accepted_proposal: 0, accepted_value: 0 }),
+            Lap::This => Some(self.fields()),
             Lap::Later => None,
         }
     }
@@ -168,7 +194,7 @@ impl Head {
     /// its proposals.
     #[must_use]
     pub fn of(ring: &[u64], near: ViewId, proposers: u32) -> Self {
-        let touched = |raw: &u64| Some((Word(*raw).slot(near)?, Word(*raw).raw()));
+        let touched = |raw: &u64| Some((SlotWord(*raw).slot(near)?, SlotWord(*raw).fields()));
         let accepted = ring.iter().filter_map(touched).filter(|(_, state)| state.accepted_proposal > 0);
         let accepted = accepted.max_by_key(|(slot, _)| *slot).map(|(slot, state)| Ballot {
             slot,
@@ -186,9 +212,9 @@ impl Head {
     }
 }
 
-impl fmt::Display for Word {
+impl fmt::Display for SlotWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { min_proposal, accepted_proposal, accepted_value } = self.raw();
+        let SlotState { min_proposal, accepted_proposal, accepted_value } = self.fields();
         write!(f, "{}|{min_proposal}|{accepted_proposal}|{accepted_value}", self.instance())
     }
 }
@@ -197,16 +223,16 @@ impl fmt::Display for Word {
 mod tests {
     use super::*;
 
-    const STATE: State = State { min_proposal: 9, accepted_proposal: 2, accepted_value: 3 };
+    const STATE: SlotState = SlotState { min_proposal: 9, accepted_proposal: 2, accepted_value: 3 };
 
     #[test]
     fn a_word_gives_back_its_state() {
-        let word = Word::new(ViewId(INSTANCES + 4464), STATE);
+        let word = SlotWord::new(ViewId(INSTANCES + 4464), STATE);
         assert_eq!(word.state(ViewId(INSTANCES + 4464)), Some(STATE));
         assert_eq!(word.to_string(), "4464|9|2|3");
-        let most = State { min_proposal: NUMBER_MAX, accepted_proposal: NUMBER_MAX, accepted_value: 15 };
-        assert_eq!(Word::new(ViewId(0), most).state(ViewId(0)), Some(most));
-        assert_eq!(Word::new(ViewId(u64::MAX), STATE).state(ViewId(u64::MAX)), Some(STATE));
+        let most = SlotState { min_proposal: NUMBER_MAX, accepted_proposal: NUMBER_MAX, accepted_value: 15 };
+        assert_eq!(SlotWord::new(ViewId(0), most).state(ViewId(0)), Some(most));
+        assert_eq!(SlotWord::new(ViewId(u64::MAX), STATE).state(ViewId(u64::MAX)), Some(STATE));
     }
 
     #[test]
@@ -215,13 +241,13 @@ mod tests {
             let powers = (3..32).flat_map(|k| [(1 << k) - 1, 1 << k, (1 << k) + 1, 3 << (k - 1)]);
             for age in powers.chain([AGE_MAX - 1, AGE_MAX]).filter(|age| (1..=AGE_MAX).contains(age)) {
                 let Some(old) = newest.checked_sub(age).filter(|old| *old > 0) else { continue };
-                let word = Word::new(ViewId(old), STATE);
+                let word = SlotWord::new(ViewId(old), STATE);
                 assert_eq!(word.lap(ViewId(newest)), Lap::Earlier, "{age} views old, at {newest}");
-                assert_eq!(word.state(ViewId(newest)), Some(State::default()));
+                assert_eq!(word.state(ViewId(newest)), Some(SlotState::default()));
                 assert_eq!(word.slot(ViewId(newest)), Some(ViewId(old)));
             }
             for lag in (0..=30).map(|k| 1 << k).filter(|lag| *lag <= LAG_MAX) {
-                let word = Word::new(ViewId(newest + lag), STATE);
+                let word = SlotWord::new(ViewId(newest + lag), STATE);
                 assert_eq!(word.lap(ViewId(newest)), Lap::Later, "{lag} views ahead of {newest}");
                 assert_eq!(word.state(ViewId(newest)), None);
             }
@@ -232,10 +258,11 @@ mod tests {
     fn a_ring_tells_what_was_accepted_last_and_which_slot_is_prepared() {
         let ballot = |slot, number, proposer| Ballot { slot: ViewId(slot), number, proposer };
         let accepted = |slot, n, by| {
-            let state = State { min_proposal: n, accepted_proposal: n, accepted_value: by };
-            Word::new(ViewId(slot), state).0
+            let state = SlotState { min_proposal: n, accepted_proposal: n, accepted_value: by };
+            SlotWord::new(ViewId(slot), state).0
         };
-        let promised = |slot, n| Word::new(ViewId(slot), State { min_proposal: n, ..State::default() }).0;
+        let promised =
+            |slot, n| SlotWord::new(ViewId(slot), SlotState { min_proposal: n, ..SlotState::default() }).0;
         assert_eq!(Head::of(&[0; 4], ViewId(0), 7), Head::default());
         let end = INSTANCES;
         let ring =
@@ -252,9 +279,9 @@ mod tests {
 
     #[test]
     fn an_earlier_lap_reads_as_empty_and_a_later_one_as_gone() {
-        let word = Word::new(ViewId(70_000), STATE);
-        assert_eq!(word.state(ViewId(70_008)), Some(State::default()));
+        let word = SlotWord::new(ViewId(70_000), STATE);
+        assert_eq!(word.state(ViewId(70_008)), Some(SlotState::default()));
         assert_eq!(word.state(ViewId(69_992)), None);
-        assert_eq!(Word(0).state(ViewId(65_536)), Some(State::default()));
+        assert_eq!(SlotWord(0).state(ViewId(65_536)), Some(SlotState::default()));
     }
 }
