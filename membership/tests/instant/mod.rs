@@ -108,7 +108,7 @@ pub struct Cluster {
 }
 
 /// The posts of one step, carried out when the step is over.
-struct Posts<'a> {
+pub struct Posts<'a> {
     address: Address,
     layout: Layout,
     memory: &'a [AtomicU64],
@@ -239,7 +239,7 @@ impl Cluster {
             seats: Vec::new(),
         });
         let at = self.nodes.len() - 1;
-        self.step(at, |role, now, fabric| match role {
+        self.act(at, |role, now, fabric| match role {
             Role::Coordinator(c) => c.start(now, fabric),
             Role::Member(m) => m.start(now, fabric),
         });
@@ -312,7 +312,8 @@ impl Cluster {
         Start::new(self.config, &self.genesis, found, self.seed * 104_729)
     }
 
-    fn step(&mut self, at: usize, act: impl FnOnce(&mut Role, Instant, &mut Posts<'_>)) {
+    /// Acts on a machine, as whoever runs it may.
+    pub fn act(&mut self, at: usize, act: impl FnOnce(&mut Role, Instant, &mut Posts<'_>)) {
         let now = self.now;
         let layout = self.config.layout;
         let node = &mut self.nodes[at];
@@ -430,7 +431,7 @@ impl Cluster {
         let busy = |n: &Node| n.alive && !n.frozen && !n.inbox.is_empty();
         let Some(at) = self.nodes.iter().position(busy) else { return false };
         let happening = self.nodes[at].inbox.pop_front().expect("not empty");
-        self.step(at, |role, now, fabric| {
+        self.act(at, |role, now, fabric| {
             let event = match &happening {
                 Happening::Completion(token, result, done) => Event::Completion {
                     token: *token,
@@ -489,7 +490,7 @@ impl Cluster {
                 return;
             }
             self.now = self.now.max(due);
-            self.step(next, |role, now, fabric| match role {
+            self.act(next, |role, now, fabric| match role {
                 Role::Coordinator(c) => c.tick(now, fabric),
                 Role::Member(m) => m.tick(now, fabric),
             });
