@@ -23,7 +23,6 @@ use crate::metrics::{CounterSlot, HistogramSlot};
 use crate::page::Page;
 use crate::recorder::{EventCode, Record};
 use crate::types::{Address, Incarnation, Instant, Name, Nanos, ViewId};
-use std::fmt;
 
 /// Names a posted operation; comes back with its completion. The poster gives it a meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,34 +51,25 @@ pub enum Completion<'a> {
 }
 
 /// How a posted operation failed. Whether it was executed is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum LinkError {
     /// The peer's process is dead, or its host does not answer.
+    #[error("the process is dead, or its host does not answer")]
     PeerDead,
     /// The region at this address belongs to a later process, or to none.
+    #[error("the region belongs to another process by now")]
     PeerReplaced,
     /// The offset or length lies outside the peer's region, or is misaligned.
+    #[error("offset or length lie outside the region")]
     OutOfBounds,
     /// The peer does not allow this process to do that.
+    #[error("the process does not allow it")]
     Denied,
     /// This process could not map the peer's region: it is out of descriptors or memory. Says
     /// nothing of the peer.
+    #[error("this process can not map the region: it is out of descriptors or memory")]
     Unmapped,
 }
-
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::PeerDead => "the process is dead, or its host does not answer",
-            Self::PeerReplaced => "the region belongs to another process by now",
-            Self::OutOfBounds => "offset or length lie outside the region",
-            Self::Denied => "the process does not allow it",
-            Self::Unmapped => "this process can not map the region: it is out of descriptors or memory",
-        })
-    }
-}
-
-impl std::error::Error for LinkError {}
 
 /// How sure a death notice is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

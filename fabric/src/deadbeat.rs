@@ -12,9 +12,8 @@
 mod raw;
 
 use crate::ebpf::EbpfError;
-use crate::host::process;
+use crate::pidfd;
 use crate::types::mapped;
-use core::fmt;
 use raw::{ABI, DEVICE_NAME_BYTES, RawConfiguration, RawRegistration, UDP, VERBS};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -87,21 +86,28 @@ pub struct Destinations {
 }
 
 /// Why the kernel is no kernel_notifier.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum DeadbeatError {
     /// The module is not loaded.
+    #[error("{path} is not there; load the kernel module deadbeat (docs/kernel.md)")]
     Absent {
         /// Where it would show.
         path: PathBuf,
     },
     /// This user may not use it.
+    #[error("cannot open {path}: {error}; put this user into the device's group (docs/kernel.md)")]
     Denied {
         /// The device.
         path: PathBuf,
         /// What the kernel says.
+        #[source]
         error: io::Error,
     },
     /// The module is of another version than this program.
+    #[error(
+        "the kernel module deadbeat has interface {found}, this program has {wanted}; install both from one \
+         release"
+    )]
     Version {
         /// The module's interface; 0 if it is too old to say.
         found: u32,
@@ -109,6 +115,7 @@ pub enum DeadbeatError {
         wanted: u32,
     },
     /// The destinations make no sense.
+    #[error("death notices cannot go to {what}: {fault}")]
     Destination {
         /// Which one.
         what: String,
@@ -116,85 +123,45 @@ pub enum DeadbeatError {
         fault: &'static str,
     },
     /// The kernel has no such network interface or RDMA device, or no RDMA at all.
+    #[error("death notices cannot leave by {what}: {error}; see `ip link` and `rdma link`")]
     NoDevice {
         /// What was asked for.
         what: String,
         /// What the kernel says.
+        #[source]
         error: io::Error,
     },
     /// A notice is empty or too long.
+    #[error("a death notice has 1 to {NOTICE_BYTES_MAX} bytes, not {bytes}")]
     NoticeLength {
         /// Its length.
         bytes: usize,
     },
     /// The process is dead.
+    #[error("the process is dead already")]
     Dead,
     /// The process belongs to another user.
+    #[error("the process belongs to another user; run as that user or with CAP_KILL")]
     NotYours,
     /// The open device, the process, or the user who opened it has all the registrations that it
     /// can have.
+    #[error(
+        "the kernel takes no more registrations: 4096 of one open {DEVICE}, 64 of one process, 8192 of one user; \
+         let go of some"
+    )]
     Full,
     /// There is no module, and the eBPF programs can not be used.
-    Ebpf(EbpfError),
+    #[error("{0}")]
+    Ebpf(#[source] EbpfError),
     /// The kernel lacks or refuses something else.
+    #[error("cannot {doing}: {error}")]
     Kernel {
         /// What was tried, as in "cannot ...".
         doing: &'static str,
         /// Why not.
+        #[source]
         error: io::Error,
     },
-}
-
-impl fmt::Display for DeadbeatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent { path } => {
-                write!(f, "{} is not there; load the kernel module deadbeat (docs/kernel.md)", path.display())
-            }
-            Self::Denied { path, error } => write!(
-                f,
-                "cannot open {}: {error}; put this user into the device's group (docs/kernel.md)",
-                path.display()
-            ),
-            Self::Version { found, wanted } => write!(
-                f,
-                "the kernel module deadbeat has interface {found}, this program has {wanted}; install both from one \
-                 release"
-            ),
-            Self::Destination { what, fault } => write!(f, "death notices cannot go to {what}: {fault}"),
-            Self::NoDevice { what, error } => {
-                write!(f, "death notices cannot leave by {what}: {error}; see `ip link` and `rdma link`")
-            }
-            Self::NoticeLength { bytes } => {
-                write!(f, "a death notice has 1 to {NOTICE_BYTES_MAX} bytes, not {bytes}")
-            }
-            Self::Dead => write!(f, "the process is dead already"),
-            Self::NotYours => {
-                write!(f, "the process belongs to another user; run as that user or with CAP_KILL")
-            }
-            Self::Full => {
-                write!(
-                    f,
-                    "the kernel takes no more registrations: 4096 of one open {DEVICE}, 64 of one process, 8192 of one user; \
-                     let go of some"
-                )
-            }
-            Self::Ebpf(error) => error.fmt(f),
-            Self::Kernel { doing, error } => write!(f, "cannot {doing}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for DeadbeatError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Denied { error, .. } | Self::NoDevice { error, .. } | Self::Kernel { error, .. } => {
-                Some(error)
-            }
-            Self::Ebpf(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// The open device. Its registrations last as long as any of them, or this, does.
@@ -290,7 +257,7 @@ impl Deadbeat {
         // Modules can not look into a pidfd, so the kernel was given a number. It was that
         // process's for as long as the process has not ended. If it has ended, its number may have
         // been another's just now; a notice that was sent meanwhile still told the truth.
-        if process::ended(&pidfd) { Err(DeadbeatError::Dead) } else { Ok(registration) }
+        if pidfd::ended(&pidfd) { Err(DeadbeatError::Dead) } else { Ok(registration) }
     }
 }
 

@@ -11,6 +11,9 @@
 //! devices. All `unsafe` of the workspace is in this crate, but for the pointers that C gives to
 //! `obol-capi`.
 
+#[cfg(test)]
+extern crate self as obol_fabric;
+
 mod atomic;
 pub mod checks;
 pub mod contract;
@@ -29,6 +32,8 @@ pub mod memory;
 pub mod metrics;
 pub mod notice;
 pub mod page;
+#[cfg(not(loom))]
+mod pidfd;
 pub mod recorder;
 #[cfg(not(loom))]
 pub mod shm;

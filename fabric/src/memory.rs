@@ -2,11 +2,40 @@
 //! and must be checked by whoever reads them, as with RDMA.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
+#[cfg(not(loom))]
+use core::sync::atomic::AtomicU32;
 
 /// A relaxed load.
 #[must_use]
 pub fn relaxed(word: &AtomicU64) -> u64 {
     word.load(Ordering::Relaxed)
+}
+
+/// Both halves of a word, low first, as the futexes that the kernel knows.
+#[cfg(not(loom))]
+#[must_use]
+#[expect(unsafe_code, reason = "a word becomes two")]
+fn halves(word: &AtomicU64) -> &[AtomicU32; 2] {
+    const { assert!(cfg!(target_endian = "little")) };
+    // SAFETY: an `AtomicU64` is eight bytes, aligned to eight, as are two `AtomicU32`; on a
+    // little-endian machine the first is the low half. The reference lives as long as the word.
+    // Words that are documented as futexes are accessed by halves only, except for snapshots by
+    // observers.
+    unsafe { &*core::ptr::from_ref(word).cast::<[AtomicU32; 2]>() }
+}
+
+/// The low half of a word, as the futex that the kernel knows.
+#[cfg(not(loom))]
+#[must_use]
+pub fn low_half(word: &AtomicU64) -> &AtomicU32 {
+    &halves(word)[0]
+}
+
+/// The high half of a word whose low half is a futex.
+#[cfg(not(loom))]
+#[must_use]
+pub(crate) fn high_half(word: &AtomicU64) -> &AtomicU32 {
+    &halves(word)[1]
 }
 
 /// The words that `[offset, offset + len)` touches, or `None` if it is misaligned or out of bounds.

@@ -183,7 +183,7 @@ pub fn wanted(words: &[AtomicU64; WORDS]) -> Instant {
 #[cfg(not(loom))]
 #[must_use]
 pub fn changed(words: &[AtomicU64; WORDS]) -> &core::sync::atomic::AtomicU32 {
-    crate::host::futex::low_half(&words[CHANGED])
+    crate::memory::low_half(&words[CHANGED])
 }
 
 #[cfg(all(test, not(loom)))]

@@ -240,29 +240,15 @@ pub struct Name {
 }
 
 /// Why a text is not a [`Name`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// Empty, or longer than [`NAME_BYTES_MAX`] bytes.
+    #[error("a name has 1 to {NAME_BYTES_MAX} bytes, this one has {0}")]
     Length(usize),
     /// A character that is not allowed, at this byte.
+    #[error("a name is made of a-z A-Z 0-9 . _ - and starts with a letter or digit; byte {0} is not")]
     Character(usize),
 }
-
-impl fmt::Display for NameError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(n) => write!(f, "a name has 1 to {NAME_BYTES_MAX} bytes, this one has {n}"),
-            Self::Character(at) => {
-                write!(
-                    f,
-                    "a name is made of a-z A-Z 0-9 . _ - and starts with a letter or digit; byte {at} is not"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for NameError {}
 
 impl Name {
     /// Checks and takes a text.

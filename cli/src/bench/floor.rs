@@ -5,6 +5,7 @@
 use crate::running::Kept;
 use obol_console::output::Failure;
 use obol_fabric::host::{Cluster, Region, clock, futex, sched};
+use obol_fabric::memory;
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive, Instant, Limits, Name, Nanos};
 use obol_fabric::{Owner, Wait};
@@ -69,7 +70,7 @@ impl Scratch {
     }
 
     fn futex(&self, place: Place) -> &AtomicU32 {
-        futex::low_half(self.word(place))
+        memory::low_half(self.word(place))
     }
 
     /// Sets a futex word and wakes everybody who waits for it.

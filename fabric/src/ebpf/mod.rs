@@ -16,7 +16,6 @@ mod sys;
 pub use load::{Loaded, load, unload};
 
 use crate::notice::Stage;
-use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::ffi::OsString;
@@ -81,99 +80,75 @@ impl Pin {
 }
 
 /// Why eBPF programs are no kernel_notifier.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum EbpfError {
     /// They are not loaded.
+    #[error("{DIRECTORY} is not there; load the eBPF programs with `obol deaths load` as root")]
     Absent,
     /// They are loaded already.
+    #[error("the eBPF programs are loaded already; `obol deaths unload` takes them out")]
     Loaded,
     /// This user may not do that.
+    #[error(
+        "cannot {}: {error}; run as root, or as a member of the group that was named to `obol deaths load`", what.display()
+    )]
     Denied {
         /// What, as in "cannot ...".
         what: OsString,
         /// What the kernel says.
+        #[source]
         error: io::Error,
     },
     /// The kernel does not describe its types.
+    #[error(
+        "cannot read the kernel's types from {path}: {error}; this needs a kernel with CONFIG_DEBUG_INFO_BTF"
+    )]
     NoTypes {
         /// Where it would.
         path: PathBuf,
         /// Why not.
+        #[source]
         error: io::Error,
     },
     /// The kernel has no such member of a structure.
+    #[error("this kernel has no {symbol}; use the module deadbeat (docs/kernel.md)")]
     NoField {
         /// `structure.member`.
         symbol: String,
     },
     /// The kernel refuses a program.
+    #[error(
+        "the kernel refuses the eBPF program {name}: {error}{}; use the module deadbeat (docs/kernel.md)",
+        in_brackets(verifier)
+    )]
     Program {
         /// Which one.
         name: String,
         /// Why.
+        #[source]
         error: io::Error,
         /// The last that its verifier says.
         verifier: String,
     },
     /// The object in this program is damaged, or names what the loader does not know.
+    #[error("the eBPF programs in this executable are damaged; install it anew")]
     Object,
     /// All slots that were tried are taken.
+    #[error("{SLOTS} processes of this host are registered, or nearly so")]
     Full,
     /// The kernel lacks or refuses something else.
+    #[error("cannot {doing}: {error}")]
     Kernel {
         /// What was tried, as in "cannot ...".
         doing: &'static str,
         /// Why not.
+        #[source]
         error: io::Error,
     },
 }
 
-impl fmt::Display for EbpfError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent => {
-                write!(f, "{DIRECTORY} is not there; load the eBPF programs with `obol deaths load` as root")
-            }
-            Self::Loaded => {
-                write!(f, "the eBPF programs are loaded already; `obol deaths unload` takes them out")
-            }
-            Self::Denied { what, error } => write!(
-                f,
-                "cannot {}: {error}; run as root, or as a member of the group that was named to `obol deaths load`",
-                what.display()
-            ),
-            Self::NoTypes { path, error } => write!(
-                f,
-                "cannot read the kernel's types from {}: {error}; this needs a kernel with CONFIG_DEBUG_INFO_BTF",
-                path.display()
-            ),
-            Self::NoField { symbol } => {
-                write!(f, "this kernel has no {symbol}; use the module deadbeat (docs/kernel.md)")
-            }
-            Self::Program { name, error, verifier } => {
-                write!(f, "the kernel refuses the eBPF program {name}: {error}")?;
-                if !verifier.is_empty() {
-                    write!(f, " ({verifier})")?;
-                }
-                write!(f, "; use the module deadbeat (docs/kernel.md)")
-            }
-            Self::Object => write!(f, "the eBPF programs in this executable are damaged; install it anew"),
-            Self::Full => write!(f, "{SLOTS} processes of this host are registered, or nearly so"),
-            Self::Kernel { doing, error } => write!(f, "cannot {doing}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for EbpfError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Denied { error, .. }
-            | Self::NoTypes { error, .. }
-            | Self::Program { error, .. }
-            | Self::Kernel { error, .. } => Some(error),
-            _ => None,
-        }
-    }
+fn in_brackets(verifier: &str) -> String {
+    if verifier.is_empty() { String::new() } else { format!(" ({verifier})") }
 }
 
 /// Opens a pinned object.

@@ -1,6 +1,5 @@
 //! An endpoint: one process's region, seats, watches and loop, and its [`Fabric`]. What carries
-//! operations and datagrams to peers is its [`Transport`]: shared memory ([`crate::shm`]) or an
-//! RDMA device ([`crate::verbs`]).
+//! operations and datagrams to peers is its [`Transport`]. Nothing here names one.
 #![allow(unsafe_code)]
 
 mod run;

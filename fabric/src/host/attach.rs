@@ -17,6 +17,7 @@ use crate::host::region::Region;
 use crate::host::seats::{Answer, JOIN, LEAVE, Request};
 use crate::host::{clock, futex, sched};
 use crate::layout::Seat;
+use crate::memory;
 use crate::metrics::{self, COUNTER_WORDS, CounterSlot};
 use crate::page::{self, Page};
 use crate::recorder::{self, EventCode, Record};
@@ -166,7 +167,7 @@ impl Attachment {
     }
 
     fn answer(&self) -> &AtomicU32 {
-        futex::low_half(self.word(offset_of!(Seat, status)))
+        memory::low_half(self.word(offset_of!(Seat, status)))
     }
 
     /// How the program stands: `None` before the agent has answered its last request.
@@ -386,7 +387,7 @@ impl Presence {
         let request = word(offset_of!(Seat, request));
         let found = request.load(Ordering::Relaxed);
         let asks = Request::of(found);
-        let answer = Answer::of(futex::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
+        let answer = Answer::of(memory::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
         let now = clock::now();
         self.kernel_notifier.tend(now, |_| None);
         if asks.kind != 0 && answer.sequence != asks.sequence && now.since(self.asked) >= ASK_EVERY {

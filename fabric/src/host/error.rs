@@ -2,14 +2,14 @@
 
 use crate::layout::LimitError;
 use crate::types::{Name, Nanos};
-use core::fmt;
 use std::io;
 use std::path::PathBuf;
 
 /// Why a cluster, region or seat can not be had.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostError {
     /// The directory is not safe to use: not a directory of this user alone.
+    #[error("{path} {fault}; move it away or choose another directory")]
     Unsafe {
         /// The directory.
         path: PathBuf,
@@ -17,6 +17,7 @@ pub enum HostError {
         fault: String,
     },
     /// A cluster of this name runs.
+    #[error("{path} holds a cluster with {alive} live processes; stop them or choose another name")]
     AlreadyExists {
         /// Its directory.
         path: PathBuf,
@@ -24,11 +25,13 @@ pub enum HostError {
         alive: usize,
     },
     /// A cluster of this name is left over: none of its processes lives.
+    #[error("{path} holds a cluster whose processes are all dead; remove it or restart its processes")]
     Stale {
         /// Its directory.
         path: PathBuf,
     },
     /// There is no such cluster.
+    #[error("no cluster {name} in {root}; {}{}", listed(existing), if existing.is_empty() { HOW_TO_MAKE } else { "" })]
     NotFound {
         /// The name that was asked for.
         name: Name,
@@ -38,6 +41,9 @@ pub enum HostError {
         existing: Vec<Name>,
     },
     /// The file was made by another version of this program.
+    #[error(
+        "{path} has layout version {found}, this program has {wanted}; use one version of it for all processes"
+    )]
     Version {
         /// The file.
         path: PathBuf,
@@ -47,6 +53,7 @@ pub enum HostError {
         wanted: u32,
     },
     /// The file is not what its name says: other magic, length, or limits.
+    #[error("{path} {fault}; stop the cluster and remove it")]
     Corrupt {
         /// The file.
         path: PathBuf,
@@ -54,6 +61,11 @@ pub enum HostError {
         fault: &'static str,
     },
     /// A coordinator's file was there and is gone.
+    #[error(
+        "coordinator {number} has had its memory in {path}, and that is gone or empty. With an empty memory it could vote \
+         twice, so it does not start. While a majority of the coordinators lives, `obol coordinator replace {number}` \
+         has another one decide in its place; where none does, see `obol coordinator recover --help`"
+    )]
     MemoryLost {
         /// The file.
         path: PathBuf,
@@ -61,8 +73,10 @@ pub enum HostError {
         number: u32,
     },
     /// The limits make no layout.
-    Limits(LimitError),
+    #[error("{0}")]
+    Limits(#[from] LimitError),
     /// There is no room for a file.
+    #[error("no room for the {bytes} bytes of {path}; free space there or lower the cluster's limits")]
     NoSpace {
         /// The file.
         path: PathBuf,
@@ -70,6 +84,7 @@ pub enum HostError {
         bytes: usize,
     },
     /// All region numbers are taken by live processes.
+    #[error("all {regions} regions of {path} are taken by live processes; stop one or attach to an agent")]
     TableFull {
         /// The table.
         path: PathBuf,
@@ -77,6 +92,7 @@ pub enum HostError {
         regions: usize,
     },
     /// The region number that was asked for belongs to a live process.
+    #[error("region {region} belongs to the live process {pid}; stop it or choose another")]
     RegionTaken {
         /// The region.
         region: u32,
@@ -84,6 +100,7 @@ pub enum HostError {
         pid: u32,
     },
     /// There is no such host number.
+    #[error("there is no host {host}; number the cluster's hosts from 1 to {max}")]
     NoSuchHost {
         /// The number.
         host: u8,
@@ -91,6 +108,7 @@ pub enum HostError {
         max: u8,
     },
     /// There is no such region number.
+    #[error("region {region} does not exist; choose one of 1..={max}")]
     NoSuchRegion {
         /// The region.
         region: u32,
@@ -98,6 +116,7 @@ pub enum HostError {
         max: u32,
     },
     /// No live process of this name, or with this region, is in the cluster.
+    #[error("no live process {wanted} in the cluster; {}", listed(existing))]
     NoSuchAgent {
         /// The name or region that was asked for.
         wanted: String,
@@ -105,6 +124,7 @@ pub enum HostError {
         existing: Vec<Name>,
     },
     /// All seats of the agent are taken.
+    #[error("all {seats} seats of region {region} are taken; raise limits.seats or use another agent")]
     NoSeat {
         /// The agent's region.
         region: u32,
@@ -113,6 +133,10 @@ pub enum HostError {
     },
     /// A program of this name waits at the agent already until it may join: others died again and
     /// again.
+    #[error(
+        "programs of the name {name} died again and again; one waits for {left} more until it may join, and no other \
+         takes a seat meanwhile: find out why they died (`obol events`), or see coordinator.join_burst in the profile"
+    )]
     HeldBack {
         /// The name.
         name: Name,
@@ -120,26 +144,32 @@ pub enum HostError {
         left: Nanos,
     },
     /// The cluster was opened by the process that this one was forked from.
+    #[error("{path} was opened by the process that this one was forked from; open it again after the fork")]
     Forked {
         /// Its directory.
         path: PathBuf,
     },
     /// The calling thread already stands for an endpoint.
+    #[error("this thread already stands for an endpoint; open another one on its own thread")]
     ThreadTaken,
     /// A file operation failed.
+    #[error("cannot {doing} {path}: {error}")]
     Io {
         /// What was tried, as in "cannot ...".
         doing: &'static str,
         /// On what.
         path: PathBuf,
         /// Why not.
+        #[source]
         error: io::Error,
     },
     /// The kernel lacks or refuses something.
+    #[error("cannot {doing}: {error}; this needs Linux 5.16 or later with /proc")]
     Kernel {
         /// What was tried, as in "cannot ...".
         doing: &'static str,
         /// Why not.
+        #[source]
         error: io::Error,
     },
 }
@@ -151,115 +181,11 @@ impl HostError {
     }
 }
 
+const HOW_TO_MAKE: &str = ": `obol up` makes one of this host, `obol host prepare` one of several";
+
 fn listed(names: &[Name]) -> String {
     match names {
         [] => "there are none".to_owned(),
         names => format!("there are: {}", names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")),
-    }
-}
-
-impl fmt::Display for HostError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsafe { path, fault } => {
-                write!(f, "{} {fault}; move it away or choose another directory", path.display())
-            }
-            Self::AlreadyExists { path, alive } => write!(
-                f,
-                "{} holds a cluster with {alive} live processes; stop them or choose another name",
-                path.display()
-            ),
-            Self::Stale { path } => write!(
-                f,
-                "{} holds a cluster whose processes are all dead; remove it or restart its processes",
-                path.display()
-            ),
-            Self::NotFound { name, root, existing } => {
-                write!(f, "no cluster {name} in {}; {}", root.display(), listed(existing))?;
-                match existing[..] {
-                    [] => {
-                        f.write_str(": `obol up` makes one of this host, `obol host prepare` one of several")
-                    }
-                    _ => Ok(()),
-                }
-            }
-            Self::Version { path, found, wanted } => write!(
-                f,
-                "{} has layout version {found}, this program has {wanted}; use one version of it for all processes",
-                path.display()
-            ),
-            Self::Corrupt { path, fault } => {
-                write!(f, "{} {fault}; stop the cluster and remove it", path.display())
-            }
-            Self::MemoryLost { path, number } => write!(
-                f,
-                "coordinator {number} has had its memory in {}, and that is gone or empty. With an empty memory it could vote \
-                 twice, so it does not start. While a majority of the coordinators lives, `obol coordinator replace {number}` \
-                 has another one decide in its place; where none does, see `obol coordinator recover --help`",
-                path.display()
-            ),
-            Self::Limits(error) => error.fmt(f),
-            Self::NoSpace { path, bytes } => write!(
-                f,
-                "no room for the {bytes} bytes of {}; free space there or lower the cluster's limits",
-                path.display()
-            ),
-            Self::TableFull { path, regions } => write!(
-                f,
-                "all {regions} regions of {} are taken by live processes; stop one or attach to an agent",
-                path.display()
-            ),
-            Self::RegionTaken { region, pid } => {
-                write!(f, "region {region} belongs to the live process {pid}; stop it or choose another")
-            }
-            Self::NoSuchRegion { region, max } => {
-                write!(f, "region {region} does not exist; choose one of 1..={max}")
-            }
-            Self::NoSuchHost { host, max } => {
-                write!(f, "there is no host {host}; number the cluster's hosts from 1 to {max}")
-            }
-            Self::NoSuchAgent { wanted, existing } => {
-                write!(f, "no live process {wanted} in the cluster; {}", listed(existing))
-            }
-            Self::NoSeat { region, seats } => {
-                write!(
-                    f,
-                    "all {seats} seats of region {region} are taken; raise limits.seats or use another agent"
-                )
-            }
-            Self::HeldBack { name, left } => write!(
-                f,
-                "programs of the name {name} died again and again; one waits for {left} more until it may join, and no other \
-                 takes a seat meanwhile: find out why they died (`obol events`), or see coordinator.join_burst in the profile"
-            ),
-            Self::Forked { path } => write!(
-                f,
-                "{} was opened by the process that this one was forked from; open it again after the fork",
-                path.display()
-            ),
-            Self::ThreadTaken => {
-                write!(f, "this thread already stands for an endpoint; open another one on its own thread")
-            }
-            Self::Io { doing, path, error } => write!(f, "cannot {doing} {}: {error}", path.display()),
-            Self::Kernel { doing, error } => {
-                write!(f, "cannot {doing}: {error}; this needs Linux 5.16 or later with /proc")
-            }
-        }
-    }
-}
-
-impl std::error::Error for HostError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io { error, .. } | Self::Kernel { error, .. } => Some(error),
-            Self::Limits(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<LimitError> for HostError {
-    fn from(error: LimitError) -> Self {
-        Self::Limits(error)
     }
 }

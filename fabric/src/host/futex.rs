@@ -3,7 +3,7 @@
 
 use crate::host::clock;
 use crate::types::Nanos;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU32;
 use std::io;
 
 /// Set by the kernel when a robust futex's owner died.
@@ -14,29 +14,6 @@ pub const WAITERS: u32 = libc::FUTEX_WAITERS;
 pub(crate) const TID_MASK: u32 = libc::FUTEX_TID_MASK;
 /// Words that one `futex_waitv` can wait on.
 pub(crate) const WAITV_MAX: usize = 128;
-
-/// Both halves of a word, low first, as the futexes that the kernel knows.
-#[must_use]
-pub(crate) fn halves(word: &AtomicU64) -> &[AtomicU32; 2] {
-    const { assert!(cfg!(target_endian = "little")) };
-    // SAFETY: an `AtomicU64` is eight bytes, aligned to eight, as are two `AtomicU32`; on a
-    // little-endian machine the first is the low half. The reference lives as long as the word.
-    // Words that are documented as futexes are accessed by halves only, except for snapshots by
-    // observers.
-    unsafe { &*core::ptr::from_ref(word).cast::<[AtomicU32; 2]>() }
-}
-
-/// The low half of a word, as the futex that the kernel knows.
-#[must_use]
-pub fn low_half(word: &AtomicU64) -> &AtomicU32 {
-    &halves(word)[0]
-}
-
-/// The high half of a word whose low half is a futex.
-#[must_use]
-pub(crate) fn high_half(word: &AtomicU64) -> &AtomicU32 {
-    &halves(word)[1]
-}
 
 /// Blocks while `word` holds `expected`, at most for `timeout`. May return early: look again.
 pub fn wait(word: &AtomicU32, expected: u32, timeout: Option<Nanos>) {

@@ -309,9 +309,10 @@ mod tests {
     use crate::host::test::{LIMITS, Root, name};
     use crate::shm::Endpoint;
     use core::time::Duration;
-    use std::net::UdpSocket;
+    use std::net::{Ipv4Addr, UdpSocket};
     use std::os::fd::AsRawFd;
     use std::sync::mpsc;
+    use std::thread::JoinHandle;
 
     fn endpoint(cluster: &Cluster, who: &str) -> Endpoint {
         let owner = Owner { kind: 1, name: name(who), region: None, groups: 2 };
@@ -356,58 +357,88 @@ mod tests {
         panic!("no notice was counted");
     }
 
-    #[test]
-    fn a_notice_is_believed_iff_it_has_the_token_of_its_seat() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-        let mut watcher = endpoint(&cluster, "watcher");
-        let (ready, opened) = mpsc::channel();
-        let (done, wait) = mpsc::channel::<()>();
-        let victim = std::thread::spawn({
-            let cluster = cluster.clone();
-            move || {
-                let mut endpoint = endpoint(&cluster, "victim");
+    /// A process that hears notices, and one that it watches, on a thread that lives as long as this.
+    struct Watched {
+        watcher: Endpoint,
+        who: Address,
+        /// Of the one that is watched.
+        region: Region,
+        nonce: u64,
+        _listener: NoticeListener,
+        release: Option<mpsc::Sender<()>>,
+        victim: Option<JoinHandle<()>>,
+        _root: Root,
+    }
+
+    impl Watched {
+        fn new() -> Self {
+            let root = Root::new();
+            let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+            let mut watcher = endpoint(&cluster, "watcher");
+            let (ready, opened) = mpsc::channel();
+            let (release, released) = mpsc::channel::<()>();
+            let theirs = cluster.clone();
+            let victim = std::thread::spawn(move || {
+                let mut endpoint = endpoint(&theirs, "victim");
                 // On a host with the module it would draw tokens of its own.
                 endpoint.kernel_notifier.let_go();
                 ready.send(endpoint.address()).expect("awaited");
-                let _ = wait.recv();
-            }
-        });
-        let who = opened.recv().expect("opened");
-        let nonce = cluster.nonce();
-        let receiver =
-            NoticeListener::start(nonce, watcher.watches.inbox(), watcher.waker()).expect("listening");
-        watcher.watch(who);
-        let seat = Region::open(&cluster, who.region).expect("mapped");
+                let _ = released.recv();
+            });
+            let who = opened.recv().expect("opened");
+            let nonce = cluster.nonce();
+            let listener = NoticeListener::start(nonce, watcher.watches.inbox(), watcher.waker());
+            watcher.watch(who);
+            let region = Region::open(&cluster, who.region).expect("mapped");
+            let (release, victim) = (Some(release), Some(victim));
+            let _listener = listener.expect("listening");
+            Self { watcher, who, region, nonce, _listener, release, victim, _root: root }
+        }
+
+        fn group(&self) -> (Ipv4Addr, u16) {
+            (notice_listener::group(self.nonce), notice_listener::PORT)
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            drop(self.release.take());
+            let ended = self.victim.take().map(JoinHandle::join);
+            assert!(std::thread::panicking() || matches!(ended, Some(Ok(()))));
+        }
+    }
+
+    #[test]
+    fn a_notice_is_believed_iff_it_has_the_token_of_its_seat() {
+        let mut watched = Watched::new();
+        let (nonce, who, group) = (watched.nonce, watched.who, watched.group());
+        let (seat, watcher) = (&watched.region, &mut watched.watcher);
         seat.token(0, Stage::Dying).store(5, Ordering::Release);
         seat.token(0, Stage::Dead).store(6, Ordering::Release);
 
         let socket = sender();
-        let group = (notice_listener::group(nonce), notice_listener::PORT);
         let send = |bytes: &[u8]| assert_eq!(socket.send_to(bytes, group).expect("sent"), bytes.len());
         let notice = |stage, token| Notice { cluster: nonce, who, stage, token };
         // Who has heard the token of dying can not tell the death, and nobody can tell another's.
         for token in [5, 7] {
             send(&notice(Stage::Dead, token).encode());
-            assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
+            assert_eq!(heard(watcher), ((0, 1), vec![]));
         }
         send(&Notice { cluster: nonce ^ 1, ..notice(Stage::Dead, 6) }.encode());
-        assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
+        assert_eq!(heard(watcher), ((0, 1), vec![]));
         send(b"hello");
-        assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
+        assert_eq!(heard(watcher), ((0, 1), vec![]));
 
         send(&notice(Stage::Dying, 5).encode());
-        assert_eq!(heard(&mut watcher), ((1, 0), vec![Evidence::Suspicion]));
-        let bell = seat_bell(&watcher);
+        assert_eq!(heard(watcher), ((1, 0), vec![Evidence::Suspicion]));
+        let bell = seat_bell(watcher);
         send(&notice(Stage::Dead, 6).encode());
-        assert_eq!(heard(&mut watcher), ((1, 0), vec![Evidence::Proof]));
+        assert_eq!(heard(watcher), ((1, 0), vec![Evidence::Proof]));
         let rung = (0..10_000).any(|_| {
             std::thread::sleep(Duration::from_millis(1));
-            seat_bell(&watcher) != bell
+            seat_bell(watcher) != bell
         });
         assert!(rung, "the loop was not woken");
-        drop((receiver, done));
-        victim.join().expect("no panic");
     }
 
     fn seat_bell(endpoint: &Endpoint) -> u32 {
@@ -416,35 +447,17 @@ mod tests {
 
     #[test]
     fn a_successor_does_not_die_of_its_predecessors_notice() {
-        let root = Root::new();
-        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
-        let mut watcher = endpoint(&cluster, "watcher");
-        let (ready, opened) = mpsc::channel();
-        let (done, wait) = mpsc::channel::<()>();
-        let victim = std::thread::spawn({
-            let cluster = cluster.clone();
-            move || {
-                let endpoint = endpoint(&cluster, "victim");
-                ready.send(endpoint.address()).expect("awaited");
-                let _ = wait.recv();
-            }
-        });
-        let who = opened.recv().expect("opened");
-        let receiver = NoticeListener::start(cluster.nonce(), watcher.watches.inbox(), watcher.waker())
-            .expect("listening");
-        watcher.watch(who);
-        let seat = Region::open(&cluster, who.region).expect("mapped");
+        let mut watched = Watched::new();
+        let (nonce, who, group) = (watched.nonce, watched.who, watched.group());
+        let (seat, watcher) = (&watched.region, &mut watched.watcher);
         seat.token(0, Stage::Dead).store(6, Ordering::Release);
         let before = Address { generation: who.generation.wrapping_sub(1).max(1) ^ 2, ..who };
-        let group = (notice_listener::group(cluster.nonce()), notice_listener::PORT);
-        let late = Notice { cluster: cluster.nonce(), who: before, stage: Stage::Dead, token: 6 };
+        let late = Notice { cluster: nonce, who: before, stage: Stage::Dead, token: 6 };
         let socket = sender();
         socket.send_to(&late.encode(), group).expect("sent");
         // Datagrams of one sender come in order: when the second is counted, the first has been
         // looked at.
         socket.send_to(b"hello", group).expect("sent");
-        assert_eq!(heard(&mut watcher), ((0, 1), vec![]));
-        drop((receiver, done));
-        victim.join().expect("no panic");
+        assert_eq!(heard(watcher), ((0, 1), vec![]));
     }
 }

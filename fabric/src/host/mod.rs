@@ -30,6 +30,7 @@ mod snapshot;
 pub mod supervise;
 pub(crate) mod table;
 #[cfg(test)]
+#[path = "../../tests/support/root.rs"]
 pub(crate) mod test;
 mod trust;
 pub(crate) mod watch;

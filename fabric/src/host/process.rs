@@ -2,7 +2,7 @@
 //! as proof of death.
 #![allow(unsafe_code)]
 
-use crate::host::clock;
+use crate::pidfd::{ended, ended_within};
 use crate::types::Nanos;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -213,20 +213,6 @@ impl AsFd for Held {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-/// Whether the process of a pidfd has ended, without blocking.
-pub(crate) fn ended(pidfd: &impl AsRawFd) -> bool {
-    ended_within(pidfd, Nanos::ZERO)
-}
-
-fn ended_within(pidfd: &impl AsRawFd, timeout: Nanos) -> bool {
-    let mut poll = libc::pollfd { fd: pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let timeout = clock::timespec(timeout);
-    // SAFETY: `poll` is one valid entry, `timeout` a valid timespec; a null mask leaves the signals
-    // as they are.
-    let n = unsafe { libc::ppoll(&raw mut poll, 1, &raw const timeout, core::ptr::null()) };
-    n == 1 && poll.revents & libc::POLLIN != 0
 }
 
 /// The children of this process that have not been reaped, those included that it adopted

@@ -187,7 +187,7 @@ impl Region {
         // predecessor's file is never taken for one of this file.
         for seat in 1..limits.seats {
             let at = region.layout.seat(seat as u16) as usize / 8 + offset_of!(Seat, generation) / 8;
-            futex::low_half(&region[at]).store(generation << 16, Ordering::Relaxed);
+            memory::low_half(&region[at]).store(generation << 16, Ordering::Relaxed);
         }
         Ok(region)
     }
@@ -197,9 +197,9 @@ impl Region {
     /// so does acceptor memory.
     fn renew(&self, generation: u32, role: &Role, me: Process) {
         let layout = &self.layout;
-        futex::high_half(self.word(offset_of!(Header, kind) & !7)).store(role.kind, Ordering::Relaxed);
+        memory::high_half(self.word(offset_of!(Header, kind) & !7)).store(role.kind, Ordering::Relaxed);
         self.word(offset_of!(Header, incarnation)).store(0, Ordering::Relaxed);
-        futex::low_half(self.word(offset_of!(Header, groups))).store(role.groups, Ordering::Relaxed);
+        memory::low_half(self.word(offset_of!(Header, groups))).store(role.groups, Ordering::Relaxed);
         self.sleeping().store(0, Ordering::Relaxed);
         self.clear(layout.counters(0), COUNTER_WORDS * 8);
         self.clear(layout.recorder(0), layout.recorder_bytes());
@@ -265,12 +265,12 @@ impl Region {
     #[must_use]
     pub fn death_word(&self, seat: u16, index: usize) -> &AtomicU32 {
         assert!(index < crate::layout::DEATH_WORDS, "death word {index}");
-        futex::low_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
+        memory::low_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
     }
 
     /// The high half of a death word: who waits on it.
     pub(crate) fn death_claim(&self, seat: u16, index: usize) -> &AtomicU32 {
-        futex::high_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
+        memory::high_half(self.seat_word(seat, offset_of!(Seat, deaths) + index * 8))
     }
 
     /// Whether the calling process is the one that mapped it. A child that was forked since finds
@@ -316,11 +316,11 @@ impl Region {
     }
 
     pub(crate) fn doorbell(&self) -> &AtomicU32 {
-        futex::low_half(self.word(offset_of!(Header, doorbell)))
+        memory::low_half(self.word(offset_of!(Header, doorbell)))
     }
 
     pub(crate) fn sleeping(&self) -> &AtomicU32 {
-        futex::high_half(self.word(offset_of!(Header, doorbell)))
+        memory::high_half(self.word(offset_of!(Header, doorbell)))
     }
 
     /// Tells the owner to look at its lanes and seats, and wakes it if it sleeps.
@@ -337,11 +337,11 @@ impl Region {
     /// Tells attached programs to look at page and view again, and wakes those that wait.
     pub(crate) fn announce(&self) {
         let word = &self.page()[page::CHANGED];
-        futex::low_half(word).fetch_add(1, Ordering::SeqCst);
+        memory::low_half(word).fetch_add(1, Ordering::SeqCst);
         // Dekker as in `ring`: a waiter raises the high half before the kernel compares the low
         // one.
-        if futex::high_half(word).swap(0, Ordering::SeqCst) != 0 {
-            futex::wake(futex::low_half(word), u32::MAX);
+        if memory::high_half(word).swap(0, Ordering::SeqCst) != 0 {
+            futex::wake(memory::low_half(word), u32::MAX);
         }
     }
 
@@ -365,13 +365,13 @@ impl Region {
         let word = &self.page()[page::CHANGED];
         loop {
             // Dekker with `announce`.
-            futex::high_half(word).store(1, Ordering::SeqCst);
-            let changes = futex::low_half(word).load(Ordering::SeqCst);
+            memory::high_half(word).store(1, Ordering::SeqCst);
+            let changes = memory::low_half(word).load(Ordering::SeqCst);
             let left = until.since(clock::now());
             if changes != last_seen || left == Nanos::ZERO {
                 return changes;
             }
-            futex::wait(futex::low_half(word), last_seen, Some(left));
+            futex::wait(memory::low_half(word), last_seen, Some(left));
         }
     }
 

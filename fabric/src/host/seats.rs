@@ -15,6 +15,7 @@ use crate::host::futex;
 use crate::host::occupancy::{Occupancy, Phase};
 use crate::host::region::Region;
 use crate::layout::Seat;
+use crate::memory;
 use crate::types::{Address, Incarnation, Name, Nanos};
 use core::mem::offset_of;
 use core::sync::atomic::{Ordering, fence};
@@ -130,7 +131,7 @@ impl Seats {
                 continue;
             }
             *handed = (generation, word);
-            let answer = futex::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
+            let answer = memory::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
             if Answer::of(answer.load(Ordering::Relaxed)).is_answered(request) {
                 continue;
             }
@@ -163,7 +164,7 @@ impl Seats {
         if seat == 0 || generation != self.region.generation(seat) {
             return;
         }
-        let word = futex::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
+        let word = memory::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
         let before = Answer::of(word.load(Ordering::Relaxed));
         let (code, incarnation) = match status {
             SeatStatus::Member(incarnation) => (MEMBER, incarnation),
@@ -196,7 +197,7 @@ impl Seats {
             let state = self.region.seat_word(seat, offset_of!(Seat, state));
             let found = state.load(Ordering::Acquire);
             let occupancy = Occupancy::of(found);
-            let status = futex::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
+            let status = memory::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
             let answer = Answer::of(status.load(Ordering::Relaxed));
             let is_member = answer.code == MEMBER;
             let may_be_over = match occupancy.phase {

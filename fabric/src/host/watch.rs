@@ -11,11 +11,12 @@ use crate::ebpf::Deaths;
 use crate::host::futex::{TID_MASK, WAITERS, Waiter};
 use crate::host::mapped::MappedRegions;
 use crate::host::notice_listener::Inbox;
-use crate::host::process::{self, Life, Process};
+use crate::host::process::{Life, Process};
 use crate::host::region::Region;
 use crate::host::table::REGIONS;
 use crate::layout::{DEATH_WORDS, PROPOSERS_MAX, Seat};
 use crate::notice::{Detection, Notice, Stage};
+use crate::pidfd;
 use crate::types::{Address, Instant, Nanos, RegionOwner};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -94,7 +95,7 @@ impl Target {
     /// Whether no thread of the process runs any more.
     fn is_over(&mut self) -> bool {
         if let Some(pidfd) = &self.pidfd {
-            return process::ended(pidfd);
+            return pidfd::ended(pidfd);
         }
         match self.process.look() {
             Life::Dead => true,

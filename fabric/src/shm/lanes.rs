@@ -148,7 +148,10 @@ pub(crate) fn free(words: &[AtomicU64], layout: &Layout, mut is_gone: impl FnMut
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::host::test::LIMITS;
+    use crate::host::test;
+    use crate::layout::Limits;
+
+    const LIMITS: Limits = Limits { lanes: 4, ..test::LIMITS };
 
     const A: RegionOwner = RegionOwner { region: 9, generation: 1 };
     const B: RegionOwner = RegionOwner { region: 10, generation: 4 };

@@ -10,7 +10,6 @@
 use super::link::Verb;
 use super::rng::Rng;
 use crate::types::Nanos;
-use core::fmt;
 
 /// Quantiles are counted in billionths.
 pub const BILLION: u32 = 1_000_000_000;
@@ -21,29 +20,16 @@ pub const BILLION: u32 = 1_000_000_000;
 pub struct Quantiles(Vec<(u32, Nanos)>);
 
 /// Why points are no distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantilesError {
     /// They must begin at quantile 0 and end at 1.
+    #[error("the first quantile must be 0 and the last one 1")]
     Ends,
     /// Quantiles must rise from point to point, durations must not fall: this point does not follow
     /// its predecessor.
+    #[error("point {} must have a higher quantile than the one before, and no shorter duration", .0 + 1)]
     Order(usize),
 }
-
-impl fmt::Display for QuantilesError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ends => f.write_str("the first quantile must be 0 and the last one 1"),
-            Self::Order(at) => write!(
-                f,
-                "point {} must have a higher quantile than the one before, and no shorter duration",
-                at + 1
-            ),
-        }
-    }
-}
-
-impl std::error::Error for QuantilesError {}
 
 impl Quantiles {
     /// The distribution through these points.

@@ -29,7 +29,6 @@ use crate::host::table::REGIONS;
 use crate::host::{Cluster, HostError};
 use crate::layout::PROPOSERS_MAX;
 use crate::types::{Address, Instant};
-use core::fmt;
 use core::sync::atomic::AtomicU64;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -50,51 +49,22 @@ unsafe impl Memory for Region {
 }
 
 /// Why there is no endpoint.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The cluster or region of this host can not be had.
-    Shm(HostError),
+    #[error("{0}")]
+    Shm(#[from] HostError),
     /// The device can not be had, or can not do what is wanted of it.
-    Verbs(VerbsError),
+    #[error("{0}")]
+    Verbs(#[from] VerbsError),
     /// The configuration makes no sense.
+    #[error("{field}: {fault}")]
     Config {
         /// The field.
         field: &'static str,
         /// What is wrong with it, and what to do.
         fault: String,
     },
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Shm(error) => error.fmt(f),
-            Self::Verbs(error) => error.fmt(f),
-            Self::Config { field, fault } => write!(f, "{field}: {fault}"),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Shm(error) => Some(error),
-            Self::Verbs(error) => Some(error),
-            Self::Config { .. } => None,
-        }
-    }
-}
-
-impl From<HostError> for OpenError {
-    fn from(error: HostError) -> Self {
-        Self::Shm(error)
-    }
-}
-
-impl From<VerbsError> for OpenError {
-    fn from(error: VerbsError) -> Self {
-        Self::Verbs(error)
-    }
 }
 
 impl Config {

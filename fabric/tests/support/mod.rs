@@ -1,37 +1,24 @@
 //! What the tests with real processes share: the roles that children play, and how a parent drives
 //! an endpoint.
 
+mod root;
+
+pub(crate) use root::{LIMITS, Root, name};
+
+use obol_fabric::Layout;
 use obol_fabric::host::{Attachment, Cluster};
-use obol_fabric::layout::{Layout, Limits};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{
-    Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, LinkError, Machine, Name, Nanos,
-    Token,
+    Address, Completion, Drive, Event, Evidence, Fabric, Group, Instant, LinkError, Machine, Nanos, Token,
 };
 use obol_fabric::{Owner, Wait};
 use std::io::Read;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-
-pub(crate) const LIMITS: Limits = Limits {
-    seats: 3,
-    slots: 8,
-    proposers: 3,
-    value_bytes: 512,
-    lanes: 8,
-    lane_slots: 4,
-    datagram_bytes: 1024,
-    recorder_events: 16,
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A hang, not a slow machine.
 const HANG: std::time::Duration = std::time::Duration::from_secs(60);
-
-pub(crate) fn name(text: &str) -> Name {
-    Name::new(text).expect("a valid name")
-}
 
 pub(crate) fn process(text: &str) -> Owner {
     Owner { kind: 1, name: name(text), region: None, groups: Group::Everyone.bit() }
@@ -40,30 +27,6 @@ pub(crate) fn process(text: &str) -> Owner {
 pub(crate) fn coordinator(text: &str, region: u32) -> Owner {
     let groups = Group::Everyone.bit() | Group::Coordinators.bit();
     Owner { kind: 2, name: name(text), region: Some(region), groups }
-}
-
-/// A root of its own for each test, gone when the test ends, by a panic too.
-pub(crate) struct Root(PathBuf);
-
-impl Root {
-    pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(PathBuf::from(format!("/dev/shm/obol-test-{}-{n}", std::process::id())))
-    }
-}
-
-impl Deref for Root {
-    type Target = Path;
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// A process that is killed when the test ends, by a panic too. It ends by itself if this process

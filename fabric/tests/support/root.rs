@@ -1,17 +1,16 @@
-//! What the tests of this backend share.
+//! What all tests with files share, those in the modules included.
 
-use crate::layout::Limits;
-use crate::types::Name;
-use core::ops::Deref;
-use core::sync::atomic::{AtomicU32, Ordering};
+use obol_fabric::{Limits, Name};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 pub(crate) const LIMITS: Limits = Limits {
     seats: 3,
     slots: 8,
     proposers: 3,
     value_bytes: 512,
-    lanes: 4,
+    lanes: 8,
     lane_slots: 4,
     datagram_bytes: 1024,
     recorder_events: 16,
@@ -28,7 +27,7 @@ impl Root {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(PathBuf::from(format!("/dev/shm/obol-unit-{}-{n}", std::process::id())))
+        Self(PathBuf::from(format!("/dev/shm/obol-test-{}-{n}", std::process::id())))
     }
 }
 
