@@ -99,7 +99,7 @@ pub enum SeatRequest {
     Leave,
 }
 
-/// What an agent tells a program in a seat.
+/// What an agent reports to a program in a seat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SeatStatus {
     /// The program is this member.
@@ -166,7 +166,7 @@ pub enum Group {
     Coordinators,
     /// Every process of the cluster that runs a machine, coordinators included.
     Everyone,
-    /// The helpers of a drill, which wait for its cue.
+    /// The fault agents of a drill, which wait for its cue.
     Drills,
 }
 
@@ -197,8 +197,8 @@ pub trait Fabric {
     fn read(&mut self, from: Remote, len: u32, token: Token);
     /// WRITE bytes (a multiple of 8) into a peer's region. Peers may see it half done.
     fn write(&mut self, to: Remote, bytes: &[u8], token: Token);
-    /// As [`Fabric::write`], but its success may go untold: for what is told otherwise, or written
-    /// again if need be.
+    /// As [`Fabric::write`], but success need not produce a completion: for what is acknowledged
+    /// otherwise, or written again if need be.
     fn write_unsignaled(&mut self, to: Remote, bytes: &[u8], token: Token) {
         self.write(to, bytes, token);
     }
@@ -220,20 +220,20 @@ pub trait Fabric {
     /// Reports the death of the process at this address, once as a suspicion and once as a proof,
     /// until [`Fabric::unwatch`]. A process that is dead already is reported at once.
     fn watch(&mut self, whom: Address);
-    /// As [`Fabric::watch`], but a death alone need not wake this process: it is told on its next
-    /// turn for another reason. Turns a watch that stands into such a one, and the reverse. Keeps
+    /// As [`Fabric::watch`], but a death alone need not wake this process: it is reported on its
+    /// next turn for another reason. Turns an existing watch into such a one, and the reverse. Keeps
     /// processes that can wait from competing with the one that has to act.
     fn watch_lazily(&mut self, whom: Address) {
         self.watch(whom);
     }
-    /// Ends a watch and lets go of what it held.
+    /// Ends a watch and releases what it held.
     fn unwatch(&mut self, whom: Address);
 
     /// Makes `page` the lease page of the own region. The fence word is not touched.
     fn publish_page(&mut self, page: &Page);
     /// Whether `view` is active on the own lease page: page, fence and clock are read inside the
     /// call, behind the operations whose completions were given and behind what was read before.
-    /// Not behind a WRITE that is not complete, or whose success goes untold. (uKharon, Algorithm
+    /// Not behind a WRITE that is not complete, or that is unsignaled. (uKharon, Algorithm
     /// 2, with the fence.) Without a page none ever is.
     fn is_active(&self, _view: ViewId) -> bool {
         false
@@ -241,11 +241,11 @@ pub trait Fabric {
     /// Makes these bytes the newest decided view of the own region, readable by peers and attached
     /// programs.
     fn publish_view(&mut self, id: ViewId, bytes: &[u8]);
-    /// Tells peers, beside the view, the latest base whose CLEAR this process knows.
+    /// Publishes, beside the view, the latest base whose CLEAR this process knows.
     fn publish_cleared(&mut self, base: ViewId);
     /// Writes the own incarnation into the region's header.
     fn publish_incarnation(&mut self, incarnation: Incarnation);
-    /// Tells the program in a seat how it stands.
+    /// Reports its status to the program in a seat.
     fn publish_seat(&mut self, seat: u16, status: SeatStatus);
 
     /// Adds an event to the flight recorder, stamped now.

@@ -85,7 +85,7 @@ pub struct Destinations {
     pub verbs: Option<VerbsGroup>,
 }
 
-/// Why the kernel is no kernel_notifier.
+/// Why the kernel does not announce a death.
 #[derive(Debug, thiserror::Error)]
 pub enum DeadbeatError {
     /// The module is not loaded.

@@ -16,10 +16,10 @@ pub trait Drive: Fabric {
     /// The cluster, as this host knows it.
     fn cluster(&self) -> &Cluster;
 
-    /// Who tells of this process's death first.
+    /// Which mechanism reports this process's death first.
     fn detection(&self) -> Detection;
 
-    /// Why the kernel module is there and yet does not tell of this process's death.
+    /// Why the kernel module, though it is loaded, does not report this process's death.
     fn kernel_refusal(&self) -> Option<&DeadbeatError>;
 
     /// A handle that ends a wait of the loop from another thread.
@@ -29,14 +29,14 @@ pub trait Drive: Fabric {
     /// called.
     fn beat_every(&mut self, span: Nanos);
 
-    /// Lets go of what was posted or sent. The loop does this after each event.
+    /// Hands over what was posted or sent. The loop does this after each event.
     fn flush(&mut self);
 
     /// Drives a machine until `stop` is set; `turn` is called after each turn. A signal to this
-    /// thread or [`Waker::wake`] makes it look at `stop`.
+    /// thread or [`Waker::wake`] makes it check `stop`.
     fn run<M: Machine>(&mut self, machine: &mut M, stop: &AtomicBool, turn: impl FnMut(&mut M, &mut Self));
 
-    /// One turn without waiting: whatever has happened is handled, then what is due. Tells whether
-    /// there was anything.
+    /// One turn without waiting: whatever has happened is handled, then what is due. Returns
+    /// whether there was anything.
     fn poll_once<M: Machine>(&mut self, machine: &mut M) -> bool;
 }

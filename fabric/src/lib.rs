@@ -1,7 +1,7 @@
 //! One process's access to the cluster's memory, messages and time.
 //!
 //! The names are RDMA's: a *region* is memory that peers read, write and compare-and-swap without
-//! the owner's help; a *link* is a reliable FIFO connection to one peer; a *completion* tells how a
+//! the owner's help; a *link* is a reliable FIFO connection to one peer; a *completion* reports how a
 //! posted operation ended; a *group* is a multicast group whose datagrams may be lost, repeated or
 //! reordered.
 //!

@@ -79,7 +79,7 @@ pub(super) const UNREGISTER: u32 = call(WRITE, 0x43, size_of::<u32>());
 /// # Safety
 ///
 /// `request` takes a pointer to exactly this type, and what the kernel writes is valid for it.
-unsafe fn ask<A>(file: &File, request: u32, argument: &mut A) -> io::Result<()> {
+unsafe fn ioctl<A>(file: &File, request: u32, argument: &mut A) -> io::Result<()> {
     // SAFETY: `argument` is valid for reads and writes; the caller answers for its type.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request.into(), core::ptr::from_mut(argument)) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
@@ -88,22 +88,22 @@ unsafe fn ask<A>(file: &File, request: u32, argument: &mut A) -> io::Result<()> 
 pub(super) fn get_abi(file: &File) -> io::Result<u32> {
     let mut abi = 0u32;
     // SAFETY: the call writes a `__u32`.
-    unsafe { ask(file, GET_ABI, &mut abi) }.map(|()| abi)
+    unsafe { ioctl(file, GET_ABI, &mut abi) }.map(|()| abi)
 }
 
 pub(super) fn configure(file: &File, mut configuration: RawConfiguration) -> io::Result<()> {
     // SAFETY: the call reads a `struct deadbeat_configuration`; a test compares the layouts.
-    unsafe { ask(file, CONFIGURE, &mut configuration) }
+    unsafe { ioctl(file, CONFIGURE, &mut configuration) }
 }
 
 /// Returns the registration's number.
 pub(super) fn register(file: &File, mut registration: RawRegistration) -> io::Result<u32> {
     // SAFETY: the call reads and writes a `struct deadbeat_registration`, which is made of
     // integers.
-    unsafe { ask(file, REGISTER, &mut registration) }.map(|()| registration.id)
+    unsafe { ioctl(file, REGISTER, &mut registration) }.map(|()| registration.id)
 }
 
 pub(super) fn unregister(file: &File, mut id: u32) -> io::Result<()> {
     // SAFETY: the call reads a `__u32`.
-    unsafe { ask(file, UNREGISTER, &mut id) }
+    unsafe { ioctl(file, UNREGISTER, &mut id) }
 }

@@ -79,7 +79,7 @@ impl Pin {
     }
 }
 
-/// Why eBPF programs are no kernel_notifier.
+/// Why eBPF programs do not announce a death.
 #[derive(Debug, thiserror::Error)]
 pub enum EbpfError {
     /// They are not loaded.

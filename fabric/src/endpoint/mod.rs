@@ -63,7 +63,7 @@ pub struct Endpoint<W: Transport> {
     page: Page,
     /// The wish for a confirmation that the machine was handed last.
     confirm_since: Instant,
-    /// Has the kernel tell of this process.
+    /// Has the kernel report the death of this process.
     pub(crate) kernel_notifier: KernelNotifier,
     // Dropped last but for nothing: it marks the death words, after which peers take this process
     // for dead.
@@ -120,14 +120,14 @@ impl<'a> Taken<'a> {
         wait: Wait,
     ) -> Endpoint<W> {
         let mut watches = Watches::new(self.sender);
-        let ear = (watches.inbox(), Waker(self.region.clone()));
+        let receiver = (watches.inbox(), Waker(self.region.clone()));
         let kernel_notifier = KernelNotifier::new(
             &self.region,
             address,
             cluster.nonce(),
             self.me,
             self.tokens,
-            Some(ear),
+            Some(receiver),
             clock::now(),
         );
         watches.look_at(kernel_notifier.deaths());
@@ -335,7 +335,7 @@ impl<W: Transport> Drop for Endpoint<W> {
         self.publish_page(&Page::default());
         self.flush();
         // The words and tokens may be a successor's as soon as this one is closed.
-        self.kernel_notifier.let_go();
+        self.kernel_notifier.unregister();
         // Dead before closed: a successor registers its own words.
         self.registration = None;
         self.cluster.table.close(self.address.region, self.me);

@@ -100,9 +100,9 @@ impl<W: Transport> Endpoint<W> {
         let mut busy = self.complete(machine);
         self.watches.check(self.transport.regions(), now);
         let counts = [self.watches.take_counts(), self.transport.take_notice_counts()];
-        let (told, refused) = counts.iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
-        if told | refused != 0 {
-            self.count(FabricCounter::KernelNotices, told);
+        let (believed, refused) = counts.iter().fold((0, 0), |sum, count| (sum.0 + count.0, sum.1 + count.1));
+        if believed | refused != 0 {
+            self.count(FabricCounter::KernelNotices, believed);
             self.count(FabricCounter::KernelNoticesRefused, refused);
         }
         let mut event = self.report_deaths(machine);
@@ -110,10 +110,10 @@ impl<W: Transport> Endpoint<W> {
         let bell = self.region.doorbell().load(Ordering::SeqCst);
         if bell != self.pace.bell || tidy {
             self.pace.bell = bell;
-            event |= self.hear(machine);
-            event |= self.ask_seats(machine);
+            event |= self.receive_datagrams(machine);
+            event |= self.poll_seats(machine);
         } else if self.transport.has_datagrams() {
-            event |= self.hear(machine);
+            event |= self.receive_datagrams(machine);
         }
         if tidy {
             self.pace.tidied = now;
@@ -123,7 +123,7 @@ impl<W: Transport> Endpoint<W> {
             while let Some(whom) = self.transport.take_relocated() {
                 self.watches.watch(whom, false, self.transport.regions(), now);
             }
-            self.kernel_notifier.tend(now, |notice| self.transport.route_to_other_hosts(notice));
+            self.kernel_notifier.maintain(now, |notice| self.transport.route_to_other_hosts(notice));
             self.watches.look_at(self.kernel_notifier.deaths());
             self.seats.free();
         }
@@ -175,12 +175,12 @@ impl<W: Transport> Endpoint<W> {
     }
 
     /// Handles the datagrams of one round.
-    fn hear<M: Machine>(&mut self, machine: &mut M) -> bool {
+    fn receive_datagrams<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
         loop {
             let mut bytes = core::mem::take(&mut self.datagram);
-            let heard = self.transport.hear(&mut bytes);
-            match heard {
+            let received = self.transport.receive(&mut bytes);
+            match received {
                 Received::Datagram(from) => {
                     any = true;
                     self.count(FabricCounter::DatagramsReceived, 1);
@@ -190,7 +190,7 @@ impl<W: Transport> Endpoint<W> {
                 Received::Nothing => {}
             }
             self.datagram = bytes;
-            if heard == Received::Nothing {
+            if received == Received::Nothing {
                 return any;
             }
             self.complete(machine);
@@ -198,7 +198,7 @@ impl<W: Transport> Endpoint<W> {
         }
     }
 
-    fn ask_seats<M: Machine>(&mut self, machine: &mut M) -> bool {
+    fn poll_seats<M: Machine>(&mut self, machine: &mut M) -> bool {
         let mut any = false;
         let since = page::wanted(self.region.page());
         if since > self.confirm_since {

@@ -61,9 +61,9 @@ pub trait Transport {
     /// Sends to all members of the group with this bit but oneself. Says how many are known to have
     /// lost it.
     fn multicast(&mut self, bit: u32, bytes: &[u8]) -> u64;
-    /// Lets go of what was held back so that it goes together. Called after each event.
+    /// Posts what was held back to be posted together. Called after each event.
     fn flush(&mut self);
-    /// Datagrams that were lost since the last call, besides those of which it was told at once.
+    /// Datagrams that were lost since the last call, besides those that were reported at once.
     fn lost(&mut self) -> u64 {
         0
     }
@@ -86,7 +86,7 @@ pub trait Transport {
 
     /// Takes a datagram. A round of calls ends with [`Received::Nothing`] and takes a bounded
     /// share.
-    fn hear(&mut self, bytes: &mut Vec<u8>) -> Received;
+    fn receive(&mut self, bytes: &mut Vec<u8>) -> Received;
     /// Whether datagrams wait although the doorbell has not rung.
     fn has_datagrams(&mut self) -> bool;
 

@@ -149,15 +149,15 @@ impl Attachment {
     /// join and another for the next. The request is repeated until it is answered.
     pub fn join(&self, token: u64) {
         self.word(offset_of!(Seat, token)).store(token, Ordering::Relaxed);
-        self.ask(JOIN);
+        self.post_request(JOIN);
     }
 
     /// Asks the agent to remove this program, gracefully.
     pub fn leave(&self) {
-        self.ask(LEAVE);
+        self.post_request(LEAVE);
     }
 
-    fn ask(&self, kind: u8) {
+    fn post_request(&self, kind: u8) {
         let word = self.word(offset_of!(Seat, request));
         let before = Request::of(word.load(Ordering::Relaxed));
         // Zero stands for "none answered yet".
@@ -389,7 +389,7 @@ impl Presence {
         let asks = Request::of(found);
         let answer = Answer::of(memory::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
         let now = clock::now();
-        self.kernel_notifier.tend(now, |_| None);
+        self.kernel_notifier.maintain(now, |_| None);
         if asks.kind != 0 && answer.sequence != asks.sequence && now.since(self.asked) >= ASK_EVERY {
             let again = Request { rings: asks.rings.wrapping_add(1), ..asks };
             // Another thread may ask something else meanwhile, which rings by itself.

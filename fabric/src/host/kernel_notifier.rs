@@ -1,8 +1,8 @@
-//! Has the kernel tell of a seat's occupant: registers its process with the module deadbeat, else
+//! Has the kernel report the death of a seat's occupant: registers its process with the module deadbeat, else
 //! with the eBPF programs, as long as one of them is there, and again when it has come back.
 //!
-//! Nothing depends on it: the words of [`crate::host::death`] and pidfds tell every death, with or
-//! without them.
+//! Nothing depends on it: the words of [`crate::host::death`] and pidfds report every death, with
+//! or without them.
 #![cfg_attr(test, allow(unsafe_code))]
 
 use crate::deadbeat::{Deadbeat, DeadbeatError, Destinations, Registration, UdpGroup, VerbsGroup};
@@ -23,9 +23,9 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// How often a process looks whether the module has come, or wants to go.
-const TEND_EVERY: Nanos = Nanos::from_millis(250);
+const MAINTAIN_INTERVAL: Nanos = Nanos::from_millis(250);
 
-/// Who tells of this process, and what it holds for it.
+/// Which mechanism reports this process's death, and what is held for it.
 enum Registered {
     /// The registration goes before the device.
     Module { _registration: Registration, device: Deadbeat },
@@ -57,7 +57,7 @@ impl Registered {
     }
 }
 
-/// Who tells other hosts: the module, or why not.
+/// What reports it to other hosts: the module, or why not.
 struct RemoteRegistration {
     group: VerbsGroup,
     /// The registration goes first.
@@ -86,7 +86,7 @@ pub(crate) struct KernelNotifier {
     refusal: Option<DeadbeatError>,
     /// For a process that watches others.
     receiver: Option<NoticeReceiver>,
-    tended: Instant,
+    maintained_at: Instant,
 }
 
 struct NoticeReceiver {
@@ -118,9 +118,9 @@ impl KernelNotifier {
             remote: None,
             refusal: None,
             receiver,
-            tended: Instant::ZERO,
+            maintained_at: Instant::ZERO,
         };
-        new.tend(now, |_| None);
+        new.maintain(now, |_| None);
         new
     }
 
@@ -144,17 +144,19 @@ impl KernelNotifier {
     }
 
     /// Lets go of who wants to go, and takes hold of the module, or else of the programs, when they
-    /// are there. To be called often; costs a few system calls in [`TEND_EVERY`].
+    /// are there. To be called often; costs a few system calls in [`MAINTAIN_INTERVAL`].
     ///
     /// `route` tells where a notice goes to other hosts, and how it travels; `None` as long as that
     /// is not known.
-    pub(crate) fn tend(&mut self, now: Instant, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
-        if self.tended != Instant::ZERO && now.since(self.tended) < TEND_EVERY || !self.region.is_here() {
+    pub(crate) fn maintain(&mut self, now: Instant, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
+        if self.maintained_at != Instant::ZERO && now.since(self.maintained_at) < MAINTAIN_INTERVAL
+            || !self.region.is_here()
+        {
             return;
         }
-        self.tended = now;
+        self.maintained_at = now;
         if self.registered.as_ref().is_some_and(Registered::wants_to_go) {
-            self.let_go();
+            self.unregister();
         }
         if !matches!(self.registered, Some(Registered::Module { .. })) {
             match self.register_with_module() {
@@ -177,7 +179,7 @@ impl KernelNotifier {
         }
         if matches!(self.registered, Some(Registered::Module { .. })) {
             self.listen();
-            self.tell_abroad(route);
+            self.register_for_other_hosts(route);
         }
     }
 
@@ -229,7 +231,7 @@ impl KernelNotifier {
     }
 
     /// Has the module tell other hosts, too, once it is known where to.
-    fn tell_abroad(&mut self, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
+    fn register_for_other_hosts(&mut self, route: impl Fn(&[u8]) -> Option<(VerbsGroup, Vec<u8>)>) {
         let Some(notices) = self.tokens.map(|tokens| self.notices(tokens)) else { return };
         let [Some((group, dying)), Some((_, dead))] = notices.map(|notice| route(&notice)) else { return };
         if self.remote.as_ref().is_some_and(|remote| remote.group == group) {
@@ -265,7 +267,7 @@ impl KernelNotifier {
     }
 
     /// Takes the registration back. Nothing is sent from here on.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn unregister(&mut self) {
         if !self.region.is_here() {
             // A copy in a child: the registrations, and the thread that listens, are its parent's.
             core::mem::forget((self.registered.take(), self.remote.take(), self.receiver.take()));
@@ -293,7 +295,7 @@ impl KernelNotifier {
 
 impl Drop for KernelNotifier {
     fn drop(&mut self) {
-        self.let_go();
+        self.unregister();
     }
 }
 
@@ -381,7 +383,7 @@ mod tests {
             let victim = std::thread::spawn(move || {
                 let mut endpoint = endpoint(&theirs, "victim");
                 // On a host with the module it would draw tokens of its own.
-                endpoint.kernel_notifier.let_go();
+                endpoint.kernel_notifier.unregister();
                 ready.send(endpoint.address()).expect("awaited");
                 let _ = released.recv();
             });

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glance_shows_what_a_mapping_shows() {
+    fn a_snapshot_shows_what_a_mapping_shows() {
         let root = Root::new();
         let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
         let owner = Owner { kind: 3, name: name("a"), region: Some(8), groups: 0 };

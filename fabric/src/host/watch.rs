@@ -148,7 +148,7 @@ impl Target {
     }
 
     /// Whether the eBPF programs have told this of the occupant.
-    fn is_told(&self, deaths: &Deaths, stage: Stage) -> bool {
+    fn is_reported_by(&self, deaths: &Deaths, stage: Stage) -> bool {
         let word = self.region.seat_word(self.at.seat, offset_of!(Seat, detection)).load(Ordering::Acquire);
         let token = Detection::slot(word).map_or(0, |slot| deaths.token(slot, stage));
         token != 0 && self.has_drawn(stage, token)
@@ -202,14 +202,14 @@ impl Watches {
     }
 
     /// Tells the thread that hears notices for whom to wake this one.
-    fn tell_urgent(&self) {
+    fn publish_urgent(&self) {
         self.inbox.set_urgent(self.all.iter().filter(|w| !w.lazy && !w.proved).map(|w| w.target.at));
     }
 
     pub(crate) fn watch(&mut self, whom: Address, lazy: bool, regions: &mut MappedRegions, now: Instant) {
         if let Some(watch) = self.all.iter_mut().find(|w| w.whom == whom) {
             if core::mem::replace(&mut watch.lazy, lazy) != lazy {
-                self.tell_urgent();
+                self.publish_urgent();
             }
             return;
         }
@@ -250,7 +250,7 @@ impl Watches {
             // A successor may have come while the pidfd was opened: then it is the successor's.
             check(watch, true, regions, &mut self.events, now);
         }
-        self.tell_urgent();
+        self.publish_urgent();
     }
 
     pub(crate) fn unwatch(&mut self, whom: Address) {
@@ -263,7 +263,7 @@ impl Watches {
             gone.release_word(self.me);
         }
         self.wordless = self.all.iter().any(|w| w.target.word.is_none());
-        self.tell_urgent();
+        self.publish_urgent();
     }
 
     /// Looks at all victims. Costs one load each, two more where eBPF programs tell deaths, and
@@ -283,15 +283,15 @@ impl Watches {
         if let Some(deaths) = &self.deaths {
             for watch in self.all.iter_mut().filter(|watch| !watch.proved) {
                 // A proof holds the suspicion.
-                let told = if watch.target.is_told(deaths, Stage::Dead) {
+                let told = if watch.target.is_reported_by(deaths, Stage::Dead) {
                     Stage::Dead
-                } else if watch.suspected.is_none() && watch.target.is_told(deaths, Stage::Dying) {
+                } else if watch.suspected.is_none() && watch.target.is_reported_by(deaths, Stage::Dying) {
                     Stage::Dying
                 } else {
                     continue;
                 };
                 self.counts.0 += 1;
-                tell(watch, told, &mut self.events, now);
+                report(watch, told, &mut self.events, now);
             }
         }
         for watch in &mut self.all {
@@ -306,7 +306,7 @@ impl Watches {
             for watch in self.all.iter_mut().filter(|watch| watch.target.at == notice.who) {
                 if watch.target.has_drawn(notice.stage, notice.token) {
                     self.counts.0 += 1;
-                    tell(watch, notice.stage, &mut self.events, now);
+                    report(watch, notice.stage, &mut self.events, now);
                 } else {
                     self.counts.1 += 1;
                 }
@@ -407,7 +407,7 @@ fn find(whom: Address, regions: &mut MappedRegions) -> Result<Target, Vacant> {
 }
 
 /// Takes a believed notice.
-fn tell(watch: &mut Watch, stage: Stage, events: &mut VecDeque<(Address, Evidence)>, now: Instant) {
+fn report(watch: &mut Watch, stage: Stage, events: &mut VecDeque<(Address, Evidence)>, now: Instant) {
     if watch.proved {
         return;
     }

@@ -235,7 +235,7 @@ impl Transport for Memory {
     }
 
     /// Of each lane, in one round, at most as many as it holds.
-    fn hear(&mut self, bytes: &mut Vec<u8>) -> Received {
+    fn receive(&mut self, bytes: &mut Vec<u8>) -> Received {
         let limits = *self.region.layout().limits();
         if self.lane == 0 && self.taken == 0 {
             self.more = false;

@@ -36,7 +36,7 @@ pub struct Program {
     told: Option<(SeatStatus, u32)>,
     token: u64,
     /// True time of its next (repeated) request; what is scheduled for another time is void.
-    ask_at: u64,
+    request_at: u64,
     pub(super) beat_at: u64,
 }
 
@@ -153,7 +153,7 @@ impl Core {
             status: None,
             told: None,
             token: 0,
-            ask_at: u64::MAX,
+            request_at: u64::MAX,
             beat_at: now,
         });
         let first = self.layout.seat(seat);
@@ -182,34 +182,34 @@ impl Core {
                 progress_within: program.progress_within,
             }
         });
-        self.ask_soon(at, seat, generation);
+        self.request_soon(at, seat, generation);
     }
 
-    fn ask_soon(&mut self, node: u32, seat: u16, generation: u32) {
+    fn request_soon(&mut self, node: u32, seat: u16, generation: u32) {
         let time = self.now + self.network.seat.draw(&mut self.rng);
-        self.ask_at(node, seat, generation, time);
+        self.request_at(node, seat, generation, time);
     }
 
-    fn ask_at(&mut self, node: u32, seat: u16, generation: u32, time: u64) {
+    fn request_at(&mut self, node: u32, seat: u16, generation: u32, time: u64) {
         let Some(program) = self.program(node, seat, generation) else { return };
-        program.ask_at = time;
+        program.request_at = time;
         self.queue.push(time, Pending::Ask { node, seat, generation });
     }
 
     /// A request (or its repetition) reaches the seat.
-    pub(super) fn ask(&mut self, node: u32, seat: u16, generation: u32) {
+    pub(super) fn deliver_request(&mut self, node: u32, seat: u16, generation: u32) {
         let now = self.now;
         let Some(program) = self.program(node, seat, generation) else { return };
-        if program.ask_at != now {
+        if program.request_at != now {
             return;
         }
-        program.ask_at = u64::MAX;
+        program.request_at = u64::MAX;
         if !program.is_running() || program.request.is_none() {
             return;
         }
         let home = program.home;
         let time = now + self.network.ask_every.draw(&mut self.rng).max(1);
-        self.ask_at(node, seat, generation, time);
+        self.request_at(node, seat, generation, time);
         let owner = &mut self.nodes[node as usize];
         let place = &mut owner.seats[usize::from(seat)];
         if owner.state != State::Dead && owner.generation == home && !place.asked {
@@ -220,7 +220,7 @@ impl Core {
     }
 
     /// What the owner finds in the seat's request word.
-    pub(super) fn asked(&mut self, node: u32, seat: u16, generation: u32) -> Option<SeatRequest> {
+    pub(super) fn request_of(&mut self, node: u32, seat: u16, generation: u32) -> Option<SeatRequest> {
         self.nodes[node as usize].seats[usize::from(seat)].asked = false;
         let program = self.program(node, seat, generation)?;
         program.handed = program.sequence;
@@ -347,7 +347,7 @@ impl Core {
         let (asks, excluded) = (program.request.is_some(), program.status == Some(SeatStatus::Excluded));
         self.queue.push(now, Pending::Told { node, seat, generation });
         if asks {
-            self.ask_soon(node, seat, generation);
+            self.request_soon(node, seat, generation);
         } else if excluded {
             self.rejoin_later(node, seat, generation);
         }

@@ -179,7 +179,7 @@ impl<M: Machine> World<M> {
                 (node, What::Program)
             }
             Pending::Ask { node, seat, generation } => {
-                core.ask(node, seat, generation);
+                core.deliver_request(node, seat, generation);
                 (node, What::Program)
             }
             Pending::Told { node, seat, generation } => {
@@ -261,7 +261,7 @@ impl<M: Machine> World<M> {
                 machine.handle(now, Event::Confirm { since }, &mut port);
             }
             Some(Input::Seat { seat, generation }) => {
-                if let Some(request) = port.core.asked(at, seat, generation) {
+                if let Some(request) = port.core.request_of(at, seat, generation) {
                     machine.handle(now, Event::Seat { seat, request }, &mut port);
                 }
             }

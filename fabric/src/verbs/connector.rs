@@ -266,7 +266,7 @@ impl Connector {
         }
     }
 
-    fn tell(&self, news: News) {
+    fn report(&self, news: News) {
         // Nobody listens any more only when the endpoint is going, and this thread with it.
         let _ = self.news.send(news);
         self.told.store(true, Ordering::Release);
@@ -279,14 +279,14 @@ impl Connector {
         match command {
             Command::Connect { attempt, to, region, generation } => {
                 if let Err(error) = self.start(attempt, to, region, generation) {
-                    self.tell(News::Down { attempt, region, cause: Cause::Silent(error.to_string()) });
+                    self.report(News::Down { attempt, region, cause: Cause::Silent(error.to_string()) });
                 }
             }
             Command::Bury { attempt, pair } => {
                 self.attempts.retain(|_, a| a.attempt != attempt);
                 // Once it is destroyed, the device writes into no buffer that was posted on it.
                 drop(pair);
-                self.tell(News::Buried { attempt });
+                self.report(News::Buried { attempt });
             }
             Command::Permit { region, rights, done } => {
                 self.permits.insert(region, rights);
@@ -347,7 +347,7 @@ impl Connector {
 
     fn failed(&mut self, key: Key, cause: Cause) {
         if let Some(gone) = self.attempts.remove(&key) {
-            self.tell(News::Down { attempt: gone.attempt, region: gone.region, cause });
+            self.report(News::Down { attempt: gone.attempt, region: gone.region, cause });
         }
     }
 
@@ -376,7 +376,7 @@ impl Connector {
             What::JoinFailed(errno) => {
                 if let Some(member) = self.members.get(&key) {
                     let error = std::io::Error::from_raw_os_error(errno);
-                    self.tell(News::GroupLost { index: member.index, error: error.to_string() });
+                    self.report(News::GroupLost { index: member.index, error: error.to_string() });
                 }
             }
             What::DeviceRemoved => {
@@ -433,7 +433,7 @@ impl Connector {
         let handle = AddressHandle::new(self.nic.domain(), &self.nic.path(welcome.gid, welcome.lid))?;
         let clock = ClockRelation::measured(attempt.asked, welcome.clock, answered);
         let (attempt, region) = (attempt.attempt, attempt.region);
-        self.tell(News::Up { attempt, region, pair, welcome, handle, clock });
+        self.report(News::Up { attempt, region, pair, welcome, handle, clock });
         Ok(())
     }
 
@@ -525,9 +525,9 @@ impl Connector {
             Ok(handle) => {
                 let choice = self.nic.choice();
                 let place = joined.destination(&choice.device, choice.port);
-                self.tell(News::Group { index, handle, number: joined.number, qkey: joined.qkey, place });
+                self.report(News::Group { index, handle, number: joined.number, qkey: joined.qkey, place });
             }
-            Err(error) => self.tell(News::GroupLost { index, error: error.to_string() }),
+            Err(error) => self.report(News::GroupLost { index, error: error.to_string() }),
         }
     }
 }

@@ -241,7 +241,7 @@ impl Datagrams {
     }
 
     /// Hands out the next datagram.
-    pub(crate) fn hear(&mut self, out: &mut Vec<u8>) -> Received {
+    pub(crate) fn receive(&mut self, out: &mut Vec<u8>) -> Received {
         loop {
             if self.round == ROUND || !self.look() {
                 self.round = 0;

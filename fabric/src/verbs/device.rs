@@ -97,7 +97,7 @@ pub fn survey() -> Result<Vec<Device>, VerbsError> {
     }
     Ok(names
         .into_iter()
-        .map(|name| Device { numa_node: numa_node(&name), opened: ask(&name), name })
+        .map(|name| Device { numa_node: numa_node(&name), opened: query(&name), name })
         .collect())
 }
 
@@ -110,7 +110,7 @@ fn kernel_devices() -> Vec<String> {
     names
 }
 
-fn ask(name: &str) -> Result<(DeviceFacts, Vec<Port>), VerbsError> {
+fn query(name: &str) -> Result<(DeviceFacts, Vec<Port>), VerbsError> {
     let context = Context::open(name)?;
     let facts = context.facts()?;
     let ports = (1..=facts.ports)

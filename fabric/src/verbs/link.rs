@@ -189,13 +189,13 @@ impl Link {
     /// Has a failure told after all that was posted before.
     pub(crate) fn refuse(&mut self, token: Token, error: LinkError, ops: &mut Ops) {
         if self.waiting.is_empty() {
-            self.tell_in_order(token, error, ops);
+            self.fail_in_order(token, error, ops);
         } else {
             self.waiting.push_back(Job::Failed(token, error));
         }
     }
 
-    fn tell_in_order(&mut self, token: Token, error: LinkError, ops: &mut Ops) {
+    fn fail_in_order(&mut self, token: Token, error: LinkError, ops: &mut Ops) {
         if self.under_way.is_empty() {
             ops.refuse(token, error);
         } else {
@@ -312,7 +312,7 @@ impl Link {
                 Job::Op { token, what, offset, .. } if self.is_denied(*what, *offset) => {
                     let token = *token;
                     self.waiting.pop_front();
-                    self.tell_in_order(token, LinkError::Denied, ops);
+                    self.fail_in_order(token, LinkError::Denied, ops);
                 }
                 Job::Op { token, what, offset, payload } => {
                     if self.posted >= DEPTH {
@@ -327,7 +327,7 @@ impl Link {
                 Job::Failed(token, error) => {
                     let (token, error) = (*token, *error);
                     self.waiting.pop_front();
-                    self.tell_in_order(token, error, ops);
+                    self.fail_in_order(token, error, ops);
                 }
                 Job::Datagram(bytes) => {
                     // A datagram that is lost here would have been lost on the way.
@@ -395,7 +395,7 @@ impl Link {
     }
 
     /// Nobody needs to wait any more: the peer is known to be reachable.
-    pub(crate) fn hurry(&mut self) {
+    pub(crate) fn reset_back_off(&mut self) {
         self.back_off = BACK_OFF_MIN;
         if let State::Down(from) = &mut self.state {
             *from = Instant::ZERO;

@@ -112,7 +112,7 @@ impl Watches {
     }
 
     /// A kernel tells a death. Not believed unless the process that it names drew the token.
-    pub(super) fn hear(&mut self, notice: &Notice) {
+    pub(super) fn take_notice(&mut self, notice: &Notice) {
         let Notice { who, stage, token, .. } = *notice;
         let Some((generation, [dying, dead])) = self.tokens.get(&who.region).copied() else { return };
         let drawn = match stage {
@@ -222,21 +222,21 @@ mod tests {
         let whom = Address { generation: 3, ..Address::region(40) };
         watches.add(whom, 0, true);
         let notice = |stage, token| Notice { cluster: 1, who: whom, stage, token };
-        watches.hear(&notice(Stage::Dead, 6));
+        watches.take_notice(&notice(Stage::Dead, 6));
         assert!(events(&mut watches).is_empty(), "nobody was met");
         watches.met(40, 0, 3, [5, 6]);
         for (stage, token) in [(Stage::Dead, 5), (Stage::Dying, 6), (Stage::Dead, 7)] {
-            watches.hear(&notice(stage, token));
+            watches.take_notice(&notice(stage, token));
         }
         let later = Address { generation: 4, ..whom };
-        watches.hear(&Notice { who: later, ..notice(Stage::Dead, 6) });
-        watches.hear(&Notice { who: Address { seat: 1, ..whom }, ..notice(Stage::Dead, 6) });
+        watches.take_notice(&Notice { who: later, ..notice(Stage::Dead, 6) });
+        watches.take_notice(&Notice { who: Address { seat: 1, ..whom }, ..notice(Stage::Dead, 6) });
         assert!(events(&mut watches).is_empty());
         assert_eq!(watches.take_counts(), (0, 5));
-        watches.hear(&notice(Stage::Dying, 5));
+        watches.take_notice(&notice(Stage::Dying, 5));
         assert_eq!(events(&mut watches), [Evidence::Suspicion]);
-        watches.hear(&notice(Stage::Dead, 6));
-        watches.hear(&notice(Stage::Dead, 6));
+        watches.take_notice(&notice(Stage::Dead, 6));
+        watches.take_notice(&notice(Stage::Dead, 6));
         assert_eq!(events(&mut watches), [Evidence::Proof]);
         assert_eq!(watches.take_counts(), (3, 0));
     }
@@ -252,7 +252,7 @@ mod tests {
         second.add(Address { generation: 4, ..Address::region(1) }, 4, true);
         second.met(1, 4, 4, [7, 8]);
         let who = Address { generation: 3, ..Address::region(1) };
-        second.hear(&Notice { cluster: 1, who, stage: Stage::Dead, token: 6 });
+        second.take_notice(&Notice { cluster: 1, who, stage: Stage::Dead, token: 6 });
         assert!(events(&mut second).is_empty());
     }
 }

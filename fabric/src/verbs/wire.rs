@@ -191,7 +191,7 @@ impl Rdma {
             self.lose(at.region, Cause::Ended, None, LinkError::PeerReplaced);
         }
         if let Ok(link) = self.link(at) {
-            link.hurry();
+            link.reset_back_off();
         }
         Ok(())
     }
@@ -552,11 +552,11 @@ impl Transport for Rdma {
         self.ops.results()
     }
 
-    fn hear(&mut self, bytes: &mut Vec<u8>) -> Received {
+    fn receive(&mut self, bytes: &mut Vec<u8>) -> Received {
         loop {
-            let heard = self.datagrams.hear(bytes);
+            let heard = self.datagrams.receive(bytes);
             match Notice::decode(bytes) {
-                Some(notice) if matches!(heard, Received::Datagram(_)) => self.watches.hear(&notice),
+                Some(notice) if matches!(heard, Received::Datagram(_)) => self.watches.take_notice(&notice),
                 _ => return heard,
             }
         }
