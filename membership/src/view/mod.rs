@@ -4,142 +4,17 @@
 //! by the proposer and travels in the view, so that everybody uses the same values: `base`,
 //! `cleared`, `wait`.
 
-use crate::metrics::Counter;
-use crate::mutants::{ActiveMutant, Mutant};
+mod member;
+mod numbers;
+mod successor;
+
+pub use member::{Departed, Kind, Level, Member, Newcomer};
+pub use numbers::Numbers;
+pub use successor::{Edit, RECOVERY_SKIP};
+
 use crate::sealed;
-use obol_fabric::layout::PROPOSERS_MAX;
-use obol_fabric::{Address, Incarnation, Layout, Limits, Name, Nanos, ViewId};
+use obol_fabric::{Address, Incarnation, Layout, Name, Nanos, ViewId};
 use std::sync::Arc;
-
-/// What a member is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Kind {
-    /// Proposer and acceptor.
-    Coordinator = 1,
-    /// Runs the core on an app node; the lease page that its attached programs read is its own.
-    Agent = 2,
-    /// An application: embedded (its own page) or attached to an agent.
-    App = 3,
-    /// Renews the leases of others on the strength of its own.
-    LeaseCache = 4,
-}
-
-impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Coordinator, Self::Agent, Self::App, Self::LeaseCache];
-
-    /// The name that operators see.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Coordinator => "coordinator",
-            Self::Agent => "agent",
-            Self::App => "app",
-            Self::LeaseCache => "lease-cache",
-        }
-    }
-
-    /// Whether members of this kind act under a lease. Coordinators have none, and a cache's only
-    /// serves others.
-    #[must_use]
-    pub const fn acts(self) -> bool {
-        matches!(self, Self::Agent | Self::App)
-    }
-
-    /// The kind with this number.
-    #[must_use]
-    pub fn from_number(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u32 == number)
-    }
-}
-
-/// Which detector accused a member (protocol, section 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u8)]
-pub enum Level {
-    /// The kernel told of the process's end.
-    Deadbeat = 1,
-    /// Its heartbeat stood still.
-    Heartbeat = 2,
-    /// Its host did not answer.
-    Timeout = 3,
-    /// It went with the agent that it was attached to.
-    Host = 4,
-    /// A later process took its place.
-    Replaced = 5,
-    /// Its process lives, but it broke its promise of progress.
-    Progress = 6,
-}
-
-impl Level {
-    /// All levels.
-    pub const ALL: [Self; 6] =
-        [Self::Deadbeat, Self::Heartbeat, Self::Timeout, Self::Host, Self::Replaced, Self::Progress];
-
-    /// The name that operators see.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Deadbeat => "deadbeat",
-            Self::Heartbeat => "heartbeat",
-            Self::Timeout => "timeout",
-            Self::Host => "host",
-            Self::Replaced => "replaced",
-            Self::Progress => "progress",
-        }
-    }
-
-    /// Counts suspicions of this level at the process that raised them.
-    #[must_use]
-    pub const fn suspicions(self) -> Counter {
-        match self {
-            Self::Progress => Counter::ProgressSuspicions,
-            _ => Counter::HeartbeatSuspicions,
-        }
-    }
-
-    /// The level with this number.
-    #[must_use]
-    pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| *level as u8 == number)
-    }
-}
-
-/// One incarnation of one process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Member {
-    /// Its identity.
-    pub incarnation: Incarnation,
-    /// What it is.
-    pub kind: Kind,
-    /// What operators call it.
-    pub name: Name,
-    /// Where its memory is.
-    pub address: Address,
-    /// The agent that an attached app reads its lease from; [`Incarnation::NONE`] for everybody
-    /// else.
-    pub host: Incarnation,
-    /// The token of its join.
-    pub token: u64,
-    /// A coordinator's number, from 1; 0 for everybody else.
-    pub proposer: u16,
-}
-
-impl Member {
-    /// Whether programs act under this member's own lease page. A cache's page only serves those of
-    /// others.
-    #[must_use]
-    pub fn is_holder(&self) -> bool {
-        self.kind.acts() && self.has_core()
-    }
-
-    /// Whether it runs a machine of its own.
-    #[must_use]
-    pub fn has_core(&self) -> bool {
-        self.host == Incarnation::NONE
-    }
-}
 
 /// An acceptor: where the slots of one coordinator lie. It outlives its process where memory does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,83 +23,6 @@ pub struct Acceptor {
     pub proposer: u16,
     /// Its region, whoever runs it.
     pub address: Address,
-}
-
-/// A set of coordinators' numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Numbers(u8);
-
-const _: () = assert!(PROPOSERS_MAX <= u8::BITS as usize, "every number has a bit");
-
-impl Numbers {
-    /// No number.
-    pub const NONE: Self = Self(0);
-
-    const fn bit(number: u16) -> u8 {
-        if number >= 1 && number as usize <= PROPOSERS_MAX { 1 << (number - 1) } else { 0 }
-    }
-
-    /// Whether this number is among them.
-    #[must_use]
-    pub const fn contains(self, number: u16) -> bool {
-        self.0 & Self::bit(number) != 0
-    }
-
-    /// These and another one; what is no coordinator's number is not taken.
-    #[must_use]
-    pub const fn with(self, number: u16) -> Self {
-        Self(self.0 | Self::bit(number))
-    }
-
-    /// All of them, the lowest first.
-    pub fn iter(self) -> impl Iterator<Item = u16> {
-        (1..=PROPOSERS_MAX as u16).filter(move |number| self.contains(*number))
-    }
-
-    /// As one byte.
-    #[must_use]
-    pub const fn to_bits(self) -> u8 {
-        self.0
-    }
-
-    /// The reverse of [`Numbers::to_bits`]; none if a bit is of no number.
-    #[must_use]
-    pub fn from_bits(bits: u8) -> Option<Self> {
-        let known = (1..=PROPOSERS_MAX as u16).fold(0, |bits, number| bits | Self::bit(number));
-        (bits & !known == 0).then_some(Self(bits))
-    }
-}
-
-impl FromIterator<u16> for Numbers {
-    fn from_iter<I: IntoIterator<Item = u16>>(numbers: I) -> Self {
-        numbers.into_iter().fold(Self::NONE, Self::with)
-    }
-}
-
-/// A member that is gone, remembered so that a late copy of its join does not bring it back, and so
-/// that whoever reads the view can say who it was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Departed {
-    /// The token of its join.
-    pub token: u64,
-    /// Who it was.
-    pub incarnation: Incarnation,
-    /// What operators called it.
-    pub name: Name,
-    /// What it was.
-    pub kind: Kind,
-    /// The first view without it.
-    pub at: ViewId,
-    /// Whether it left by its own wish.
-    pub left: bool,
-}
-
-impl Departed {
-    /// What is remembered of a member that view `at` is the first to lack.
-    #[must_use]
-    pub const fn of(m: &Member, at: ViewId, left: bool) -> Self {
-        Self { token: m.token, incarnation: m.incarnation, name: m.name, kind: m.kind, at, left }
-    }
 }
 
 /// Why a view differs from its predecessor.
@@ -260,11 +58,6 @@ pub enum Change {
 /// for as long: so every late copy of a join is recognised.
 pub const JOIN_WINDOW: u64 = 32;
 
-/// A recovery goes on so many views, and incarnations, after the newest that was found: more than
-/// can have been decided without anybody's knowing who is left, and few enough for the serial
-/// numbers of slots.
-pub const RECOVERY_SKIP: u64 = 1 << 12;
-
 /// A cluster membership: slot `id`'s decided value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct View {
@@ -296,38 +89,6 @@ pub struct View {
     pub departed: Vec<Departed>,
     /// What this view changed.
     pub changes: Vec<Change>,
-}
-
-/// A newcomer as a leader admits it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Newcomer {
-    /// See [`Member::kind`].
-    pub kind: Kind,
-    /// See [`Member::name`].
-    pub name: Name,
-    /// See [`Member::address`].
-    pub address: Address,
-    /// See [`Member::host`].
-    pub host: Incarnation,
-    /// See [`Member::token`].
-    pub token: u64,
-    /// See [`Member::proposer`].
-    pub proposer: u16,
-}
-
-/// What a leader wants of the next view.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Edit {
-    /// Members to remove, and why: [`Change::Left`] or [`Change::Failed`]. Unknown ones are
-    /// ignored.
-    pub remove: Vec<Change>,
-    /// Newcomers, in the order of their incarnations.
-    pub admit: Vec<Newcomer>,
-    /// A new lease duration.
-    pub lease: Option<Nanos>,
-    /// [`Change::AcceptorAdded`] or [`Change::AcceptorRemoved`]; one at a time, so that a majority
-    /// before and one after always meet.
-    pub acceptor: Option<Change>,
 }
 
 /// What coordinator `number` is called.
@@ -466,179 +227,6 @@ impl View {
         if cached { self.lease.saturating_add(self.cache_lease) } else { self.lease }
     }
 
-    /// Whether a lease on the one is as good as a lease on the other: the same apps with the same
-    /// lease pages. Coordinators, caches and lease durations may differ. (uKharon 6.3.)
-    #[must_use]
-    pub fn is_compatible(&self, other: &Self) -> bool {
-        let protected = |view: &Self| {
-            view.members.iter().filter(|m| m.kind.acts()).map(|m| m.incarnation).collect::<Vec<_>>()
-        };
-        protected(self) == protected(other)
-    }
-
-    /// The view after this one. `cleared` is the latest base whose CLEAR the proposer knows.
-    ///
-    /// Apps of an agent that goes, go with it. An older member at a newcomer's seat goes, too. The
-    /// wait covers every view whose leases may still run, not just the last: a compatible view may
-    /// have shortened the lease in between.
-    #[must_use]
-    pub fn successor(&self, edit: &Edit, cleared: ViewId, mutant: ActiveMutant) -> Self {
-        let id = self.id.next();
-        let mut changes = Vec::new();
-        let mut members = self.members.clone();
-        let mut remove = |members: &mut Vec<Member>, change: Change, who: Incarnation| {
-            let Some(at) = members.iter().position(|m| m.incarnation == who) else { return };
-            members.remove(at);
-            changes.push(change);
-            members.retain(|m| {
-                if m.host != who {
-                    return true;
-                }
-                changes.push(match change {
-                    Change::Failed { accuser, .. } => {
-                        Change::Failed { accused: m.incarnation, accuser, level: Level::Host }
-                    }
-                    _ => Change::Left(m.incarnation),
-                });
-                false
-            });
-        };
-        for &change in &edit.remove {
-            if let Change::Left(who) | Change::Failed { accused: who, .. } = change {
-                remove(&mut members, change, who);
-            }
-        }
-        for new in &edit.admit {
-            let same_seat = |m: &&Member| {
-                Address { generation: 0, ..m.address } == Address { generation: 0, ..new.address }
-            };
-            if let Some(old) = members.iter().find(same_seat).map(|m| m.incarnation) {
-                let change = Change::Failed { accused: old, accuser: old, level: Level::Replaced };
-                remove(&mut members, change, old);
-            }
-        }
-        let mut next_incarnation = self.next_incarnation;
-        for &Newcomer { kind, name, address, host, token, proposer } in &edit.admit {
-            // An attached app needs its agent: under the page of anything else it would not be
-            // fenced.
-            let hosts = |m: &Member| m.incarnation == host && m.kind == Kind::Agent;
-            if host != Incarnation::NONE && !members.iter().any(hosts) {
-                continue;
-            }
-            let incarnation = next_incarnation;
-            if !(mutant.has(Mutant::ReuseIncarnation) && kind == Kind::App) {
-                next_incarnation.0 = next_incarnation.0.saturating_add(1);
-            }
-            members.push(Member { incarnation, kind, name, address, host, token, proposer });
-            changes.push(Change::Joined(incarnation));
-        }
-        members.sort_by_key(|m| m.incarnation);
-        let lease = edit.lease.unwrap_or(self.lease);
-        if lease != self.lease {
-            changes.push(Change::Lease);
-        }
-        let mut acceptors = self.acceptors.clone();
-        match edit.acceptor {
-            Some(change @ Change::AcceptorAdded(new))
-                if self.acceptor(new.proposer).is_none() && !self.retired.contains(new.proposer) =>
-            {
-                acceptors.push(new);
-                acceptors.sort_by_key(|a| a.proposer);
-                changes.push(change);
-            }
-            Some(change @ Change::AcceptorRemoved(old))
-                if acceptors.len() > 1 && acceptors.contains(&old) =>
-            {
-                acceptors.retain(|a| *a != old);
-                changes.push(change);
-            }
-            _ => {}
-        }
-        if changes.is_empty() {
-            changes.push(Change::Settled);
-        }
-        let mut departed = self.departed_after(id, &members, &changes);
-        if mutant.has(Mutant::ForgetDeparted) {
-            departed.retain(|d| d.at.0 + JOIN_WINDOW / 2 >= id.0);
-        }
-        let mut next = Self {
-            id,
-            base: self.base,
-            cleared: self.cleared.max(cleared.min(self.base)),
-            wait: self.wait,
-            run_reach: self.run_reach,
-            lease,
-            cache_lease: self.cache_lease,
-            next_incarnation,
-            acceptors,
-            retired: self.retired,
-            members,
-            departed,
-            changes,
-        };
-        let reach = if mutant.has(Mutant::WaitWithoutCaches) { lease } else { next.reach() };
-        next.run_reach = self.run_reach.max(reach);
-        if !self.is_compatible(&next) {
-            next.base = id;
-            next.run_reach = reach;
-            let run_only = next.cleared == self.base || mutant.has(Mutant::WaitOverNeighbours);
-            next.wait = if run_only { self.run_reach } else { self.wait.max(self.run_reach) };
-            if mutant.has(Mutant::WaitOverNeighbours) {
-                next.wait = self.lease.max(lease);
-            }
-            if mutant.has(Mutant::WaitOfNewView) {
-                next.wait = lease;
-            }
-        }
-        if mutant.has(Mutant::AllCompatible) {
-            next.base = self.base;
-        }
-        next
-    }
-
-    /// The view from which an operator goes on when the memory of a majority of acceptors is lost:
-    /// this one's members without its coordinators, and other acceptors, whose memory must never
-    /// have been of use to anybody.
-    ///
-    /// Those who decided so far are retired: one that comes back with the memory of before must not
-    /// vote in this cluster again. It is of another run, and waits for every lease that a view
-    /// after this one may have given: `lease_max` is the longest that the cluster gives, or that an
-    /// operator has asked for. Nothing decides it: see the operator's command.
-    #[must_use]
-    pub fn recovered(&self, acceptors: Vec<Acceptor>, lease_max: Nanos) -> Self {
-        let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
-        let gone = self.of_kind(Kind::Coordinator);
-        let departed = gone.map(|m| Departed::of(m, id, false));
-        // A lost view may have had a longer lease than this one, and a cache that this one does not
-        // name.
-        let reach_max = self.lease.max(lease_max).saturating_add(self.cache_lease);
-        let longest = reach_max.max(self.wait).max(self.run_reach);
-        let mut next = Self {
-            id,
-            base: id,
-            wait: longest,
-            next_incarnation: Incarnation(self.next_incarnation.0.saturating_add(RECOVERY_SKIP)),
-            retired: self.acceptors.iter().fold(self.retired, |all, a| all.with(a.proposer)),
-            acceptors,
-            members: self.members.iter().filter(|m| m.kind != Kind::Coordinator).copied().collect(),
-            departed: departed.collect(),
-            changes: vec![Change::Recovered(self.id)],
-            ..self.clone()
-        };
-        next.run_reach = next.reach();
-        next
-    }
-
-    /// Who is remembered as departed by the next view, which has these members and changes.
-    pub(crate) fn departed_after(&self, id: ViewId, members: &[Member], changes: &[Change]) -> Vec<Departed> {
-        let mut departed: Vec<Departed> =
-            self.departed.iter().filter(|d| d.at.0.saturating_add(JOIN_WINDOW) >= id.0).copied().collect();
-        let goes = |m: &&Member| members.binary_search_by_key(&m.incarnation, |n| n.incarnation).is_err();
-        let left = |m: &Member| changes.contains(&Change::Left(m.incarnation));
-        departed.extend(self.members.iter().filter(goes).map(|m| Departed::of(m, id, left(m))));
-        departed
-    }
-
     /// Whether a cluster of these regions can have this view: everybody's seat and number are
     /// there. Whatever a peer or a region says must pass here before a machine goes by it.
     #[must_use]
@@ -673,18 +261,10 @@ impl View {
     }
 }
 
-impl Newcomer {
-    /// Whether a cluster of these regions has such a seat and number.
-    #[must_use]
-    pub fn fits(&self, layout: &Layout) -> bool {
-        let Limits { seats, proposers, .. } = *layout.limits();
-        u32::from(self.address.seat) < seats && u32::from(self.proposer) <= proposers
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mutants::ActiveMutant;
 
     fn name(text: &str) -> Name {
         Name::new(text).expect("a name")

@@ -1,0 +1,186 @@
+//! Members: what they are, how they come and how they go.
+
+use crate::metrics::Counter;
+use obol_fabric::{Address, Incarnation, Layout, Limits, Name, ViewId};
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Proposer and acceptor.
+    Coordinator = 1,
+    /// Runs the core on an app node; the lease page that its attached programs read is its own.
+    Agent = 2,
+    /// An application: embedded (its own page) or attached to an agent.
+    App = 3,
+    /// Renews the leases of others on the strength of its own.
+    LeaseCache = 4,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Coordinator, Self::Agent, Self::App, Self::LeaseCache];
+
+    /// The name that operators see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Coordinator => "coordinator",
+            Self::Agent => "agent",
+            Self::App => "app",
+            Self::LeaseCache => "lease-cache",
+        }
+    }
+
+    /// Whether members of this kind act under a lease. Coordinators have none, and a cache's only
+    /// serves others.
+    #[must_use]
+    pub const fn acts(self) -> bool {
+        matches!(self, Self::Agent | Self::App)
+    }
+
+    /// The kind with this number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u32 == number)
+    }
+}
+
+/// Which detector accused a member (protocol, section 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    /// The kernel told of the process's end.
+    Deadbeat = 1,
+    /// Its heartbeat stood still.
+    Heartbeat = 2,
+    /// Its host did not answer.
+    Timeout = 3,
+    /// It went with the agent that it was attached to.
+    Host = 4,
+    /// A later process took its place.
+    Replaced = 5,
+    /// Its process lives, but it broke its promise of progress.
+    Progress = 6,
+}
+
+impl Level {
+    /// All levels.
+    pub const ALL: [Self; 6] =
+        [Self::Deadbeat, Self::Heartbeat, Self::Timeout, Self::Host, Self::Replaced, Self::Progress];
+
+    /// The name that operators see.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deadbeat => "deadbeat",
+            Self::Heartbeat => "heartbeat",
+            Self::Timeout => "timeout",
+            Self::Host => "host",
+            Self::Replaced => "replaced",
+            Self::Progress => "progress",
+        }
+    }
+
+    /// Counts suspicions of this level at the process that raised them.
+    #[must_use]
+    pub const fn suspicions(self) -> Counter {
+        match self {
+            Self::Progress => Counter::ProgressSuspicions,
+            _ => Counter::HeartbeatSuspicions,
+        }
+    }
+
+    /// The level with this number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| *level as u8 == number)
+    }
+}
+
+/// One incarnation of one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Member {
+    /// Its identity.
+    pub incarnation: Incarnation,
+    /// What it is.
+    pub kind: Kind,
+    /// What operators call it.
+    pub name: Name,
+    /// Where its memory is.
+    pub address: Address,
+    /// The agent that an attached app reads its lease from; [`Incarnation::NONE`] for everybody
+    /// else.
+    pub host: Incarnation,
+    /// The token of its join.
+    pub token: u64,
+    /// A coordinator's number, from 1; 0 for everybody else.
+    pub proposer: u16,
+}
+
+impl Member {
+    /// Whether programs act under this member's own lease page. A cache's page only serves those of
+    /// others.
+    #[must_use]
+    pub fn is_holder(&self) -> bool {
+        self.kind.acts() && self.has_core()
+    }
+
+    /// Whether it runs a machine of its own.
+    #[must_use]
+    pub fn has_core(&self) -> bool {
+        self.host == Incarnation::NONE
+    }
+}
+
+/// A newcomer as a leader admits it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Newcomer {
+    /// See [`Member::kind`].
+    pub kind: Kind,
+    /// See [`Member::name`].
+    pub name: Name,
+    /// See [`Member::address`].
+    pub address: Address,
+    /// See [`Member::host`].
+    pub host: Incarnation,
+    /// See [`Member::token`].
+    pub token: u64,
+    /// See [`Member::proposer`].
+    pub proposer: u16,
+}
+
+impl Newcomer {
+    /// Whether a cluster of these regions has such a seat and number.
+    #[must_use]
+    pub fn fits(&self, layout: &Layout) -> bool {
+        let Limits { seats, proposers, .. } = *layout.limits();
+        u32::from(self.address.seat) < seats && u32::from(self.proposer) <= proposers
+    }
+}
+
+/// A member that is gone, remembered so that a late copy of its join does not bring it back, and so
+/// that whoever reads the view can say who it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Departed {
+    /// The token of its join.
+    pub token: u64,
+    /// Who it was.
+    pub incarnation: Incarnation,
+    /// What operators called it.
+    pub name: Name,
+    /// What it was.
+    pub kind: Kind,
+    /// The first view without it.
+    pub at: ViewId,
+    /// Whether it left by its own wish.
+    pub left: bool,
+}
+
+impl Departed {
+    /// What is remembered of a member that view `at` is the first to lack.
+    #[must_use]
+    pub const fn of(m: &Member, at: ViewId, left: bool) -> Self {
+        Self { token: m.token, incarnation: m.incarnation, name: m.name, kind: m.kind, at, left }
+    }
+}

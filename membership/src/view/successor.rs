@@ -1,0 +1,208 @@
+//! What follows a view: the next one as its leader wants it, or the one from which an operator goes
+//! on after a disaster.
+
+use super::{Acceptor, Change, Departed, JOIN_WINDOW, Kind, Level, Member, Newcomer, View};
+use crate::mutants::{ActiveMutant, Mutant};
+use obol_fabric::{Address, Incarnation, Nanos, ViewId};
+
+/// A recovery goes on so many views, and incarnations, after the newest that was found: more than
+/// can have been decided without anybody's knowing who is left, and few enough for the serial
+/// numbers of slots.
+pub const RECOVERY_SKIP: u64 = 1 << 12;
+
+/// What a leader wants of the next view.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Edit {
+    /// Members to remove, and why: [`Change::Left`] or [`Change::Failed`]. Unknown ones are
+    /// ignored.
+    pub remove: Vec<Change>,
+    /// Newcomers, in the order of their incarnations.
+    pub admit: Vec<Newcomer>,
+    /// A new lease duration.
+    pub lease: Option<Nanos>,
+    /// [`Change::AcceptorAdded`] or [`Change::AcceptorRemoved`]; one at a time, so that a majority
+    /// before and one after always meet.
+    pub acceptor: Option<Change>,
+}
+
+impl View {
+    /// Whether a lease on the one is as good as a lease on the other: the same apps with the same
+    /// lease pages. Coordinators, caches and lease durations may differ. (uKharon 6.3.)
+    #[must_use]
+    pub fn is_compatible(&self, other: &Self) -> bool {
+        let protected = |view: &Self| {
+            view.members.iter().filter(|m| m.kind.acts()).map(|m| m.incarnation).collect::<Vec<_>>()
+        };
+        protected(self) == protected(other)
+    }
+
+    /// The view after this one. `cleared` is the latest base whose CLEAR the proposer knows.
+    ///
+    /// Apps of an agent that goes, go with it. An older member at a newcomer's seat goes, too.
+    #[must_use]
+    pub fn successor(&self, edit: &Edit, cleared: ViewId, mutant: ActiveMutant) -> Self {
+        let id = self.id.next();
+        let mut next = Self {
+            id,
+            cleared: self.cleared.max(cleared.min(self.base)),
+            lease: edit.lease.unwrap_or(self.lease),
+            changes: Vec::new(),
+            departed: Vec::new(),
+            ..self.clone()
+        };
+        next.remove_members(edit);
+        next.admit(&edit.admit, mutant);
+        if next.lease != self.lease {
+            next.changes.push(Change::Lease);
+        }
+        next.change_acceptors(edit.acceptor);
+        if next.changes.is_empty() {
+            next.changes.push(Change::Settled);
+        }
+        next.departed = self.departed_after(id, &next.members, &next.changes);
+        if mutant.has(Mutant::ForgetDeparted) {
+            next.departed.retain(|d| d.at.0 + JOIN_WINDOW / 2 >= id.0);
+        }
+        next.set_wait(self, mutant);
+        next
+    }
+
+    fn remove_members(&mut self, edit: &Edit) {
+        for &change in &edit.remove {
+            if let Change::Left(who) | Change::Failed { accused: who, .. } = change {
+                self.remove(change, who);
+            }
+        }
+        for new in &edit.admit {
+            let same_seat = |m: &&Member| {
+                Address { generation: 0, ..m.address } == Address { generation: 0, ..new.address }
+            };
+            if let Some(old) = self.members.iter().find(same_seat).map(|m| m.incarnation) {
+                self.remove(Change::Failed { accused: old, accuser: old, level: Level::Replaced }, old);
+            }
+        }
+    }
+
+    /// Removes a member, and the apps that are attached to it.
+    fn remove(&mut self, change: Change, who: Incarnation) {
+        let Some(at) = self.members.iter().position(|m| m.incarnation == who) else { return };
+        self.members.remove(at);
+        self.changes.push(change);
+        let changes = &mut self.changes;
+        self.members.retain(|m| {
+            if m.host != who {
+                return true;
+            }
+            changes.push(match change {
+                Change::Failed { accuser, .. } => {
+                    Change::Failed { accused: m.incarnation, accuser, level: Level::Host }
+                }
+                _ => Change::Left(m.incarnation),
+            });
+            false
+        });
+    }
+
+    fn admit(&mut self, newcomers: &[Newcomer], mutant: ActiveMutant) {
+        for &Newcomer { kind, name, address, host, token, proposer } in newcomers {
+            // An attached app needs its agent: under the page of anything else it would not be
+            // fenced.
+            let hosts = |m: &Member| m.incarnation == host && m.kind == Kind::Agent;
+            if host != Incarnation::NONE && !self.members.iter().any(hosts) {
+                continue;
+            }
+            let incarnation = self.next_incarnation;
+            if !(mutant.has(Mutant::ReuseIncarnation) && kind == Kind::App) {
+                self.next_incarnation.0 = self.next_incarnation.0.saturating_add(1);
+            }
+            self.members.push(Member { incarnation, kind, name, address, host, token, proposer });
+            self.changes.push(Change::Joined(incarnation));
+        }
+        self.members.sort_by_key(|m| m.incarnation);
+    }
+
+    fn change_acceptors(&mut self, change: Option<Change>) {
+        match change {
+            Some(change @ Change::AcceptorAdded(new))
+                if self.acceptor(new.proposer).is_none() && !self.retired.contains(new.proposer) =>
+            {
+                self.acceptors.push(new);
+                self.acceptors.sort_by_key(|a| a.proposer);
+                self.changes.push(change);
+            }
+            Some(change @ Change::AcceptorRemoved(old))
+                if self.acceptors.len() > 1 && self.acceptors.contains(&old) =>
+            {
+                self.acceptors.retain(|a| *a != old);
+                self.changes.push(change);
+            }
+            _ => {}
+        }
+    }
+
+    /// Begins a new run if leases on the view before are not as good as leases on this one. The wait
+    /// covers every view whose leases may still run, not just the last: a compatible view may have
+    /// shortened the lease in between.
+    fn set_wait(&mut self, before: &Self, mutant: ActiveMutant) {
+        let reach = if mutant.has(Mutant::WaitWithoutCaches) { self.lease } else { self.reach() };
+        self.run_reach = before.run_reach.max(reach);
+        if !before.is_compatible(self) {
+            self.base = self.id;
+            self.run_reach = reach;
+            let run_only = self.cleared == before.base || mutant.has(Mutant::WaitOverNeighbours);
+            self.wait = if run_only { before.run_reach } else { before.wait.max(before.run_reach) };
+            if mutant.has(Mutant::WaitOverNeighbours) {
+                self.wait = before.lease.max(self.lease);
+            }
+            if mutant.has(Mutant::WaitOfNewView) {
+                self.wait = self.lease;
+            }
+        }
+        if mutant.has(Mutant::AllCompatible) {
+            self.base = before.base;
+        }
+    }
+
+    /// The view from which an operator goes on when the memory of a majority of acceptors is lost:
+    /// this one's members without its coordinators, and other acceptors, whose memory must never
+    /// have been of use to anybody.
+    ///
+    /// Those who decided so far are retired: one that comes back with the memory of before must not
+    /// vote in this cluster again. It is of another run, and waits for every lease that a view
+    /// after this one may have given: `lease_max` is the longest that the cluster gives, or that an
+    /// operator has asked for. Nothing decides it: see the operator's command.
+    #[must_use]
+    pub fn recovered(&self, acceptors: Vec<Acceptor>, lease_max: Nanos) -> Self {
+        let id = ViewId(self.id.0.saturating_add(RECOVERY_SKIP));
+        let gone = self.of_kind(Kind::Coordinator);
+        let departed = gone.map(|m| Departed::of(m, id, false));
+        // A lost view may have had a longer lease than this one, and a cache that this one does not
+        // name.
+        let reach_max = self.lease.max(lease_max).saturating_add(self.cache_lease);
+        let longest = reach_max.max(self.wait).max(self.run_reach);
+        let mut next = Self {
+            id,
+            base: id,
+            wait: longest,
+            next_incarnation: Incarnation(self.next_incarnation.0.saturating_add(RECOVERY_SKIP)),
+            retired: self.acceptors.iter().fold(self.retired, |all, a| all.with(a.proposer)),
+            acceptors,
+            members: self.members.iter().filter(|m| m.kind != Kind::Coordinator).copied().collect(),
+            departed: departed.collect(),
+            changes: vec![Change::Recovered(self.id)],
+            ..self.clone()
+        };
+        next.run_reach = next.reach();
+        next
+    }
+
+    /// Who is remembered as departed by the next view, which has these members and changes.
+    pub(crate) fn departed_after(&self, id: ViewId, members: &[Member], changes: &[Change]) -> Vec<Departed> {
+        let mut departed: Vec<Departed> =
+            self.departed.iter().filter(|d| d.at.0.saturating_add(JOIN_WINDOW) >= id.0).copied().collect();
+        let goes = |m: &&Member| members.binary_search_by_key(&m.incarnation, |n| n.incarnation).is_err();
+        let left = |m: &Member| changes.contains(&Change::Left(m.incarnation));
+        departed.extend(self.members.iter().filter(goes).map(|m| Departed::of(m, id, left(m))));
+        departed
+    }
+}

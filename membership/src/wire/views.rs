@@ -1,0 +1,236 @@
+//! Views as bytes, whole or as a step from their predecessor.
+
+use super::codec::{Reader, Writer};
+use super::{DecodeError, MEMBERS_MAX};
+use crate::sealed;
+use crate::view::{Acceptor, Change, Departed, Member, Numbers, View};
+use std::sync::Arc;
+
+pub(super) fn write_member(w: &mut Writer, m: &Member) {
+    w.u64(m.incarnation.0);
+    w.u8(m.kind as u8);
+    w.name(m.name);
+    w.address(m.address);
+    w.u64(m.host.0);
+    w.u64(m.token);
+    w.u16(m.proposer);
+}
+
+pub(super) fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
+    Ok(Member {
+        incarnation: r.incarnation()?,
+        kind: r.kind()?,
+        name: r.name()?,
+        address: r.address()?,
+        host: r.incarnation()?,
+        token: r.u64()?,
+        proposer: r.u16()?,
+    })
+}
+
+fn write_acceptor(w: &mut Writer, a: &Acceptor) {
+    w.u16(a.proposer);
+    w.address(a.address);
+}
+
+fn read_acceptor(r: &mut Reader<'_>) -> Result<Acceptor, DecodeError> {
+    Ok(Acceptor { proposer: r.u16()?, address: r.address()? })
+}
+
+/// The body of a view.
+#[must_use]
+pub fn encode_view(view: &View) -> Vec<u8> {
+    let mut w = Writer(Vec::with_capacity(128 + view.members.len() * 64));
+    write_head(&mut w, view);
+    w.u16(view.members.len() as u16);
+    for m in &view.members {
+        write_member(&mut w, m);
+    }
+    w.u16(view.departed.len() as u16);
+    for d in &view.departed {
+        w.u64(d.token);
+        w.u64(d.incarnation.0);
+        w.name(d.name);
+        w.u8(d.kind as u8);
+        w.u64(d.at.0);
+        w.u8(u8::from(d.left));
+    }
+    write_changes(&mut w, view);
+    w.0
+}
+
+/// Everything of a view but its members, former members and changes.
+fn write_head(w: &mut Writer, view: &View) {
+    for number in [view.id.0, view.base.0, view.cleared.0] {
+        w.u64(number);
+    }
+    for span in [view.wait, view.run_reach, view.lease, view.cache_lease] {
+        w.u64(span.0);
+    }
+    w.u64(view.next_incarnation.0);
+    w.u8(view.acceptors.len() as u8);
+    w.u8(view.retired.to_bits());
+    for a in &view.acceptors {
+        write_acceptor(w, a);
+    }
+}
+
+fn write_changes(w: &mut Writer, view: &View) {
+    w.u16(view.changes.len() as u16);
+    for change in &view.changes {
+        match *change {
+            Change::Joined(who) => {
+                w.u8(1);
+                w.u64(who.0);
+            }
+            Change::Left(who) => {
+                w.u8(2);
+                w.u64(who.0);
+            }
+            Change::Failed { accused, accuser, level } => {
+                w.u8(3);
+                w.u64(accused.0);
+                w.u64(accuser.0);
+                w.u8(level as u8);
+            }
+            Change::Lease => w.u8(4),
+            Change::Settled => w.u8(5),
+            Change::AcceptorAdded(acceptor) => {
+                w.u8(6);
+                write_acceptor(w, &acceptor);
+            }
+            Change::AcceptorRemoved(acceptor) => {
+                w.u8(7);
+                write_acceptor(w, &acceptor);
+            }
+            Change::Recovered(from) => {
+                w.u8(8);
+                w.u64(from.0);
+            }
+        }
+    }
+}
+
+/// How a view follows from its predecessor, where the view is too large for a datagram: what
+/// differs, and the checksum of the sealed view that comes out.
+#[must_use]
+pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
+    let mut w = Writer(Vec::with_capacity(256));
+    write_head(&mut w, view);
+    let gone = before.members.iter().filter(|m| view.member(m.incarnation).is_none());
+    let new = view.members.iter().filter(|m| before.member(m.incarnation).is_none());
+    w.u16(gone.clone().count() as u16);
+    gone.for_each(|m| w.u64(m.incarnation.0));
+    w.u16(new.clone().count() as u16);
+    new.for_each(|m| write_member(&mut w, m));
+    write_changes(&mut w, view);
+    w.0.extend_from_slice(sealed::sum(sealed));
+    w.0
+}
+
+/// The view that [`encode_step`] told of, sealed, too; none if these bytes tell of another
+/// predecessor's successor, or if what comes out is not what was decided.
+#[must_use]
+pub fn apply_step(before: &View, bytes: &[u8]) -> Option<(View, Arc<[u8]>)> {
+    let mut r = Reader(bytes);
+    let mut view = read_head(&mut r).ok().filter(|view| view.id == before.id.next())?;
+    let gone: Vec<u64> = (0..r.count(MEMBERS_MAX).ok()?).map(|_| r.u64()).collect::<Result<_, _>>().ok()?;
+    view.members = before.members.iter().filter(|m| !gone.contains(&m.incarnation.0)).copied().collect();
+    for _ in 0..r.count(MEMBERS_MAX).ok()? {
+        view.members.push(read_member(&mut r).ok()?);
+    }
+    read_changes(&mut r, &mut view).ok()?;
+    view.departed = before.departed_after(view.id, &view.members, &view.changes);
+    let sealed = view.seal();
+    (sealed::sum(&sealed) == r.rest()).then_some((view, sealed))
+}
+
+/// Bytes by which a view can grow, beside the members that go, when some of its members are
+/// removed, the lease changes or nothing does.
+#[must_use]
+pub fn removal_reserve(view: &View) -> usize {
+    /// An entry among the departed without its name, and a [`Change::Failed`].
+    const REMOVED_BYTES: usize = 27 + 18;
+    let short = |m: &Member| {
+        let mut w = Writer(Vec::with_capacity(64));
+        write_member(&mut w, m);
+        (REMOVED_BYTES + m.name.as_str().len()).saturating_sub(w.0.len())
+    };
+    // [`Change::Lease`] or [`Change::Settled`].
+    view.members.iter().map(short).sum::<usize>() + 1
+}
+
+/// The reverse of [`encode_view`].
+pub fn decode_view(bytes: &[u8]) -> Result<View, DecodeError> {
+    let mut r = Reader(bytes);
+    let mut view = read_head(&mut r)?;
+    for _ in 0..r.count(MEMBERS_MAX)? {
+        view.members.push(read_member(&mut r)?);
+    }
+    for _ in 0..r.count(MEMBERS_MAX)? {
+        view.departed.push(Departed {
+            token: r.u64()?,
+            incarnation: r.incarnation()?,
+            name: r.name()?,
+            kind: r.kind()?,
+            at: r.view()?,
+            left: r.flag()?,
+        });
+    }
+    read_changes(&mut r, &mut view)?;
+    r.end()?;
+    let sorted = view.members.windows(2).all(|m| m[0].incarnation <= m[1].incarnation);
+    let is_of_acceptors = |c: &&Change| matches!(c, Change::AcceptorAdded(_) | Change::AcceptorRemoved(_));
+    let one_acceptor = view.changes.iter().filter(is_of_acceptors).count() <= 1;
+    let ordered = view.base <= view.id && view.cleared <= view.base;
+    let past = view.departed.iter().all(|d| d.at <= view.id);
+    let retired = view.acceptors.iter().any(|a| view.retired.contains(a.proposer));
+    if view.acceptors.is_empty() || retired || !ordered || !sorted || !one_acceptor || !past {
+        return Err(DecodeError::OutOfBounds);
+    }
+    Ok(view)
+}
+
+fn read_head(r: &mut Reader<'_>) -> Result<View, DecodeError> {
+    let mut view = View {
+        id: r.view()?,
+        base: r.view()?,
+        cleared: r.view()?,
+        wait: r.reach()?,
+        run_reach: r.reach()?,
+        lease: r.reach()?,
+        cache_lease: r.reach()?,
+        next_incarnation: r.incarnation()?,
+        acceptors: Vec::new(),
+        retired: Numbers::NONE,
+        members: Vec::new(),
+        departed: Vec::new(),
+        changes: Vec::new(),
+    };
+    let acceptors = usize::from(r.u8()?);
+    if acceptors > obol_fabric::layout::PROPOSERS_MAX {
+        return Err(DecodeError::OutOfBounds);
+    }
+    view.retired = Numbers::from_bits(r.u8()?).ok_or(DecodeError::OutOfBounds)?;
+    for _ in 0..acceptors {
+        view.acceptors.push(read_acceptor(r)?);
+    }
+    Ok(view)
+}
+
+fn read_changes(r: &mut Reader<'_>, view: &mut View) -> Result<(), DecodeError> {
+    for _ in 0..r.count(MEMBERS_MAX)? {
+        view.changes.push(match r.u8()? {
+            1 => Change::Joined(r.incarnation()?),
+            2 => Change::Left(r.incarnation()?),
+            3 => Change::Failed { accused: r.incarnation()?, accuser: r.incarnation()?, level: r.level()? },
+            4 => Change::Lease,
+            5 => Change::Settled,
+            6 => Change::AcceptorAdded(read_acceptor(r)?),
+            7 => Change::AcceptorRemoved(read_acceptor(r)?),
+            8 => Change::Recovered(r.view()?),
+            other => return Err(DecodeError::Unknown(other)),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Statements about how long leases last: they grow, shrink, lapse and come back.
+
+mod instant;
+
+use instant::{Cluster, TIMING};
+use obol_fabric::{Nanos, ViewId};
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::Kind as RecordKind;
+use obol_membership::wire::Message;
+use obol_membership::{ActiveMutant, Kind, Timing};
+
+fn newest(cluster: &Cluster) -> ViewId {
+    let views = cluster.nodes.iter().enumerate().filter(|(_, n)| n.alive && !n.frozen);
+    let ids: Vec<ViewId> = views.map(|(at, _)| cluster.view(at).id).collect();
+    assert!(ids.windows(2).all(|pair| pair[0] == pair[1]), "they know different views: {ids:?}");
+    ids[0]
+}
+
+/// Leases of 1 ms that may grow to 6 ms and shrink after 10 ms of calm.
+fn stretchable() -> Cluster {
+    let mut cluster = Cluster::new(3, ActiveMutant::NONE);
+    cluster.config.timing.lease_max = Nanos(6 * TIMING.lease.0);
+    cluster.config.timing.heartbeat_confirm = 20;
+    for at in 0..3 {
+        cluster.nodes[at].alive = false;
+        cluster.restart_coordinator(at);
+    }
+    for name in ["node-1", "node-2"] {
+        cluster.add_member(Kind::Agent, name);
+    }
+    cluster.run(Nanos::from_millis(30));
+    cluster
+}
+
+/// The agent sleeps through its lease, too short a time to be suspected.
+fn oversleep(cluster: &mut Cluster, agent: usize) {
+    cluster.nodes[agent].frozen = true;
+    cluster.run(Nanos(TIMING.lease.0 * 11 / 10));
+    cluster.nodes[agent].frozen = false;
+    cluster.run(Nanos::from_micros(50));
+}
+
+#[test]
+fn a_holder_that_is_late_again_gets_longer_leases_and_calm_shortens_them() {
+    let mut cluster = stretchable();
+    let (usual, base) = (TIMING.lease, cluster.view(0).base);
+    oversleep(&mut cluster, 3);
+    assert_eq!(cluster.view(0).lease, usual, "once is a pause of that process");
+    oversleep(&mut cluster, 3);
+    assert!(cluster.counted(3, Counter::RenewalsLate) >= 2);
+    assert_eq!(cluster.view(0).lease, Nanos(2 * usual.0));
+    cluster.run(Nanos::from_millis(1));
+    let longer = newest(&cluster);
+    assert_eq!(cluster.view(4).base, base, "no lease was disturbed");
+    assert!(cluster.is_active(3, longer) && cluster.is_active(4, longer));
+    oversleep(&mut cluster, 3);
+    assert!(cluster.is_active(3, longer), "now it may sleep as long");
+    cluster.run(TIMING.lease_calm.saturating_add(Nanos::from_millis(1)));
+    assert_eq!((cluster.view(0).lease, cluster.view(0).base), (usual, base));
+}
+
+#[test]
+fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
+    let mut cluster = stretchable();
+    let strained = |cluster: &mut Cluster, lease: u64| {
+        cluster.tell_coordinators(&Message::Strained(Nanos(lease)).encode());
+        cluster.run(Nanos::from_micros(10));
+        cluster.view(0).lease.0 / TIMING.lease.0
+    };
+    let usual = TIMING.lease.0;
+    assert_eq!(strained(&mut cluster, usual), 2);
+    assert_eq!(strained(&mut cluster, usual), 2, "a copy that comes late");
+    assert_eq!(strained(&mut cluster, 2 * usual), 4);
+    assert_eq!(strained(&mut cluster, 4 * usual), 6, "the most");
+    assert_eq!(strained(&mut cluster, 6 * usual), 6);
+    cluster.kill(0);
+    cluster.run(TIMING.lease_calm.saturating_add(Nanos::from_millis(1)));
+    assert_eq!(cluster.view(1).lease.0, 3 * usual, "a new leader shortens it just the same");
+    cluster.run(Nanos(2 * TIMING.lease_calm.0 + 1_000_000));
+    assert_eq!(cluster.view(1).lease.0, usual);
+}
+
+/// Three coordinators that suspect nobody who sleeps for a few leases.
+fn forbearing() -> Cluster {
+    Cluster::with_timing(3, 3, Timing { heartbeat_confirm: 20, ..TIMING }, ActiveMutant::NONE)
+}
+
+#[test]
+fn a_lease_that_comes_and_goes_does_not_push_a_failover_out_of_the_recorder() {
+    let mut cluster = forbearing();
+    for name in ["node-1", "node-2"] {
+        cluster.add_member(Kind::Agent, name);
+    }
+    cluster.run(Nanos::from_millis(5));
+    cluster.kill(4);
+    cluster.run(Nanos::from_millis(5));
+    let failover = newest(&cluster);
+    let before = cluster.nodes[3].records.len();
+    let late = cluster.counted(3, Counter::RenewalsLate);
+    for _ in 0..1_000 {
+        oversleep(&mut cluster, 3);
+    }
+    let lapses = cluster.counted(3, Counter::RenewalsLate) - late;
+    assert_eq!(newest(&cluster), failover, "nobody was removed");
+    assert!(lapses >= 1_000, "only {lapses}");
+    let noted = &cluster.nodes[3].records[before..];
+    // The first four, then each power of two up to so many, and that it came back each time.
+    let most = 2 * (4 + lapses.ilog2() as usize - 2);
+    assert!(noted.len() <= most, "{} events of {lapses} lapses", noted.len());
+    let lost: Vec<u64> = noted.iter().filter(|r| r.kind == RecordKind::LeaseLost).map(|r| r.b).collect();
+    assert_eq!(lost[..6], [1, 2, 3, 4, 8, 16], "each says how many there were");
+    assert_eq!(noted.last().map(|r| r.kind), Some(RecordKind::Active));
+}
+
+#[test]
+fn a_lease_that_stays_out_is_noted_whatever_came_before() {
+    let mut cluster = forbearing();
+    cluster.add_member(Kind::Agent, "node-1");
+    cluster.run(Nanos::from_millis(5));
+    for _ in 0..5 {
+        oversleep(&mut cluster, 3);
+    }
+    let before = cluster.nodes[3].records.len();
+    // The sixth lapse, which is not noted at once; nobody is left whom it could ask.
+    for node in 0..3 {
+        cluster.kill(node);
+    }
+    cluster.run(Nanos::from_millis(500));
+    assert!(!cluster.nodes[3].records[before..].iter().any(|r| r.kind == RecordKind::LeaseLost));
+    cluster.run(Nanos::from_secs(2));
+    let lost: Vec<u64> = cluster.nodes[3].records[before..]
+        .iter()
+        .filter(|r| r.kind == RecordKind::LeaseLost)
+        .map(|r| r.b)
+        .collect();
+    assert_eq!(lost, [6]);
+}
