@@ -94,7 +94,7 @@ impl Load {
                 let (mebibytes, nanoseconds) = (MEBIBYTES.to_string(), lasts.as_nanos().to_string());
                 command.args(["drill-load", "--threads", &threads, "--mebibytes", &mebibytes]);
                 command.args(["--nanoseconds", &nanoseconds]);
-                sched::tell_parent(&mut command);
+                sched::pass_parent_id(&mut command);
                 command
             }
         };

@@ -191,7 +191,7 @@ impl Supervisor {
     fn start(&mut self, name: &str) -> Result<u32, String> {
         let arguments = self.arguments(name)?;
         self.wait_for_end(name)?;
-        let mut child = sched::tell_parent(&mut Command::new(&self.program))
+        let mut child = sched::pass_parent_id(&mut Command::new(&self.program))
             .args(&self.common)
             .args(arguments)
             .stdin(Stdio::null())

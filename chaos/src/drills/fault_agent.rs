@@ -272,7 +272,7 @@ fn inject(injection: &ArmedInjection, program: &Path, cluster: &Cluster) -> io::
 
 /// Starts the load, which ends by itself and with this process.
 fn load(program: &Path, threads: u32, mebibytes: u32, lasts: Nanos) -> io::Result<Child> {
-    sched::tell_parent(&mut Command::new(program))
+    sched::pass_parent_id(&mut Command::new(program))
         .args(["drill-load", "--threads", &threads.to_string(), "--mebibytes", &mebibytes.to_string()])
         .args(["--nanoseconds", &lasts.0.to_string()])
         .stdin(Stdio::null())

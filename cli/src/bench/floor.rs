@@ -198,7 +198,7 @@ fn once(cluster: &Cluster, root: &Path) -> Result<Nanos, Failure> {
     let program = std::env::current_exe().map_err(Failure::failed)?;
     let mut roles = Roles(Vec::new());
     for role in 0..ROLES {
-        let child = sched::tell_parent(&mut Command::new(&program))
+        let child = sched::pass_parent_id(&mut Command::new(&program))
             .args(["--cluster", cluster.name().as_str(), "--root"])
             .arg(root)
             .args(["floor-role", "--role", &role.to_string()])

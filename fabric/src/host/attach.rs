@@ -31,7 +31,7 @@ use std::thread::JoinHandle;
 /// Stack of the background thread; it calls nothing deep.
 const STACK_BYTES: usize = 64 << 10;
 /// A request that is not answered is repeated so often.
-const ASK_EVERY: Nanos = Nanos::from_millis(10);
+const REQUEST_INTERVAL: Nanos = Nanos::from_millis(10);
 
 /// A program's seat in its agent's region. May be shared by the program's threads.
 #[derive(Debug)]
@@ -216,7 +216,7 @@ impl Attachment {
             if status != last_seen || left == Nanos::ZERO || !self.agent_lives() {
                 return status;
             }
-            futex::wait(self.answer(), answer, Some(left.min(ASK_EVERY)));
+            futex::wait(self.answer(), answer, Some(left.min(REQUEST_INTERVAL)));
         }
     }
 
@@ -386,12 +386,15 @@ impl Presence {
         metrics::add(word(offset_of!(Seat, heartbeat)), 1);
         let request = word(offset_of!(Seat, request));
         let found = request.load(Ordering::Relaxed);
-        let asks = Request::of(found);
+        let pending = Request::of(found);
         let answer = Answer::of(memory::low_half(word(offset_of!(Seat, status))).load(Ordering::Relaxed));
         let now = clock::now();
         self.kernel_notifier.maintain(now, |_| None);
-        if asks.kind != 0 && answer.sequence != asks.sequence && now.since(self.asked) >= ASK_EVERY {
-            let again = Request { rings: asks.rings.wrapping_add(1), ..asks };
+        if pending.kind != 0
+            && answer.sequence != pending.sequence
+            && now.since(self.asked) >= REQUEST_INTERVAL
+        {
+            let again = Request { rings: pending.rings.wrapping_add(1), ..pending };
             // Another thread may ask something else meanwhile, which rings by itself.
             if request.compare_exchange(found, again.word(), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
                 self.region.ring();

@@ -293,7 +293,7 @@ impl Cluster {
         self.dir.join(format!("region-{number}"))
     }
 
-    /// Impairs the links of a region's owner, or mends them where `what` is the default. Both
+    /// Impairs the links of a region's owner, or restores them where `what` is the default. Both
     /// directions are hit, and a successor's links are whole. `false` if the owner is of another
     /// generation by now. One process at a time may do so.
     pub fn impair(&self, region: u32, generation: u32, what: Impairment) -> bool {

@@ -2,30 +2,30 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::os::unix::process::parent_id;
 use std::process::Command;
 
 /// The variable in which a parent tells a child who it is, for [`die_with_parent`].
 const PARENT: &str = "OBOL_PARENT";
 
-/// Has a child know its parent from the start: one that is killed before the child calls
-/// [`die_with_parent`] is missed then.
-pub fn tell_parent(command: &mut Command) -> &mut Command {
+/// Gives a child the id of this process, so that [`die_with_parent`] notices a parent that was
+/// killed before the call.
+pub fn pass_parent_id(command: &mut Command) -> &mut Command {
     command.env(PARENT, std::process::id().to_string())
 }
 
 /// Has the kernel kill this process when the thread that started it ends. A parent that is gone
-/// already is an error: always if it has used [`tell_parent`], otherwise if it goes during the
+/// already is an error: always if it has used [`pass_parent_id`], otherwise if it goes during the
 /// call.
 pub fn die_with_parent() -> io::Result<()> {
     let told = std::env::var(PARENT).ok().and_then(|pid| pid.parse().ok());
-    // SAFETY: the calls take and return integers.
-    let parent = told.unwrap_or_else(|| unsafe { libc::getppid() });
-    // SAFETY: as above.
+    let parent = told.unwrap_or_else(parent_id);
+    // SAFETY: the call takes and returns integers.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: as above. The parent may have died before the request stood.
-    if unsafe { libc::getppid() } != parent {
+    // The parent may have died before the request stood.
+    if parent_id() != parent {
         return Err(io::Error::other("the process that started this one is gone"));
     }
     Ok(())

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
@@ -95,8 +95,8 @@ pub fn tie(command: &mut Command, group: Option<File>) {
         if !is_tied {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: as above. The parent may have died before the request stood.
-        if u32::try_from(unsafe { libc::getppid() }) != Ok(parent) {
+        // The parent may have died before the request stood.
+        if parent_id() != parent {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         let Some(group) = &group else { return Ok(()) };

@@ -202,7 +202,7 @@ impl Table {
         })
     }
 
-    /// Impairs the links of a region's owner, or mends them. `false` if the owner is another one by
+    /// Impairs the links of a region's owner, or restores them. `false` if the owner is another one by
     /// now. For one process at a time, as the lock of drills has it.
     pub(crate) fn impair(&self, region: u32, generation: u32, what: Impairment) -> bool {
         let Some(entry) = self.entry(region) else { return false };

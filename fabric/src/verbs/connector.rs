@@ -251,7 +251,7 @@ impl Connector {
             let span = next.map(|until| until.saturating_duration_since(now));
             self.wake.wait(&*self.channel, span);
             while let Ok(command) = self.commands.try_recv() {
-                self.obey(command);
+                self.handle(command);
             }
             loop {
                 match self.channel.next() {
@@ -275,7 +275,7 @@ impl Connector {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn handle(&mut self, command: Command) {
         match command {
             Command::Connect { attempt, to, region, generation } => {
                 if let Err(error) = self.start(attempt, to, region, generation) {

@@ -199,7 +199,7 @@ impl Rdma {
             limits.datagram_bytes as usize,
             place,
         )?;
-        let (commands, obeyed) = mpsc::channel();
+        let (commands, command_rx) = mpsc::channel();
         let (tell, news) = mpsc::channel();
         let told = Arc::new(AtomicBool::new(false));
         let kernel = |error| HostError::Kernel { doing: "start a thread", error };
@@ -210,7 +210,7 @@ impl Rdma {
             cluster: identity,
             sends: &completions,
             size: Size { sends: DEPTH, receives: 1, inline_bytes: INLINE_BYTES },
-            commands: obeyed,
+            commands: command_rx,
             news: tell,
             told: Arc::clone(&told),
             bell: Some(taken.region.clone()),

@@ -121,7 +121,7 @@ impl Observer {
         let mut buffers = Buffers::new(nic.domain(), READS, bytes as usize, (HugePages::Plain, None))?;
         let room = || OpenError::Config { field: "observer", fault: "no room for a copy".to_owned() };
         let (copy, page) = (buffers.take().ok_or_else(room)?, buffers.take().ok_or_else(room)?);
-        let (commands, obeyed) = mpsc::channel();
+        let (commands, command_rx) = mpsc::channel();
         let (tell, news) = mpsc::channel();
         let kernel = |error| HostError::Kernel { doing: "start a thread", error };
         let wake = Arc::new(Wake::new().map_err(kernel)?);
@@ -131,7 +131,7 @@ impl Observer {
             cluster: Identity::new(nonce, layout),
             sends: &completions,
             size: Size { sends: READS, receives: 1, inline_bytes: 0 },
-            commands: obeyed,
+            commands: command_rx,
             news: tell,
             told: Arc::new(AtomicBool::new(false)),
             bell: None,

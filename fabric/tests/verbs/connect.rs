@@ -61,37 +61,37 @@ fn two_ends_find_each_other_by_address_and_say_something() {
     let (server, client) = (EventChannel::new().expect("a channel"), EventChannel::new().expect("a channel"));
     let (listener, at) = listener(&nic, &server);
     let queue = CompletionQueue::new(nic.context(), 64, None).expect("a queue");
-    let (asks, answers) = (pair(&nic, &queue), pair(&nic, &queue));
+    let (initiator, responder) = (pair(&nic, &queue), pair(&nic, &queue));
     let theirs = arena(4096);
     let (here, there) =
         (register(&nic, &arena(4096), Rights::NONE), register(&nic, &theirs, Rights::READ | Rights::CAS));
 
     let out = resolved(&nic, &client, at);
-    out.init(&asks, Rights::NONE).expect("INIT");
-    out.connect(&asks, &Offer { reads: READS, retries: RETRY.count, data: b"who I am" }).expect("asked");
+    out.init(&initiator, Rights::NONE).expect("INIT");
+    out.connect(&initiator, &Offer { reads: READS, retries: RETRY.count, data: b"who I am" }).expect("asked");
 
     let request = event(&server);
     assert_eq!(request.key, listener.key());
     let What::Request { id: inward, peer } = request.what else { panic!("{:?}", request.what) };
-    assert_eq!((peer.queue_pair, &peer.data[..8]), (asks.number(), &b"who I am"[..]));
-    inward.init(&answers, Rights::READ).expect("INIT");
-    inward.ready(&answers, READS, RETRY).expect("RTS");
+    assert_eq!((peer.queue_pair, &peer.data[..8]), (initiator.number(), &b"who I am"[..]));
+    inward.init(&responder, Rights::READ).expect("INIT");
+    inward.ready(&responder, READS, RETRY).expect("RTS");
     inward
-        .accept(&answers, &Offer { reads: READS, retries: RETRY.count, data: b"welcome" })
+        .accept(&responder, &Offer { reads: READS, retries: RETRY.count, data: b"welcome" })
         .expect("accepted");
 
     let What::Response(peer) = event(&client).what else { panic!("no answer") };
-    assert_eq!((peer.queue_pair, &peer.data[..7]), (answers.number(), &b"welcome"[..]));
-    out.ready(&asks, READS, RETRY).expect("RTS");
+    assert_eq!((peer.queue_pair, &peer.data[..7]), (responder.number(), &b"welcome"[..]));
+    out.ready(&initiator, READS, RETRY).expect("RTS");
     out.establish().expect("told");
     assert!(matches!(event(&server).what, What::Established));
 
     theirs.words()[3].store(33, Relaxed);
-    asks.read(1, here.local(0, 8), there.target(24), true).expect("posted");
+    initiator.read(1, here.local(0, 8), there.target(24), true).expect("posted");
     assert_eq!(next(&queue).status(), Status::SUCCESS);
     assert_eq!(here.memory().words()[0].load(Relaxed), 33);
     // The key allows it, the queue pair does not.
-    asks.cas(2, here.local(0, 8), there.target(24), 33, 34, true).expect("posted");
+    initiator.cas(2, here.local(0, 8), there.target(24), 33, 34, true).expect("posted");
     assert_ne!(next(&queue).status(), Status::SUCCESS);
     assert_eq!(theirs.words()[3].load(Relaxed), 33);
 
@@ -105,10 +105,10 @@ fn a_request_is_rejected_with_a_reason() {
     let (server, client) = (EventChannel::new().expect("a channel"), EventChannel::new().expect("a channel"));
     let (_listener, at) = listener(&nic, &server);
     let queue = CompletionQueue::new(nic.context(), 64, None).expect("a queue");
-    let asks = pair(&nic, &queue);
+    let initiator = pair(&nic, &queue);
     let out = resolved(&nic, &client, at);
-    out.init(&asks, Rights::NONE).expect("INIT");
-    out.connect(&asks, &Offer { reads: READS, retries: RETRY.count, data: b"hello" }).expect("asked");
+    out.init(&initiator, Rights::NONE).expect("INIT");
+    out.connect(&initiator, &Offer { reads: READS, retries: RETRY.count, data: b"hello" }).expect("asked");
     let What::Request { id, .. } = event(&server).what else { panic!("no request") };
     id.reject(b"another cluster").expect("rejected");
     let What::Rejected(reason) = event(&client).what else { panic!("no answer") };
@@ -122,10 +122,10 @@ fn where_nobody_listens_a_connection_is_refused() {
     let (gone, at) = listener(&nic, &channel);
     drop(gone);
     let queue = CompletionQueue::new(nic.context(), 64, None).expect("a queue");
-    let asks = pair(&nic, &queue);
+    let initiator = pair(&nic, &queue);
     let out = resolved(&nic, &channel, at);
-    out.init(&asks, Rights::NONE).expect("INIT");
-    out.connect(&asks, &Offer { reads: READS, retries: RETRY.count, data: b"" }).expect("asked");
+    out.init(&initiator, Rights::NONE).expect("INIT");
+    out.connect(&initiator, &Offer { reads: READS, retries: RETRY.count, data: b"" }).expect("asked");
     assert!(matches!(event(&channel).what, What::Rejected(_) | What::Failed(_)));
 }
 
@@ -134,10 +134,12 @@ fn what_does_not_fit_into_a_handshake_is_refused() {
     let Some(nic) = nic() else { return };
     let channel = EventChannel::new().expect("a channel");
     let queue = CompletionQueue::new(nic.context(), 64, None).expect("a queue");
-    let (id, asks) = (Id::new(&channel, Space::Connections).expect("an id"), pair(&nic, &queue));
+    let (id, initiator) = (Id::new(&channel, Space::Connections).expect("an id"), pair(&nic, &queue));
     let long = [0; ACCEPT_BYTES_MAX + 1];
     let offer = |len| Offer { reads: READS, retries: RETRY.count, data: &long[..len] };
-    for refused in [id.connect(&asks, &offer(REQUEST_BYTES_MAX + 1)), id.accept(&asks, &offer(long.len()))] {
+    for refused in
+        [id.connect(&initiator, &offer(REQUEST_BYTES_MAX + 1)), id.accept(&initiator, &offer(long.len()))]
+    {
         assert!(matches!(refused, Err(VerbsError::OutOfBounds { .. })), "{refused:?}");
     }
 }

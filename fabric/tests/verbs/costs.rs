@@ -148,10 +148,12 @@ fn posting_and_polling_allocate_nothing_and_make_no_system_call() {
 
     for round in 0..ROUNDS {
         let (allocations, made) = cost(&mut calls, || {
-            duo.asks.read(1, here.local(0, 64), there.target(0), false).expect("posted");
-            duo.asks.write(2, here.local(64, 64), there.target(64), false).expect("posted");
-            duo.asks.write_inline(3, &[7; 16], there.target(128), false).expect("posted");
-            duo.asks.cas(4, here.local(128, 8), there.target(192), round, round + 1, true).expect("posted");
+            duo.initiator.read(1, here.local(0, 64), there.target(0), false).expect("posted");
+            duo.initiator.write(2, here.local(64, 64), there.target(64), false).expect("posted");
+            duo.initiator.write_inline(3, &[7; 16], there.target(128), false).expect("posted");
+            duo.initiator
+                .cas(4, here.local(128, 8), there.target(192), round, round + 1, true)
+                .expect("posted");
         });
         assert_eq!(allocations, 0, "of four posts in round {round}");
         assert!(made.is_none_or(|calls| calls == 4 * doorbell), "{made:?} system calls of four posts");

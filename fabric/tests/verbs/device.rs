@@ -46,26 +46,26 @@ fn bytes_are_read_and_written_and_words_are_swapped() {
     for (at, word) in theirs.words().iter().enumerate() {
         word.store(at as u64, Relaxed);
     }
-    duo.asks.read(1, here.local(0, 4096), there.target(0), true).expect("posted");
+    duo.initiator.read(1, here.local(0, 4096), there.target(0), true).expect("posted");
     duo.expect(1, Status::SUCCESS);
     assert!(own.words().iter().enumerate().all(|(at, word)| word.load(Relaxed) == at as u64));
 
     own.words()[0].store(77, Relaxed);
-    duo.asks.write(2, here.local(0, 8), there.target(64), true).expect("posted");
+    duo.initiator.write(2, here.local(0, 8), there.target(64), true).expect("posted");
     duo.expect(2, Status::SUCCESS);
     assert_eq!(theirs.words()[8].load(Relaxed), 77);
 
-    assert!(duo.asks.inline_bytes() >= 16, "a view's head fits inline");
-    duo.asks.write_inline(3, &88_u64.to_le_bytes(), there.target(72), true).expect("posted");
+    assert!(duo.initiator.inline_bytes() >= 16, "a view's head fits inline");
+    duo.initiator.write_inline(3, &88_u64.to_le_bytes(), there.target(72), true).expect("posted");
     duo.expect(3, Status::SUCCESS);
     assert_eq!(theirs.words()[9].load(Relaxed), 88);
-    let long = vec![0; duo.asks.inline_bytes() as usize + 1];
-    assert!(duo.asks.write_inline(4, &long, there.target(72), true).is_err());
+    let long = vec![0; duo.initiator.inline_bytes() as usize + 1];
+    assert!(duo.initiator.write_inline(4, &long, there.target(72), true).is_err());
 
-    duo.asks.cas(5, here.local(8, 8), there.target(64), 77, 99, true).expect("posted");
+    duo.initiator.cas(5, here.local(8, 8), there.target(64), 77, 99, true).expect("posted");
     duo.expect(5, Status::SUCCESS);
     assert_eq!((own.words()[1].load(Relaxed), theirs.words()[8].load(Relaxed)), (77, 99));
-    duo.asks.cas(6, here.local(8, 8), there.target(64), 77, 100, true).expect("posted");
+    duo.initiator.cas(6, here.local(8, 8), there.target(64), 77, 100, true).expect("posted");
     duo.expect(6, Status::SUCCESS);
     assert_eq!((own.words()[1].load(Relaxed), theirs.words()[8].load(Relaxed)), (99, 99));
 }
@@ -78,8 +78,10 @@ fn the_completion_of_a_swap_stands_for_the_write_before_it() {
     let duo = Duo::new(&nic, Rights::ALL);
     for round in 1..=50_u64 {
         own.words()[0].store(round, Relaxed);
-        duo.asks.write(0, here.local(0, 8), there.target(128), false).expect("posted");
-        duo.asks.cas(round, here.local(8, 8), there.target(136), round - 1, round, true).expect("posted");
+        duo.initiator.write(0, here.local(0, 8), there.target(128), false).expect("posted");
+        duo.initiator
+            .cas(round, here.local(8, 8), there.target(136), round - 1, round, true)
+            .expect("posted");
         duo.expect(round, Status::SUCCESS);
         assert_eq!(theirs.words()[16].load(Relaxed), round);
         assert_eq!(theirs.words()[17].load(Relaxed), round);
@@ -93,7 +95,7 @@ fn a_misaligned_swap_is_refused() {
     let (here, there) = (register(&nic, &own, Rights::NONE), register(&nic, &theirs, Rights::ALL));
     let duo = Duo::new(&nic, Rights::ALL);
     // A device may refuse the post, or let the peer's device refuse the operation.
-    match duo.asks.cas(1, here.local(0, 8), there.target(4), 0, 1, true) {
+    match duo.initiator.cas(1, here.local(0, 8), there.target(4), 0, 1, true) {
         Err(refused) => assert_eq!(refused.0, 22, "EINVAL"),
         Ok(()) => assert_ne!(duo.next().status(), Status::SUCCESS),
     }
@@ -107,8 +109,8 @@ fn after_a_failure_nothing_that_was_posted_is_executed() {
     let (here, there) = (register(&nic, &own, Rights::NONE), register(&nic, &theirs, Rights::ALL));
     let duo = Duo::new(&nic, Rights::ALL);
     let outside = there.target(4096 * 16);
-    duo.asks.write_inline(1, &[1; 8], outside, true).expect("posted");
-    duo.asks.cas(2, here.local(0, 8), there.target(0), 0, 1, true).expect("posted");
+    duo.initiator.write_inline(1, &[1; 8], outside, true).expect("posted");
+    duo.initiator.cas(2, here.local(0, 8), there.target(0), 0, 1, true).expect("posted");
     duo.expect(1, Status::REMOTE_ACCESS);
     duo.expect(2, Status::FLUSHED);
     assert_eq!(theirs.words()[0].load(Relaxed), 0);
@@ -122,11 +124,11 @@ fn own_memory_outside_the_registration_is_not_touched() {
     let here = Registration::new(nic.domain(), Arc::clone(&own), 64..128, Rights::NONE).expect("registered");
     let duo = Duo::new(&nic, Rights::READ);
     theirs.words()[0].store(5, Relaxed);
-    duo.asks.read(1, here.local(64, 8), there.target(0), true).expect("posted");
+    duo.initiator.read(1, here.local(64, 8), there.target(0), true).expect("posted");
     duo.expect(1, Status::SUCCESS);
     assert_eq!(own.words()[8].load(Relaxed), 5);
     // A device may find this at the post or when it executes.
-    if duo.asks.read(2, here.local(128, 8), there.target(0), true).is_ok() {
+    if duo.initiator.read(2, here.local(128, 8), there.target(0), true).is_ok() {
         assert_ne!(duo.next().status(), Status::SUCCESS);
     }
     assert_eq!(own.words()[16].load(Relaxed), 0);
@@ -144,7 +146,7 @@ fn memory_of_all_kinds_of_pages_can_be_reached() {
         let theirs: Arc<dyn Memory> = theirs;
         let (own, there) = (arena(4096), register(&nic, &theirs, Rights::READ));
         let (here, duo) = (register(&nic, &own, Rights::NONE), Duo::new(&nic, Rights::READ));
-        duo.asks.read(1, here.local(0, 8), there.target(64000), true).expect("posted");
+        duo.initiator.read(1, here.local(0, 8), there.target(64000), true).expect("posted");
         duo.expect(1, Status::SUCCESS);
         assert_eq!(own.words()[0].load(Relaxed), 9);
     }

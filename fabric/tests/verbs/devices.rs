@@ -57,9 +57,9 @@ pub(crate) fn arena(bytes: usize) -> Arc<dyn Memory> {
 /// Two queue pairs of one device, connected with each other.
 pub(crate) struct Duo {
     /// Posts.
-    pub(crate) asks: QueuePair,
+    pub(crate) initiator: QueuePair,
     /// Is posted to.
-    pub(crate) answers: QueuePair,
+    pub(crate) responder: QueuePair,
     pub(crate) done: Arc<CompletionQueue>,
 }
 
@@ -68,19 +68,19 @@ impl Duo {
     pub(crate) fn new(nic: &Nic, rights: Rights) -> Self {
         let done = CompletionQueue::new(nic.context(), 64, None).expect("a queue");
         let pair = || QueuePair::new(nic.domain(), Kind::Reliable, &done, &done, SIZE).expect("a queue pair");
-        let (asks, answers) = (pair(), pair());
+        let (initiator, responder) = (pair(), pair());
         let port = nic.choice().port;
-        asks.init(port, Rights::NONE).expect("INIT");
-        answers.init(port, rights).expect("INIT");
+        initiator.init(port, Rights::NONE).expect("INIT");
+        responder.init(port, rights).expect("INIT");
         let end = |pair: &QueuePair| End {
             path: nic.loopback(),
             number: pair.number(),
             first_packet: pair.number() & 0xff_ffff,
             mtu: 3,
         };
-        asks.connect(end(&asks).first_packet, &end(&answers), READS, RETRY).expect("RTS");
-        answers.connect(end(&answers).first_packet, &end(&asks), READS, RETRY).expect("RTS");
-        Self { asks, answers, done }
+        initiator.connect(end(&initiator).first_packet, &end(&responder), READS, RETRY).expect("RTS");
+        responder.connect(end(&responder).first_packet, &end(&initiator), READS, RETRY).expect("RTS");
+        Self { initiator, responder, done }
     }
 
     /// The next completion.

@@ -28,17 +28,17 @@ impl Case {
 
     /// The status of a READ, WRITE or CAS of the word at an offset.
     fn read(&self, target: Target) -> Status {
-        self.duo.asks.read(1, self.here.local(0, 8), target, true).expect("posted");
+        self.duo.initiator.read(1, self.here.local(0, 8), target, true).expect("posted");
         self.duo.next().status()
     }
 
     fn write(&self, target: Target) -> Status {
-        self.duo.asks.write_inline(1, &[1; 8], target, true).expect("posted");
+        self.duo.initiator.write_inline(1, &[1; 8], target, true).expect("posted");
         self.duo.next().status()
     }
 
     fn cas(&self, target: Target) -> Status {
-        self.duo.asks.cas(1, self.here.local(0, 8), target, 0, 1, true).expect("posted");
+        self.duo.initiator.cas(1, self.here.local(0, 8), target, 0, 1, true).expect("posted");
         self.duo.next().status()
     }
 
@@ -210,10 +210,10 @@ fn permissions_are_switched_while_a_pair_is_connected() {
     let theirs = arena(4096);
     let there = register(&nic, &theirs, Rights::ALL);
     let duo = Duo::new(&nic, Rights::READ | Rights::WRITE);
-    duo.asks.write_inline(1, &[1; 8], there.target(0), true).expect("posted");
+    duo.initiator.write_inline(1, &[1; 8], there.target(0), true).expect("posted");
     duo.expect(1, Status::SUCCESS);
-    duo.answers.permit(Rights::READ).expect("switched");
-    duo.asks.write_inline(2, &[2; 8], there.target(0), true).expect("posted");
+    duo.responder.permit(Rights::READ).expect("switched");
+    duo.initiator.write_inline(2, &[2; 8], there.target(0), true).expect("posted");
     refused(duo.next().status());
     assert_eq!(theirs.words()[0].load(Relaxed), u64::from_ne_bytes([1; 8]));
 }
@@ -223,9 +223,9 @@ fn a_region_that_is_no_longer_exposed_is_out_of_reach_at_once() {
     let Some(nic) = nic() else { return };
     let Case { exposed, keys, duo, here, .. } = Case::new(&nic, Purpose::Plain, Role::Reader);
     let target = keys.read(&layout(), 0, 8).expect("inside");
-    duo.asks.read(1, here.local(0, 8), target, true).expect("posted");
+    duo.initiator.read(1, here.local(0, 8), target, true).expect("posted");
     duo.expect(1, Status::SUCCESS);
     drop(exposed);
-    duo.asks.read(2, here.local(0, 8), target, true).expect("posted");
+    duo.initiator.read(2, here.local(0, 8), target, true).expect("posted");
     refused(duo.next().status());
 }
