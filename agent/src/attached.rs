@@ -7,35 +7,51 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus};
 use obol_membership::recorder::{Kind as Event, Record};
 use obol_membership::rng::Rng;
 use obol_profiles::Site;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use thiserror::Error;
 
 /// So often looks who has to beat while it waits. Whose join was refused waits as long before the
 /// next: whoever refused it may not know yet what its agent knows.
 const TURN: Nanos = Nanos::from_millis(10);
 
-/// What kept a program from being admitted, as its agent knew it last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What kept a program from being admitted, as its agent knew it last. Its text goes on with the
+/// sentence that names the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Obstacle {
     /// The agent itself is no member.
+    #[error(", which is no member itself; a majority of coordinators must run, see `obol status`")]
     AgentIsOut,
     /// The view has no room for another member.
+    #[error(
+        ": the view has no room for it; end a program, or make the cluster anew with larger \
+         limits.value_bytes in its profile"
+    )]
     NoRoom,
     /// Programs of its name died too often, so that its join has to wait for so long yet.
+    #[error(
+        ": programs of its name died again and again, so its join is held back for {0} more; find out why \
+         they died (`obol events`), or see coordinator.join_burst in the profile"
+    )]
     HeldBack(Nanos),
     /// It was refused, or excluded again before it learned that it was admitted, so often.
+    #[error(
+        ": it was refused or at once excluded again ({0} in all); see `obol events` for who suspects whom"
+    )]
     Refused(u32),
     /// The agent has no answer for it.
+    #[error("; a majority of coordinators must run, see `obol status`")]
     Silence,
 }
 
 /// Why a program is no member.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum AttachError {
     /// It found no seat.
-    Fabric(HostError),
-    /// Nobody admitted it in time.
+    #[error(transparent)]
+    Fabric(#[from] HostError),
+    /// It was not admitted in time.
+    #[error("not admitted within {waited} by way of {agent}{obstacle}")]
     NotAdmitted {
         /// The agent that it asked.
         agent: Name,
@@ -45,54 +61,8 @@ pub enum AttachError {
         obstacle: Obstacle,
     },
     /// Nothing will come of it through this handle.
-    Lost(Lost),
-}
-
-impl fmt::Display for AttachError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Fabric(error) => error.fmt(f),
-            Self::NotAdmitted { agent, waited, obstacle } => {
-                write!(f, "not admitted within {waited} by way of {agent}")?;
-                match obstacle {
-                    Obstacle::AgentIsOut => f.write_str(
-                        ", which is no member itself; a majority of coordinators must run, see `obol status`",
-                    ),
-                    Obstacle::NoRoom => f.write_str(
-                        ": the view has no room for it; end a program, or make the cluster anew with larger \
-                         limits.value_bytes in its profile",
-                    ),
-                    Obstacle::HeldBack(left) => write!(
-                        f,
-                        ": programs of its name died again and again, so its join is held back for {left} more; find out why \
-                         they died (`obol events`), or see coordinator.join_burst in the profile"
-                    ),
-                    Obstacle::Refused(times) => write!(
-                        f,
-                        ": it was refused or at once excluded again ({times} in all); see `obol events` for who suspects whom"
-                    ),
-                    Obstacle::Silence => {
-                        f.write_str("; a majority of coordinators must run, see `obol status`")
-                    }
-                }
-            }
-            Self::Lost(lost) => lost.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AttachError {}
-
-impl From<Lost> for AttachError {
-    fn from(lost: Lost) -> Self {
-        Self::Lost(lost)
-    }
-}
-
-impl From<HostError> for AttachError {
-    fn from(error: HostError) -> Self {
-        Self::Fabric(error)
-    }
+    #[error(transparent)]
+    Lost(#[from] Lost),
 }
 
 /// A program that reads its agent's lease page.

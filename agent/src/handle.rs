@@ -8,7 +8,6 @@ use crate::streams::{Failures, Views};
 use obol_fabric::host::{Region, clock};
 use obol_fabric::{Incarnation, Instant, Nanos, Page, ViewId, page};
 use obol_membership::View;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,16 +49,22 @@ impl Deref for OwnView {
 }
 
 /// Why a view was not confirmed ([`MembershipHandle::confirm`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotConfirmed {
     /// Nothing more comes from this handle.
+    #[error(transparent)]
     Lost(Lost),
     /// The program is no member of this view. A newer one may have it; if not, it joins again.
+    #[error("this program is no member of view {0}; look at the newest, or join again")]
     NotMine(ViewId),
     /// There is a newer view, or the coordinators have fenced this one off. Take the newest view
     /// and ask again.
+    #[error("view {0} is not the newest any more; take the newest view and ask again")]
     Superseded(ViewId),
     /// No majority of acceptors answered in time, or leases on older views still ran.
+    #[error(
+        "view {view} was not confirmed within {waited}; a majority of coordinators must run, see `obol status`"
+    )]
     Timeout {
         /// The view.
         view: ViewId,
@@ -67,26 +72,6 @@ pub enum NotConfirmed {
         waited: Nanos,
     },
 }
-
-impl fmt::Display for NotConfirmed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Lost(lost) => lost.fmt(f),
-            Self::NotMine(view) => {
-                write!(f, "this program is no member of view {view}; look at the newest, or join again")
-            }
-            Self::Superseded(view) => {
-                write!(f, "view {view} is not the newest any more; take the newest view and ask again")
-            }
-            Self::Timeout { view, waited } => write!(
-                f,
-                "view {view} was not confirmed within {waited}; a majority of coordinators must run, see `obol status`"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for NotConfirmed {}
 
 /// Where a program's own incarnation stands.
 #[derive(Clone)]

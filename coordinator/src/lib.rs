@@ -12,13 +12,13 @@ pub use saver::{Saver, save};
 
 use obol_profiles::Site;
 use obol_profiles::endpoint::{Endpoint, EndpointError};
-use std::fmt;
 use std::sync::atomic::AtomicBool;
 
 /// Why a coordinator does not run.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CoordinatorError {
     /// The cluster has no coordinator of this number.
+    #[error("there is no coordinator {number}: the cluster's limits.proposers is {limit}")]
     NoSuchNumber {
         /// The number that was asked for.
         number: u16,
@@ -26,26 +26,8 @@ pub enum CoordinatorError {
         limit: u32,
     },
     /// It has no place in the cluster.
-    Endpoint(EndpointError),
-}
-
-impl fmt::Display for CoordinatorError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSuchNumber { number, limit } => {
-                write!(f, "there is no coordinator {number}: the cluster's limits.proposers is {limit}")
-            }
-            Self::Endpoint(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CoordinatorError {}
-
-impl From<EndpointError> for CoordinatorError {
-    fn from(error: EndpointError) -> Self {
-        Self::Endpoint(error)
-    }
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
 }
 
 /// Runs coordinator `number` (from 1) on this thread until `stop` is set; then it leaves. If it

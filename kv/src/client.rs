@@ -7,7 +7,7 @@ use crate::{LOOKS, Shard, VALUE_BYTES_MAX};
 use obol_fabric::{Fabric, Incarnation, Instant, Nanos, ViewId};
 use obol_membership::View;
 use std::collections::VecDeque;
-use std::fmt;
+use thiserror::Error;
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,59 +19,33 @@ pub enum Operation {
 }
 
 /// Why an operation was not begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// No server was heard of yet, so nobody knows whose a key is.
+    /// No server is known yet, so a key has no owner.
+    #[error("no server was heard of yet; try again once one is a member")]
     Early,
     /// [`WINDOW`] operations of the key's shard wait for an answer already.
+    #[error("{WINDOW} operations of its shard wait for an answer already; take one first")]
     Busy,
     /// The value has more than [`VALUE_BYTES_MAX`] bytes.
+    #[error("a value has at most {VALUE_BYTES_MAX} bytes, this one has {0}")]
     TooLong(usize),
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Early => f.write_str("no server was heard of yet; try again once one is a member"),
-            Self::Busy => {
-                write!(f, "{WINDOW} operations of its shard wait for an answer already; take one first")
-            }
-            Self::TooLong(bytes) => {
-                write!(f, "a value has at most {VALUE_BYTES_MAX} bytes, this one has {bytes}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Refusal {}
-
 /// Why a client is of no use any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ClientError {
     /// The cache has begun anew with nothing, its keys split into so many shards: not the number
     /// that this client knew.
+    #[error("the cache has begun anew with nothing, and its keys split into {0}; start this client again")]
     Misfit(u32),
     /// So many clients are older than this one, and servers have room for no more.
+    #[error(
+        "servers have room for {0} clients, and as many are older than this one; end some, or raise limits.slots or \
+         limits.value_bytes of the profile"
+    )]
     Crowded(u32),
 }
-
-impl fmt::Display for ClientError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Misfit(shards) => write!(
-                f,
-                "the cache has begun anew with nothing, and its keys split into {shards}; start this client again"
-            ),
-            Self::Crowded(clients) => write!(
-                f,
-                "servers have room for {clients} clients, and as many are older than this one; end some, or raise limits.slots or \
-                 limits.value_bytes of the profile"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ClientError {}
 
 /// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
