@@ -204,7 +204,7 @@ impl Attached {
         self.seat.agent_lives()
     }
 
-    /// Leaves the cluster gracefully; waits until it is so, or for so long. Tells whether it is so:
+    /// Leaves the cluster gracefully; waits until it is so, or for so long. True if it is so:
     /// if not, call it again.
     pub fn leave(&self, timeout: Nanos) -> Result<bool, Lost> {
         self.require_here()?;
@@ -237,7 +237,7 @@ impl Attached {
         self.seat.promise_progress(within);
     }
 
-    /// Tells that the program makes progress.
+    /// Reports that the program makes progress.
     pub fn progress(&self) {
         self.seat.progress();
     }

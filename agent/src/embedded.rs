@@ -54,12 +54,12 @@ impl Watch {
     }
 }
 
-/// The core at work: tells where its region is, then runs until it is stopped.
+/// The core at work: sends its region to the starting thread, then runs until it is stopped.
 struct Core {
     machine: Member,
     watch: Watch,
     stopped: Arc<AtomicBool>,
-    tell: mpsc::Sender<Result<(Region, Waker), EndpointError>>,
+    tx: mpsc::Sender<Result<(Region, Waker), EndpointError>>,
 }
 
 impl Act for Core {
@@ -67,7 +67,7 @@ impl Act for Core {
     type Output = Member;
 
     fn on<D: Drive>(mut self, endpoint: &mut D) -> Member {
-        if self.tell.send(Ok((endpoint.region().clone(), endpoint.waker()))).is_ok() {
+        if self.tx.send(Ok((endpoint.region().clone(), endpoint.waker()))).is_ok() {
             endpoint.run(&mut self.machine, &self.stopped, |machine, endpoint| {
                 self.watch.look(machine, endpoint);
             });
@@ -83,7 +83,7 @@ impl Embedded {
         let stopped = Arc::clone(&stop);
         let promise = Arc::new(Promise::default());
         let watch = Watch { promise: Arc::clone(&promise), seen: 0, since: Instant::ZERO };
-        let (tell, told) = mpsc::channel();
+        let (tx, rx) = mpsc::channel();
         let run = move || match crate::member(&site, Kind::App, name, crate::seed()) {
             Ok((mut endpoint, machine)) => {
                 if let Some(priority) = site.deployment.profile.scheduling.priority() {
@@ -91,19 +91,19 @@ impl Embedded {
                     // program works all the same.
                     let _ = sched::run_fifo_alone(priority);
                 }
-                let mut machine = endpoint.each(Core { machine, watch, stopped, tell });
+                let mut machine = endpoint.each(Core { machine, watch, stopped, tx });
                 endpoint.serve(&mut machine, &AtomicBool::new(true));
             }
             Err(error) => {
                 // Whoever started this thread waits for exactly one message.
-                let _ = tell.send(Err(error));
+                let _ = tx.send(Err(error));
             }
         };
         let spawned = std::thread::Builder::new().name("obol-core".to_owned()).spawn(run);
         let kernel = |error| HostError::Kernel { doing: "start a thread", error };
         let core = spawned.map_err(kernel)?;
         let ended = || kernel(std::io::Error::other("it ended at once"));
-        let (region, waker) = told.recv().map_err(|_| ended())??;
+        let (region, waker) = rx.recv().map_err(|_| ended())??;
         let handle = MembershipHandle::of_owner(region);
         Ok(Self { handle, waker, stop, promise, core: Some(core) })
     }
@@ -116,7 +116,7 @@ impl Embedded {
         self.promise.within.store(within.0, Ordering::Relaxed);
     }
 
-    /// Tells that the program makes progress.
+    /// Reports that the program makes progress.
     pub fn progress(&self) {
         self.promise.progress.fetch_add(1, Ordering::Relaxed);
     }
@@ -140,7 +140,7 @@ impl Drop for Embedded {
         self.stop.store(true, Ordering::Relaxed);
         self.waker.wake();
         if let Some(core) = self.core.take() {
-            // A core that panicked has told so already.
+            // A core that panicked has printed why.
             let _ = core.join();
         }
     }

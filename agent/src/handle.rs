@@ -225,8 +225,8 @@ impl MembershipHandle {
         if active() {
             return Ok(());
         }
-        // Every answer is held against this moment: READs that were posted before it tell nothing
-        // of it.
+        // Every answer is held against this moment: READs that were posted before it prove nothing
+        // about it.
         let since = clock::now();
         let end = since + timeout;
         if let Some(lost) = self.lost() {
@@ -310,7 +310,8 @@ impl MembershipHandle {
         self.region.changes()
     }
 
-    /// Sleeps until view or lease start have changed since `seen`, or for so long; tells the count.
+    /// Sleeps until view or lease start have changed since `seen`, or for so long; returns their
+    /// count.
     /// Ends within [`POLL_INTERVAL`] if nothing can change any more: see [`MembershipHandle::lost`].
     pub fn wait_changed(&self, seen: u32, timeout: Nanos) -> u32 {
         let end = clock::now() + timeout;

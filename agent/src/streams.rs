@@ -1,5 +1,5 @@
-//! What changes, as streams: the views that a member comes to see, and the failures that they tell
-//! of.
+//! What changes, as streams: the views that a member comes to see, and the failures that they
+//! report.
 
 use crate::handle::{MembershipHandle, OwnView};
 use crate::lost::Lost;
@@ -10,41 +10,41 @@ use obol_membership::{Change, Level, View};
 use std::collections::VecDeque;
 
 /// The views of a member as they come, each newer than the one before. After a join the newest is
-/// told again, because it is another's now.
+/// returned again, because it is another's now.
 ///
 /// A member acts on the newest view alone, so views that were superseded before it looked are
-/// passed over. An [`Observer`](crate::Observer) tells every one. The stream goes on over a new
+/// passed over. An [`Observer`](crate::Observer) returns every one. The stream goes on over a new
 /// join of its program, and ends when the program's agent dies: after the last view comes the
 /// reason.
 pub struct Views {
     handle: MembershipHandle,
-    /// The view that was told, and whose it was.
-    told: Option<(ViewId, Incarnation)>,
+    /// The view that was returned last, and whose it was.
+    returned: Option<(ViewId, Incarnation)>,
 }
 
 impl Views {
     pub(crate) const fn new(handle: MembershipHandle) -> Self {
-        Self { handle, told: None }
+        Self { handle, returned: None }
     }
 
-    /// The newest view if it was not told yet. Does not wait.
+    /// The newest view if it was not returned yet. Does not wait.
     pub fn poll(&mut self) -> Option<OwnView> {
         let own = self.handle.incarnation();
         // Reading the number is much cheaper than decoding a view that is known.
-        if self.told.is_some_and(|(id, whose)| whose == own && self.handle.view_id() <= Some(id)) {
+        if self.returned.is_some_and(|(id, whose)| whose == own && self.handle.view_id() <= Some(id)) {
             return None;
         }
         let view = self.handle.view_of(own)?;
-        self.told = Some((view.id, own));
+        self.returned = Some((view.id, own));
         Some(view)
     }
 
-    /// The next view: at once if there is one that was not told yet, else as soon as it is decided;
-    /// `None` if there is none within `timeout`, and an error if there will never be one.
+    /// The next view: at once if there is one that was not returned yet, else as soon as it is
+    /// decided; `None` if there is none within `timeout`, and an error if there will never be one.
     pub fn next(&mut self, timeout: Nanos) -> Result<Option<OwnView>, Lost> {
         let end = clock::now() + timeout;
         loop {
-            // Before the look: what was there when the agent died is told.
+            // Before the look: what was there when the agent died is returned.
             let lost = self.handle.lost();
             // Counted before the look, so that a change in between ends the wait at once.
             let seen = self.handle.changes();
@@ -169,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn who_left_has_not_failed_and_who_failed_is_told_with_the_accuser() {
+    fn who_left_has_not_failed_and_who_failed_is_reported_with_the_accuser() {
         let first = begin();
         let second = next(&first, Vec::new(), vec![Change::Left(Incarnation(2)), failed(3)]);
-        let told = between(&first, &second);
-        let [failure] = told[..] else { panic!("{told:?}") };
+        let failures = between(&first, &second);
+        let [failure] = failures[..] else { panic!("{failures:?}") };
         assert_eq!((failure.incarnation, failure.view), (Incarnation(3), second.id));
         assert_eq!(failure.accused, Some((ACCUSER, Level::Deadbeat)));
         assert_eq!(failure.member.map(|member| member.name), Some(name("b")));
@@ -181,13 +181,13 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_in_a_view_that_was_passed_over_is_told_and_so_is_a_newcomer_that_came_and_went() {
+    fn a_failure_in_a_view_that_was_passed_over_is_reported_and_so_is_a_newcomer_that_came_and_went() {
         let first = begin();
         let second = next(&first, vec![agent("d", 13)], vec![failed(4)]);
         let third = next(&second, Vec::new(), vec![failed(5)]);
         let fourth = next(&third, vec![agent("e", 14)], Vec::new());
-        let told = between(&first, &fourth);
-        let [c, d] = told[..] else { panic!("{told:?}") };
+        let failures = between(&first, &fourth);
+        let [c, d] = failures[..] else { panic!("{failures:?}") };
         assert_eq!((c.incarnation, c.view, c.accused), (Incarnation(4), second.id, None));
         assert_eq!((d.incarnation, d.view, d.member), (Incarnation(5), third.id, None));
     }
@@ -199,8 +199,8 @@ mod tests {
         for token in 0..2 * JOIN_WINDOW {
             last = next(&last, vec![agent("x", 100 + token)], Vec::new());
         }
-        let told: Vec<Incarnation> =
+        let failed: Vec<Incarnation> =
             between(&first, &last).iter().map(|failure| failure.incarnation).collect();
-        assert_eq!(told, [Incarnation(2)]);
+        assert_eq!(failed, [Incarnation(2)]);
     }
 }

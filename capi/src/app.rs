@@ -1,6 +1,6 @@
 //! A program as a member: attached to its node's agent, or with a core of its own.
 
-use crate::status::{Refusal, Status, given, lent, name, place, text, told};
+use crate::status::{Refusal, Status, given, lent, name, place, reported, text};
 use crate::view::View;
 use obol_agent::{Attached, Embedded, MembershipHandle};
 use obol_fabric::host::{clock, default_root};
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn obol_attach(
     name_of_app: *const c_char,
     app: *mut *mut App,
 ) -> Status {
-    told(|| {
+    reported(|| {
         // SAFETY: the caller's promise.
         let (out, agent, own) =
             unsafe { (place("app", app)?, name("agent", agent)?, name("name", name_of_app)?) };
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn obol_embed(
     name_of_app: *const c_char,
     app: *mut *mut App,
 ) -> Status {
-    told(|| {
+    reported(|| {
         // SAFETY: the caller's promise.
         let (out, own) = unsafe { (place("app", app)?, name("name", name_of_app)?) };
         // SAFETY: the caller's promise.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn obol_embed(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_join(app: *const App, timeout_ns: u64) -> Status {
     // SAFETY: the caller's promise.
-    told(|| unsafe { given("app", app) }?.join(Nanos(timeout_ns)))
+    reported(|| unsafe { given("app", app) }?.join(Nanos(timeout_ns)))
 }
 
 /// Leaves the cluster gracefully, so that nobody counts a failure; waits until it is so, or for so
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn obol_join(app: *const App, timeout_ns: u64) -> Status {
 /// `app` is null or a live handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_leave(app: *const App, timeout_ns: u64) -> Status {
-    told(|| {
+    reported(|| {
         let waited = Nanos(timeout_ns);
         // SAFETY: the caller's promise.
         let app = unsafe { given("app", app) }?;
@@ -228,7 +228,7 @@ pub unsafe extern "C" fn obol_agent_lives(app: *const App) -> bool {
 /// `app` is null or a live handle that no other thread uses during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_attach_again(app: *mut App, timeout_ns: u64) -> Status {
-    told(|| {
+    reported(|| {
         // SAFETY: the caller's promise.
         let app = unsafe { lent("app", app) }?;
         match &mut app.0 {
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn obol_active(app: *const App, view: *const View) -> bool
 /// `app` is null or a live handle, `view` null or a live view that it gave.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_check(app: *const App, view: *const View) -> Status {
-    told(|| {
+    reported(|| {
         // SAFETY: the caller's promise.
         let (app, view) = unsafe { (given("app", app)?, given("view", view)?) };
         Ok(app.check(&view.0)?)
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn obol_guard(
 /// As `obol_active`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_confirm(app: *const App, view: *const View, timeout_ns: u64) -> Status {
-    told(|| {
+    reported(|| {
         // SAFETY: the caller's promise.
         let (app, view) = unsafe { (given("app", app)?, given("view", view)?) };
         Ok(app.confirm(&view.0, Nanos(timeout_ns))?)
@@ -335,7 +335,7 @@ pub unsafe extern "C" fn obol_guard_within(
     work: Option<unsafe extern "C" fn(view: *const View, context: *mut c_void)>,
     context: *mut c_void,
 ) -> Status {
-    told(|| {
+    reported(|| {
         // SAFETY: the caller's promise.
         let (app, view) = unsafe { (given("app", app)?, given("view", view)?) };
         let work = work.ok_or_else(|| Refusal::argument("work is null"))?;

@@ -112,8 +112,8 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Runs a call and keeps what it says if it fails.
-pub(crate) fn told(call: impl FnOnce() -> Result<(), Refusal>) -> Status {
+/// Runs a call; keeps the text of its error for `obol_last_error`.
+pub(crate) fn reported(call: impl FnOnce() -> Result<(), Refusal>) -> Status {
     match call() {
         Ok(()) => Status::Ok,
         Err(refusal) => {

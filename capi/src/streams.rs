@@ -1,7 +1,7 @@
 //! What changes, as streams.
 
 use crate::app::App;
-use crate::status::{Refusal, Status, lent, place, told};
+use crate::status::{Refusal, Status, lent, place, reported};
 use crate::view::{self, Kind, Level, View};
 use obol_agent as agent;
 use obol_fabric::Nanos;
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn obol_views_open(app: *const App) -> *mut Views {
 /// points to memory for a pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn obol_views_next(views: *mut Views, timeout_ns: u64, view: *mut *mut View) -> Status {
-    told(|| {
+    reported(|| {
         // SAFETY: the caller's promise.
         let (views, out) = unsafe { (lent("views", views)?, place("view", view)?) };
         let waited = Nanos(timeout_ns);
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn obol_failures_next(
     timeout_ns: u64,
     failure: *mut Failure,
 ) -> Status {
-    told(|| {
+    reported(|| {
         // SAFETY: the caller's promise.
         let (failures, out) = unsafe { (lent("failures", failures)?, place("failure", failure)?) };
         let waited = Nanos(timeout_ns);

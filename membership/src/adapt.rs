@@ -1,9 +1,9 @@
 //! Leases that grow with the delays of the network, and shrink again. (uKharon 6.3.)
 //!
-//! A holder whose renewals come too late twice within `lease_calm` tells the coordinators; the
-//! leader doubles the lease, up to `lease_max`, and halves it again when nobody has complained for
-//! `lease_calm`. Either makes a compatible view: no lease is disturbed, and every wait follows the
-//! longest lease that was given out. Once is a pause of one process, not a slow network.
+//! A holder whose renewals come too late twice within `lease_calm` notifies the coordinators; the
+//! leader doubles the lease, up to `lease_max`, and halves it again when no holder has complained
+//! for `lease_calm`. Either makes a compatible view: no lease is disturbed, and every wait follows
+//! the longest lease that was given out. Once is a pause of one process, not a slow network.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -29,7 +29,7 @@ impl LateRenewals {
 /// The leader's part. Every coordinator keeps it, so that a new leader knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LeaseScaler {
-    /// When somebody last complained, or the lease was last shortened.
+    /// When a holder last complained, or the lease was last shortened.
     since: Option<Instant>,
 }
 
@@ -46,7 +46,7 @@ impl LeaseScaler {
         Some(lease.saturating_mul(2).min(most))
     }
 
-    /// An operator has decided how long leases are: nobody shortens them.
+    /// An operator has decided how long leases are: they are not shortened.
     pub const fn reset(&mut self) {
         self.since = None;
     }
@@ -57,7 +57,7 @@ impl LeaseScaler {
         self.since.map_or(Instant::NEVER, |since| since + timing.lease_calm)
     }
 
-    /// The duration that the lease should have now that nobody complains any more, if it is
+    /// The duration that the lease should have now that no holder complains any more, if it is
     /// another.
     pub fn shrink(&mut self, view: &View, config: &Config, now: Instant) -> Option<Nanos> {
         if now < self.due(&config.timing) {

@@ -1,5 +1,5 @@
-//! Programs that are attached to an agent: the agent asks for their membership, tells them how it
-//! stands, and reports their death.
+//! Programs that are attached to an agent: the agent requests their membership, publishes its state
+//! to them, and reports their death.
 
 use crate::Config;
 use crate::holdback::HoldBack;
@@ -14,7 +14,7 @@ enum Phase {
     Member(Incarnation),
     Leaving(Incarnation),
     /// The program died before it was known to be a member. If its join is decided yet, its death
-    /// is told.
+    /// is reported.
     Dead,
     /// A member of this agent that no program here stands for: its join was given up, and then
     /// decided after all.
@@ -59,7 +59,7 @@ impl AttachedApps {
             SeatRequest::Join { name, token, address, progress_within } => {
                 if let Some(app) = self.0.iter_mut().find(|app| app.token == token) {
                     if app.phase == Phase::Dead {
-                        // It was only said to be dead.
+                        // The report of its death was wrong.
                         (app.phase, app.due) = (Phase::Joining, now);
                     }
                     return;
@@ -141,7 +141,7 @@ impl AttachedApps {
         })
     }
 
-    /// Compares the programs with a new view and tells them what has changed.
+    /// Compares the programs with a new view and publishes to them what has changed.
     ///
     /// `me` is the agent's incarnation. What it hosts and nobody here stands for is asked to be
     /// removed after `patience`.
@@ -153,7 +153,8 @@ impl AttachedApps {
                         app.phase = Phase::Member(member.incarnation);
                         app.due = Instant::NEVER;
                         // The coordinators watch it, too; this is for fabrics where only its own
-                        // node can. A death that was told already is told again.
+                        // node can. A death that was reported already is reported
+                        // again.
                         fabric.watch_lazily(app.address);
                         fabric.publish_seat(app.seat, SeatStatus::Member(member.incarnation));
                         return true;

@@ -82,7 +82,7 @@ pub struct Clearing {
     base: ViewId,
     began: Instant,
     holders: Vec<Holder>,
-    /// When even holders that the log does not tell of are over; set if the log has a gap.
+    /// When even holders that the log does not name are over; set if the log has a gap.
     blind_until: Option<Instant>,
     round: u32,
     fan_out: Option<FanOut>,

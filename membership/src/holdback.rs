@@ -2,8 +2,8 @@
 //! Each of their joins and deaths is a view that all others have to follow, so joins of such a name
 //! wait, twice as long each time.
 //!
-//! Everybody computes this from the views that it sees, so a new leader knows most of it. It
-//! decides no safety: who forgets it admits somebody sooner.
+//! Every process computes this from the views that it sees, so a new leader knows most of it. It
+//! decides no safety: a process that forgets it admits a member sooner.
 
 use crate::Config;
 use crate::mutants::Mutant;
@@ -54,7 +54,7 @@ const WITHIN_MASK: u64 = (1 << (FAILURES_SHIFT - WITHIN_SHIFT)) - 1;
 const FAILURES_MAX: u64 = (1 << (64 - FAILURES_SHIFT)) - 1;
 
 impl Held {
-    /// As one word; what does not fit is told as the most that does.
+    /// As one word; what does not fit becomes the most that does.
     #[must_use]
     pub fn word(&self) -> u64 {
         let hold = (self.hold.0 / 1_000).min(u64::from(u32::MAX));

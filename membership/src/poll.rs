@@ -405,7 +405,7 @@ impl Poll {
     }
 
     /// Which slots the rings show that may hold a later view, newest first. Whoever decided it is
-    /// gone and told nobody who is left.
+    /// gone and has informed no process that is left.
     ///
     /// The reader knows who decided the slot after its own view, and not who decided later ones:
     /// the acceptors may have changed any number of times. So what it knows is where to look, and

@@ -16,7 +16,7 @@ use crate::view::{Acceptor, Change, Kind, Member, View};
 use obol_fabric::Instant;
 use std::collections::BTreeMap;
 
-/// The seats that decide and that nobody sits in, as one process has seen it by its own clock.
+/// The seats that decide and that are vacant, as one process has seen it by its own clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Vacancies {
     /// By number, and since when that is known.
@@ -43,7 +43,7 @@ pub fn spares(view: &View) -> impl Iterator<Item = &Member> {
 
 impl Vacancies {
     /// What a process knows that starts with this view: how long a seat has been vacant, or since
-    /// when these decide, it can not tell.
+    /// when these decide, is not known.
     #[must_use]
     pub fn begin(view: &View, now: Instant) -> Self {
         Self { since: vacant(view).map(|number| (number, now)).collect(), changed: now }
@@ -77,7 +77,7 @@ impl Vacancies {
     }
 
     /// What to change, as far as it is time, and when. Nothing if it could not be done. `lives`
-    /// tells whether a member seems to live.
+    /// says whether a member seems to live.
     fn plan(
         &self,
         view: &View,
@@ -134,7 +134,7 @@ impl Vacancies {
     }
 
     /// The coordinator that whoever starts processes should start now, of the numbers up to
-    /// `limit`: nobody is there to take the seat that is to be given away. `runs` tells whether a
+    /// `limit`: no spare can take the seat that is to be given away. `runs` says whether a
     /// number has a process, in whatever state. The next one only `replace_pause` after `started`.
     pub fn missing_spare(
         &self,

@@ -1,5 +1,5 @@
 //! How a machine names what it posts: which part of it asked, at which peer, in which round. A
-//! completion of a round that is over is told by its number and dropped.
+//! completion of a round that is over is recognised by its number and dropped.
 
 use obol_fabric::Token;
 
