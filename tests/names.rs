@@ -1,7 +1,7 @@
 //! A name of the cluster belongs to one live process at a time, and commands never choose between
 //! two.
 
-use crate::support::{Ran, Root, until};
+use crate::support::{Ran, Root, signal, until};
 use std::process::{Child, Command, Stdio};
 
 /// A process that the test ends.
@@ -17,6 +17,32 @@ impl Drop for Ending {
     fn drop(&mut self) {
         self.0.kill().expect("it is a child");
         self.0.wait().expect("it is a child");
+    }
+}
+
+/// Whoever of them comes first: none is a member yet when the others look.
+#[test]
+fn of_several_runs_of_one_name_at_once_one_gets_it() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    root.healthy();
+    let start = || {
+        let mut command = root.command(&["run", "--name", "guest", "--node", "node-1"]);
+        command.args(["--", "sleep", "1000"]);
+        command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let mut runs: Vec<Child> = (0..4).map(|_| start()).collect();
+    let left = |runs: &mut Vec<Child>| {
+        runs.iter_mut().filter_map(|run| run.try_wait().expect("a child").is_none().then_some(())).count()
+    };
+    until("the others are refused", || left(&mut runs) == 1);
+    root.until("one is a member", |status| status.is_active("guest"));
+    signal("TERM", &[root.status().pid("guest")]);
+    for run in runs {
+        let ended = run.wait_with_output().expect("a child");
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let refused = ["another `obol run` has the name guest", "guest runs already"];
+        assert!(said.contains("a member") || refused.iter().any(|why| said.contains(why)), "{said}");
     }
 }
 

@@ -329,17 +329,21 @@ fn a_program_joins_when_it_is_healthy_and_is_killed_when_it_is_not_any_more() {
     let root = Root::new();
     let _up = root.up(&["--apps", "1"]);
     let well = note(&root, "well");
-    let health = format!("[ -e {} ]", well.display());
+    let health = format!("printf . >>{}; [ -e {} ]", note(&root, "tries").display(), well.display());
     let options = ["--shell", "--health", &health, "--health-every", "10ms", "--health-failures", "2"];
     let mut command = wrapped(&root, &options, "exec sleep 1000");
     command.stdin(Stdio::null());
     let ran = std::thread::spawn(move || Ran::of(&mut command));
     assert!(!root.healthy().is_active("guest"));
+    let tries = note(&root, "tries");
+    until("it was tried often enough", || read(&tries).len() > 5);
     std::fs::write(&well, "").expect("written");
     root.until("the guest is a member", |s| s.is_active("guest"));
     std::fs::remove_file(&well).expect("removed");
     let ran = ran.join().expect("it ends").ends(128 + 9);
     assert_eq!(told(&ran, "lost")[0]["why"], "its health command fails");
+    let text = "no member yet: its health command has failed 2 times, and has never succeeded";
+    assert_eq!(told(&ran, "trouble")[0]["text"], text);
 }
 
 #[test]

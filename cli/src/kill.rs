@@ -8,6 +8,7 @@ use obol_fabric::Name;
 use obol_fabric::host::{Cluster, Held, HostError};
 use obol_membership::Kind;
 use obol_observe::{Observer, Process, Snapshot};
+use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -149,6 +150,26 @@ pub(crate) fn unused(root: &Path, cluster: Name, name: &str) -> Result<(), Failu
             return Err(Failure::Refused(format!("{name} runs already (pid {})", process.pid)));
         }
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A name that one `obol run` has, from before its program starts until it has ended: between a look
+/// at who has a name and the join, others could take it.
+pub(crate) struct NameClaim(#[expect(dead_code, reason = "holds the lock")] File);
+
+impl NameClaim {
+    /// Takes the name in the cluster of this directory, or says that another `obol run` has it.
+    pub(crate) fn take(dir: &Path, name: Name) -> Result<Self, Failure> {
+        let path = dir.join(format!("run-{name}.lock"));
+        let failed = |error| Failure::Failed(format!("{}: {error}", path.display()));
+        let file = File::options().create(true).append(true).open(&path).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => {
+                Err(Failure::Refused(format!("another `obol run` has the name {name}")))
+            }
+            Err(TryLockError::Error(error)) => Err(failed(error)),
+        }
     }
 }
 

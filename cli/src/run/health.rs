@@ -33,9 +33,9 @@ impl Health {
         })
     }
 
-    /// Executes the command now and then, until the program has ended. Tells its first success, and
-    /// that it failed too often after that. A program that has never been healthy is no member and
-    /// has as long as it likes.
+    /// Executes the command now and then, until the program has ended. Reports its first success,
+    /// and that it failed too often before or after that. A program that has never been healthy is
+    /// no member and has as long as it likes.
     pub(super) fn start(
         self,
         life: Arc<Life>,
@@ -53,10 +53,8 @@ impl Health {
                     was_healthy = true;
                 } else {
                     failures += 1;
-                    if was_healthy
-                        && failures == self.failures_max
-                        && tell.send(Happening::Unhealthy).is_err()
-                    {
+                    let happens = if was_healthy { Happening::Unhealthy } else { Happening::NotYetHealthy };
+                    if failures == self.failures_max && tell.send(happens).is_err() {
                         return;
                     }
                 }

@@ -20,7 +20,7 @@ pub(crate) use guard::guard;
 pub(crate) use program::become_program;
 
 use crate::cli::DrillKind;
-use crate::kill::unused;
+use crate::kill::{NameClaim, unused};
 use clap::{Args, ValueEnum};
 use group::Group;
 use hooks::{Call, Hooks, Setup};
@@ -93,13 +93,14 @@ pub(crate) struct Run {
     /// A hook or health command that takes longer is killed
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "5s")]
     hook_timeout: Duration,
-    /// A program to execute now and then; the member joins after its first success
+    /// A program to execute now and then; the member joins after its first success, however long
+    /// that takes
     #[arg(long, value_name = "COMMAND")]
     health: Option<OsString>,
     /// How often the health command is executed
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1s", requires = "health")]
     health_every: Duration,
-    /// So many failures of it in a row, and the program is killed
+    /// So many failures of it in a row after its first success, and the program is killed
     #[arg(long, value_name = "N", default_value_t = 3, requires = "health", value_parser = clap::value_parser!(u32).range(1..))]
     health_failures: u32,
     /// When the program is started again after it has ended
@@ -125,6 +126,8 @@ enum Happening {
     Standing(Standing),
     /// The health command has succeeded for the first time.
     Healthy,
+    /// It has failed too often before its first success.
+    NotYetHealthy,
     /// It has failed too often.
     Unhealthy,
     /// The keeper has said something; `None` when it is gone.
@@ -192,9 +195,12 @@ fn supervise(
     unreserved(options.name)?;
     let site = Site::open(root, cluster).map_err(Failure::refused)?;
     let node = agent(&site.cluster, options.node)?;
+    let another = |failure| Failure::Refused(format!("{failure}; choose another --name"));
+    let claim = NameClaim::take(site.cluster.dir(), options.name);
     drop(site);
-    unused(root, cluster, options.name.as_str())
-        .map_err(|failure| Failure::Refused(format!("{failure}; choose another --name")))?;
+    // Its refusal says more than that of the claim.
+    unused(root, cluster, options.name.as_str()).map_err(another)?;
+    let _claim = claim.map_err(another)?;
     obol_fabric::host::sched::adopt_orphans().map_err(Failure::failed)?;
     let (tell, told) = mpsc::channel();
     pass_signals(tell.clone()).map_err(Failure::failed)?;
@@ -395,6 +401,13 @@ impl Supervisor<'_> {
                 }
                 Some(Happening::Signal(_)) => self.kept.reap_orphans()?,
                 Some(Happening::Healthy) => self.stand(&mut course)?,
+                Some(Happening::NotYetHealthy) => {
+                    let failures = self.options.health_failures;
+                    let text = format!(
+                        "no member yet: its health command has failed {failures} times, and has never succeeded"
+                    );
+                    self.journal.tell(&Told::Trouble { text });
+                }
                 Some(Happening::Unhealthy) => {
                     self.lost("its health command fails", &mut course);
                     self.kill(&mut course, "its health command fails")?;

@@ -146,9 +146,9 @@ complete -c obol -n "__fish_obol_using_subcommand run" -l on-lost -d 'A program 
 complete -c obol -n "__fish_obol_using_subcommand run" -l views-to -d 'A program that is started once, and told all that by lines on its standard input: "view ID INCARNATION MEMBER.." and "lost ID INCARNATION WHY"' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l grace -d 'How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it started. A second signal kills at once' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l hook-timeout -d 'A hook or health command that takes longer is killed' -r
-complete -c obol -n "__fish_obol_using_subcommand run" -l health -d 'A program to execute now and then; the member joins after its first success' -r
+complete -c obol -n "__fish_obol_using_subcommand run" -l health -d 'A program to execute now and then; the member joins after its first success, however long that takes' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l health-every -d 'How often the health command is executed' -r
-complete -c obol -n "__fish_obol_using_subcommand run" -l health-failures -d 'So many failures of it in a row, and the program is killed' -r
+complete -c obol -n "__fish_obol_using_subcommand run" -l health-failures -d 'So many failures of it in a row after its first success, and the program is killed' -r
 complete -c obol -n "__fish_obol_using_subcommand run" -l restart -d 'When the program is started again after it has ended' -r -f -a "never\t'Never: `run` ends with the program'
 on-failure\t'When it ended with another exit code than 0, or by a signal'
 always\t'Whenever it ended'"

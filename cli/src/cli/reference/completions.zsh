@@ -188,9 +188,9 @@ _arguments "${_arguments_options[@]}" : \
 '--views-to=[A program that is started once, and told all that by lines on its standard input\: "view ID INCARNATION MEMBER.." and "lost ID INCARNATION WHY"]:HOOK:_default' \
 '--grace=[How long the program has to end after SIGTERM or SIGINT; then it is killed with all that it started. A second signal kills at once]:TIME:_default' \
 '--hook-timeout=[A hook or health command that takes longer is killed]:TIME:_default' \
-'--health=[A program to execute now and then; the member joins after its first success]:COMMAND:_default' \
+'--health=[A program to execute now and then; the member joins after its first success, however long that takes]:COMMAND:_default' \
 '--health-every=[How often the health command is executed]:TIME:_default' \
-'--health-failures=[So many failures of it in a row, and the program is killed]:N:_default' \
+'--health-failures=[So many failures of it in a row after its first success, and the program is killed]:N:_default' \
 '--restart=[When the program is started again after it has ended]:RESTART:((never\:"Never\: \`run\` ends with the program"
 on-failure\:"When it ended with another exit code than 0, or by a signal"
 always\:"Whenever it ended"))' \
