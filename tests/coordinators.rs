@@ -281,6 +281,8 @@ fn a_coordinator_whose_memory_is_gone_does_not_start_with_an_empty_one() {
     lose(3);
     refuses(1);
     refuses(3);
+    let status = root.status();
+    assert!(status.reasons().contains("start coord-4; coord-1, coord-3 lost their memory"), "{status:?}");
     let before = root.status().view();
     root.run(&["start", "coord-4"]).ends(0);
     refuses(1);

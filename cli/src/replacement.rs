@@ -6,7 +6,7 @@ use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
 use obol_membership::replace::{spares, vacant};
 use obol_membership::view::coordinator_name;
-use obol_observe::{Observer, Seen, Snapshot};
+use obol_observe::{Observer, Seen, Snapshot, spare};
 use serde::Serialize;
 
 /// The last coordinator that was replaced, in JSON.
@@ -26,6 +26,8 @@ pub(crate) struct ReplacementJson {
     pause_s: f64,
     /// Those who decide.
     deciders: Vec<String>,
+    /// Whether enough of them live to decide anything.
+    majority: bool,
     /// Those of them who are no members.
     missing: Vec<String>,
     /// Those who are members and do not decide.
@@ -50,15 +52,19 @@ impl ReplacementJson {
         let last = |kinds: &[Event]| events.iter().rev().find(|seen| is(seen, kinds));
         let changed = last(&[Event::Replacing, Event::Replaced]).map(|seen| seen.event.at);
         let left = changed.map_or(Nanos::ZERO, |at| (at + timing.replace_pause).since(snapshot.at));
+        let deciders: Vec<String> = view
+            .into_iter()
+            .flat_map(|view| &view.acceptors)
+            .map(|a| coordinator_name(a.proposer).to_string())
+            .collect();
+        let lives = |name: &&String| snapshot.everybody().any(|p| p.alive && p.name.as_str() == *name);
+        let majority = spare(deciders.len(), deciders.iter().filter(lives).count()).is_some();
         Self {
             on: timing.replace,
             after_s: seconds(timing.replace_after),
             pause_s: seconds(timing.replace_pause),
-            deciders: view
-                .into_iter()
-                .flat_map(|view| &view.acceptors)
-                .map(|a| coordinator_name(a.proposer).to_string())
-                .collect(),
+            deciders,
+            majority,
             missing: view.into_iter().flat_map(vacant).map(|n| coordinator_name(n).to_string()).collect(),
             spares: view.into_iter().flat_map(spares).map(|m| m.name.to_string()).collect(),
             replaced: snapshot.everybody().map(|p| p.counter(Counter::Replacements)).sum(),
@@ -77,6 +83,9 @@ impl ReplacementJson {
         if !self.missing.is_empty() {
             let missing = self.missing.join(", ");
             parts.push(match self.on {
+                _ if !self.majority => {
+                    format!("{missing} missing; without a majority nothing can replace them")
+                }
                 true => format!("{missing} missing, to be replaced after {} s", self.after_s),
                 false => format!("{missing} missing; the profile leaves it to `obol coordinator replace`"),
             });

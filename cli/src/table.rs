@@ -39,7 +39,7 @@ fn lease(process: &Process, snapshot: &Snapshot) -> &'static str {
 fn state(process: &Process, snapshot: &Snapshot) -> &'static str {
     match (process.alive, process.frozen, snapshot.is_member(process)) {
         (true, true, _) => "frozen",
-        (true, false, false) if process.lost_agent(snapshot) => "no agent",
+        (true, false, _) if process.lost_agent(snapshot) => "no agent",
         (_, false, false) if process.left => "left",
         (false, ..) => "down",
         (true, false, false) if process.held_back(snapshot.at) > Nanos::ZERO => "held back",

@@ -14,6 +14,8 @@ pub(crate) struct Expected {
     pub(crate) others: Vec<String>,
     /// Why processes of other hosts can not be looked at, if they can not.
     pub(crate) trouble: Option<String>,
+    /// The coordinators whose memory on this host is gone: they can not be started again.
+    pub(crate) forgotten: Vec<String>,
     /// The coordinators that can not save views, and why.
     pub(crate) unsaved: Vec<(Name, String)>,
 }
@@ -30,7 +32,7 @@ pub(crate) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<Str
     let mut reasons = Vec::new();
     let alive: HashSet<&str> = snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);
-    let Expected { deciders, mut others, trouble, unsaved } = expected;
+    let Expected { deciders, mut others, trouble, forgotten, unsaved } = expected;
     let coordinators = deciders.len();
     let acts = |name: &String| snapshot.everybody().any(|p| p.alive && !p.frozen && p.name.as_str() == name);
     let some_acts = deciders.iter().any(acts);
@@ -40,9 +42,18 @@ pub(crate) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<Str
     if !has_majority && trouble.is_some() {
         reasons.push(format!("{} not seen", down.join(", ")));
     } else if !has_majority {
+        let (lost, whole): (Vec<_>, Vec<_>) = down.into_iter().partition(|name| forgotten.contains(name));
+        let mut next = Vec::new();
+        if !whole.is_empty() {
+            next.push(format!("start {}", whole.join(", ")));
+        }
+        if !lost.is_empty() {
+            let lost = lost.join(", ");
+            next.push(format!("{lost} lost their memory: see `obol coordinator recover --help`"));
+        }
         reasons.push(format!(
-            "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; start {}",
-            down.join(", ")
+            "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; {}",
+            next.join("; ")
         ));
     } else if !down.is_empty() {
         reasons.push(format!("{} down", down.join(", ")));

@@ -9,7 +9,7 @@ use crate::timeline;
 use obol_fabric::host::{
     Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo, SnapshotParts, clock,
 };
-use obol_fabric::layout::{Seat, ViewHead};
+use obol_fabric::layout::{PROPOSERS_MAX, Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
 use obol_fabric::verbs::ClockRelation;
@@ -531,6 +531,18 @@ impl Observer {
         names.filter(|name| !ended::is_noted(self.cluster.dir(), name))
     }
 
+    /// The coordinators that had memory on this host and have it no more.
+    fn forgotten(&self) -> Vec<String> {
+        if self.deployment.network.is_some() {
+            // Most of them have their memory on other hosts.
+            return Vec::new();
+        }
+        let coordinators =
+            self.cluster.regions().into_iter().filter(|info| info.number <= PROPOSERS_MAX as u32);
+        let lost = coordinators.filter(|info| !self.cluster.region_path(info.number).exists());
+        lost.map(|info| info.name.to_string()).collect()
+    }
+
     /// Which coordinators of this host can not save the views that they know, and why.
     fn unsaved(&self) -> Vec<(Name, String)> {
         let dir = self.cluster.dir();
@@ -545,6 +557,7 @@ impl Observer {
             deciders: self.deciders(snapshot.view.as_deref()),
             others: self.others().collect(),
             trouble: self.trouble.clone(),
+            forgotten: self.forgotten(),
             unsaved: self.unsaved(),
         };
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);

@@ -289,7 +289,8 @@ impl Cluster {
     }
 
     /// The file of a region.
-    pub(crate) fn region_path(&self, number: u32) -> PathBuf {
+    #[must_use]
+    pub fn region_path(&self, number: u32) -> PathBuf {
         self.dir.join(format!("region-{number}"))
     }
 
