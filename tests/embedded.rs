@@ -1,6 +1,6 @@
 //! A program with a core of its own: this test program is a member.
 
-use crate::support::{Root, Status, freeze, signal, until, until_or};
+use crate::support::{Root, Status, freeze, has_ended, signal, until, until_or};
 use obol_agent::{AttachError, Attached, Embedded, Obstacle};
 use obol_fabric::{Incarnation, Name, Nanos};
 use obol_profiles::Site;
@@ -203,4 +203,18 @@ fn an_attached_program_may_not_act_before_it_is_a_member_and_sees_views_in_order
     assert_eq!(guest.leave(wait), Ok(true));
     assert_eq!(guest.incarnation(), Incarnation::NONE);
     assert!(!guest.active(&first));
+}
+
+/// The memory of the cluster is in use, so it can not be made anew beside it.
+#[test]
+fn an_up_beside_what_outlived_the_last_one_says_what_to_do() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    let guest = start(&root, "guest");
+    active(&guest);
+    let all: Vec<i64> = root.processes().into_keys().collect();
+    signal("KILL", &[up.pid()]);
+    until("no process outlives its supervisor", || all.iter().all(|pid| has_ended(*pid)));
+    root.run(&["up"]).refused(&["has lost its `obol up`", "`obol down --cluster default`"]);
+    drop(guest);
 }

@@ -125,7 +125,7 @@ impl Made {
                 // only the first answers.
                 let left = end.saturating_duration_since(Instant::now());
                 if left.is_zero() || control::ask_within(&path, &Request::Hello, left).is_ok() {
-                    return Err(runs(&path, cluster));
+                    return Err(runs(&path, cluster, true));
                 }
                 tries = 0;
                 std::thread::sleep(POLL_INTERVAL);
@@ -149,7 +149,9 @@ impl Made {
                     tries = 0;
                     std::thread::sleep(POLL_INTERVAL);
                 }
-                Err(SiteError::Fabric(HostError::AlreadyExists { .. })) => return Err(runs(&path, cluster)),
+                Err(SiteError::Fabric(HostError::AlreadyExists { .. })) => {
+                    return Err(runs(&path, cluster, false));
+                }
                 Err(error) if ours => {
                     // Half a cluster is of no use to anybody.
                     let _ = directory.remove();
@@ -190,7 +192,15 @@ impl Drop for Made {
     }
 }
 
-fn runs(path: &Path, cluster: Name) -> Failure {
+fn runs(path: &Path, cluster: Name, supervised: bool) -> Failure {
+    if !supervised {
+        return Failure::Refused(format!(
+            "cluster {cluster} in {} has lost its `obol up`, and processes of it go on: see them with `obol status \
+             --cluster {cluster}`. A process of it that is down can not be started again; end what is left with \
+             `obol down --cluster {cluster}`, and then start it anew",
+            path.display()
+        ));
+    }
     Failure::Refused(format!(
         "cluster {cluster} runs already in {}.\nSee it with `obol status --cluster {cluster}`, end it with `obol down --cluster {cluster}`, or start another with `obol up --cluster NAME`",
         path.display()
