@@ -83,3 +83,14 @@ fn the_end_of_the_cluster_ends_its_stream() {
         "{ran:?}"
     );
 }
+
+#[test]
+fn a_view_is_saved_to_no_device_and_no_link() {
+    let root = Root::new();
+    let _up = root.up(&["--coordinators", "1", "--apps", "1"]);
+    let link = root.path().join("link");
+    std::os::unix::fs::symlink("/dev/null", &link).expect("made");
+    let said = root.run(&["watch", "--once", "--save", link.to_str().expect("text")]).ends(1).err;
+    assert!(said.contains("is no regular file"), "{said}");
+    assert!(std::fs::symlink_metadata(&link).expect("it is there").is_symlink());
+}

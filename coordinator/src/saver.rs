@@ -96,8 +96,12 @@ impl Source {
     }
 }
 
-/// Replaces a file, so that whatever happens the old or the new one is there whole.
+/// Replaces a file, so that whatever happens the old or the new one is there whole. A device, link
+/// or directory is not replaced.
 pub fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is no regular file"));
+    }
     let mut fresh = path.to_owned().into_os_string();
     fresh.push(".new");
     let mut file = File::create(&fresh)?;

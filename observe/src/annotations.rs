@@ -62,7 +62,10 @@ impl fmt::Display for MarkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text { chars } => {
-                write!(f, "a note has 1 to {CHARS_MAX} characters on one line, not {chars}")
+                write!(
+                    f,
+                    "a note is one line of 1 to {CHARS_MAX} characters without control characters; this has {chars}"
+                )
             }
             Self::Io { path, error } => write!(f, "could not write {}: {error}", path.display()),
         }
