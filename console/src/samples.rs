@@ -26,6 +26,7 @@ pub(crate) fn empty(at: Instant) -> Sample {
     Sample {
         at,
         unix: UNIX + at.0,
+        cluster_id: None,
         view: None,
         processes: Vec::new(),
         health: Health::Healthy,

@@ -161,6 +161,7 @@ pub(crate) fn read(observer: &mut Observer, spans: bool) -> Sample {
     // Two clocks at one moment: events and histograms were read since the snapshot.
     let unix = unix_now().saturating_sub(clock::now().since(snapshot.at).0);
     let mut sample = Sample::new(snapshot, &events, unix, cost);
+    sample.cluster_id = Some(observer.cluster().nonce());
     sample.take_spans(&spans);
     sample
 }

@@ -26,6 +26,10 @@ pub(crate) struct Sample {
     pub(crate) at: Instant,
     /// The same moment in nanoseconds since 1970, UTC.
     pub(crate) unix: u64,
+    /// Drawn when the cluster was made, so it tells clusters of one name apart; none in recordings
+    /// of older writers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cluster_id: Option<u64>,
     /// The newest view that any process knows.
     pub(crate) view: Option<ViewRow>,
     /// Every process that is or was there, coordinators first.
@@ -430,6 +434,7 @@ impl Sample {
             at,
             leader: snapshot.leader_name(),
             unix,
+            cluster_id: None,
             view: snapshot.view.as_deref().map(ViewRow::of),
             processes: snapshot.processes.into_iter().map(|p| ProcessRow::of(p, at)).collect(),
             health: snapshot.health,

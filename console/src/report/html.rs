@@ -1,8 +1,8 @@
 //! The report as one page that needs no other file.
 
 use crate::output::Failure;
-use crate::report::{Report, iso};
-use crate::state::failovers::PHASES;
+use crate::report::{Part, Report, iso};
+use crate::state::failovers::{Failover, PHASES};
 use crate::state::windows::PERCENTILES;
 use crate::view::canvas::age;
 use obol_fabric::Nanos;
@@ -30,22 +30,41 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         iso(sample.unix),
         sample.health.name()
     ));
+    if let Some(line) = report.outages.without_service_text() {
+        page.paragraph(&line);
+    }
+    let rows = report.outages.iter().map(|outage| {
+        let to = if outage.lasts { "the end".to_owned() } else { iso(report.unix(outage.to)) };
+        vec![
+            text_cell(&iso(report.unix(outage.from))),
+            text_cell(&to),
+            Cell::Number(age(outage.span())),
+            text_cell(&outage.name()),
+            text_cell(&outage.why()),
+        ]
+    });
+    let rows: Vec<Vec<Cell>> = rows.collect();
+    if !rows.is_empty() {
+        page.heading("What was wrong");
+        page.table(&["from", "to", "for", "cluster", "reasons"], &rows);
+    }
     let wrong = sample.reasons.iter().cloned();
-    let alerts = report.data.alerts.iter().map(|(alert, clause)| format!("{alert}: {clause}"));
+    let alerts = report.data().alerts.iter().map(|(alert, clause)| format!("{alert}: {clause}"));
     wrong.chain(alerts).for_each(|line| page.paragraph(&format!("! {line}")));
-    for mark in &report.data.marks {
+    for mark in report.marks() {
         page.paragraph(&format!("{}: {}", iso(report.unix(mark.at)), mark.text));
     }
     page.heading("Failovers");
-    if report.failovers.is_empty() {
+    let failovers: Vec<(&Part, &Failover)> = report.failovers().collect();
+    if failovers.is_empty() {
         page.paragraph("None in the events that were read.");
     } else {
-        let shown = &report.failovers[report.failovers.len().saturating_sub(CHART_MAX)..];
-        let groups = shown.iter().map(|failover| format!("view {}", failover.view)).collect();
+        let shown = &failovers[failovers.len().saturating_sub(CHART_MAX)..];
+        let groups = shown.iter().map(|(_, failover)| format!("view {}", failover.view)).collect();
         let mut bars = Bars::stacked("microseconds from the first notice", groups);
         for (at, phase) in PHASES.iter().enumerate() {
             let values =
-                shown.iter().map(|failover| failover.phases()[at].map(|span| span.0 as f64 / 1000.0));
+                shown.iter().map(|(_, failover)| failover.phases()[at].map(|span| span.0 as f64 / 1000.0));
             bars = bars.with(phase, values.collect());
         }
         match bars.svg() {
@@ -60,11 +79,11 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         let mut heads = vec!["began", "view", "dead", "decided by"];
         heads.extend(PHASES);
         heads.extend(["total", "active last"]);
-        let row = |failover: &crate::state::failovers::Failover| {
+        let row = |(part, failover): &(&Part, &Failover)| {
             let mut cells = vec![
                 text_cell(&iso(report.unix(failover.began))),
                 text_cell(&failover.view),
-                text_cell(&report.dead(failover)),
+                text_cell(&part.dead(failover)),
                 text_cell(&failover.decider),
             ];
             cells.extend(failover.phases().map(span));
@@ -74,7 +93,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
             ));
             cells
         };
-        page.table(&heads, &report.failovers.iter().map(row).collect::<Vec<_>>());
+        page.table(&heads, &failovers.iter().map(row).collect::<Vec<_>>());
     }
     page.heading("Latencies");
     let mut heads = vec!["of", "samples"];
@@ -102,7 +121,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
                 vec![
                     text_cell(&row.name),
                     text_cell(&row.kind.name()),
-                    text_cell(&report.data.status(row).words().1),
+                    text_cell(&report.data().status(row).words().1),
                     Cell::Number(row.incarnation.to_string()),
                     Cell::Number(row.view.map_or("--".to_owned(), |view| view.to_string())),
                 ]

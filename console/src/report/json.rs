@@ -1,7 +1,7 @@
 //! The report as one JSON object.
 
 use crate::output::Failure;
-use crate::report::{Report, iso};
+use crate::report::{Part, Report, iso};
 use crate::state::failovers::{Failover, PHASES};
 use crate::state::windows::PERCENTILES;
 use serde_json::{Map, Value, json};
@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 /// Changes whenever a reader of an older one would misread.
 const SCHEMA: u32 = 1;
 
-fn failover(report: &Report, failover: &Failover) -> Value {
+fn failover(report: &Report, (part, failover): (&Part, &Failover)) -> Value {
     let phases: Map<String, Value> = PHASES
         .iter()
         .zip(failover.phases())
@@ -20,8 +20,8 @@ fn failover(report: &Report, failover: &Failover) -> Value {
         .iter()
         .map(|dead| {
             json!({
-                "who": report.data.who(dead.who),
-                "accuser": report.data.who(dead.accuser),
+                "who": part.data.who(dead.who),
+                "accuser": part.data.who(dead.accuser),
                 "level": dead.level.map(|level| level.name()),
             })
         })
@@ -60,16 +60,29 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
             json!({
                 "name": row.name.as_str(),
                 "kind": row.kind.name(),
-                "state": report.data.status(row).words().1,
+                "state": report.data().status(row).words().1,
                 "incarnation": row.incarnation.0,
                 "view": row.view.map(|view| view.0),
             })
         })
         .collect();
-    let marks: Vec<Value> = report
-        .data
-        .marks
+    let outages: Vec<Value> = report
+        .outages
         .iter()
+        .map(|outage| {
+            json!({
+                "health": outage.name(),
+                "from": iso(report.unix(outage.from)),
+                "to": iso(report.unix(outage.to)),
+                "lasts": outage.lasts,
+                "span_ns": outage.span().0,
+                "serves": outage.serves(),
+                "reasons": outage.reasons,
+            })
+        })
+        .collect();
+    let marks: Vec<Value> = report
+        .marks()
         .map(|mark| json!({ "at": iso(report.unix(mark.at)), "text": mark.text, "drill": mark.drill }))
         .collect();
     let value = json!({
@@ -80,11 +93,13 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         "samples": report.samples.len(),
         "health": sample.health.name(),
         "reasons": sample.reasons,
-        "alerts": report.data.alerts.iter().map(|(name, clause)| json!({ "alert": name, "what": clause })).collect::<Vec<_>>(),
+        "outages": outages,
+        "no_service_ns": report.outages.without_service().0.0,
+        "alerts": report.data().alerts.iter().map(|(name, clause)| json!({ "alert": name, "what": clause })).collect::<Vec<_>>(),
         "view": sample.view.as_ref().map(|view| view.id.0),
         "leader": sample.leader.map(|leader| leader.to_string()),
         "processes": processes,
-        "failovers": report.failovers.iter().map(|one| failover(report, one)).collect::<Vec<_>>(),
+        "failovers": report.failovers().map(|one| failover(report, one)).collect::<Vec<_>>(),
         "latencies": latencies,
         "marks": marks,
     });

@@ -22,6 +22,35 @@ fn span(value: Option<Nanos>) -> String {
     value.map_or("--".to_owned(), |value| value.to_string())
 }
 
+/// Every interval in which the cluster was not healthy, and what was wrong at the end.
+fn wrong(report: &Report, text: &mut String) {
+    let (reasons, alerts) = (&report.last.reasons, &report.data().alerts);
+    if report.outages.iter().next().is_none() && alerts.is_empty() {
+        return;
+    }
+    text.push_str("\n## What was wrong\n\n");
+    if let Some(line) = report.outages.without_service_text() {
+        let _ = writeln!(text, "{line}\n");
+    }
+    for (n, outage) in report.outages.iter().enumerate() {
+        if n == 0 {
+            text.push_str("| from | to | for | cluster | reasons |\n|---|---|--:|---|---|\n");
+        }
+        let to = if outage.lasts { "the end".to_owned() } else { iso(report.unix(outage.to)) };
+        let (from, span, name) = (iso(report.unix(outage.from)), age(outage.span()), outage.name());
+        let _ = writeln!(text, "| {from} | {to} | {span} | {name} | {} |", plain(&outage.why()));
+    }
+    if !reasons.is_empty() || !alerts.is_empty() {
+        text.push_str("\nAt the end:\n\n");
+    }
+    for reason in reasons {
+        let _ = writeln!(text, "- {}", plain(reason));
+    }
+    for (alert, clause) in alerts {
+        let _ = writeln!(text, "- {alert}: {}", plain(clause));
+    }
+}
+
 /// The whole text. Writing to a string can not fail.
 pub(super) fn text(report: &Report) -> String {
     let sample = &report.last;
@@ -38,34 +67,24 @@ pub(super) fn text(report: &Report) -> String {
             .as_ref()
             .map_or(String::new(), |view| format!(", in view {} with {} members", view.id, view.members))
     );
-    if !sample.reasons.is_empty() || !report.data.alerts.is_empty() {
-        text.push_str("\n## What was wrong\n\n");
-        for reason in &sample.reasons {
-            let _ = writeln!(text, "- {}", plain(reason));
-        }
-        for (alert, clause) in &report.data.alerts {
-            let _ = writeln!(text, "- {alert}: {}", plain(clause));
-        }
-    }
-    if !report.data.marks.is_empty() {
-        text.push_str("\n## Notes\n\n");
-        for mark in &report.data.marks {
-            let _ = writeln!(text, "- {}: {}", iso(report.unix(mark.at)), plain(&mark.text));
-        }
+    wrong(report, &mut text);
+    for (n, mark) in report.marks().enumerate() {
+        text.push_str(if n == 0 { "\n## Notes\n\n" } else { "" });
+        let _ = writeln!(text, "- {}: {}", iso(report.unix(mark.at)), plain(&mark.text));
     }
     let _ = writeln!(text, "\n## Failovers\n");
-    if report.failovers.is_empty() {
+    if report.failovers().next().is_none() {
         text.push_str("None in the events that were read.\n");
     } else {
         text.push_str("| began | view | dead | decided by | phases | total | active last |\n|---|--:|---|---|---|--:|---|\n");
-        for failover in &report.failovers {
+        for (part, failover) in report.failovers() {
             let last = failover.last_active().map_or("--".to_owned(), |(name, _)| name.to_string());
             let _ = writeln!(
                 text,
                 "| {} | {} | {} | {} | {} | {} | {} |",
                 iso(report.unix(failover.began)),
                 failover.view,
-                plain(&report.dead(failover)),
+                plain(&part.dead(failover)),
                 failover.decider,
                 phases(failover),
                 span(failover.total()),
@@ -95,7 +114,7 @@ pub(super) fn text(report: &Report) -> String {
     text.push_str("\n## Processes\n\n| name | kind | state | incarnation | view |\n|---|---|---|--:|--:|\n");
     for row in &sample.processes {
         let view = row.view.map_or("--".to_owned(), |view| view.to_string());
-        let state = report.data.status(row).words().1;
+        let state = report.data().status(row).words().1;
         let _ =
             writeln!(text, "| {} | {} | {state} | {} | {view} |", row.name, row.kind.name(), row.incarnation);
     }

@@ -7,6 +7,7 @@ mod html;
 mod json;
 mod markdown;
 mod openmetrics;
+mod outages;
 mod perfetto;
 pub(crate) mod svg;
 
@@ -14,7 +15,7 @@ use crate::options::{Report as Options, ReportFormat};
 use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
 use crate::poll::record::Recording;
-use crate::poll::sample::Sample;
+use crate::poll::sample::{MarkRow, Sample};
 use crate::poll::{Listener, News, Place};
 use crate::state::data::Data;
 use crate::state::failovers::{self, Failover, PHASES};
@@ -24,6 +25,7 @@ use obol_membership::metrics::Histogram;
 use obol_observe::calendar;
 use obol_observe::histograms::Counts;
 use obol_observe::plain;
+use outages::Outages;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,9 +39,23 @@ pub(crate) struct Report {
     /// Oldest first; there is one at least.
     samples: Vec<Arc<Sample>>,
     last: Arc<Sample>,
+    /// Each cluster that had the name, in the order of time; there is one at least.
+    parts: Vec<Part>,
+    outages: Outages,
+    totals: Set,
+}
+
+/// What the samples of one cluster say: its names, views and incarnations are its own.
+struct Part {
     data: Data,
     failovers: Vec<Failover>,
-    totals: Set,
+}
+
+impl Part {
+    fn dead(&self, failover: &Failover) -> String {
+        let names: Vec<String> = failover.dead.iter().map(|dead| self.data.who(dead.who)).collect();
+        names.join(", ")
+    }
 }
 
 /// One distribution in figures. Of the margin small is bad, so its percentiles count from above.
@@ -55,16 +71,40 @@ impl Report {
     /// A report on these samples; `None` if there are none.
     pub(crate) fn new(cluster: Name, samples: Vec<Arc<Sample>>) -> Option<Self> {
         let last = Arc::clone(samples.last()?);
+        let mut parts = Vec::new();
         let mut data = Data::default();
+        let mut outages = Outages::default();
         let mut totals = Set::default();
         for sample in &samples {
+            if let Some(before) = data.sample.clone().filter(|_| data.is_of_another_cluster(sample)) {
+                outages.part(&before);
+                parts.push(std::mem::take(&mut data));
+            }
+            outages.take(sample);
             data.take(Arc::clone(sample));
             for span in &sample.spans {
                 totals[span.of as usize].add(&span.counts);
             }
         }
-        let failovers = failovers::all(&data);
-        Some(Self { cluster, samples, last, data, failovers, totals })
+        parts.push(data);
+        let part = |data: Data| Part { failovers: failovers::all(&data), data };
+        let parts = parts.into_iter().map(part).collect();
+        Some(Self { cluster, samples, last, parts, outages, totals })
+    }
+
+    /// What follows from the samples of the newest cluster.
+    fn data(&self) -> &Data {
+        &self.parts[self.parts.len() - 1].data
+    }
+
+    /// Every failover with the cluster in which it was, oldest first.
+    fn failovers(&self) -> impl DoubleEndedIterator<Item = (&Part, &Failover)> {
+        self.parts.iter().flat_map(|part| part.failovers.iter().map(move |failover| (part, failover)))
+    }
+
+    /// Every note, oldest first.
+    fn marks(&self) -> impl Iterator<Item = &MarkRow> {
+        self.parts.iter().flat_map(|part| &part.data.marks)
     }
 
     /// The moment in nanoseconds since 1970, UTC, of a stamp.
@@ -90,11 +130,6 @@ impl Report {
         self.samples
             .iter()
             .flat_map(|sample| sample.spans.iter().map(|span| (&**sample, span.of, &span.counts)))
-    }
-
-    fn dead(&self, failover: &Failover) -> String {
-        let names: Vec<String> = failover.dead.iter().map(|dead| self.data.who(dead.who)).collect();
-        names.join(", ")
     }
 
     /// How long it was looked at.

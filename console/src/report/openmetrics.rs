@@ -53,6 +53,12 @@ pub(super) fn text(report: &Report) -> String {
         text.push_str("# TYPE obol_view gauge\n# HELP obol_view The newest decided view.\n");
         let _ = writeln!(text, "obol_view{{cluster=\"{cluster}\"}} {}", view.id);
     }
+    text.push_str("# TYPE obol_no_service_seconds gauge\n# UNIT obol_no_service_seconds seconds\n");
+    text.push_str(
+        "# HELP obol_no_service_seconds How long no program could act, of what the report covers.\n",
+    );
+    let no_service = seconds(report.outages.without_service().0.0);
+    let _ = writeln!(text, "obol_no_service_seconds{{cluster=\"{cluster}\"}} {no_service}");
     text.push_str("# TYPE obol_span_seconds summary\n");
     text.push_str(
         "# HELP obol_span_seconds How long things took; of the margin, what was left, from above.\n",

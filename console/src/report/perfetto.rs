@@ -19,7 +19,8 @@ fn us(at: Instant, base: Instant) -> f64 {
 /// The spans of one failover, on its decider's track.
 fn spans(failover: &Failover, base: Instant, tid: u32) -> Vec<Value> {
     let Some(total) = failover.total() else { return Vec::new() };
-    let id = failover.view.0.to_string();
+    // Another cluster of the name may have the same view.
+    let id = format!("{} {}", failover.view, failover.began.0);
     let at = |ph: &str, name: &str, ts: f64| json!({ "ph": ph, "cat": "failover", "name": name, "id": id, "pid": PID, "tid": tid, "ts": ts });
     let whole = format!("failover, view {}", failover.view);
     let mut begins = us(failover.began, base);
@@ -37,10 +38,13 @@ fn spans(failover: &Failover, base: Instant, tid: u32) -> Vec<Value> {
 
 /// The whole text.
 pub(super) fn text(report: &Report) -> Result<String, Failure> {
-    let first = report.data.events.iter().map(|event| event.at).min();
-    let base = report.failovers.first().map(|failover| failover.began).or(first).unwrap_or(Instant::ZERO);
+    let seen =
+        || report.parts.iter().flat_map(|part| part.data.events.iter().map(move |event| (part, event)));
+    let first = seen().map(|(_, event)| event.at).min();
+    let began = report.failovers().next().map(|(_, failover)| failover.began);
+    let base = began.or(first).unwrap_or(Instant::ZERO);
     let mut tids: BTreeMap<Name, u32> = BTreeMap::new();
-    for event in &report.data.events {
+    for (_, event) in seen() {
         let next = u32::try_from(tids.len()).unwrap_or(u32::MAX).saturating_add(1);
         tids.entry(event.process).or_insert(next);
     }
@@ -51,8 +55,8 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         let args = json!({ "name": name.as_str() });
         events.push(json!({ "ph": "M", "name": "thread_name", "pid": PID, "tid": tid, "args": args }));
     }
-    for event in &report.data.events {
-        let what = crate::view::events::what(event, &report.data);
+    for (part, event) in seen() {
+        let what = crate::view::events::what(event, &part.data);
         let args =
             json!({ "what": what, "level": event.level.map(|level| level.name()), "number": event.number });
         events.push(json!({
@@ -60,11 +64,15 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
             "tid": tids.get(&event.process), "ts": us(event.at, base), "args": args
         }));
     }
-    for failover in &report.failovers {
+    for (_, failover) in report.failovers() {
         let tid = tids.get(&failover.decider).copied().unwrap_or(0);
         events.extend(spans(failover, base, tid));
     }
-    for mark in &report.data.marks {
+    for (n, outage) in report.outages.iter().enumerate() {
+        let end = |ph: &str, at: Instant| json!({ "ph": ph, "cat": "health", "name": outage.name(), "id": format!("health {n}"), "pid": PID, "tid": 0, "ts": us(at, base), "args": { "reasons": outage.why() } });
+        events.extend([end("b", outage.from), end("e", outage.to)]);
+    }
+    for mark in report.marks() {
         events.push(json!({
             "ph": "i", "s": "g", "cat": "mark", "name": mark.text, "pid": PID, "tid": 0, "ts": us(mark.at, base)
         }));

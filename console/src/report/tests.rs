@@ -7,6 +7,8 @@ use crate::state::Event;
 use crate::view::tests::{console, press};
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
+use obol_fabric::{Incarnation, ViewId};
+use obol_observe::Health;
 use obol_observe::annotations::DrillMark;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -85,7 +87,7 @@ fn the_trace_is_one_by_the_format() {
         assert!(tid == 0 || names.contains_key(&(pid, tid)), "a track has a name: {event}");
     }
     assert!(open.values().all(Vec::is_empty), "what began has ended");
-    assert_eq!(spans, 1 + PHASES.len());
+    assert_eq!(spans, 1 + PHASES.len() + 1, "the failover, its phases, and what was wrong");
     let at = |name: &str| {
         let events = trace["traceEvents"].as_array().expect("a list");
         events
@@ -354,4 +356,105 @@ fn no_text_of_a_recording_reaches_a_terminal_as_more_than_text() {
         model.reduce(Event::Chaos(news), &mut Vec::new());
         is_plain(&crate::text(&model), "what a drill said");
     }
+}
+
+/// Two seconds of a cluster whose `n`th quarter of a second is made by this.
+fn quarters(from: u64, make: impl Fn(u64, Instant) -> Sample) -> Vec<Arc<Sample>> {
+    (0..8).map(|n| Arc::new(make(n, Instant(from + n * 250_000_000)))).collect()
+}
+
+/// A cluster that no program could use for half a second in the middle.
+fn with_an_outage(n: u64, at: Instant) -> Sample {
+    let mut sample = samples::healthy(at);
+    let reason = match n {
+        2 => (Health::Degraded, "coord-1 down"),
+        3 | 4 => (Health::Unavailable, "coordinator majority lost"),
+        5 => (Health::Degraded, "coord-1 has no view"),
+        _ => return sample,
+    };
+    sample.health = reason.0;
+    sample.reasons = vec![reason.1.to_owned()];
+    sample
+}
+
+#[test]
+fn an_outage_in_the_middle_is_in_every_format() {
+    let start = 3_600_000_000_000;
+    let report = Report::new(samples::name("default"), quarters(start, with_an_outage)).expect("samples");
+    let text = |format| report.text(format).expect("written");
+    let json: Value = serde_json::from_str(&text(ReportFormat::Json)).expect("JSON");
+    assert_eq!(
+        (json["health"].as_str(), json["no_service_ns"].as_u64()),
+        (Some("healthy"), Some(500_000_000))
+    );
+    let outages = json["outages"].as_array().expect("a list");
+    let names: Vec<_> = outages.iter().map(|one| one["health"].as_str().expect("a word")).collect();
+    assert_eq!(names, ["degraded", "unavailable", "degraded"]);
+    let lost = &outages[1];
+    assert_eq!((&lost["from"], &lost["to"]), (&outages[0]["to"], &outages[2]["from"]));
+    assert_eq!((lost["lasts"].as_bool(), lost["serves"].as_bool()), (Some(false), Some(false)));
+    assert_eq!(lost["reasons"], serde_json::json!(["coordinator majority lost"]));
+    for format in [ReportFormat::Md, ReportFormat::Html] {
+        let text = text(format);
+        assert!(text.contains("What was wrong") && text.contains("coordinator majority lost"), "{text}");
+        assert!(text.contains("No program could act for 500ms, in 1 interval."), "{text}");
+    }
+    assert!(
+        text(ReportFormat::Openmetrics).contains("obol_no_service_seconds{cluster=\"default\"} 0.500000000")
+    );
+    assert_eq!(text(ReportFormat::Perfetto).matches("coordinator majority lost").count(), 2);
+}
+
+#[test]
+fn what_was_wrong_at_the_last_sample_lasts() {
+    let json: Value = serde_json::from_str(&text(ReportFormat::Json)).expect("JSON");
+    assert_eq!(
+        (json["outages"][0]["lasts"].as_bool(), json["no_service_ns"].as_u64()),
+        (Some(true), Some(0))
+    );
+    assert_eq!(json["outages"][0]["reasons"], json["reasons"]);
+}
+
+/// Two clusters of one name: in the second, incarnation 7 is another member's.
+fn two_clusters(ids: [Option<u64>; 2]) -> Report {
+    let start = 3_600_000_000_000;
+    let mut all = quarters(start, |n, at| {
+        let sample = if n < 4 { samples::healthy(at) } else { samples::degraded(at) };
+        let events = if n == 4 { sample.events.clone() } else { Vec::new() };
+        Sample { cluster_id: ids[0], events, ..sample }
+    });
+    all.extend(quarters(start + 4_000_000_000, |_, at| {
+        let mut sample = samples::healthy(at);
+        sample.cluster_id = ids[1];
+        sample.view.as_mut().expect("a view").id = ViewId(2);
+        for row in &mut sample.processes {
+            row.pid += 1000;
+            row.incarnation = match row.incarnation.0 {
+                7 => Incarnation(4),
+                4 => Incarnation(7),
+                other => Incarnation(other),
+            };
+        }
+        sample
+    }));
+    Report::new(samples::name("default"), all).expect("samples")
+}
+
+#[test]
+fn names_of_one_cluster_are_not_taken_for_those_of_the_next() {
+    // Recordings of older writers do not say which cluster it is.
+    for ids in [[Some(1), Some(2)], [None, None]] {
+        let report = two_clusters(ids);
+        let json: Value =
+            serde_json::from_str(&report.text(ReportFormat::Json).expect("written")).expect("JSON");
+        assert_eq!(json["failovers"].as_array().map(Vec::len), Some(1));
+        assert_eq!(json["failovers"][0]["dead"][0]["who"], "app-2 (7)");
+        assert!(report.text(ReportFormat::Csv).expect("written").contains(",app-2 (7),"));
+        let health: Vec<_> =
+            json["outages"].as_array().expect("a list").iter().map(|one| one["health"].clone()).collect();
+        assert_eq!(health, ["degraded", "no cluster"]);
+        assert_eq!(json["outages"][0]["lasts"], false);
+        assert_eq!(json["no_service_ns"], 2_250_000_000u64, "while there was no cluster");
+    }
+    assert_eq!(two_clusters([Some(1), Some(1)]).parts.len(), 2, "a cluster made anew with its former id");
 }

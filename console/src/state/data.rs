@@ -249,6 +249,8 @@ fn per_second(n: u64, span: Nanos) -> Option<f64> {
 pub(crate) struct Data {
     /// The newest sample.
     pub(crate) sample: Option<Arc<Sample>>,
+    /// Which cluster it is of, and its newest view.
+    cluster: (Option<u64>, Option<ViewId>),
     /// Each process by its name.
     pub(crate) tracks: BTreeMap<Name, Box<Track>>,
     /// The newest events, oldest first.
@@ -293,8 +295,26 @@ impl Data {
         }
     }
 
-    /// Takes what follows from a sample, but for what is wrong.
+    /// Whether a sample is of another cluster of this name. Samples of older writers do not say so:
+    /// then it is another one if its views begin anew and none of its processes is known.
+    pub(crate) fn is_of_another_cluster(&self, sample: &Sample) -> bool {
+        let (id, view) = self.cluster;
+        if id.zip(sample.cluster_id).is_some_and(|(known, now)| known != now) {
+            return true;
+        }
+        let began_anew = view.zip(sample.view.as_ref()).is_some_and(|(known, now)| now.id < known);
+        let is_known =
+            |row: &ProcessRow| self.tracks.get(&row.name).is_some_and(|track| track.process == row.process());
+        began_anew && !sample.processes.iter().any(is_known)
+    }
+
+    /// Takes what follows from a sample, but for what is wrong. Incarnations and views of another
+    /// cluster begin anew, so nothing is kept of the one before it.
     fn pass(&mut self, sample: &Sample) {
+        if self.is_of_another_cluster(sample) {
+            *self = Self::default();
+        }
+        self.cluster = (sample.cluster_id, sample.view.as_ref().map(|view| view.id));
         for mark in &sample.marks {
             if mark.drill.is_none() {
                 self.windows.mark(mark.at);

@@ -3,10 +3,12 @@
 //! they are, and it still is the whole hour.
 //!
 //! A sample that is left out leaves its events, counts and marks to the next one, so none is lost.
+//! One at which the cluster's health changed is kept while there is room.
 
 use crate::poll::sample::{MarkRow, ProcessRow, Sample, SpanRow, ViewRow};
 use crate::state::packed::{self, Identity, Numbers};
 use obol_fabric::{Instant, Nanos};
+use obol_observe::Health;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -119,7 +121,10 @@ impl Store {
         self.newest = Some(sample);
         for (age, apart) in TIERS {
             let beyond = self.frames.partition_point(|frame| now.since(frame.at) > age);
-            if beyond >= 2 && self.frames[beyond - 1].at.since(self.frames[beyond - 2].at) < apart {
+            if beyond >= 2
+                && self.frames[beyond - 1].at.since(self.frames[beyond - 2].at) < apart
+                && !self.is_change(beyond - 1)
+            {
                 self.leave_out(beyond - 1);
             }
         }
@@ -163,6 +168,7 @@ impl Store {
             rest: Sample {
                 at: sample.at,
                 unix: sample.unix,
+                cluster_id: sample.cluster_id,
                 view: None,
                 processes: Vec::new(),
                 health: sample.health,
@@ -182,6 +188,17 @@ impl Store {
         }
     }
 
+    /// Whether the cluster's health is another than before, or the cluster is another one than
+    /// after: an outage keeps its beginning and end, and no cluster inherits another one's events.
+    fn is_change(&self, at: usize) -> bool {
+        let of = |at: usize| self.frames.get(at).map(|frame| (frame.rest.health, frame.rest.cluster_id));
+        let [before, here, after] = [at.checked_sub(1).and_then(of), of(at), of(at + 1)];
+        let differ = |a: Option<Health>, b: Option<Health>| a.zip(b).is_some_and(|(a, b)| a != b);
+        let health = |of: Option<(Health, _)>| of.map(|(health, _)| health);
+        differ(health(before), health(here))
+            || here.zip(after).is_some_and(|((_, here), (_, after))| here != after)
+    }
+
     /// The sample that is missed least: where the gap that it would leave is smallest, for its age.
     fn least_missed(&self, now: Instant) -> Option<usize> {
         let gap = |at: usize| {
@@ -189,7 +206,8 @@ impl Store {
             let age = now.since(self.frames[at].at).0.saturating_add(1_000_000_000);
             after.at.since(before.at).0 as f64 / age as f64
         };
-        (1..self.frames.len().saturating_sub(1)).min_by(|a, b| gap(*a).total_cmp(&gap(*b)))
+        let places = 1..self.frames.len().saturating_sub(1);
+        places.filter(|at| !self.is_change(*at)).min_by(|a, b| gap(*a).total_cmp(&gap(*b)))
     }
 
     /// Leaves out a sample that is not the newest; what happened in it is the next one's then.

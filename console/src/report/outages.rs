@@ -1,0 +1,127 @@
+//! When the cluster was not healthy, and why: every interval of what a report covers, not only its
+//! end.
+
+use crate::poll::sample::Sample;
+use crate::view::canvas::age;
+use obol_fabric::{Instant, Nanos};
+use obol_observe::Health;
+
+/// Different reasons that are listed of one interval at most, the first ones.
+const REASONS_MAX: usize = 16;
+
+/// Why there is an interval without samples between two clusters.
+const NO_CLUSTER: &str = "this cluster ended, and another of the same name began";
+
+/// An interval of one health.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Outage {
+    /// How it was; none while there was no cluster.
+    health: Option<Health>,
+    /// The first sample that was so.
+    pub(super) from: Instant,
+    /// The first sample that was no longer so, or the last one.
+    pub(super) to: Instant,
+    /// Whether it was still so at the last sample.
+    pub(super) lasts: bool,
+    /// Each once, in the order in which they came.
+    pub(super) reasons: Vec<String>,
+    /// Whether there were more reasons.
+    pub(super) has_more: bool,
+}
+
+impl Outage {
+    fn new(health: Option<Health>, at: Instant) -> Self {
+        Self { health, from: at, to: at, lasts: true, reasons: Vec::new(), has_more: false }
+    }
+
+    /// The health in a word.
+    pub(super) const fn name(&self) -> &'static str {
+        match self.health {
+            Some(health) => health.name(),
+            None => "no cluster",
+        }
+    }
+
+    /// How long it was so.
+    pub(super) const fn span(&self) -> Nanos {
+        self.to.since(self.from)
+    }
+
+    /// Whether programs could act.
+    pub(super) const fn serves(&self) -> bool {
+        matches!(self.health, Some(health) if health.serves())
+    }
+
+    /// The reasons in a line.
+    pub(super) fn why(&self) -> String {
+        let more = if self.has_more { "; and others" } else { "" };
+        format!("{}{more}", self.reasons.join("; "))
+    }
+
+    fn add(&mut self, reasons: &[String]) {
+        for reason in reasons {
+            if self.reasons.contains(reason) {
+                continue;
+            }
+            if self.reasons.len() == REASONS_MAX {
+                self.has_more = true;
+                return;
+            }
+            self.reasons.push(reason.clone());
+        }
+    }
+}
+
+/// All intervals in which the cluster was not healthy, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Outages(Vec<Outage>);
+
+impl Outages {
+    /// Takes the next sample of the same cluster.
+    pub(super) fn take(&mut self, sample: &Sample) {
+        if let Some(last) = self.0.last_mut().filter(|last| last.lasts) {
+            last.to = sample.at;
+            last.lasts = last.health == Some(sample.health);
+        }
+        if sample.health == Health::Healthy {
+            return;
+        }
+        if self.0.last().is_none_or(|last| !last.lasts) {
+            self.0.push(Outage::new(Some(sample.health), sample.at));
+        }
+        if let Some(last) = self.0.last_mut() {
+            last.add(&sample.reasons);
+        }
+    }
+
+    /// Notes that there was no cluster between the last sample of one and the first of the next.
+    pub(super) fn part(&mut self, last: &Sample) {
+        if let Some(open) = self.0.last_mut().filter(|open| open.lasts) {
+            (open.to, open.lasts) = (last.at, false);
+        }
+        let mut gap = Outage::new(None, last.at);
+        gap.reasons.push(NO_CLUSTER.to_owned());
+        self.0.push(gap);
+    }
+
+    /// All of them.
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Outage> {
+        self.0.iter()
+    }
+
+    /// For how long no program could act, and in how many intervals that lie apart.
+    pub(super) fn without_service(&self) -> (Nanos, usize) {
+        let mut ended = None;
+        self.iter().filter(|outage| !outage.serves()).fold((Nanos::ZERO, 0), |(sum, n), outage| {
+            let is_new = ended.replace(outage.to) != Some(outage.from);
+            (sum.saturating_add(outage.span()), n + usize::from(is_new))
+        })
+    }
+
+    /// The same in words; none if programs could always act.
+    pub(super) fn without_service_text(&self) -> Option<String> {
+        let (sum, n) = self.without_service();
+        let s = if n == 1 { "" } else { "s" };
+        (n > 0).then(|| format!("No program could act for {}, in {n} interval{s}.", age(sum)))
+    }
+}
