@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// An observer reads all buckets of a histogram every eighth look, and looks once a second. So long
+/// The console reads all buckets of a histogram every eighth look, and looks once a second. So long
 /// the cluster runs, and so long it is looked at afterwards: a bucket that is counted twice is
 /// counted twice by then.
 const ROUNDS: Duration = Duration::from_secs(18);
@@ -161,6 +161,47 @@ fn what_is_shown_is_what_the_cluster_counted() {
     holds(&std::fs::read_to_string(folder.join("metrics.txt")).expect("exported"), &after, &wanted);
     replay.press("q");
     assert_eq!(replay.ends(), 0);
+    signal("CONT", &alive);
+    std::fs::remove_file(&file).expect("removed");
+}
+
+/// A recording ends at some look: what was counted until then is in it, however short it is, and
+/// wherever a sample fell.
+#[test]
+fn a_short_recording_has_every_sample_of_every_histogram() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "2"]);
+    let all: Vec<i64> = root.status().pids().into_values().collect();
+    all.iter().for_each(|pid| freeze(*pid));
+    let before = truth(&root);
+    let file = root.path().with_extension("obolrec");
+    let shown = file.to_str().expect("text").to_owned();
+    let mut recorder = root.command(&["record", &shown]).spawn().expect("it starts");
+    until("the recorder has looked", || std::fs::metadata(&file).is_ok_and(|meta| meta.len() > 20_000));
+    signal("CONT", &all);
+    root.healthy();
+    for name in ["app-1", "app-1", "coord-3", "app-1"] {
+        root.run(&["kill", name]).ends(0);
+        root.run(&["start", name]).ends(0);
+        root.healthy();
+    }
+    root.run(&["kill", "node-2"]).ends(0);
+    root.until("its app is removed", |status| !status.is_active("app-2") && status.is_active("app-1"));
+    let pids = root.status().pids().into_values();
+    let alive: Vec<i64> = pids.filter(|pid| !crate::support::has_ended(*pid)).collect();
+    alive.iter().for_each(|pid| freeze(*pid));
+    let after = truth(&root);
+    signal("INT", &[i64::from(recorder.id())]);
+    assert!(recorder.wait().expect("a child").success());
+    let report = root.run(&["report", &shown, "--format", "json"]).json();
+    assert_eq!(counted(&report), grown(&before, &after));
+    let counter = |truth: &Truth, which: Counter| -> u64 {
+        let coordinators = truth.counters.iter().filter(|(name, _)| name.starts_with("coord"));
+        coordinators.map(|(_, counters)| counters[which as usize]).sum()
+    };
+    // coord-3 leads nobody, so it takes no decision along.
+    let decisions = counter(&after, Counter::Decisions) - counter(&before, Counter::Decisions);
+    assert!(decisions >= 7 && counted(&report)["decide"] >= decisions, "{decisions}: {report}");
     signal("CONT", &alive);
     std::fs::remove_file(&file).expect("removed");
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How a recording's name ends.
 const EXTENSION: &str = "obolrec";
@@ -85,7 +85,6 @@ struct Headless {
     samples: u64,
     /// Why the cluster is not there.
     lost: Option<String>,
-    until: Option<Instant>,
     failed: Option<RecordingError>,
 }
 
@@ -106,7 +105,7 @@ impl Listener for Headless {
                 self.lost = Some(why);
             }
         }
-        self.failed.is_none() && self.until.is_none_or(|until| Instant::now() < until)
+        self.failed.is_none()
     }
 }
 
@@ -122,9 +121,10 @@ pub fn record(place: Place, file: &Path, time: Option<Duration>) -> Result<ExitC
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(body).map_err(Failure::failed)?;
-    let until = time.map(|time| Instant::now() + time);
-    let mut headless = Headless { recorder, samples: 0, lost: None, until, failed: None };
-    Live::new(place).run(&Rate::new(POLL_EVERY), &quit, &mut headless);
+    let mut headless = Headless { recorder, samples: 0, lost: None, failed: None };
+    let live = Live::new(place).with_all_buckets();
+    let live = if let Some(time) = time { live.for_time(time) } else { live };
+    live.run(&Rate::new(POLL_EVERY), &quit, &mut headless);
     let Headless { samples, lost, failed, .. } = headless;
     if samples == 0 && failed.is_none() {
         let why = lost.unwrap_or_else(|| "there was no time for a sample".to_owned());

@@ -7,7 +7,8 @@ use crate::remote_reader::{RemoteCopy, RemoteReader};
 use crate::snapshot::{Health, Process, Snapshot};
 use crate::timeline;
 use obol_fabric::host::{
-    Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo, SnapshotParts, clock,
+    Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
+    SnapshotParts, clock,
 };
 use obol_fabric::layout::{PROPOSERS_MAX, Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
@@ -124,6 +125,8 @@ pub struct Observer {
     load: Load,
     /// Whether histograms were looked at.
     looked: bool,
+    /// Which buckets of the histograms are read by a thrifty observer.
+    buckets: Buckets,
     /// How a thrifty observer reads regions.
     buffer: Option<RegionSnapshot>,
     lives: Lives,
@@ -155,6 +158,7 @@ impl Observer {
             decoded: BTreeMap::new(),
             load: Load::default(),
             looked: false,
+            buckets: Buckets::Usual,
             buffer: None,
             lives: Lives::default(),
             beats: BTreeMap::new(),
@@ -170,6 +174,13 @@ impl Observer {
     pub fn thrifty(self) -> Self {
         let buffer = RegionSnapshot::new(self.cluster.layout());
         Self { buffer: Some(buffer), ..self }
+    }
+
+    /// Reads every bucket at each look from now on, so that what is counted once and seldom is not
+    /// missed by whoever looks only a few times. A thrifty observer else reads all of them every
+    /// eighth time.
+    pub const fn read_all_buckets(&mut self) {
+        self.buckets = Buckets::All;
     }
 
     /// The cluster.
@@ -392,7 +403,8 @@ impl Observer {
             let untold = self.watched.get(&info.number).is_some_and(|watched| watched.left.is_none());
             let wanted = SnapshotParts {
                 page: !decides,
-                histograms: news.spans.is_some(),
+                // What coordinators measure is rare and varies, and coordinators are few.
+                histograms: news.spans.is_some().then_some(if decides { Buckets::All } else { self.buckets }),
                 slots: decides,
                 recorder: !info.alive && untold,
             };

@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{self, Duration, SystemTime, UNIX_EPOCH};
 
 /// Between two samples, unless the user asks for another rate.
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(250);
@@ -63,11 +63,26 @@ struct Open {
 pub(crate) struct Live {
     place: Place,
     open: Option<Open>,
+    /// When reading ends by itself.
+    until: Option<time::Instant>,
+    /// Whether every bucket of every histogram is read each time.
+    all_buckets: bool,
 }
 
 impl Live {
     pub(crate) const fn new(place: Place) -> Self {
-        Self { place, open: None }
+        Self { place, open: None, until: None, all_buckets: false }
+    }
+
+    /// Reads every bucket of the histograms each time: for a recording or report, which ends at some
+    /// look. The screens go on, and show a rare bucket a few seconds late.
+    pub(crate) fn with_all_buckets(self) -> Self {
+        Self { all_buckets: true, ..self }
+    }
+
+    /// Reads no longer than this.
+    pub(crate) fn for_time(self, time: Duration) -> Self {
+        Self { until: time::Instant::now().checked_add(time), ..self }
     }
 
     fn inode(&self) -> io::Result<u64> {
@@ -92,7 +107,10 @@ impl Live {
         if self.open.as_ref().is_none_or(|open| open.inode != inode) {
             match Observer::open(&self.place.root, self.place.cluster) {
                 Ok(observer) => {
-                    let observer = observer.thrifty();
+                    let mut observer = observer.thrifty();
+                    if self.all_buckets {
+                        observer.read_all_buckets();
+                    }
                     let marks = Marks::new(observer.cluster().dir());
                     self.open = Some(Open { observer, inode, spans_due: Instant::ZERO, marks });
                 }
@@ -122,11 +140,20 @@ impl Live {
         News::Sample(Box::new(sample))
     }
 
-    /// Reads the cluster at this rate until the console ends. `quit` closes when it does.
+    /// The last look: it reads the histograms, whenever they were read before.
+    fn last_look(&mut self) -> News {
+        if let Some(open) = &mut self.open {
+            open.spans_due = Instant::ZERO;
+        }
+        self.look(false)
+    }
+
+    /// Reads the cluster at this rate until the listener wants no more, the time is over, or `quit`
+    /// has a message or is closed. Unless it was the listener, it then gets a last look.
     pub(crate) fn run(mut self, rate: &Rate, quit: &Receiver<()>, listener: &mut impl Listener) {
         let mut retry = RETRY.0;
         loop {
-            let began = std::time::Instant::now();
+            let began = time::Instant::now();
             let news = self.look(rate.get() > POLL_EVERY);
             let lost = matches!(news, News::Lost { .. }).then_some(retry);
             retry = if lost.is_some() { (retry * 2).min(RETRY.1) } else { RETRY.0 };
@@ -134,12 +161,18 @@ impl Live {
                 return;
             }
             // A rate that has become faster counts at once.
-            while let left = lost.unwrap_or(rate.get()).saturating_sub(began.elapsed())
-                && !left.is_zero()
-            {
-                match quit.recv_timeout(left.min(POLL_EVERY)) {
-                    Err(RecvTimeoutError::Timeout) => {}
-                    Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            loop {
+                let left = lost.unwrap_or(rate.get()).saturating_sub(began.elapsed());
+                let rest = self.until.map(|until| until.saturating_duration_since(time::Instant::now()));
+                let wait = rest.map_or(left, |rest| left.min(rest)).min(POLL_EVERY);
+                let is_over = rest == Some(Duration::ZERO);
+                if is_over || quit.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+                    // Whoever wants no more has all that there is.
+                    listener.tell(self.last_look());
+                    return;
+                }
+                if left.is_zero() {
+                    break;
                 }
             }
         }

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant as Clock};
+use std::time::Duration;
 
 /// Everything that a report is made of.
 pub(crate) struct Report {
@@ -204,11 +204,10 @@ pub fn iso(unix: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{us:06}Z")
 }
 
-/// Keeps samples until the time is over.
+/// Keeps samples until the cluster is gone.
 struct Keep {
     samples: Vec<Arc<Sample>>,
     lost: Option<String>,
-    until: Clock,
 }
 
 impl Listener for Keep {
@@ -220,14 +219,14 @@ impl Listener for Keep {
                 return false;
             }
         }
-        Clock::now() < self.until
+        true
     }
 }
 
 fn look(place: Place, time: Duration) -> Result<Vec<Arc<Sample>>, Failure> {
     let (_quit, quit) = mpsc::channel();
-    let mut keep = Keep { samples: Vec::new(), lost: None, until: Clock::now() + time };
-    Live::new(place).run(&Rate::new(POLL_EVERY), &quit, &mut keep);
+    let mut keep = Keep { samples: Vec::new(), lost: None };
+    Live::new(place).with_all_buckets().for_time(time).run(&Rate::new(POLL_EVERY), &quit, &mut keep);
     match keep.lost {
         Some(why) if keep.samples.is_empty() => Err(Failure::Refused(why)),
         _ => Ok(keep.samples),

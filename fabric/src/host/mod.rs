@@ -42,5 +42,5 @@ pub use impair::Impairment;
 pub use process::{Held, Lives, Process, children, fork, reap};
 pub use reader::{Reader, SeatInfo};
 pub use region::{Observed, Region, Waker};
-pub use snapshot::{RegionFile, RegionSnapshot, SnapshotParts};
+pub use snapshot::{Buckets, RegionFile, RegionSnapshot, SnapshotParts};
 pub use table::{HOST_MAX, Origin, PER_HOST, REGIONS};

@@ -57,13 +57,23 @@ impl RegionFile {
     }
 }
 
+/// Which buckets of a histogram are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Buckets {
+    /// Those in which samples usually fall, and now and then all of them: what falls elsewhere is
+    /// seen later.
+    Usual,
+    /// All of them.
+    All,
+}
+
 /// What is wanted of a region beside seats, counters and the lease page.
 #[derive(Clone, Copy, Debug)]
 pub struct SnapshotParts {
     /// Its lease page; a coordinator has none.
     pub page: bool,
     /// Its histograms.
-    pub histograms: bool,
+    pub histograms: Option<Buckets>,
     /// Its slot ring; only a coordinator's says anything.
     pub slots: bool,
     /// The owner's flight recorder from its oldest event on; else it is read when it noted
@@ -210,17 +220,17 @@ impl RegionSnapshot {
             self.copy_slots(&source.file, torn)?;
             self.held.slots = true;
         }
-        if wanted.histograms {
-            self.copy_histograms(source)?;
+        if let Some(buckets) = wanted.histograms {
+            self.copy_histograms(source, buckets)?;
         }
         Ok(Reader::of(&self.words, &self.layout, &self.held))
     }
 
-    /// Copies the buckets in which samples usually fall, and now and then all of them: they only
-    /// grow, so one that falls elsewhere is seen later, and none is lost.
-    fn copy_histograms(&mut self, source: &mut RegionFile) -> io::Result<()> {
-        let all =
-            source.distributions == 0 || (source.distributions + source.region).is_multiple_of(ALL_EVERY);
+    /// Copies histograms. They only grow, so a sample whose bucket is not copied is seen later.
+    fn copy_histograms(&mut self, source: &mut RegionFile, buckets: Buckets) -> io::Result<()> {
+        let all = buckets == Buckets::All
+            || source.distributions == 0
+            || (source.distributions + source.region).is_multiple_of(ALL_EVERY);
         source.distributions = source.distributions % ALL_EVERY + 1;
         for (which, usual) in HistogramSlot::ALL.iter().zip(&mut source.buckets) {
             let at = self.layout.histogram(*which);
@@ -322,7 +332,8 @@ mod tests {
         let layout = *region.layout();
         let mut source = RegionFile::open(&cluster, 8).expect("opened");
         let mut snapshot = RegionSnapshot::new(&layout);
-        let wanted = SnapshotParts { page: true, histograms: true, slots: true, recorder: true };
+        let wanted =
+            SnapshotParts { page: true, histograms: Some(Buckets::Usual), slots: true, recorder: true };
         let recorder = region.part(layout.recorder(0), layout.recorder_bytes());
         for n in 1..10u64 {
             page::publish(region.page(), &Page { view: ViewId(n), end: Instant(n), ..Page::default() });
@@ -372,7 +383,8 @@ mod tests {
             });
             let layout = *regions[0].0.layout();
             let mut snapshot = RegionSnapshot::new(&layout);
-            let wanted = SnapshotParts { page: true, histograms: true, slots: false, recorder: false };
+            let wanted =
+                SnapshotParts { page: true, histograms: Some(Buckets::Usual), slots: false, recorder: false };
             let mut regions = regions;
             for n in 1..30u64 {
                 for (region, source, bucket) in &mut regions {
@@ -391,6 +403,31 @@ mod tests {
     }
 
     #[test]
+    fn whoever_wants_all_buckets_gets_one_that_is_far_from_the_usual_ones() {
+        let root = Root::new();
+        let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+        let owner = Owner { kind: 3, name: name("a"), region: Some(8), groups: 0 };
+        let _owner = Endpoint::open(&cluster, owner, Wait::Block).expect("opened");
+        let region = Region::open(&cluster, 8).expect("mapped");
+        let which = HistogramSlot::new(1);
+        let count = |bucket: u32| {
+            metrics::add(region.word((region.layout().histogram(which) + 8 * bucket) as usize), 1)
+        };
+        let mut source = RegionFile::open(&cluster, 8).expect("opened");
+        let mut snapshot = RegionSnapshot::new(region.layout());
+        let mut shown = |buckets| {
+            let wanted =
+                SnapshotParts { page: true, histograms: Some(buckets), slots: false, recorder: false };
+            let taken = snapshot.take(&mut source, wanted, |_| false, &mut 0).expect("read");
+            taken.buckets(which).collect::<Vec<_>>()
+        };
+        count(100);
+        assert_eq!(shown(Buckets::Usual), [(100, 1)]);
+        count(700);
+        assert_eq!(shown(Buckets::All), [(100, 1), (700, 1)]);
+    }
+
+    #[test]
     fn what_stays_torn_is_shown_as_torn() {
         let root = Root::new();
         let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
@@ -401,7 +438,7 @@ mod tests {
         let mut source = RegionFile::open(&cluster, 8).expect("opened");
         let mut snapshot = RegionSnapshot::new(region.layout());
         let mut torn = 0;
-        let wanted = SnapshotParts { page: true, histograms: false, slots: false, recorder: false };
+        let wanted = SnapshotParts { page: true, histograms: None, slots: false, recorder: false };
         let taken = snapshot.take(&mut source, wanted, |_| true, &mut torn).expect("read");
         assert_eq!((taken.page(), torn), (None, u64::from(TORN_READS_MAX)));
     }

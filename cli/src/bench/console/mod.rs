@@ -35,7 +35,7 @@ const KEYS: u32 = 40;
 /// Steps through the past whose latency is measured: back, and forward again.
 const STEPS: [(&str, u32); 2] = [("[", 10), ("]", 10)];
 /// What the help shows, and nothing else does.
-const HELP: &str = "any key closes";
+const HELP: &str = "key closes";
 
 /// What must hold of one cluster.
 struct Bounds {
