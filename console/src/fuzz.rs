@@ -4,9 +4,9 @@
 use super::config::fuzz as settings;
 use super::poll::record::{Frame, Header, Recording};
 use super::report::Report;
-use super::state::Screen;
+use super::screens;
 use super::view::tests::{broken, console, press};
-use super::{samples, text};
+use super::{samples, view::text};
 use crate::options::ReportFormat;
 use clap::ValueEnum;
 use obol_fuzz::{Shape, Target, outcome};
@@ -54,7 +54,7 @@ fn recordings() {
             let mut model = console(100, 30);
             model.replay(read.samples.clone());
             let mut seen = 0_u64;
-            for screen in 1..=Screen::ALL.len() {
+            for screen in 1..=screens::ALL.len() {
                 press(&mut model, &screen.to_string());
                 press(&mut model, "]");
                 seen = seen.wrapping_add(outcome(text(&model).len()));

@@ -12,6 +12,7 @@ mod fuzz;
 mod input;
 pub mod options;
 pub mod output;
+mod palette;
 mod past;
 pub mod poll;
 mod recording;
@@ -19,12 +20,15 @@ mod remember;
 mod report;
 #[cfg(test)]
 mod samples;
+mod screens;
 mod state;
 mod terminal;
 mod theme;
 #[cfg(test)]
 mod totals;
+mod update;
 mod view;
+mod widgets;
 
 use crate::options::Look;
 use crate::output::Failure;
@@ -40,8 +44,6 @@ pub use past::HOUR;
 pub use poll::live::unix_now;
 use poll::live::{Live, POLL_EVERY, Rate};
 use poll::{Listener, News, Place};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 use recording::Tape;
 pub use recording::{record, replay};
 use report::Report;
@@ -214,7 +216,8 @@ impl Listener for Tee {
 fn model(cluster: Name, look: &Look, config: &Config, owner: bool) -> Model {
     let theme = look.theme.or(config.theme).unwrap_or_else(Theme::detect);
     let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
-    let mut model = Model { bell: look.bell, ..Model::new(cluster, theme, glyphs, owner) };
+    let mut model = Model::new(cluster, screens::ALL[0].id(), theme, glyphs, owner);
+    model.bell = look.bell;
     remember::read(&mut model);
     config.apply(&mut model);
     model
@@ -339,7 +342,7 @@ fn attend(
         dirty |= model.reduce(Event::Tick(clock::now()), &mut effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Quit(keep) => return Ok(keep.then(|| text(&model))),
+                Effect::Quit(keep) => return Ok(keep.then(|| view::text(&model))),
                 Effect::Suspend => terminal.suspend()?,
                 Effect::Redraw => terminal.forget()?,
                 Effect::Note(text) => {
@@ -353,7 +356,7 @@ fn attend(
                 Effect::Bell => terminal.bell()?,
                 Effect::Copy(text) => terminal.copy(&text)?,
                 // What can not be remembered is chosen again.
-                Effect::Remember => drop(remember::write(&mut model)),
+                Effect::Remember => drop(remember::write(&model)),
                 Effect::Preview(drill) => worker.iter().for_each(|worker| worker.preview(drill.clone())),
                 Effect::RunDrill(drill) => worker.iter().for_each(|worker| worker.run(drill.clone())),
                 Effect::Act(verb, who) => worker.iter().for_each(|worker| worker.act(verb, who)),
@@ -407,37 +410,7 @@ fn export(model: &Model) -> Result<String, Failure> {
     let samples = model.store.between(None, to);
     let report = Report::new(model.cluster, samples.collect());
     let report = report.ok_or_else(|| Failure::Refused("nothing has been read yet".to_owned()))?;
-    report.export(Some(&report::svg::text(&buffer(model))))
-}
-
-/// The screen as text, without what is behind the last character of a line.
-fn text(model: &Model) -> String {
-    let (width, height) = model.size;
-    let buffer = buffer(model);
-    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
-    let lines: Vec<String> = (0..height).map(|y| line(y).trim_end().to_owned()).collect();
-    lines.join("\n")
-}
-
-/// The selected row as it is shown, without the frame.
-fn selected(model: &Model) -> Option<String> {
-    let text = text(model);
-    let here = model.glyphs.here;
-    // The newest events that other screens show have no selection.
-    let row = text
-        .lines()
-        .find_map(|line| line.split_once(here).filter(|(before, _)| before.chars().count() < 3))?
-        .1;
-    let words: Vec<&str> = row.trim_end_matches(model.glyphs.down).split_whitespace().collect();
-    Some(words.join(" "))
-}
-
-/// The screen cell by cell.
-fn buffer(model: &Model) -> Buffer {
-    let (width, height) = model.size;
-    let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
-    view::draw(model, &mut buffer);
-    buffer
+    report.export(Some(&report::svg::text(&view::buffer(model))))
 }
 
 /// `obol mark`: notes something.

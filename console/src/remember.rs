@@ -3,6 +3,7 @@
 //! sense in it is passed over, and what the user's configuration says of an order comes before it.
 
 use crate::config;
+use crate::screens::Screen;
 use crate::state::Model;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -25,36 +26,40 @@ pub(super) fn read(model: &mut Model) {
 
 fn take(model: &mut Model, text: &str) {
     let known = text.parse::<Table>().unwrap_or_default();
-    for (screen, name, columns) in config::screens() {
-        let (Some(Value::Table(one)), Some((sort, reverse))) = (known.get(&name), model.order(screen)) else {
-            continue;
-        };
+    for screen in sorted() {
+        let Some(Value::Table(one)) = known.get(&screen.name()) else { continue };
         let head = one.get("sort").and_then(Value::as_str);
-        *sort = head.and_then(|head| columns.iter().position(|column| column.head == head));
-        *reverse = one.get("reverse").and_then(Value::as_bool).unwrap_or(false);
+        let list = model.list_mut(screen.id());
+        list.sort = head.and_then(|head| screen.columns().iter().position(|column| column.head == head));
+        list.reverse = one.get("reverse").and_then(Value::as_bool).unwrap_or(false);
     }
 }
 
-fn text(model: &mut Model) -> String {
+/// The screens whose rows can be sorted.
+fn sorted() -> impl Iterator<Item = &'static dyn Screen> {
+    config::screens().filter(|screen| screen.can_sort())
+}
+
+fn text(model: &Model) -> String {
     let mut known = Table::new();
-    for (screen, name, columns) in config::screens() {
-        let Some((sort, reverse)) = model.order(screen) else { continue };
+    for screen in sorted() {
+        let (list, columns) = (screen.list(model), screen.columns());
         let mut one = Table::new();
-        if let Some(column) = sort.and_then(|sort| columns.get(sort)) {
+        if let Some(column) = list.sort.and_then(|sort| columns.get(sort)) {
             one.insert("sort".to_owned(), Value::from(column.head));
         }
-        if *reverse {
+        if list.reverse {
             one.insert("reverse".to_owned(), Value::from(true));
         }
         if !one.is_empty() {
-            known.insert(name, Value::Table(one));
+            known.insert(screen.name(), Value::Table(one));
         }
     }
     known.to_string()
 }
 
 /// Keeps how the lists are sorted.
-pub(super) fn write(model: &mut Model) -> io::Result<()> {
+pub(super) fn write(model: &Model) -> io::Result<()> {
     let Some(path) = file() else { return Ok(()) };
     fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
     // Whole or not at all: another console may begin right now.
@@ -66,24 +71,29 @@ pub(super) fn write(model: &mut Model) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::state::ScreenId;
     use crate::view::tests::{console, press};
 
     #[test]
     fn orders_come_back_and_nonsense_is_passed_over() {
         let mut model = console(80, 24);
         press(&mut model, "ssS2S");
-        let text = text(&mut model);
+        let text = text(&model);
         let mut next = console(80, 24);
         take(&mut next, &text);
-        assert_eq!((next.members.sort, next.members.reverse), (Some(1), true));
-        assert_eq!((next.leases.sort, next.leases.reverse), (None, true));
-        assert_eq!((next.detectors.sort, next.detectors.reverse), (None, false));
+        let order = |model: &Model, screen| {
+            let list = model.list(ScreenId(screen));
+            (list.sort, list.reverse)
+        };
+        assert_eq!(order(&next, "Members"), (Some(1), true));
+        assert_eq!(order(&next, "Leases"), (None, true));
+        assert_eq!(order(&next, "Detectors"), (None, false));
         for nonsense in
             ["", "[members", "members = 1", "[members]\nsort = 7\nreverse = \"x\"", "[members]\nsort = \"X\""]
         {
             let mut model = console(80, 24);
             take(&mut model, nonsense);
-            assert_eq!((model.members.sort, model.members.reverse), (None, false), "{nonsense}");
+            assert_eq!(order(&model, "Members"), (None, false), "{nonsense}");
         }
     }
 }

@@ -12,11 +12,9 @@ mod write;
 
 use crate::input::Keymap;
 use crate::output::{self, Failure};
-use crate::state::table::List;
-use crate::state::{Model, Screen};
+use crate::screens::{self, Screen};
+use crate::state::{Model, ScreenId};
 use crate::theme::Theme;
-use crate::view;
-use crate::view::grid::Column;
 use obol_profiles::document;
 pub use options::{ConfigCommand, HELP};
 use std::env;
@@ -48,7 +46,7 @@ pub struct Config {
     keymap: Keymap,
     /// Whether the terminal keeps the mouse.
     no_mouse: bool,
-    shown: Vec<(Screen, Shown)>,
+    shown: Vec<(ScreenId, Shown)>,
 }
 
 impl Config {
@@ -66,31 +64,19 @@ impl Config {
 
     /// Gives a console its keys and lists.
     pub(super) fn apply(&self, model: &mut Model) {
-        fn show<Id>(list: &mut List<Id>, shown: &Shown) {
-            list.columns.clone_from(&shown.columns);
-            // Else it is as the user has sorted it last.
-            if shown.sort.is_some() || shown.reverse {
-                list.sort = shown.sort;
-                list.reverse = shown.reverse;
-            }
-        }
         model.mouse = !self.no_mouse;
         model.keymap = Arc::new(self.keymap.clone());
         for (screen, shown) in &self.shown {
-            match screen {
-                Screen::Members => show(&mut model.members, shown),
-                Screen::Leases => show(&mut model.leases, shown),
-                Screen::Failovers => show(&mut model.failovers, shown),
-                Screen::Coordinators => show(&mut model.coordinators, shown),
-                Screen::Detectors => show(&mut model.detectors, shown),
-                Screen::Chaos => {}
-                Screen::Latency => show(&mut model.latency, shown),
-                Screen::Events => show(&mut model.events, shown),
+            let list = model.list_mut(*screen);
+            list.columns.clone_from(&shown.columns);
+            // Else it is as the user has sorted it last.
+            if shown.sort.is_some() || shown.reverse {
+                (list.sort, list.reverse) = (shown.sort, shown.reverse);
             }
         }
     }
 
-    fn of(&self, screen: Screen) -> Shown {
+    fn of(&self, screen: ScreenId) -> Shown {
         self.shown
             .iter()
             .find(|(of, _)| *of == screen)
@@ -119,16 +105,9 @@ pub fn state_home() -> Option<PathBuf> {
     folder_of_user("XDG_STATE_HOME", ".local/state")
 }
 
-/// The screens that have columns, each with the name of its table.
-pub(super) fn screens() -> impl Iterator<Item = (Screen, String, Vec<Column>)> {
-    let all =
-        Screen::ALL.into_iter().map(|screen| (screen, screen.name().to_lowercase(), view::columns(screen)));
-    all.filter(|(.., columns)| !columns.is_empty())
-}
-
-/// Whether the rows of a screen can be sorted; those of the others are in the order of time.
-const fn sorts(screen: Screen) -> bool {
-    matches!(screen, Screen::Members | Screen::Leases | Screen::Coordinators | Screen::Detectors)
+/// The screens whose lists can be configured.
+pub(super) fn screens() -> impl Iterator<Item = &'static dyn Screen> {
+    screens::ALL.into_iter().filter(|screen| screen.has_choice_of_columns())
 }
 
 /// `obol config`.

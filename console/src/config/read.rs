@@ -1,6 +1,6 @@
 //! Reads a text into a configuration, or into everything that is wrong with it.
 
-use super::{AUTO, Config, Shown, screens, sorts};
+use super::{AUTO, Config, Shown, screens};
 use crate::input::{Action, BINDINGS, NAMED, Press};
 use crate::theme::Theme;
 use obol_profiles::document::{Faults, bare, found, nearest, shortened};
@@ -34,7 +34,7 @@ struct Reader {
 
 impl Reader {
     fn document(&mut self, document: &DeTable<'_>) {
-        let tables = || [KEYS.to_owned()].into_iter().chain(screens().map(|(_, name, _)| name));
+        let tables = || [KEYS.to_owned()].into_iter().chain(screens().map(|screen| screen.name()));
         for (name, value) in document {
             let written = name.get_ref().as_ref();
             match value.get_ref() {
@@ -176,9 +176,9 @@ impl Reader {
     }
 
     fn screen(&mut self, table: &str, entries: &DeTable<'_>) {
-        let Some((screen, _, columns)) = screens().find(|(_, name, _)| name == table) else { return };
-        let heads: Vec<&str> = columns.iter().map(|column| column.head).collect();
-        let known = if sorts(screen) { &LIST[..] } else { &LIST[..1] };
+        let Some(screen) = screens().find(|screen| screen.name() == table) else { return };
+        let heads: Vec<&str> = screen.columns().iter().map(|column| column.head).collect();
+        let known = if screen.can_sort() { &LIST[..] } else { &LIST[..1] };
         let mut shown = Shown::default();
         for (name, value) in entries {
             let written = name.get_ref().as_ref();
@@ -196,7 +196,7 @@ impl Reader {
                 },
             }
         }
-        self.config.shown.push((screen, shown));
+        self.config.shown.push((screen.id(), shown));
     }
 
     fn columns(&mut self, key: &str, value: &Value<'_>, heads: &[&str]) -> Option<Vec<usize>> {

@@ -1,6 +1,6 @@
 //! The JSON Schema of configurations, made from the names that the reader knows.
 
-use super::{AUTO, screens, sorts};
+use super::{AUTO, screens};
 use crate::input::{BINDINGS, NAMED};
 use crate::theme::Theme;
 use serde_json::{Map, Value, json};
@@ -33,8 +33,8 @@ pub fn schema() -> Value {
     });
     let mut all =
         Map::from_iter([("theme".to_owned(), theme), ("mouse".to_owned(), mouse), ("keys".to_owned(), keys)]);
-    for (screen, name, columns) in screens() {
-        let heads: Vec<&str> = columns.iter().map(|column| column.head).collect();
+    for screen in screens() {
+        let heads: Vec<&str> = screen.columns().iter().map(|column| column.head).collect();
         let mut properties = Map::new();
         properties.insert(
             "columns".to_owned(),
@@ -47,7 +47,7 @@ pub fn schema() -> Value {
                 "description": "The columns in their order; what has no room folds away",
             }),
         );
-        if sorts(screen) {
+        if screen.can_sort() {
             let sorts: Vec<&str> = [AUTO].into_iter().chain(heads).collect();
             let sort = json!({ "enum": sorts, "default": AUTO, "description": "Sorted by; auto is the screen's own order" });
             properties.insert("sort".to_owned(), sort);
@@ -56,7 +56,7 @@ pub fn schema() -> Value {
             properties.insert("reverse".to_owned(), reverse);
         }
         all.insert(
-            name,
+            screen.name(),
             json!({ "type": "object", "properties": properties, "additionalProperties": false }),
         );
     }

@@ -1,8 +1,8 @@
 use super::{Config, read, schema, write};
-use crate::state::Screen;
-use crate::text;
+use crate::screens::members;
 use crate::theme::Theme;
 use crate::view::tests::{broken, press};
+use crate::view::text;
 
 fn good(text: &str) -> Config {
     read::read(text, "console.toml").unwrap_or_else(|error| panic!("{error}"))
@@ -109,8 +109,8 @@ fn columns_and_order_are_as_configured() {
     let first = shown.lines().skip_while(|line| !line.contains("STATE")).nth(1).expect("a row");
     assert!(first.contains("node-"), "{first}");
     press(&mut model, "s");
-    assert_eq!(model.members.sort, None, "the last of the two");
-    assert_eq!(model.screen, Screen::Members);
+    assert_eq!(model.list(members::ID).sort, None, "the last of the two");
+    assert_eq!(model.screen, members::ID);
 }
 
 #[test]

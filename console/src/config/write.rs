@@ -1,8 +1,7 @@
 //! A configuration as text, whole: what it says and what it leaves as it is.
 
-use super::{AUTO, Config, screens, sorts};
+use super::{AUTO, Config, screens};
 use crate::theme::Theme;
-use crate::view::grid::Column;
 use std::fmt::Write as _;
 use toml::Value;
 
@@ -22,14 +21,14 @@ pub(super) fn text(config: &Config) -> String {
             &Value::from(keys.iter().map(|press| press.name()).collect::<Vec<_>>()),
         );
     }
-    for (screen, name, columns) in screens() {
-        let shown = config.of(screen);
-        let head = |at: &usize| columns.get(*at).map(|column: &Column| column.head);
+    for screen in screens() {
+        let (shown, columns) = (config.of(screen.id()), screen.columns());
+        let head = |at: &usize| columns.get(*at).map(|column| column.head);
         let order = shown.columns.unwrap_or_else(|| (0..columns.len()).collect());
         // A string can be written to without fail.
-        let _ = write!(text, "\n[{name}]\n");
+        let _ = write!(text, "\n[{}]\n", screen.name());
         line(&mut text, "columns", &Value::from(order.iter().filter_map(head).collect::<Vec<_>>()));
-        if sorts(screen) {
+        if screen.can_sort() {
             line(&mut text, "sort", &Value::from(shown.sort.as_ref().and_then(head).unwrap_or(AUTO)));
             line(&mut text, "reverse", &Value::from(shown.reverse));
         }

@@ -4,7 +4,7 @@ use crate::output::Failure;
 use crate::report::{Part, Report, iso};
 use crate::state::failovers::{Failover, PHASES};
 use crate::state::windows::PERCENTILES;
-use crate::view::canvas::age;
+use crate::widgets::canvas::age;
 use obol_fabric::Nanos;
 use obol_observe::plot::{Bars, Cell, Page, PlotError};
 

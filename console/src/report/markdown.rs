@@ -2,7 +2,7 @@
 
 use crate::report::{Report, iso, phases};
 use crate::state::windows::PERCENTILES;
-use crate::view::canvas::age;
+use crate::widgets::canvas::age;
 use obol_fabric::Nanos;
 use std::fmt::Write as _;
 

@@ -2,7 +2,7 @@
 //! end.
 
 use crate::poll::sample::Sample;
-use crate::view::canvas::age;
+use crate::widgets::canvas::age;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::Health;
 

@@ -56,7 +56,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         events.push(json!({ "ph": "M", "name": "thread_name", "pid": PID, "tid": tid, "args": args }));
     }
     for (part, event) in seen() {
-        let what = crate::view::events::what(event, &part.data);
+        let what = part.data.describe(event);
         let args =
             json!({ "what": what, "level": event.level.map(|level| level.name()), "number": event.number });
         events.push(json!({

@@ -172,7 +172,7 @@ fn moments_are_iso_8601() {
 #[test]
 fn a_picture_of_the_screen_has_every_character_in_its_cell() {
     let model = crate::view::tests::broken(100, 30);
-    let svg = svg::text(&crate::buffer(&model));
+    let svg = svg::text(&crate::view::buffer(&model));
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
     for line in svg.lines().filter(|line| line.starts_with("<text")) {
         let wide: usize = line
@@ -243,13 +243,13 @@ fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
                 press(&mut model, keys);
                 for screen in '1'..='8' {
                     press(&mut model, &screen.to_string());
-                    crate::text(&model);
+                    crate::view::text(&model);
                 }
             }
             let mut live = console(140, 50);
             for sample in all.clone() {
                 live.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
-                crate::text(&live);
+                crate::view::text(&live);
             }
             press(&mut live, " [[]");
             let samples = all.into_iter().map(Arc::new).collect();
@@ -342,19 +342,19 @@ fn no_text_of_a_recording_reaches_a_terminal_as_more_than_text() {
             press(&mut model, &screen.to_string());
             for keys in ["", "j", "?", "?", "?", "x:", "\x1b"] {
                 press(&mut model, keys);
-                is_plain(&crate::text(&model), "a screen");
+                is_plain(&crate::view::text(&model), "a screen");
             }
         }
         model.note = Some(hostile());
         model.lost = Some(hostile());
         model.recording = Some(hostile());
-        is_plain(&crate::text(&model), "what the console itself was told");
-        is_plain(&svg::text(&crate::buffer(&model)), "its picture");
+        is_plain(&crate::view::text(&model), "what the console itself was told");
+        is_plain(&svg::text(&crate::view::buffer(&model)), "its picture");
         press(&mut model, "6");
         let found = Err(hostile());
         let news = crate::state::chaos::ChaosNews::Ended { found };
         model.reduce(Event::Chaos(news), &mut Vec::new());
-        is_plain(&crate::text(&model), "what a drill said");
+        is_plain(&crate::view::text(&model), "what a drill said");
     }
 }
 

@@ -4,11 +4,13 @@
 
 use crate::input::Keymap;
 use crate::state::act::Verb;
-use crate::state::table::List;
-use crate::state::{Effect, Mode, Model, Prompt, Screen};
+use crate::state::{Effect, Mode, Model, Prompt, RowId, ScreenId};
 use obol_fabric::{Instant, Name};
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
+
+/// The screen of drills.
+pub(crate) const SCREEN: ScreenId = ScreenId("Chaos");
 
 /// Runs that are kept.
 const RUNS_MAX: usize = 32;
@@ -91,7 +93,6 @@ pub(crate) struct Chaos {
     /// Whether the console was started with `--arm`.
     pub(crate) may_arm: bool,
     pub(crate) drills: Vec<Choice>,
-    pub(crate) list: List<String>,
     /// The newest preview, or why there is none, and of which drill.
     pub(crate) preview: Option<(String, Result<Preview, String>)>,
     /// The drill that the next run runs.
@@ -107,12 +108,6 @@ pub(crate) struct Chaos {
 }
 
 impl Chaos {
-    /// The selected drill.
-    pub(crate) fn selected(&self) -> Option<&Choice> {
-        let names: Vec<String> = self.drills.iter().map(|drill| drill.name.clone()).collect();
-        self.drills.get(self.list.place(&names))
-    }
-
     /// What can hit the cluster, in a few words for every screen.
     pub(crate) fn banner(&self, keymap: &Keymap) -> Option<String> {
         match (&self.running, &self.armed) {
@@ -134,18 +129,24 @@ impl Model {
         true
     }
 
+    /// The selected drill.
+    pub(crate) fn selected_drill(&self) -> Option<&Choice> {
+        let ids: Vec<RowId> = (0..self.chaos.drills.len()).map(RowId::Place).collect();
+        self.chaos.drills.get(self.list(SCREEN).place(&ids))
+    }
+
     /// Shows what the selected drill would do.
-    pub(super) fn preview(&mut self, effects: &mut Vec<Effect>) -> bool {
+    pub(crate) fn preview(&mut self, effects: &mut Vec<Effect>) -> bool {
         if self.replay.is_some() {
             return self.refuse("nothing can be broken in a recording");
         }
-        let Some(name) = self.chaos.selected().map(|drill| drill.name.clone()) else { return false };
+        let Some(name) = self.selected_drill().map(|drill| drill.name.clone()) else { return false };
         effects.push(Effect::Preview(name));
         false
     }
 
     /// Begins to arm the selected drill, or disarms.
-    pub(super) fn arm(&mut self, effects: &mut Vec<Effect>) -> bool {
+    pub(crate) fn arm(&mut self, effects: &mut Vec<Effect>) -> bool {
         if let Some(drill) = self.chaos.armed.take() {
             return self.refuse(&format!("drill {drill} is disarmed"));
         }
@@ -155,8 +156,8 @@ impl Model {
         if !self.chaos.may_arm {
             return self.refuse("this console is read-only: `obol console --arm` lets drills be armed");
         }
-        self.screen = Screen::Chaos;
-        let Some(name) = self.chaos.selected().map(|drill| drill.name.clone()) else { return true };
+        self.screen = SCREEN;
+        let Some(name) = self.selected_drill().map(|drill| drill.name.clone()) else { return true };
         match &self.chaos.preview {
             Some((of, Ok(preview))) if *of == name && preview.allowed => {
                 self.mode = Mode::Typing { what: Prompt::Arm, text: String::new() };
@@ -173,7 +174,7 @@ impl Model {
     }
 
     /// Arms, if this is the cluster's name.
-    pub(super) fn armed_by(&mut self, text: &str) {
+    pub(crate) fn armed_by(&mut self, text: &str) {
         let Some((drill, Ok(_))) = &self.chaos.preview else { return };
         if text == self.cluster.as_str() {
             self.chaos.armed = Some(drill.clone());
@@ -183,7 +184,7 @@ impl Model {
     }
 
     /// Runs what is armed.
-    pub(super) fn run_armed(&mut self, effects: &mut Vec<Effect>) -> bool {
+    pub(crate) fn run_armed(&mut self, effects: &mut Vec<Effect>) -> bool {
         if self.chaos.running.is_some() {
             return self.refuse("a drill runs already; {abort-drill} aborts it");
         }
@@ -198,7 +199,7 @@ impl Model {
     }
 
     /// Ends the drill that runs.
-    pub(super) fn abort(&mut self, effects: &mut Vec<Effect>) -> bool {
+    pub(crate) fn abort(&mut self, effects: &mut Vec<Effect>) -> bool {
         let Some((_, _, asked)) = &mut self.chaos.running else {
             return self.refuse("no drill of this console runs");
         };
@@ -208,7 +209,7 @@ impl Model {
     }
 
     /// Takes what the worker tells.
-    pub(super) fn take_chaos(&mut self, news: ChaosNews) -> bool {
+    pub(crate) fn take_chaos(&mut self, news: ChaosNews) -> bool {
         match news {
             ChaosNews::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),
             ChaosNews::Acted { verb, who, how } => {

@@ -1,6 +1,7 @@
 //! What follows from the samples seen so far: rates, ages, names, time lines. It depends on the
 //! samples alone, in their order, so that a recording gives what the live console had.
 
+use crate::event_text;
 use crate::poll::sample::{ChangeRow, EventRow, Life, MarkRow, ProcessRow, Sample};
 use crate::state::alerts;
 use crate::state::store::Store;
@@ -399,6 +400,11 @@ impl Data {
             Some(name) => format!("{name} ({incarnation})"),
             None => format!("incarnation {incarnation}"),
         }
+    }
+
+    /// What an event says, with names for incarnations.
+    pub(crate) fn describe(&self, event: &EventRow) -> String {
+        event_text::describe(event.event, event.a, event.b, |n| self.who(Incarnation(n)))
     }
 
     /// The newest note of a person.

@@ -59,6 +59,11 @@ impl Word {
 }
 
 impl Filter {
+    /// One that keeps everything.
+    pub(crate) const fn none() -> Self {
+        Self { text: String::new(), terms: Vec::new() }
+    }
+
     /// Understands any text; an empty one keeps everything.
     pub(crate) fn new(text: &str) -> Self {
         let mut terms = Vec::new();

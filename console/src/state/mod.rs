@@ -1,5 +1,5 @@
-//! What the console is at one moment, and how an event changes it. Nothing here reads a cluster, a
-//! clock or a terminal: the same events give the same screens.
+//! What the console is at one moment. Nothing here reads a cluster, a clock or a terminal, and
+//! nothing draws.
 
 pub(crate) mod act;
 pub(crate) mod alerts;
@@ -7,10 +7,8 @@ pub(crate) mod chaos;
 pub(crate) mod data;
 pub(crate) mod failovers;
 pub(crate) mod filter;
-mod keys;
 pub(crate) mod mouse;
 mod packed;
-pub(crate) mod palette;
 pub(crate) mod replay;
 pub(crate) mod store;
 pub(crate) mod table;
@@ -25,6 +23,7 @@ use data::Data;
 use mouse::Mouse;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
 use replay::Replay;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use store::Store;
 use table::List;
@@ -38,50 +37,20 @@ const STEPS_AHEAD: usize = 32;
 /// When so few of them are left, it goes back again.
 const STEPS_LEAST: usize = 8;
 
-/// The screens that there are.
+/// A screen, known by its title.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ScreenId(pub(crate) &'static str);
+
+/// What a row of a list is known by, so that a selection follows it wherever it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Screen {
-    Members,
-    Leases,
-    Failovers,
-    Coordinators,
-    Detectors,
-    Chaos,
-    Latency,
-    Events,
-}
-
-impl Screen {
-    /// In the order of their numbers.
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Members,
-        Self::Leases,
-        Self::Failovers,
-        Self::Coordinators,
-        Self::Detectors,
-        Self::Chaos,
-        Self::Latency,
-        Self::Events,
-    ];
-
-    /// The key that shows it.
-    pub(crate) const fn number(self) -> u8 {
-        self as u8 + 1
-    }
-
-    /// Its title.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Members => "Members",
-            Self::Leases => "Leases",
-            Self::Failovers => "Failovers",
-            Self::Coordinators => "Coordinators",
-            Self::Detectors => "Detectors",
-            Self::Chaos => "Chaos",
-            Self::Latency => "Latency",
-            Self::Events => "Events",
-        }
-    }
+pub(crate) enum RowId {
+    Process(Name),
+    /// A failover, by the view without the dead.
+    View(ViewId),
+    /// An event, by its process and stamp.
+    Event(Name, Instant),
+    /// A row that never changes its place.
+    Place(usize),
 }
 
 /// What is being typed.
@@ -187,7 +156,7 @@ pub(crate) struct Model {
     pub(crate) keymap: Arc<Keymap>,
     pub(crate) glyphs: Glyphs,
     pub(crate) size: (u16, u16),
-    pub(crate) screen: Screen,
+    pub(crate) screen: ScreenId,
     pub(crate) mode: Mode,
     /// Whether quitting ends the cluster, too.
     pub(crate) owner: bool,
@@ -207,17 +176,9 @@ pub(crate) struct Model {
     pub(crate) lost: Option<String>,
     /// How late it is.
     pub(crate) now: Instant,
-    pub(crate) members: List<Name>,
-    pub(crate) leases: List<Name>,
     pub(crate) chaos: Chaos,
-    /// Selected by what it is of.
-    pub(crate) latency: List<&'static str>,
-    /// Selected by process and stamp.
-    pub(crate) events: List<(Name, u64)>,
-    pub(crate) coordinators: List<Name>,
-    pub(crate) detectors: List<Name>,
-    /// Selected by the view without the dead.
-    pub(crate) failovers: List<ViewId>,
+    /// What the user has done to the list of each screen.
+    lists: BTreeMap<ScreenId, List<RowId>>,
     /// The failover that others are compared with.
     pub(crate) marked: Option<ViewId>,
     /// The time line's scale: each step is twice as fine; 0 shows all of it.
@@ -238,14 +199,14 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(cluster: Name, theme: Theme, glyphs: Glyphs, owner: bool) -> Self {
+    pub(crate) fn new(cluster: Name, screen: ScreenId, theme: Theme, glyphs: Glyphs, owner: bool) -> Self {
         Self {
             cluster,
             theme,
             keymap: Arc::default(),
             glyphs,
             size: (0, 0),
-            screen: Screen::Members,
+            screen,
             mode: Mode::Normal,
             owner,
             bell: false,
@@ -257,14 +218,8 @@ impl Model {
             polled_every: Nanos::from_millis(250),
             lost: None,
             now: Instant::ZERO,
-            members: List::default(),
-            leases: List::default(),
             chaos: Chaos::default(),
-            latency: List::default(),
-            events: List::default(),
-            coordinators: List::default(),
-            detectors: List::default(),
-            failovers: List::default(),
+            lists: BTreeMap::new(),
             marked: None,
             zoom: 0,
             pan: Nanos::ZERO,
@@ -276,25 +231,15 @@ impl Model {
         }
     }
 
-    /// The list of a screen of counters.
-    pub(crate) const fn counters(&self, screen: Screen) -> &List<Name> {
-        match screen {
-            Screen::Coordinators => &self.coordinators,
-            _ => &self.detectors,
-        }
+    /// What the user has done to the list of a screen.
+    pub(crate) fn list(&self, screen: ScreenId) -> &List<RowId> {
+        static UNTOUCHED: List<RowId> = List::new();
+        self.lists.get(&screen).unwrap_or(&UNTOUCHED)
     }
 
-    /// The order of a screen's list: the column that it is sorted by, and whether it is reversed;
-    /// none where the rows have an order of their own.
-    pub(crate) fn order(&mut self, screen: Screen) -> Option<(&mut Option<usize>, &mut bool)> {
-        let list = match screen {
-            Screen::Members => &mut self.members,
-            Screen::Leases => &mut self.leases,
-            Screen::Coordinators => &mut self.coordinators,
-            Screen::Detectors => &mut self.detectors,
-            Screen::Failovers | Screen::Chaos | Screen::Latency | Screen::Events => return None,
-        };
-        Some((&mut list.sort, &mut list.reverse))
+    /// The same, to change it.
+    pub(crate) fn list_mut(&mut self, screen: ScreenId) -> &mut List<RowId> {
+        self.lists.entry(screen).or_default()
     }
 
     /// What is shown: the newest, or what was when the screen was frozen.
@@ -309,69 +254,6 @@ impl Model {
             || self.replay.is_none()
                 && age > self.polled_every.saturating_mul(2).saturating_add(STALE_BEYOND))
         .then_some(age)
-    }
-
-    /// Takes an event. `true` if the screen is another now.
-    pub(crate) fn reduce(&mut self, event: Event, effects: &mut Vec<Effect>) -> bool {
-        match event {
-            Event::Key(press) => self.press(press, effects),
-            Event::Mouse(mouse) => self.click(mouse, effects),
-            Event::Resize(width, height) => {
-                std::mem::replace(&mut self.size, (width, height)) != (width, height)
-            }
-            Event::News(News::Sample(sample)) => {
-                let sample = Arc::new(*sample);
-                self.now = sample.at.max(self.now);
-                let found = self.lost.take().is_some();
-                let before = std::mem::take(&mut self.live.alerts);
-                self.live.take(Arc::clone(&sample));
-                let is_new = |(name, _): &&(&str, String)| !before.iter().any(|(known, _)| known == name);
-                if self.bell && self.live.alerts.iter().find(is_new).is_some() {
-                    effects.push(Effect::Bell);
-                }
-                self.store.push(sample);
-                self.frozen.is_none() || found
-            }
-            Event::News(News::Lost { why }) => {
-                let changed = self.lost.as_ref() != Some(&why);
-                self.lost = Some(why);
-                changed
-            }
-            Event::Chaos(news) => self.take_chaos(news),
-            Event::Exported(how) => {
-                self.note = Some(match how {
-                    Ok(folder) => format!("the report and the screen are in {folder}/"),
-                    Err(why) => format!("not exported: {why}"),
-                });
-                true
-            }
-            Event::Noted(how) => {
-                self.note = Some(match how {
-                    Ok(text) => format!("noted: {text}"),
-                    Err(why) => format!("not noted: {why}"),
-                });
-                true
-            }
-            Event::Recording(how) => {
-                self.note = Some(match &how {
-                    Ok(Some(file)) => format!("recording to {file}"),
-                    Ok(None) => "the recording has ended".to_owned(),
-                    Err(why) => format!("not recording: {why}"),
-                });
-                self.recording = how.ok().flatten();
-                true
-            }
-            Event::Tick(now) if self.replay.is_some() => {
-                self.now = now.max(self.now);
-                self.play()
-            }
-            Event::Tick(now) => {
-                let before = self.stale();
-                self.now = now.max(self.now);
-                let shown = |age: Option<Nanos>| age.map(|age| age.0 / 1_000_000_000);
-                shown(before) != shown(self.stale())
-            }
-        }
     }
 
     /// Makes the next steps back short while there is nothing else to do.
@@ -394,7 +276,7 @@ impl Model {
     }
 
     /// Shows the samples up to this moment, and no later ones.
-    fn freeze_at(&mut self, at: Instant) {
+    pub(crate) fn freeze_at(&mut self, at: Instant) {
         let (mut data, from, before) = match self.frozen.take() {
             Some(Frozen { at: from, data, before }) if from <= at => (data, Some(from), before),
             Some(Frozen { before: Some(before), .. }) if before.0 <= at => {
@@ -414,6 +296,3 @@ impl Model {
         self.frozen = Some(Frozen { at, data, before });
     }
 }
-
-#[cfg(test)]
-mod tests;

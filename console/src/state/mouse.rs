@@ -1,13 +1,4 @@
-//! What the mouse does: it selects and opens rows, turns lists, changes screens, and sorts by the
-//! head of a column. A click never answers a question, so nothing is broken by one.
-
-use crate::input::{Action, Press};
-use crate::state::table::Move;
-use crate::state::{Effect, Mode, Model, Screen};
-use crate::view::{self, canvas::Hit};
-
-/// Rows of one turn of the wheel.
-const WHEEL: isize = 3;
+//! What the mouse did.
 
 /// What the mouse did, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,58 +6,4 @@ pub(crate) enum Mouse {
     Click(u16, u16),
     /// Down, or up.
     Wheel(bool),
-}
-
-impl Model {
-    /// Takes what the mouse did. `true` if the screen is another now.
-    pub(super) fn click(&mut self, mouse: Mouse, effects: &mut Vec<Effect>) -> bool {
-        let hit = match mouse {
-            Mouse::Click(x, y) => view::hit(self, x, y),
-            Mouse::Wheel(_) => None,
-        };
-        match (&self.mode, mouse, hit) {
-            (Mode::Leaving | Mode::Confirm { .. }, ..) => false,
-            (Mode::Typing { .. }, Mouse::Click(..), Some(Hit::Choice(at))) => {
-                self.choice = Some(at);
-                self.press(Press::ENTER, effects)
-            }
-            (Mode::Typing { .. }, Mouse::Wheel(down), _) => {
-                self.press(if down { Press::DOWN } else { Press::UP }, effects)
-            }
-            (Mode::Typing { .. }, ..) => false,
-            (Mode::Help, Mouse::Wheel(down), _) => {
-                let last = view::help_pages(self).saturating_sub(1);
-                let page =
-                    if down { (self.help_page + 1).min(last) } else { self.help_page.saturating_sub(1) };
-                std::mem::replace(&mut self.help_page, page) != page
-            }
-            (Mode::Help | Mode::Detail, Mouse::Click(..), _) => {
-                self.mode = Mode::Normal;
-                true
-            }
-            (_, Mouse::Wheel(down), _) => self.go(Move::By(if down { WHEEL } else { -WHEEL })),
-            (Mode::Normal, _, Some(Hit::Screen(screen))) => {
-                std::mem::replace(&mut self.screen, screen) != screen
-            }
-            (Mode::Normal, _, Some(Hit::Row(at))) => {
-                let changed = self.go(Move::To(at));
-                // A second click on a row opens it.
-                if changed || self.screen == Screen::Latency {
-                    changed
-                } else {
-                    self.act(Action::Open, effects)
-                }
-            }
-            (Mode::Normal, _, Some(Hit::Head(column))) => {
-                let Some((sort, _)) = self.order(self.screen) else { return false };
-                if *sort == Some(column) {
-                    self.reverse(effects);
-                } else {
-                    self.sort_by(Some(column), effects);
-                }
-                true
-            }
-            (Mode::Normal, _, Some(Hit::Choice(_)) | None) => false,
-        }
-    }
 }

@@ -49,7 +49,7 @@ impl Model {
     }
 
     /// Plays, or stops playing.
-    pub(super) fn play_or_stop(&mut self) -> bool {
+    pub(crate) fn play_or_stop(&mut self) -> bool {
         let (now, at) = (self.now, self.frozen.as_ref().map(|frozen| frozen.at));
         let Some(replay) = &mut self.replay else { return false };
         replay.began = match replay.began {
@@ -60,14 +60,14 @@ impl Model {
     }
 
     /// Stops playing, because the user has gone to a moment.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Some(replay) = &mut self.replay {
             replay.began = None;
         }
     }
 
     /// Plays faster or slower.
-    pub(super) fn speed(&mut self, by: i8) -> bool {
+    pub(crate) fn speed(&mut self, by: i8) -> bool {
         let (now, at) = (self.now, self.frozen.as_ref().map(|frozen| frozen.at));
         let Some(replay) = &mut self.replay else { return false };
         let before = replay.speed;
@@ -77,7 +77,7 @@ impl Model {
     }
 
     /// Goes on to what would be shown by now. `true` if that is another sample.
-    pub(super) fn play(&mut self) -> bool {
+    pub(crate) fn play(&mut self) -> bool {
         let Some(Replay { speed, began: Some((began, from)) }) = self.replay else { return false };
         let real = self.now.since(began).0;
         let played = if speed < 0 { real >> speed.unsigned_abs() } else { real.saturating_mul(1 << speed) };
@@ -104,8 +104,8 @@ mod tests {
     use crate::poll::record::{Header, Recorder, Recording};
     use crate::samples;
     use crate::state::Event;
-    use crate::text;
     use crate::view::tests::{broken, console, press};
+    use crate::view::text;
     use std::path::Path;
 
     /// The recording of what a console was shown.

@@ -43,9 +43,16 @@ pub(crate) struct List<Id> {
     pub(crate) columns: Option<Vec<usize>>,
 }
 
+impl<Id> List<Id> {
+    /// One that nobody has touched.
+    pub(crate) const fn new() -> Self {
+        Self { selected: None, sort: None, reverse: false, filter: Filter::none(), columns: None }
+    }
+}
+
 impl<Id> Default for List<Id> {
     fn default() -> Self {
-        Self { selected: None, sort: None, reverse: false, filter: Filter::default(), columns: None }
+        Self::new()
     }
 }
 

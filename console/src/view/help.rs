@@ -2,10 +2,11 @@
 //! middle of the screen.
 
 use crate::input::{Group, Press};
-use crate::state::{Model, Screen};
+use crate::screens::{self, Screen};
+use crate::state::Model;
 use crate::theme::Role;
-use crate::view::canvas::{Canvas, Cell, width};
 use crate::view::glossary;
+use crate::widgets::canvas::{Canvas, Cell, width, wrapped};
 use ratatui::layout::Rect;
 
 /// The column of the explanations.
@@ -41,7 +42,7 @@ fn keys(model: &Model, gaps: bool) -> Vec<Line> {
         }
         all.push(Line::Title(group.name()));
         if group == Group::Screens {
-            all.extend(Screen::ALL.map(|s| entry(s.number().to_string(), &s.name().to_lowercase())));
+            all.extend(screens::ALL.map(|s| entry(s.number().to_string(), &s.name())));
         }
         for (binding, keys) in model.keymap.iter().filter(|(binding, _)| binding.group == group) {
             all.push(entry(names(keys), binding.help));
@@ -63,23 +64,8 @@ fn names(keys: &[Press]) -> String {
     all
 }
 
-/// A text in lines of at most so many columns.
-pub(crate) fn wrapped(text: &str, wide: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= wide => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
 /// What the columns and signs of the screen mean.
-fn meanings(screen: Screen, wide: u16) -> Vec<Line> {
+fn meanings(screen: &dyn Screen, wide: u16) -> Vec<Line> {
     let all = glossary(screen);
     let heads = all.iter().map(|(head, _)| width(head)).max().unwrap_or(0);
     let room = usize::from(wide.saturating_sub(heads + 2).max(10));
@@ -105,8 +91,8 @@ fn pages(model: &Model, area: Rect) -> Vec<Page> {
         let rest = lines.split_off(room.min(lines.len()));
         all.push(Page { title: "Keys".to_owned(), columns, lines: std::mem::replace(&mut lines, rest) });
     }
-    let mut lines = meanings(model.screen, area.width.min(MEANS_MOST).saturating_sub(4));
-    let title = format!("What screen {} {} shows", model.screen.number(), model.screen.name());
+    let mut lines = meanings(screens::shown(model), area.width.min(MEANS_MOST).saturating_sub(4));
+    let title = format!("What screen {} {} shows", screens::shown(model).number(), model.screen.0);
     while !lines.is_empty() {
         let rest = lines.split_off(height.min(lines.len()));
         let lines = std::mem::replace(&mut lines, rest);

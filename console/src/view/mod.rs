@@ -14,26 +14,16 @@
 //! What there is no room for goes in this order: footer, reasons but one, tabs, frames, reasons.
 //! The header stays.
 
-mod bars;
-pub(crate) mod canvas;
-pub(crate) mod chaos;
-pub(crate) mod counters;
-mod detail;
-pub(crate) mod events;
-pub(crate) mod failovers;
-pub(crate) mod grid;
 mod help;
-pub(crate) mod latency;
-pub(crate) mod leases;
-pub(crate) mod members;
 mod palette;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use crate::input::Action;
-use crate::state::{Mode, Model, Prompt, Screen};
+use crate::screens::{self, Screen};
+use crate::state::{Mode, Model, Prompt};
 use crate::theme::Role;
-use canvas::{Canvas, Cell, Hit, age, clock, count, width};
+use crate::widgets::canvas::{Canvas, Cell, Hit, age, clock, count, width};
 use obol_observe::Health;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -44,8 +34,6 @@ const TABS_FROM: u16 = 5;
 const FOOTER_FROM: u16 = 9;
 /// At most so many reasons are shown at once.
 const REASONS_MAX: u16 = 3;
-/// The member list leaves the events below it at least this height, or there are none.
-const EVENTS_LEAST: u16 = 5;
 
 /// Where things are.
 struct Areas {
@@ -80,26 +68,37 @@ impl Areas {
 
 /// How many rows of the shown list fit the screen.
 pub(crate) fn page_rows(model: &Model) -> usize {
-    let body = Areas::of(model).body;
-    match model.screen {
-        Screen::Members => grid::page_rows(split(model, body).0),
-        Screen::Leases => grid::page_rows(leases::split(model, body).0),
-        Screen::Failovers => grid::page_rows(failovers::split(model, body).0),
-        Screen::Coordinators | Screen::Detectors => grid::page_rows(counters::split(model, body).0),
-        Screen::Chaos => grid::page_rows(chaos::list_area(model, body)),
-        Screen::Latency | Screen::Events => grid::page_rows(body),
-    }
+    screens::shown(model).page_rows(model, Areas::of(model).body)
 }
 
-/// The member list, and what is left for the events below it.
-fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
-    let rows = model.data().sample.as_ref().map_or(0, |sample| sample.processes.len());
-    let wanted = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3).max(5);
-    let Some(left) = body.height.checked_sub(wanted).filter(|left| *left >= EVENTS_LEAST) else {
-        return (body, None);
-    };
-    let below = Rect { y: body.y + wanted, height: left, ..body };
-    (Rect { height: wanted, ..body }, Some(below))
+/// The screen cell by cell.
+pub(crate) fn buffer(model: &Model) -> Buffer {
+    let (width, height) = model.size;
+    let mut buffer = Buffer::empty(Rect { x: 0, y: 0, width, height });
+    draw(model, &mut buffer);
+    buffer
+}
+
+/// The screen as text, without what is behind the last character of a line.
+pub(crate) fn text(model: &Model) -> String {
+    let (width, height) = model.size;
+    let buffer = buffer(model);
+    let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+    let lines: Vec<String> = (0..height).map(|y| line(y).trim_end().to_owned()).collect();
+    lines.join("\n")
+}
+
+/// The selected row as it is shown, without the frame.
+pub(crate) fn selected(model: &Model) -> Option<String> {
+    let text = text(model);
+    let here = model.glyphs.here;
+    // The newest events that other screens show have no selection.
+    let row = text
+        .lines()
+        .find_map(|line| line.split_once(here).filter(|(before, _)| before.chars().count() < 3))?
+        .1;
+    let words: Vec<&str> = row.trim_end_matches(model.glyphs.down).split_whitespace().collect();
+    Some(words.join(" "))
 }
 
 /// What a click at this place means.
@@ -135,28 +134,11 @@ fn paint(model: &Model, buffer: &mut Buffer) -> Vec<(Rect, Hit)> {
         let line = if *sign == "*" { fit(&line, "  ", areas.reasons.width.saturating_sub(1)) } else { &line };
         canvas.put(areas.reasons, 1, y, line, *role);
     }
-    match model.screen {
-        Screen::Members => {
-            let (list, below) = split(model, areas.body);
-            members::draw(model, &mut canvas, list);
-            if let Some(below) = below {
-                events::newest(model, &mut canvas, below);
-            }
-        }
-        Screen::Leases => leases::draw(model, &mut canvas, areas.body),
-        Screen::Failovers => failovers::draw(model, &mut canvas, areas.body),
-        Screen::Coordinators | Screen::Detectors => counters::draw(model, &mut canvas, areas.body),
-        Screen::Chaos => chaos::draw(model, &mut canvas, areas.body),
-        Screen::Latency => latency::draw(model, &mut canvas, areas.body),
-        Screen::Events => events::draw(model, &mut canvas, areas.body),
-    }
+    screens::shown(model).draw(model, &mut canvas, areas.body);
     footer(model, &mut canvas, areas.footer);
     palette::draw(model, &mut canvas, areas.tabs.union(areas.body));
     if model.mode == Mode::Help {
         help::draw(model, &mut canvas, areas.tabs.union(areas.body));
-    }
-    if model.mode == Mode::Detail {
-        detail::draw(model, &mut canvas, areas.body);
     }
     canvas.hits
 }
@@ -179,22 +161,9 @@ const EVERYWHERE: [(&str, &str); 3] = [
 ];
 
 /// What the columns and signs of a screen mean.
-pub(crate) fn glossary(screen: Screen) -> Vec<(&'static str, &'static str)> {
-    let columns = if screen == Screen::Chaos { chaos::COLUMNS.to_vec() } else { columns(screen) };
-    let more: &[(&str, &str)] = match screen {
-        Screen::Failovers => &failovers::SIGNS,
-        Screen::Leases | Screen::Latency => &[(
-            "bars",
-            "a line counts from its value up to the next line's; a bar is the share of all samples of its side",
-        )],
-        _ => &[],
-    };
-    columns
-        .iter()
-        .map(|column| (column.head, column.means))
-        .chain(more.iter().copied())
-        .chain(EVERYWHERE)
-        .collect()
+pub(crate) fn glossary(screen: &dyn Screen) -> Vec<(&'static str, &'static str)> {
+    let columns = screen.columns().into_iter().map(|column| (column.head, column.means));
+    columns.chain(screen.signs().iter().copied()).chain(EVERYWHERE).collect()
 }
 
 /// What keeps the cluster from being healthy, and the console from seeing it.
@@ -301,26 +270,26 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         Cell::new(" quit", Role::Dim),
     ];
     let hints_wide: u16 = hints.iter().map(Cell::width).sum();
-    let names: u16 = Screen::ALL.iter().map(|screen| width(screen.name()) + 4).sum();
+    let names: u16 = screens::ALL.iter().map(|screen| width(screen.id().0) + 4).sum();
     // Without room for all names, only the shown screen has its own.
     let banner = model.chaos.banner(&model.keymap).map(|banner| format!(" {banner} "));
     let beside = banner.as_deref().map_or(hints_wide, width);
     let short = names + beside + 2 > area.width;
     let mut x = area.x + 1;
-    for screen in Screen::ALL {
-        let shown = screen == model.screen;
+    for screen in screens::ALL {
+        let shown = screen.id() == model.screen;
         let from = x;
         let (key, name) = if shown { (Role::Title, Role::Title) } else { (Role::Key, Role::Dim) };
         let number =
             if shown && !short { format!("[{}", screen.number()) } else { screen.number().to_string() };
         x = canvas.put(area, x, area.y, &number, key);
         if shown || !short {
-            x = canvas.put(area, x, area.y, &format!(" {}", screen.name()), name);
+            x = canvas.put(area, x, area.y, &format!(" {}", screen.id().0), name);
         }
         if shown && !short {
             x = canvas.put(area, x, area.y, "]", key);
         }
-        canvas.hits.push((Rect { x: from, width: x.saturating_sub(from), ..area }, Hit::Screen(screen)));
+        canvas.hits.push((Rect { x: from, width: x.saturating_sub(from), ..area }, Hit::Screen(screen.id())));
         x += if short { 1 } else { 2 };
     }
     // What can hit the cluster is told on every screen, before any hint.
@@ -337,19 +306,6 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     if area.right() > x + hints_wide {
         canvas.line(area, area.right() - hints_wide - 1, area.y, &hints);
-    }
-}
-
-/// The columns of a screen's list; none if they are not the user's to choose.
-pub(crate) fn columns(screen: Screen) -> Vec<grid::Column> {
-    match screen {
-        Screen::Members => members::COLUMNS.to_vec(),
-        Screen::Leases => leases::COLUMNS.to_vec(),
-        Screen::Failovers => failovers::COLUMNS.to_vec(),
-        Screen::Coordinators | Screen::Detectors => counters::columns(screen),
-        Screen::Chaos => Vec::new(),
-        Screen::Latency => latency::COLUMNS.to_vec(),
-        Screen::Events => events::COLUMNS.to_vec(),
     }
 }
 
@@ -397,28 +353,7 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                 let keys = model.keymap.fill("{freeze} goes on live   {step-back} {step-forward} step   {event-back} {event-forward} view change");
                 format!("{keys}   {} behind", age(obol_fabric::Nanos(behind)))
             });
-            let keys = match model.screen {
-                Screen::Members if model.mode == Mode::Detail => {
-                    "{open} its events   {back} closes   {down}/{up} another   {kill} kill   {stop} stop   {start} start"
-                }
-                Screen::Members => {
-                    "{down}/{up} select   {open} about it   {sort}/{sort-by} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
-                }
-                Screen::Failovers => {
-                    "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {zoom-reset} all of it   {line-up}/{line-down} processes   {mark} mark, to compare   {filter} filter"
-                }
-                Screen::Leases | Screen::Coordinators | Screen::Detectors => {
-                    "{down}/{up} select   {sort}/{sort-by} sort   {reverse} other way   {filter} filter   {freeze} freeze"
-                }
-                Screen::Chaos => {
-                    "{down}/{up} select   {open} what it would hit   {arm} arm, or disarm   {run-drill} run   {abort-drill} abort"
-                }
-                Screen::Latency => "{down}/{up} select   {freeze} freeze   {step-back} {step-forward} step",
-                Screen::Events => {
-                    "{down}/{up} select   {filter} filter   {back} back   {freeze} freeze   {step-back} {step-forward} step"
-                }
-            };
-            let hints = frozen.unwrap_or_else(|| model.keymap.fill(keys));
+            let hints = frozen.unwrap_or_else(|| model.keymap.fill(screens::shown(model).hints(model)));
             let x = line(canvas, fit(&hints, "   ", area.width.saturating_sub(1)), Role::Dim);
             if let Some(sample) = &model.data().sample {
                 let cost = sample.cost;

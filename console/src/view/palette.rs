@@ -3,7 +3,7 @@
 
 use crate::state::{Mode, Model};
 use crate::theme::Role;
-use crate::view::canvas::{Canvas, Cell, Hit, width};
+use crate::widgets::canvas::{Canvas, Cell, Hit, width};
 use ratatui::layout::Rect;
 
 /// So wide it is at most.

@@ -1,17 +1,19 @@
 //! Whole screens as text, against the files in `snapshots/`; and every size, so that none panics.
 //!
-//! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test -p obol tui`, then read the
+//! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test --release -p obol-console --lib`, then read the
 //! difference.
 
 use crate::poll::News;
 use crate::poll::record::{Header, Recorder, Recording};
 use crate::poll::sample::EventRow;
+use crate::screens::{self, members};
 use crate::state::act::Verb;
 use crate::state::chaos::{ChaosNews, Choice, Preview};
 use crate::state::mouse::Mouse;
-use crate::state::{Effect, Event, Mode, Model, Screen};
+use crate::state::{Effect, Event, Mode, Model, RowId, ScreenId};
 use crate::theme::{ASCII, Theme, UNICODE};
-use crate::{input, samples, text, view};
+use crate::view::{self, text};
+use crate::{input, samples};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind;
@@ -22,7 +24,7 @@ const START: Instant = Instant(3_600_000_000_000);
 
 /// A console of this size that has read nothing yet.
 pub(crate) fn console(width: u16, height: u16) -> Model {
-    let mut model = Model::new(samples::name("default"), Theme::Mono, UNICODE, false);
+    let mut model = Model::new(samples::name("default"), screens::ALL[0].id(), Theme::Mono, UNICODE, false);
     model.reduce(Event::Resize(width, height), &mut Vec::new());
     model
 }
@@ -182,7 +184,7 @@ fn all_about_a_member() {
     let moved = with(broken(120, 36), "\nj");
     assert!(text(&moved).contains("coord-2  ok"), "{}", text(&moved));
     let closed = with(moved, "\x1b");
-    assert_eq!((&closed.mode, closed.screen), (&Mode::Normal, Screen::Members));
+    assert_eq!((&closed.mode, closed.screen), (&Mode::Normal, members::ID));
 }
 
 #[test]
@@ -291,10 +293,10 @@ fn every_screen_in_every_state() {
         ("empty", console),
         ("error", lost),
     ];
-    for screen in Screen::ALL {
+    for screen in screens::ALL {
         for (state, make) in states {
             let model = with(make(80, 24), &screen.number().to_string());
-            let name = format!("states/{}-{state}", screen.name().to_lowercase());
+            let name = format!("states/{}-{state}", screen.name());
             holds(&name, &model);
             let word = match state {
                 "live" => "LIVE",
@@ -410,7 +412,7 @@ fn help_and_leaving() {
 #[test]
 fn every_column_and_sign_is_explained() {
     for (width, height) in [(200, 60), (80, 24)] {
-        for screen in Screen::ALL {
+        for screen in screens::ALL {
             let mut model = with(broken(width, height), &format!("{}?", screen.number()));
             let mut all = String::new();
             while model.mode == Mode::Help {
@@ -459,7 +461,7 @@ fn ascii_is_ascii() {
 fn no_size_panics_and_the_health_is_always_shown() {
     let sizes = || (0..=10u16).flat_map(|width| (0..=10u16).map(move |height| (width, height)));
     for make in [console, live, broken, lost] {
-        for keys in Screen::ALL.map(|screen| char::from(b'0' + screen.number())) {
+        for keys in screens::ALL.map(|screen| char::from(b'0' + screen.number())) {
             for more in ["", "?", "/x", "j", "[", " ", "++ll", "--m"] {
                 let mut model = with(make(40, 12), &format!("{keys}{more}"));
                 for (width, height) in sizes().chain([(20, 5), (1, 300), (300, 1), (1000, 2)]) {
@@ -492,9 +494,12 @@ fn the_mouse_selects_opens_sorts_scrolls_and_changes_screens() {
     let mut model = broken(120, 36);
     let mut effects = Vec::new();
     click(&mut model, "node-2 ", &mut effects);
-    assert_eq!((model.members.selected, &model.mode), (Some(samples::name("node-2")), &Mode::Normal));
+    assert_eq!(
+        (model.list(members::ID).selected, &model.mode),
+        (Some(RowId::Process(samples::name("node-2"))), &Mode::Normal)
+    );
     model.reduce(Event::Mouse(Mouse::Wheel(true)), &mut effects);
-    assert_ne!(model.members.selected, Some(samples::name("node-2")));
+    assert_ne!(model.list(members::ID).selected, Some(RowId::Process(samples::name("node-2"))));
     click(&mut model, "node-2 ", &mut effects);
     click(&mut model, "node-2 ", &mut effects);
     assert_eq!(model.mode, Mode::Detail);
@@ -505,10 +510,10 @@ fn the_mouse_selects_opens_sorts_scrolls_and_changes_screens() {
     click(&mut model, "^MARGIN", &mut effects);
     assert!(text(&model).contains("vMARGIN"), "{}", text(&model));
     click(&mut model, "5 Detectors", &mut effects);
-    assert_eq!(model.screen, Screen::Detectors);
+    assert_eq!(model.screen, ScreenId("Detectors"));
     press(&mut model, ":even");
     click(&mut model, "events ", &mut effects);
-    assert_eq!((model.screen, &model.mode), (Screen::Events, &Mode::Normal));
+    assert_eq!((model.screen, &model.mode), (ScreenId("Events"), &Mode::Normal));
     for x in 0..120 {
         for y in 0..36 {
             let mut model = model.clone();

@@ -1,6 +1,6 @@
 //! Drawing text and lines into cells, cut at the edges whatever the size; what is cut bears a sign.
 
-use crate::state::Screen;
+use crate::state::ScreenId;
 use crate::theme::{Glyphs, Role, Theme};
 use obol_observe::plain;
 use ratatui::buffer::Buffer;
@@ -19,7 +19,7 @@ pub(crate) struct Canvas<'a> {
 /// What a click means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hit {
-    Screen(Screen),
+    Screen(ScreenId),
     /// A row of the list, by its place.
     Row(usize),
     /// The head of a column.
@@ -75,6 +75,21 @@ pub(crate) fn short<'t>(text: &'t str, room: u16, cut: &str) -> Cow<'t, str> {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.chars().take(room.saturating_sub(1)).chain(cut.chars()).collect())
+}
+
+/// A text in lines of at most so many columns.
+pub(crate) fn wrapped(text: &str, wide: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= wide => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 impl Canvas<'_> {

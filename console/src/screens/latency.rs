@@ -16,20 +16,68 @@
 //! percentile is claimed only from enough samples. Of the margin, small is bad: its p99 is what 99
 //! % of the renewals had left at least.
 
+use crate::screens::Screen;
 use crate::state::data::Data;
+use crate::state::table::Move;
 use crate::state::windows::{Before, PERCENTILES, Set, percentile};
-use crate::state::{Model, failovers};
+use crate::state::{Model, RowId, ScreenId, failovers};
 use crate::theme::Role;
-use crate::view::bars::{self, Side};
-use crate::view::canvas::{Canvas, Cell, age, count};
-use crate::view::grid::{Column, Grid};
+use crate::widgets::bars::{self, Side};
+use crate::widgets::canvas::{Canvas, Cell, age, count};
+use crate::widgets::grid::{Column, Grid};
 use obol_fabric::metrics::bucket;
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::Histogram;
 use obol_observe::histograms::Counts;
 use ratatui::layout::Rect;
 
-pub(crate) const COLUMNS: [Column; 10] = [
+const ID: ScreenId = ScreenId("Latency");
+
+pub(super) struct Latency;
+
+impl Screen for Latency {
+    fn id(&self) -> ScreenId {
+        ID
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        COLUMNS.to_vec()
+    }
+
+    fn can_sort(&self) -> bool {
+        false
+    }
+
+    fn can_filter(&self) -> bool {
+        false
+    }
+
+    fn signs(&self) -> &'static [(&'static str, &'static str)] {
+        &bars::SIGNS
+    }
+
+    fn hints(&self, _: &Model) -> &'static str {
+        "{down}/{up} select   {freeze} freeze   {step-back} {step-forward} step"
+    }
+
+    fn rows(&self, _: &Model) -> Vec<RowId> {
+        // The histograms, and the failovers.
+        (0..=Histogram::ALL.len()).map(RowId::Place).collect()
+    }
+
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        draw(model, canvas, area);
+    }
+
+    fn select(&self, model: &mut Model, to: Move) -> bool {
+        // The first row is shown until another is selected.
+        let rows = self.rows(model);
+        model.list_mut(ID).go(to, &rows);
+        true
+    }
+}
+
+const COLUMNS: [Column; 10] = [
     Column::new(
         "WHAT",
         9,
@@ -67,11 +115,6 @@ struct What {
     small_is_bad: bool,
     before: Counts,
     after: Counts,
-}
-
-/// The names of the rows, in their order: the histograms, and the failovers.
-pub(crate) fn names() -> Vec<&'static str> {
-    Histogram::ALL.iter().map(|which| which.name()).chain(["failover"]).collect()
 }
 
 /// The rows: before and after.
@@ -138,12 +181,13 @@ fn sides(data: &Data, which: Before) -> (String, String) {
 }
 
 /// Draws the screen.
-pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let (which, rows) = rows(data);
     let (before, after) = sides(data, which);
-    let list = &model.latency;
-    let place = list.place(&names());
+    let list = model.list(ID);
+    let ids = Latency.rows(model);
+    let place = list.place(&ids);
     let wanted = u16::try_from(rows.len()).unwrap_or(u16::MAX).saturating_add(3);
     let above = match area.height.checked_sub(wanted) {
         Some(left) if left >= BARS_LEAST => Rect { height: wanted, ..area },
@@ -155,7 +199,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let title = Cell::new(format!("Latency, {after}"), Role::Title);
         canvas.frame(above, &[title], &[Cell::new(format!("before: {before}"), Role::Dim)])
     };
-    let grid = Grid::of(&COLUMNS, list, &names());
+    let grid = Grid::of(&COLUMNS, list, &ids);
     grid.draw(canvas, inside, |row| cells(&rows[row]));
     let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
     let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };

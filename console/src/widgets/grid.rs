@@ -3,7 +3,7 @@
 use crate::state::filter::Filter;
 use crate::state::table::{List, page};
 use crate::theme::Role;
-use crate::view::canvas::{Canvas, Cell, Hit, width};
+use crate::widgets::canvas::{Canvas, Cell, Hit, width};
 use ratatui::layout::Rect;
 use std::ops::Range;
 

@@ -2,8 +2,8 @@
 //! while a name is typed.
 
 use crate::input::Action;
-use crate::state::{Model, Prompt, Screen};
-use crate::view;
+use crate::screens;
+use crate::state::{Model, Prompt};
 
 /// What a choice does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ impl Model {
     fn choices(&self, what: Prompt) -> Vec<Choice> {
         match what {
             Prompt::Palette => {
-                let screens = Screen::ALL.map(|screen| Choice {
-                    name: screen.name().to_lowercase(),
+                let screens = screens::ALL.map(|screen| Choice {
+                    name: screen.name(),
                     key: screen.number().to_string(),
                     help: format!("screen {}", screen.number()),
                     does: Does::Act(Action::Screen(screen.number())),
@@ -46,7 +46,7 @@ impl Model {
                 screens.into_iter().chain(actions).collect()
             }
             Prompt::SortBy => {
-                let columns = view::columns(self.screen);
+                let columns = screens::shown(self).columns();
                 let by = columns.iter().enumerate().map(|(at, column)| Choice {
                     name: column.head.to_owned(),
                     key: String::new(),

@@ -7,18 +7,59 @@
 //! └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
-use crate::event_text;
 use crate::poll::sample::EventRow;
-use crate::state::Model;
+use crate::screens::Screen;
 use crate::state::data::Data;
+use crate::state::table::Move;
+use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Role;
-use crate::view::canvas::{Canvas, Cell, time_of_day};
-use crate::view::grid::{Column, Grid};
-use obol_fabric::Incarnation;
+use crate::widgets::canvas::{Canvas, Cell, time_of_day};
+use crate::widgets::grid::{Column, Grid};
 use obol_membership::recorder::Kind as Event;
 use ratatui::layout::Rect;
 
-pub(crate) const COLUMNS: [Column; 6] = [
+/// This screen.
+pub(super) const ID: ScreenId = ScreenId("Events");
+
+pub(super) struct Events;
+
+impl Screen for Events {
+    fn id(&self) -> ScreenId {
+        ID
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        COLUMNS.to_vec()
+    }
+
+    fn can_sort(&self) -> bool {
+        false
+    }
+
+    fn hints(&self, _: &Model) -> &'static str {
+        "{down}/{up} select   {filter} filter   {back} back   {freeze} freeze   {step-back} {step-forward} step"
+    }
+
+    fn rows(&self, model: &Model) -> Vec<RowId> {
+        rows(model).iter().map(|event| RowId::Event(event.process, event.at)).collect()
+    }
+
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        draw(model, canvas, area);
+    }
+
+    fn select(&self, model: &mut Model, to: Move) -> bool {
+        let rows = self.rows(model);
+        let list = model.list_mut(ID);
+        match (to, &list.selected) {
+            // The newest are shown.
+            (Move::By(_), None) => list.go(Move::Last, &rows),
+            _ => list.go(to, &rows),
+        }
+    }
+}
+
+const COLUMNS: [Column; 6] = [
     Column::new("TIME", 16, false, 2, "time of day in UTC, to the microsecond, by the process's own stamp"),
     Column::new("AFTER", 8, true, 5, "since the event in the line above; +-: within the clocks' error"),
     Column::new("PROCESS", 8, false, 0, "whose flight recorder has it"),
@@ -26,11 +67,6 @@ pub(crate) const COLUMNS: [Column; 6] = [
     Column::new("LEVEL", 9, false, 4, "the detector that accuses, where somebody is accused"),
     Column::new("WHAT", 10, false, 1, "which view, or who, with incarnations in brackets"),
 ];
-
-/// What an event says, with names for incarnations.
-pub(crate) fn what(event: &EventRow, data: &Data) -> String {
-    event_text::describe(event.event, event.a, event.b, |n| data.who(Incarnation(n)))
-}
 
 /// How an event looks: what a failure brings about stands out.
 fn role(event: Event) -> Role {
@@ -43,16 +79,16 @@ fn role(event: Event) -> Role {
 }
 
 /// The time of day of an event, by the sample's two clocks, to the microsecond.
-pub(crate) fn time(event: &EventRow, data: &Data) -> String {
+pub(super) fn time(event: &EventRow, data: &Data) -> String {
     let Some(sample) = data.sample.as_deref() else { return String::new() };
     let unix = sample.unix.saturating_sub(sample.at.since(event.at).0);
     time_of_day(unix)
 }
 
 /// The events that are shown, oldest first.
-pub(crate) fn rows(model: &Model) -> Vec<&EventRow> {
+fn rows(model: &Model) -> Vec<&EventRow> {
     let data = model.data();
-    let filter = &model.events.filter;
+    let filter = &model.list(ID).filter;
     let kept = |event: &&EventRow| {
         filter.is_empty()
             || filter.keeps(&[
@@ -60,7 +96,7 @@ pub(crate) fn rows(model: &Model) -> Vec<&EventRow> {
                 ("kind", event.kind.name()),
                 ("event", event.event.name()),
                 ("level", event.level.map_or("", |level| level.name())),
-                ("what", &what(event, data)),
+                ("what", &data.describe(event)),
             ])
     };
     data.events.iter().filter(kept).collect()
@@ -82,16 +118,16 @@ fn cells(rows: &[&EventRow], at: usize, data: &Data) -> Vec<Cell> {
         Cell::text(event.process.to_string()),
         Cell::new(event.event.name(), role(event.event)),
         Cell::text(event.level.map_or("", |level| level.name())),
-        Cell::text(what(event, data)),
+        Cell::text(data.describe(event)),
     ]
 }
 
 /// Draws the screen. Without a selection it follows the newest event.
-pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let rows = rows(model);
-    let list = &model.events;
-    let ids: Vec<_> = rows.iter().map(|event| (event.process, event.at.0)).collect();
+    let list = model.list(ID);
+    let ids = Events.rows(model);
     let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
     let title = Cell::new(format!("Events {}", data.events.len()), Role::Title);
     let gone = (data.events_gone > 0).then(|| format!("{} older ones gone", data.events_gone));
@@ -109,7 +145,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 }
 
 /// The newest events in a pane of another screen.
-pub(crate) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+pub(super) fn newest(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let inside = canvas.frame(
         area,

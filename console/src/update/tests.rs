@@ -3,10 +3,11 @@
 use crate::poll::News;
 use crate::poll::sample::DepartedRow;
 use crate::samples;
+use crate::screens::{ALL, members};
 use crate::state::data::Data;
-use crate::state::{Effect, Event, Mode, Model, Screen};
+use crate::state::{Effect, Event, Mode, Model, RowId, ScreenId};
 use crate::view::tests::{broken, console, live, press};
-use crate::{text, view};
+use crate::view::text;
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
@@ -92,11 +93,11 @@ fn what_is_not_read_is_told_and_what_was_read_stays() {
 fn the_selection_follows_the_member() {
     let mut model = broken(100, 30);
     press(&mut model, "jjj");
-    let selected = model.members.selected.expect("a member");
+    let selected = model.list(members::ID).selected.expect("a member");
     press(&mut model, "ssS");
-    assert_eq!(model.members.selected, Some(selected));
+    assert_eq!(model.list(members::ID).selected, Some(selected));
     press(&mut model, "w");
-    let needs = model.members.selected.expect("a member");
+    let Some(RowId::Process(needs)) = model.list(members::ID).selected else { panic!("a member") };
     assert!(["app-2", "node-3", "app-3"].contains(&needs.as_str()), "{needs}");
 }
 
@@ -126,11 +127,11 @@ fn a_step_back_shows_the_same_whether_or_not_it_was_prepared() {
 fn the_palette_knows_actions_and_screens() {
     let mut model = live(100, 30);
     press(&mut model, ":events\n");
-    assert_eq!(model.screen, Screen::Events);
+    assert_eq!(model.screen, ScreenId("Events"));
     press(&mut model, ":mem\n");
-    assert_eq!(model.screen, Screen::Members);
+    assert_eq!(model.screen, members::ID);
     press(&mut model, ":sor\n");
-    assert_eq!(model.members.sort, Some(0));
+    assert_eq!(model.list(members::ID).sort, Some(0));
     press(&mut model, ":fly\n");
     assert!(model.note.as_ref().is_some_and(|note| note.contains("no command \"fly\"")));
 }
@@ -200,9 +201,9 @@ fn sorting_says_how_and_begins_with_what_matters() {
     let mut model = broken(120, 36);
     let mut told = |keys: &str| {
         press(&mut model, keys);
-        (model.members.sort, model.note.clone().unwrap_or_default())
+        (model.list(members::ID).sort, model.note.clone().unwrap_or_default())
     };
-    let at = |head: &str| view::members::COLUMNS.iter().position(|column| column.head == head);
+    let at = |head: &str| ALL[0].columns().iter().position(|column| column.head == head);
     let (sort, note) = told("omargin\n");
     assert_eq!(sort, at("MARGIN"));
     assert_eq!(note, "sorted by MARGIN, the smallest first; this is kept for the next start");
@@ -232,7 +233,7 @@ fn the_palette_lists_and_completes() {
     let Mode::Typing { text: typed, .. } = &model.mode else { panic!("{:?}", model.mode) };
     assert_eq!(typed, "events");
     press(&mut model, "\n");
-    assert_eq!((model.screen, &model.mode), (Screen::Events, &Mode::Normal));
+    assert_eq!((model.screen, &model.mode), (ScreenId("Events"), &Mode::Normal));
     // Nothing is done that was neither typed nor marked.
     press(&mut model, ":\n");
     assert_eq!(model.mode, Mode::Normal);

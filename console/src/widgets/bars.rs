@@ -10,10 +10,16 @@
 //! of that side.
 
 use crate::theme::Role;
-use crate::view::canvas::{Canvas, count, width};
+use crate::widgets::canvas::{Canvas, count, width};
 use obol_fabric::Nanos;
 use obol_observe::histograms::{Counts, floor};
 use ratatui::layout::Rect;
+
+/// What the help says of bars.
+pub(crate) const SIGNS: [(&str, &str); 1] = [(
+    "bars",
+    "a line counts from its value up to the next line's; a bar is the share of all samples of its side",
+)];
 
 /// Columns of the value at the left, and of the number at a bar's right.
 const VALUE_WIDE: u16 = 8;

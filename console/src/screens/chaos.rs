@@ -17,16 +17,69 @@
 //! └──────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
-use crate::state::chaos::{Journal, Run};
-use crate::state::{Model, failovers};
+use crate::input::Action;
+use crate::screens::Screen;
+use crate::state::chaos::{Journal, Run, SCREEN};
+use crate::state::table::Move;
+use crate::state::{Effect, Model, RowId, ScreenId, failovers};
 use crate::theme::Role;
-use crate::view::canvas::{Canvas, Cell, age, short, width};
-use crate::view::grid::{Column, Grid};
+use crate::widgets::canvas::{Canvas, Cell, age, short, width};
+use crate::widgets::grid::{Column, Grid};
 use obol_chaos::drillfile::Metric;
 use obol_observe::stats::shown as us;
 use ratatui::layout::Rect;
 
-pub(crate) const COLUMNS: [Column; 3] = [
+pub(super) struct Chaos;
+
+impl Screen for Chaos {
+    fn id(&self) -> ScreenId {
+        SCREEN
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        COLUMNS.to_vec()
+    }
+
+    fn has_choice_of_columns(&self) -> bool {
+        false
+    }
+
+    fn can_sort(&self) -> bool {
+        false
+    }
+
+    fn can_filter(&self) -> bool {
+        false
+    }
+
+    fn hints(&self, _: &Model) -> &'static str {
+        "{down}/{up} select   {open} what it would hit   {arm} arm, or disarm   {run-drill} run   {abort-drill} abort"
+    }
+
+    fn rows(&self, model: &Model) -> Vec<RowId> {
+        (0..model.chaos.drills.len()).map(RowId::Place).collect()
+    }
+
+    fn list_area(&self, model: &Model, area: Rect) -> Rect {
+        areas(model, area).list
+    }
+
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        draw(model, canvas, area);
+    }
+
+    fn select(&self, model: &mut Model, to: Move) -> bool {
+        // The first one is selected until another is.
+        let rows = self.rows(model);
+        model.list_mut(SCREEN).go(to, &rows)
+    }
+
+    fn act(&self, model: &mut Model, action: Action, effects: &mut Vec<Effect>) -> Option<bool> {
+        (action == Action::Open).then(|| model.preview(effects))
+    }
+}
+
+const COLUMNS: [Column; 3] = [
     Column::new("NAME", 10, false, 0, "the drill, as `obol drill run` takes it"),
     Column::new("RUNS", 4, true, 2, "how many repetitions it has"),
     Column::new("WHAT", 20, false, 1, "what it breaks"),
@@ -78,13 +131,8 @@ fn areas(model: &Model, body: Rect) -> Areas {
     }
 }
 
-/// Where the list is.
-pub(crate) fn list_area(model: &Model, body: Rect) -> Rect {
-    areas(model, body).list
-}
-
 /// Draws the screen.
-pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let chaos = &model.chaos;
     let Areas { list, preview, runs } = areas(model, area);
     let names: Vec<String> = chaos.drills.iter().map(|drill| drill.name.clone()).collect();
@@ -99,7 +147,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     } else {
         canvas.frame(list, &[Cell::new(format!("Drills {}", names.len()), Role::Title)], &[state])
     };
-    let grid = Grid { marked: true, ..Grid::of(&COLUMNS, &chaos.list, &names) };
+    let grid = Grid { marked: true, ..Grid::of(&COLUMNS, model.list(SCREEN), &Chaos.rows(model)) };
     if names.is_empty() {
         canvas.put(inside, inside.x + 2, inside.y, "no drill can be run here", Role::Dim);
     } else {
@@ -124,7 +172,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
 }
 
 fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
-    let selected = model.chaos.selected().map(|drill| drill.name.as_str());
+    let selected = model.selected_drill().map(|drill| drill.name.as_str());
     let found = model.chaos.preview.as_ref().filter(|(of, _)| Some(of.as_str()) == selected);
     let Some((drill, found)) = found else {
         let inside = canvas.frame(area, &[Cell::new("Preview", Role::Title)], &[]);

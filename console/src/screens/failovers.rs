@@ -17,17 +17,132 @@
 //! └────────────────────────────────────────────────────────────────────────────┘
 //! ```
 
-use crate::state::Model;
+use crate::input::Action;
+use crate::screens::{Screen, events};
 use crate::state::data::Data;
 use crate::state::failovers::{self, Failover, PHASES};
+use crate::state::filter::Filter;
+use crate::state::table::Move;
+use crate::state::{Effect, Model, RowId, ScreenId};
 use crate::theme::Role;
-use crate::view::canvas::{Canvas, Cell, time_of_day};
-use crate::view::grid::{Column, Grid};
+use crate::widgets::canvas::{Canvas, Cell, time_of_day};
+use crate::widgets::grid::{Column, Grid};
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::recorder::Kind as Event;
 use ratatui::layout::Rect;
 
-pub(crate) const COLUMNS: [Column; 7] = [
+const ID: ScreenId = ScreenId("Failovers");
+
+/// The time line is at most two to the power of this finer or coarser than the one that shows all.
+const ZOOM_MAX: i8 = 12;
+
+pub(super) struct Failovers;
+
+impl Screen for Failovers {
+    fn id(&self) -> ScreenId {
+        ID
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        COLUMNS.to_vec()
+    }
+
+    fn can_sort(&self) -> bool {
+        false
+    }
+
+    fn signs(&self) -> &'static [(&'static str, &'static str)] {
+        &SIGNS
+    }
+
+    fn hints(&self, _: &Model) -> &'static str {
+        "{down}/{up} select   {open} its events   {zoom-in}/{zoom-out} zoom   {pan-left}/{pan-right} pan   {zoom-reset} all of it   {line-up}/{line-down} processes   {mark} mark, to compare   {filter} filter"
+    }
+
+    fn rows(&self, model: &Model) -> Vec<RowId> {
+        rows(model).iter().map(|failover| RowId::View(failover.view)).collect()
+    }
+
+    fn list_area(&self, model: &Model, area: Rect) -> Rect {
+        split(model, area).0
+    }
+
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        draw(model, canvas, area);
+    }
+
+    fn select(&self, model: &mut Model, to: Move) -> bool {
+        let rows = self.rows(model);
+        (model.pan, model.scroll) = (Nanos::ZERO, 0);
+        let list = model.list_mut(ID);
+        // Without a selection the newest is shown.
+        list.selected = list.selected.or(rows.last().copied());
+        list.go(to, &rows);
+        true
+    }
+
+    fn act(&self, model: &mut Model, action: Action, _effects: &mut Vec<Effect>) -> Option<bool> {
+        match action {
+            Action::Open => Some(open(model)),
+            Action::Mark => Some(mark(model)),
+            Action::ZoomIn
+            | Action::ZoomOut
+            | Action::ZoomReset
+            | Action::PanLeft
+            | Action::PanRight
+            | Action::LineUp
+            | Action::LineDown => Some(look_at(model, action)),
+            Action::Copy => {
+                // The newest is shown, so that is what is copied.
+                let newest = self.rows(model).last().copied();
+                let list = model.list_mut(ID);
+                list.selected = list.selected.or(newest);
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+/// From a failover to its events.
+fn open(model: &mut Model) -> bool {
+    let all = rows(model);
+    let first = chosen(model, &all).and_then(|failover| failover.moments.first());
+    let selected = first.map(|first| RowId::Event(first.process, first.at));
+    let list = model.list_mut(events::ID);
+    (list.filter, list.selected) = (Filter::none(), selected);
+    model.screen = events::ID;
+    true
+}
+
+/// Compares other failovers with the selected one, or no more.
+fn mark(model: &mut Model) -> bool {
+    let all = rows(model);
+    let Some(here) = chosen(model, &all).map(|failover| failover.view) else { return false };
+    model.marked = (model.marked != Some(here)).then_some(here);
+    let said = model.marked.map(|view| format!("view {view} is marked; others are compared with it"));
+    model.note = Some(said.unwrap_or("no failover is marked".to_owned()));
+    true
+}
+
+/// Another part of the time line.
+fn look_at(model: &mut Model, action: Action) -> bool {
+    let before = (model.zoom, model.pan, model.scroll);
+    let Some((step, end)) = pan(model) else { return false };
+    match action {
+        Action::ZoomIn => model.zoom = (model.zoom + 1).min(ZOOM_MAX),
+        Action::ZoomOut => model.zoom = (model.zoom - 1).max(-ZOOM_MAX),
+        Action::ZoomReset => (model.zoom, model.pan, model.scroll) = (0, Nanos::ZERO, 0),
+        Action::PanLeft => model.pan = Nanos(model.pan.0.saturating_sub(step.0)),
+        // What is behind the last moment has nothing to show.
+        Action::PanRight => model.pan = model.pan.saturating_add(step).min(end.max(model.pan)),
+        Action::LineUp => model.scroll = model.scroll.saturating_sub(1),
+        _ => model.scroll = (model.scroll + 1).min(processes(model)),
+    }
+    before != (model.zoom, model.pan, model.scroll)
+}
+
+const COLUMNS: [Column; 7] = [
     Column::new("TIME", 16, false, 3, "when the decider took its first notice, time of day in UTC"),
     Column::new("VIEW", 4, true, 0, "the view without the dead"),
     Column::new("DEAD", 12, false, 0, "who was removed, with incarnations in brackets"),
@@ -38,7 +153,7 @@ pub(crate) const COLUMNS: [Column; 7] = [
 ];
 
 /// What the help says of the time line.
-pub(crate) const SIGNS: [(&str, &str); 5] = [
+const SIGNS: [(&str, &str); 5] = [
     ("time line", "a row a process; signs are its own stamps, named below the rows where there is room"),
     ("after", "time since the decider's first notice; the frame says how much a column stands for"),
     ("( )", "another host's stamp may be anywhere in between: its clock's error"),
@@ -68,9 +183,9 @@ const PHASES_SHORT: [&str; 5] = ["prop", "dec", "fence", "clear", "act"];
 const MARK_EVERY: u16 = 10;
 
 /// The failovers that are shown, oldest first.
-pub(crate) fn rows(model: &Model) -> Vec<Failover> {
+fn rows(model: &Model) -> Vec<Failover> {
     let data = model.data();
-    let filter = &model.failovers.filter;
+    let filter = &model.list(ID).filter;
     let mut all = failovers::all(data);
     if !filter.is_empty() {
         all.retain(|failover| {
@@ -87,11 +202,12 @@ pub(crate) fn rows(model: &Model) -> Vec<Failover> {
 
 /// The failover whose time line is shown: the selected one, or the newest.
 fn chosen<'r>(model: &Model, rows: &'r [Failover]) -> Option<&'r Failover> {
-    rows.iter().find(|failover| Some(failover.view) == model.failovers.selected).or(rows.last())
+    let selected = model.list(ID).selected;
+    rows.iter().find(|failover| Some(RowId::View(failover.view)) == selected).or(rows.last())
 }
 
 /// The list, and what is left for the time line below it.
-pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let all = rows(model);
     let processes = chosen(model, &all).map_or(0, |failover| failover.processes().len());
     let rows = u16::try_from(all.len()).unwrap_or(u16::MAX);
@@ -134,12 +250,12 @@ fn cells(failover: &Failover, data: &Data) -> Vec<Cell> {
 }
 
 /// Draws the screen. Without a selection it is about the newest failover.
-pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let rows = rows(model);
-    let list = &model.failovers;
-    let views: Vec<_> = rows.iter().map(|failover| failover.view).collect();
-    let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &views) };
+    let list = model.list(ID);
+    let ids = Failovers.rows(model);
+    let grid = Grid { tail: true, ..Grid::of(&COLUMNS, list, &ids) };
     let place = if grid.marked { grid.place } else { rows.len().saturating_sub(1) };
     let (above, below) = split(model, area);
     let (phases, total) = failovers::medians(&rows);
@@ -229,7 +345,7 @@ fn columns_of(width: u16) -> u16 {
 }
 
 /// By how much a step moves the time line that is shown, and where its last moment is.
-pub(crate) fn pan(model: &Model) -> Option<(Nanos, Nanos)> {
+fn pan(model: &Model) -> Option<(Nanos, Nanos)> {
     let all = rows(model);
     let failover = chosen(model, &all)?;
     let end = failover.moments.last()?.at.since(failover.began);
@@ -238,7 +354,7 @@ pub(crate) fn pan(model: &Model) -> Option<(Nanos, Nanos)> {
 }
 
 /// How many processes the time line that is shown has.
-pub(crate) fn processes(model: &Model) -> usize {
+fn processes(model: &Model) -> usize {
     chosen(model, &rows(model)).map_or(0, |failover| failover.processes().len())
 }
 

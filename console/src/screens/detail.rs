@@ -11,11 +11,11 @@
 //! ```
 
 use crate::poll::sample::{BallotRow, ProcessRow};
+use crate::screens::{Screen as _, events, members};
 use crate::state::Model;
 use crate::state::data::Data;
 use crate::theme::Role;
-use crate::view::canvas::{Canvas, Cell, NONE, age, rate};
-use crate::view::{events, help, members};
+use crate::widgets::canvas::{Canvas, Cell, NONE, age, rate, wrapped};
 use obol_fabric::{Incarnation, Instant};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
@@ -118,8 +118,7 @@ fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, Strin
 pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let rows = members::rows(model);
-    let names: Vec<_> = rows.iter().map(|row| row.name).collect();
-    let Some(row) = rows.get(model.members.place(&names)) else { return };
+    let Some(row) = rows.get(model.list(members::ID).place(&members::Members.rows(model))) else { return };
     let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let wide = area.width.min(WIDE_MOST);
     let place = Rect { x: area.x + (area.width - wide) / 2, width: wide, ..area };
@@ -137,7 +136,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let mut y = inside.y;
     for (head, text) in facts(row, data, at) {
         canvas.put(inside, inside.x + 1, y, head, Role::Dim);
-        for line in help::wrapped(&text, room.max(1)) {
+        for line in wrapped(&text, room.max(1)) {
             canvas.put(inside, inside.x + 1 + HEADS_WIDE, y, &line, Role::Text);
             y += 1;
         }
@@ -150,12 +149,8 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.put(inside, inside.x + 1, y, "it has noted nothing that was read", Role::Dim);
     }
     for event in mine.into_iter().rev() {
-        let text = format!(
-            "{}  {:<14} {}",
-            events::time(event, data),
-            event.event.name(),
-            events::what(event, data)
-        );
+        let text =
+            format!("{}  {:<14} {}", events::time(event, data), event.event.name(), data.describe(event));
         canvas.put(inside, inside.x + 1, y, &text, Role::Text);
         y += 1;
     }

@@ -9,20 +9,131 @@
 //!
 //! Columns fold away from the least to the most needed. Below, if there is room: the newest events.
 
+use crate::input::Action;
 use crate::poll::sample::{Life, ProcessRow};
-use crate::state::Model;
+use crate::screens::{Screen, detail, events};
 use crate::state::data::{CELLS, Data, Status};
+use crate::state::filter::Filter;
 use crate::state::table::{Key, page};
+use crate::state::{Effect, Mode, Model, RowId, ScreenId};
 use crate::theme::{Glyphs, Role};
-use crate::view::canvas::{Canvas, Cell, NONE, age, count, rate};
-use crate::view::grid::{Column, Grid, page_rows};
+use crate::widgets::canvas::{Canvas, Cell, NONE, age, count, rate};
+use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use ratatui::layout::Rect;
 
+/// This screen.
+pub(crate) const ID: ScreenId = ScreenId("Members");
+
+/// The list leaves the events below it at least this height, or there are none.
+const EVENTS_LEAST: u16 = 5;
+
+pub(super) struct Members;
+
+impl Screen for Members {
+    fn id(&self) -> ScreenId {
+        ID
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        COLUMNS.to_vec()
+    }
+
+    fn hints(&self, model: &Model) -> &'static str {
+        if model.mode == Mode::Detail {
+            "{open} its events   {back} closes   {down}/{up} another   {kill} kill   {stop} stop   {start} start"
+        } else {
+            "{down}/{up} select   {open} about it   {sort}/{sort-by} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
+        }
+    }
+
+    fn rows(&self, model: &Model) -> Vec<RowId> {
+        rows(model).iter().map(|row| RowId::Process(row.name)).collect()
+    }
+
+    fn list_area(&self, model: &Model, area: Rect) -> Rect {
+        split(model, area).0
+    }
+
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        let (list, below) = split(model, area);
+        draw(model, canvas, list);
+        if let Some(below) = below {
+            events::newest(model, canvas, below);
+        }
+        if model.mode == Mode::Detail {
+            detail::draw(model, canvas, area);
+        }
+    }
+
+    fn act(&self, model: &mut Model, action: Action, _effects: &mut Vec<Effect>) -> Option<bool> {
+        match action {
+            Action::Open => Some(open(model)),
+            Action::FindNext => Some(find(model, true)),
+            Action::FindPrevious => Some(find(model, false)),
+            _ => None,
+        }
+    }
+}
+
+/// The selected process, if it is shown.
+pub(crate) fn selected(model: &Model) -> Option<&ProcessRow> {
+    let wanted = model.list(ID).selected;
+    rows(model).into_iter().find(|row| Some(RowId::Process(row.name)) == wanted)
+}
+
+/// From a member to all about it.
+fn open(model: &mut Model) -> bool {
+    let rows = Members.rows(model);
+    let list = model.list_mut(ID);
+    let Some(row) = rows.get(list.place(&rows)) else { return false };
+    list.selected = Some(*row);
+    model.mode = Mode::Detail;
+    true
+}
+
+/// From the selected member to its events.
+pub(crate) fn show_events(model: &mut Model) -> bool {
+    let Some(RowId::Process(name)) = model.list(ID).selected else { return false };
+    let list = model.list_mut(events::ID);
+    (list.filter, list.selected) = (Filter::new(&format!("-l process={name}")), None);
+    model.screen = events::ID;
+    true
+}
+
+/// To the next member that needs an operator, or to the one before.
+fn find(model: &mut Model, forward: bool) -> bool {
+    let ids = Members.rows(model);
+    let needs =
+        |row: &ProcessRow| !matches!(model.data().status(row), Status::Ok | Status::Joining | Status::Left);
+    let wanted: Vec<usize> =
+        rows(model).iter().enumerate().filter(|(_, row)| needs(row)).map(|(at, _)| at).collect();
+    let list = model.list_mut(ID);
+    let here = list.selected.map(|_| list.place(&ids));
+    let after = wanted.iter().find(|at| here.is_none_or(|here| **at > here)).or(wanted.first());
+    let before = wanted.iter().rfind(|at| here.is_none_or(|here| **at < here)).or(wanted.last());
+    match if forward { after } else { before } {
+        Some(at) => list.selected = Some(ids[*at]),
+        None => model.note = Some("no member needs anybody".to_owned()),
+    }
+    true
+}
+
+/// The member list, and what is left for the events below it.
+fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+    let rows = model.data().sample.as_ref().map_or(0, |sample| sample.processes.len());
+    let wanted = u16::try_from(rows).unwrap_or(u16::MAX).saturating_add(3).max(5);
+    let Some(left) = body.height.checked_sub(wanted).filter(|left| *left >= EVENTS_LEAST) else {
+        return (body, None);
+    };
+    let below = Rect { y: body.y + wanted, height: left, ..body };
+    (Rect { height: wanted, ..body }, Some(below))
+}
+
 /// The columns, and what makes room first.
-pub(crate) const COLUMNS: [Column; 15] = [
+const COLUMNS: [Column; 15] = [
     Column::new("NAME", 8, false, 0, "the process, coordinators first"),
     Column::new(
         "STATE",
@@ -111,7 +222,7 @@ pub(crate) const fn role(status: Status) -> Role {
 pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
     let data = model.data();
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
-    let filter = &model.members.filter;
+    let filter = &model.list(ID).filter;
     let kept = |row: &&ProcessRow| {
         if filter.is_empty() {
             return true;
@@ -127,7 +238,7 @@ pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
         ])
     };
     let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
-    model.members.arrange(
+    model.list(ID).arrange(
         &mut rows,
         |column| COLUMNS[column].falls,
         |column, row| key(column, row, data, sample.at),
@@ -216,13 +327,13 @@ pub(crate) fn spark(row: &ProcessRow, data: &Data, glyphs: &Glyphs) -> String {
     format!("{shown:>CELLS$}")
 }
 
-/// Draws the screen.
-pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+/// Draws the list.
+fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let rows = rows(model);
-    let list = &model.members;
-    let names: Vec<_> = rows.iter().map(|row| row.name).collect();
-    let place = list.place(&names);
+    let list = model.list(ID);
+    let ids: Vec<RowId> = rows.iter().map(|row| RowId::Process(row.name)).collect();
+    let place = list.place(&ids);
     let all = data.sample.as_ref().map_or(0, |sample| sample.processes.len());
     let inside = if area.height < 4 {
         area
@@ -255,7 +366,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     }
     let at = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let glyphs = canvas.glyphs;
-    let grid = Grid { marked: list.selected.is_some(), ..Grid::of(&COLUMNS, list, &names) };
+    let grid = Grid { marked: list.selected.is_some(), ..Grid::of(&COLUMNS, list, &ids) };
     grid.draw(canvas, inside, |row| cells(rows[row], data, at, &glyphs));
 }
 

@@ -14,21 +14,56 @@
 //! says from which value on it counts.
 
 use crate::poll::sample::{Life, ProcessRow};
-use crate::state::Model;
+use crate::screens::Screen;
+use crate::screens::members::{self, lease, margin, renews, role};
 use crate::state::data::Data;
 use crate::state::table::Key;
+use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Role;
-use crate::view::bars::{self, Side};
-use crate::view::canvas::{Canvas, Cell, count, rate};
-use crate::view::grid::{Column, Grid};
-use crate::view::members::{self, lease, margin, renews, role};
+use crate::widgets::bars::{self, Side};
+use crate::widgets::canvas::{Canvas, Cell, count, rate};
+use crate::widgets::grid::{Column, Grid};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::metrics::{Counter, Histogram};
 use obol_observe::histograms::Counts;
 use ratatui::layout::Rect;
 
+const ID: ScreenId = ScreenId("Leases");
+
+pub(super) struct Leases;
+
+impl Screen for Leases {
+    fn id(&self) -> ScreenId {
+        ID
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        COLUMNS.to_vec()
+    }
+
+    fn signs(&self) -> &'static [(&'static str, &'static str)] {
+        &bars::SIGNS
+    }
+
+    fn hints(&self, _: &Model) -> &'static str {
+        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} other way   {filter} filter   {freeze} freeze"
+    }
+
+    fn rows(&self, model: &Model) -> Vec<RowId> {
+        rows(model).iter().map(|row| RowId::Process(row.name)).collect()
+    }
+
+    fn list_area(&self, model: &Model, area: Rect) -> Rect {
+        split(model, area).0
+    }
+
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        draw(model, canvas, area);
+    }
+}
+
 /// The columns, and what makes room first.
-pub(crate) const COLUMNS: [Column; 14] = [
+const COLUMNS: [Column; 14] = [
     Column::new("NAME", 8, false, 0, "the process that renews a lease"),
     Column::new("STATE", 6, false, 1, "as on screen 1"),
     Column::new("KIND", 11, false, 11, "agent, or cache"),
@@ -64,17 +99,17 @@ const BARS_LEAST: u16 = 6;
 const TWO_FROM: u16 = 90;
 
 /// The rows that are shown, in their order.
-pub(crate) fn rows(model: &Model) -> Vec<&ProcessRow> {
+fn rows(model: &Model) -> Vec<&ProcessRow> {
     let data = model.data();
     let Some(sample) = data.sample.as_deref() else { return Vec::new() };
-    let filter = &model.leases.filter;
+    let filter = &model.list(ID).filter;
     let kept = |row: &&ProcessRow| {
         let state = data.status(row).words().1;
         renews(row)
             && filter.keeps(&[("name", row.name.as_str()), ("kind", row.kind.name()), ("state", state)])
     };
     let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
-    model.leases.arrange(
+    model.list(ID).arrange(
         &mut rows,
         |column| COLUMNS[column].falls,
         |column, row| key(column, row, data, sample.at),
@@ -147,7 +182,7 @@ fn cells(row: &ProcessRow, data: &Data, canvas: &Canvas<'_>) -> Vec<Cell> {
 }
 
 /// The list, and what is left for the bars below it.
-pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
     let rows = u16::try_from(rows(model).len()).unwrap_or(u16::MAX);
     let wanted = rows.saturating_add(3).max(4);
     // With many rows the bars keep their place: a page of the list can be turned.
@@ -161,13 +196,13 @@ pub(crate) fn split(model: &Model, body: Rect) -> (Rect, Option<Rect>) {
 }
 
 /// Draws the screen.
-pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let data = model.data();
     let rows = rows(model);
-    let list = &model.leases;
-    let names: Vec<_> = rows.iter().map(|row| row.name).collect();
+    let list = model.list(ID);
+    let ids = Leases.rows(model);
     let (above, below) = split(model, area);
-    let grid = Grid::of(&COLUMNS, list, &names);
+    let grid = Grid::of(&COLUMNS, list, &ids);
     let inside = grid.frame(canvas, above, &title(&rows, data), &list.filter, None);
     if rows.is_empty() {
         let why = if list.filter.is_empty() {

@@ -1,0 +1,318 @@
+//! Screens 4 and 5: what the coordinators decided, and who suspected whom, by the processes' own
+//! counters.
+//!
+//! ```text
+//! ┌─ Coordinators 3 ─────────────────────────────────────────────────────────────────────────────────┐
+//! │   NAME     STATE  ROLE    VIEW  LAG  SLOT  BALLOT  PREPARED    PROMISED  DECIDED  ABORTS  ADOPTED │
+//! │   coord-1  ok     leader    12    0    12       1  13 coord-1         8       11       0        0 │
+//! └──────────────────────────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! Counters are of the process's life; one that was restarted counts from zero. SLOT is the newest
+//! slot in which the coordinator's memory accepted anything, under the proposal number BALLOT;
+//! PREPARED is the slot beyond it, by whom it is prepared, and the number that is PROMISED there.
+//! They are the memory's, whether its process runs or not.
+
+use crate::poll::sample::{BallotRow, ProcessRow};
+use crate::screens::Screen;
+use crate::screens::members::role;
+use crate::state::data::Data;
+use crate::state::table::Key;
+use crate::state::{Model, RowId, ScreenId};
+use crate::theme::Role;
+use crate::widgets::canvas::{Canvas, Cell, age, count};
+use crate::widgets::grid::{Column, Grid};
+use obol_fabric::Nanos;
+use obol_membership::Kind;
+use obol_membership::metrics::Counter;
+use obol_membership::recorder::Kind as Event;
+use obol_membership::view::coordinator_name;
+use ratatui::layout::Rect;
+
+/// A counter in a column: its head, what it counts, and whether anything but zero is worth a look.
+struct Counted {
+    head: &'static str,
+    counter: Counter,
+    warns: bool,
+    /// What the help says of it.
+    means: &'static str,
+}
+
+const fn counted(head: &'static str, counter: Counter, warns: bool, means: &'static str) -> Counted {
+    Counted { head, counter, warns, means }
+}
+
+/// A screen of counters.
+pub(super) struct Counters {
+    id: ScreenId,
+    /// Whether it is of coordinators alone, and shows what their memory accepted.
+    decides: bool,
+    counted: &'static [Counted],
+    /// The title of the events below the list, and which.
+    noted: (&'static str, &'static [Event]),
+}
+
+/// Who accused whom.
+const ACCUSATIONS: [Event; 4] = [Event::Notice, Event::Suspect, Event::Retract, Event::Excluded];
+
+pub(super) static COORDINATORS: Counters = Counters {
+    id: ScreenId("Coordinators"),
+    decides: true,
+    counted: &DECIDED,
+    noted: (
+        "Takeovers, aborts, accusations",
+        &[Event::Notice, Event::Suspect, Event::Retract, Event::Excluded, Event::Takeover, Event::Abort],
+    ),
+};
+
+pub(super) static DETECTORS: Counters = Counters {
+    id: ScreenId("Detectors"),
+    decides: false,
+    counted: &DETECTED,
+    noted: ("Accusations", &ACCUSATIONS),
+};
+
+impl Screen for Counters {
+    fn id(&self) -> ScreenId {
+        self.id
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        self.heads()
+    }
+
+    fn hints(&self, _: &Model) -> &'static str {
+        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} other way   {filter} filter   {freeze} freeze"
+    }
+
+    fn rows(&self, model: &Model) -> Vec<RowId> {
+        self.processes(model).iter().map(|row| RowId::Process(row.name)).collect()
+    }
+
+    fn list_area(&self, model: &Model, area: Rect) -> Rect {
+        self.split(model, area).0
+    }
+
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        let data = model.data();
+        let rows = self.processes(model);
+        let list = model.list(self.id);
+        let ids = self.rows(model);
+        let columns = self.heads();
+        let (above, below) = self.split(model, area);
+        let grid = Grid::of(&columns, list, &ids);
+        let title = Cell::new(format!("{} {}", self.id.0, rows.len()), Role::Title);
+        let inside = grid.frame(canvas, above, &[title], &list.filter, None);
+        if rows.is_empty() {
+            let why = if list.filter.is_empty() {
+                "nothing has been read yet"
+            } else {
+                "the filter keeps none; {back} clears it"
+            };
+            canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
+        } else {
+            grid.draw(canvas, inside, |row| self.cells(rows[row], data));
+        }
+        if let Some(below) = below {
+            self.events(model, canvas, below);
+        }
+    }
+}
+
+const DECIDED: [Counted; 8] = [
+    counted("DECIDED", Counter::Decisions, false, "views that it decided"),
+    counted(
+        "ABORTS",
+        Counter::Aborts,
+        true,
+        "proposals that gave way to another proposer or a wrong prediction",
+    ),
+    counted("ADOPTED", Counter::Adoptions, true, "values of other proposers that it decided"),
+    counted("TAKEOVERS", Counter::Takeovers, false, "times that it began to lead"),
+    counted("FENCES", Counter::FencesRaised, false, "lease holders whose fence it raised"),
+    counted("BY WAIT", Counter::ClearedByWait, true, "holders that were cleared by waiting out their lease"),
+    counted("BY PROOF", Counter::ClearedByProof, false, "holders that were cleared by a proof of death"),
+    counted("CLEARS", Counter::ClearsSent, false, "CLEARs that it sent"),
+];
+
+const DETECTED: [Counted; 8] = [
+    counted("NOTICED", Counter::NoticesReceived, false, "death notices received"),
+    counted("SENT", Counter::NoticesSent, false, "death notices sent"),
+    counted(
+        "HEARTBEAT",
+        Counter::HeartbeatSuspicions,
+        true,
+        "suspicions that it raised because a heartbeat stood still",
+    ),
+    counted(
+        "PROGRESS",
+        Counter::ProgressSuspicions,
+        true,
+        "suspicions of a program that broke its promise of progress",
+    ),
+    counted("FALSE", Counter::FalseSuspicions, true, "suspicions of a process that then proved to be alive"),
+    counted("EXCLUDED", Counter::Exclusions, true, "times that it found itself excluded"),
+    counted("LINK ERRORS", Counter::LinkErrors, true, "operations that failed on a link"),
+    counted(
+        "LOST",
+        Counter::DatagramsLost,
+        true,
+        "datagrams that it could not deliver because the receiver's lane was full",
+    ),
+];
+
+impl Counters {
+    /// The columns of a screen, those that are needed least folding first.
+    fn heads(&self) -> Vec<Column> {
+        let mut all = vec![
+            Column::new("NAME", 8, false, 0, "the process"),
+            Column::new("STATE", 12, false, 1, "as on screen 1"),
+            Column::new("ROLE", 11, false, 3, "leader: the live coordinator that proposes; else the kind"),
+            Column::new("VIEW", 4, true, 2, "the newest view that it knows"),
+            Column::new("LAG", 3, true, 2, "how many views it is behind the newest"),
+        ];
+        if self.decides {
+            all.extend([
+                Column::new("SLOT", 4, true, 2, "the newest slot in which its memory accepted anything"),
+                Column::new("BALLOT", 6, true, 3, "the number of the proposal that it accepted there"),
+                Column::new("PREPARED", 10, false, 3, "the slot beyond it that is prepared, and by whom"),
+                Column::new("PROMISED", 6, true, 3, "the number that is promised there"),
+            ]);
+        }
+        let counters = self.counted.iter().zip(4u8..);
+        all.extend(counters.map(|(c, fold)| Column::new(c.head, 6, true, fold, c.means)));
+        all
+    }
+
+    /// The rows that are shown, in their order.
+    fn processes<'m>(&self, model: &'m Model) -> Vec<&'m ProcessRow> {
+        let data = model.data();
+        let Some(sample) = data.sample.as_deref() else { return Vec::new() };
+        let list = model.list(self.id);
+        let filter = &list.filter;
+        let kept = |row: &&ProcessRow| {
+            (!self.decides || row.kind == Kind::Coordinator)
+                && (filter.is_empty()
+                    || filter.keeps(&[
+                        ("name", row.name.as_str()),
+                        ("kind", row.kind.name()),
+                        ("state", data.status(row).words().1),
+                    ]))
+        };
+        let mut rows: Vec<&ProcessRow> = sample.processes.iter().filter(kept).collect();
+        let columns = self.heads();
+        let falls = |column: usize| columns.get(column).is_some_and(|column| column.falls);
+        let before = columns.len() - self.counted.len();
+        list.arrange(&mut rows, falls, |column, row| match column {
+            0 => Key::Text(row.name.to_string()),
+            1 => Key::Number(f64::from(data.status(row) as u8)),
+            2 => Key::Text(role_of(row, data).to_owned()),
+            3 => row.view.map_or(Key::Missing, |view| Key::Number(view.0 as f64)),
+            4 => lag(row, data).map_or(Key::Missing, |lag| Key::Number(lag as f64)),
+            5 if self.decides => ballot_key(accepted(row).map(|ballot| ballot.slot.0)),
+            6 if self.decides => ballot_key(accepted(row).map(|ballot| u64::from(ballot.ballot))),
+            7 if self.decides => ballot_key(prepared(row).map(|ballot| ballot.slot.0)),
+            8 if self.decides => ballot_key(prepared(row).map(|ballot| u64::from(ballot.ballot))),
+            at => self
+                .counted
+                .get(at - before)
+                .map_or(Key::Missing, |c| Key::Number(row.counter(c.counter) as f64)),
+        });
+        rows
+    }
+
+    fn cells(&self, row: &ProcessRow, data: &Data) -> Vec<Cell> {
+        let status = data.status(row);
+        let (sign, word) = status.words();
+        let leads = role_of(row, data);
+        let lag = lag(row, data);
+        let mut all = vec![
+            Cell::text(row.name.to_string()),
+            Cell::new(format!("{sign} {word}").trim_start().to_owned(), role(status)),
+            Cell::new(leads, if leads == "leader" { Role::Title } else { Role::Text }),
+            Cell::maybe(row.view.map(|view| view.to_string())),
+            lag.map_or(Cell::none(), |n| {
+                Cell::new(n.to_string(), if n > 0 { Role::Warn } else { Role::Text })
+            }),
+        ];
+        if self.decides {
+            let (accepted, prepared) = (accepted(row), prepared(row));
+            let by = |ballot: BallotRow| format!("{} {}", ballot.slot, coordinator_name(ballot.proposer));
+            all.extend([
+                Cell::maybe(accepted.map(|ballot| ballot.slot.to_string())),
+                Cell::maybe(accepted.map(|ballot| ballot.ballot.to_string())),
+                Cell::maybe(prepared.map(by)),
+                Cell::maybe(prepared.map(|ballot| ballot.ballot.to_string())),
+            ]);
+        }
+        all.extend(self.counted.iter().map(|c| {
+            let n = row.counter(c.counter);
+            Cell::new(count(n), if c.warns && n > 0 { Role::Warn } else { Role::Text })
+        }));
+        all
+    }
+
+    /// The list, and what is left below it.
+    fn split(&self, model: &Model, body: Rect) -> (Rect, Option<Rect>) {
+        let rows = u16::try_from(self.processes(model).len()).unwrap_or(u16::MAX);
+        let wanted = rows.saturating_add(3).max(4);
+        match body.height.checked_sub(wanted) {
+            Some(left) if left >= 4 => {
+                let below = Rect { y: body.y + wanted, height: left, ..body };
+                (Rect { height: wanted, ..body }, Some(below))
+            }
+            _ => (body, None),
+        }
+    }
+
+    /// Events below the list, newest first.
+    fn events(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
+        let data = model.data();
+        let (title, shown) = self.noted;
+        let inside =
+            canvas.frame(area, &[Cell::new(title, Role::Title)], &[Cell::new("newest first", Role::Dim)]);
+        let now = data.sample.as_ref().map(|sample| sample.at);
+        let rows = data.events.iter().rev().filter(|row| shown.contains(&row.event));
+        let mut y = inside.y;
+        for row in rows.take(usize::from(inside.height)) {
+            let ago = now.map_or(Nanos::ZERO, |now| now.since(row.at));
+            let level = row.level.map_or("", |level| level.name());
+            let text = format!(
+                "{:>6} ago  {:<10} {:<8} {:<9} {}",
+                age(ago),
+                row.process.as_str(),
+                row.event.name(),
+                level,
+                data.describe(row)
+            );
+            canvas.put(inside, inside.x + 1, y, &text, Role::Text);
+            y += 1;
+        }
+        if y == inside.y {
+            canvas.put(inside, inside.x + 2, y, "none in the events that were read", Role::Dim);
+        }
+    }
+}
+
+fn ballot_key(number: Option<u64>) -> Key {
+    number.map_or(Key::Missing, |number| Key::Number(number as f64))
+}
+
+fn accepted(row: &ProcessRow) -> Option<BallotRow> {
+    row.acceptor.as_ref()?.accepted
+}
+
+fn prepared(row: &ProcessRow) -> Option<BallotRow> {
+    row.acceptor.as_ref()?.prepared
+}
+
+fn role_of(row: &ProcessRow, data: &Data) -> &'static str {
+    let leads = data.sample.as_ref().is_some_and(|sample| sample.leader == Some(row.name));
+    if leads { "leader" } else { row.kind.name() }
+}
+
+/// How many views it is behind the newest.
+fn lag(row: &ProcessRow, data: &Data) -> Option<u64> {
+    let newest = data.sample.as_ref()?.view.as_ref()?.id;
+    Some(newest.0.saturating_sub(row.view?.0))
+}

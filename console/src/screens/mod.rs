@@ -1,0 +1,128 @@
+//! The screens, one file each. A new one is a file that implements [`Screen`] and a line in
+//! [`ALL`]: its tab, its number key, its command in the palette, its help, its table in the
+//! configuration and the remembered order follow from that.
+
+mod chaos;
+mod counters;
+mod detail;
+mod events;
+mod failovers;
+mod latency;
+mod leases;
+pub(crate) mod members;
+
+use crate::input::Action;
+use crate::state::table::{List, Move};
+use crate::state::{Effect, Model, RowId, ScreenId};
+use crate::widgets::canvas::Canvas;
+use crate::widgets::grid::{self, Column};
+use ratatui::layout::Rect;
+
+/// All of them in the order of their tabs. A console begins with the first one.
+pub(crate) static ALL: [&dyn Screen; 8] = [
+    &members::Members,
+    &leases::Leases,
+    &failovers::Failovers,
+    &counters::COORDINATORS,
+    &counters::DETECTORS,
+    &chaos::Chaos,
+    &latency::Latency,
+    &events::Events,
+];
+
+/// A screen: a list of rows, and whatever it draws beside that. What the user has done to the list
+/// is in [`Model::list`].
+pub(crate) trait Screen: Sync {
+    /// Its title, a word. In lower case it is the command that shows it and the table of the
+    /// configuration.
+    fn id(&self) -> ScreenId;
+
+    /// The columns of its list.
+    fn columns(&self) -> Vec<Column>;
+
+    /// Whether the user may choose which columns are shown.
+    fn has_choice_of_columns(&self) -> bool {
+        true
+    }
+
+    /// Whether the user may sort the rows; else they have an order of their own.
+    fn can_sort(&self) -> bool {
+        true
+    }
+
+    /// Whether the list can be filtered.
+    fn can_filter(&self) -> bool {
+        true
+    }
+
+    /// What the help says of signs that are no column.
+    fn signs(&self) -> &'static [(&'static str, &'static str)] {
+        &[]
+    }
+
+    /// The footer: `{action}` stands for its key; what has no room goes from the right.
+    fn hints(&self, model: &Model) -> &'static str;
+
+    /// The rows that are shown, in their order.
+    fn rows(&self, model: &Model) -> Vec<RowId>;
+
+    /// The part of its area that the list has.
+    fn list_area(&self, _model: &Model, area: Rect) -> Rect {
+        area
+    }
+
+    /// Draws it.
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, area: Rect);
+
+    /// Moves the selection. `true` if the screen is another now.
+    fn select(&self, model: &mut Model, to: Move) -> bool {
+        let rows = self.rows(model);
+        model.list_mut(self.id()).begin(to, &rows)
+    }
+
+    /// What an action does on this screen, if that is not what it does on every other: whether the
+    /// screen is another now.
+    fn act(&self, _model: &mut Model, _action: Action, _effects: &mut Vec<Effect>) -> Option<bool> {
+        None
+    }
+}
+
+impl dyn Screen {
+    /// Its place among the tabs, from 1 on: the key that shows it.
+    pub(crate) fn number(&self) -> u8 {
+        let place = ALL.iter().position(|screen| screen.id() == self.id());
+        place.and_then(|place| u8::try_from(place + 1).ok()).unwrap_or(0)
+    }
+
+    /// The name of its command and of its table in the configuration.
+    pub(crate) fn name(&self) -> String {
+        self.id().0.to_lowercase()
+    }
+
+    /// What the user has done to its list.
+    pub(crate) fn list<'m>(&self, model: &'m Model) -> &'m List<RowId> {
+        model.list(self.id())
+    }
+
+    /// How many rows a page of its list has.
+    pub(crate) fn page_rows(&self, model: &Model, area: Rect) -> usize {
+        grid::page_rows(self.list_area(model, area))
+    }
+}
+
+/// The screen that is shown.
+pub(crate) fn shown(model: &Model) -> &'static dyn Screen {
+    ALL.into_iter().find(|screen| screen.id() == model.screen).unwrap_or(ALL[0])
+}
+
+/// The screen so many tabs further on.
+pub(crate) fn beside(model: &Model, by: isize) -> ScreenId {
+    let place = ALL.iter().position(|screen| screen.id() == model.screen).unwrap_or(0);
+    let count = ALL.len();
+    ALL[(place + count).saturating_add_signed(by) % count].id()
+}
+
+/// The screen of a number.
+pub(crate) fn numbered(number: u8) -> Option<ScreenId> {
+    Some(ALL.get(usize::from(number).checked_sub(1)?)?.id())
+}
