@@ -175,6 +175,14 @@ fn whom(status: &Status, name: &str) -> Whom {
     Whom { name: name.to_owned(), pid, started, program }
 }
 
+fn of(fault: &str, whom: Whom, lasts: Option<u64>) -> Injection {
+    Injection { whom: Some(whom), lasts, ..Injection::new(fault) }
+}
+
+fn kill_of(whom: Whom) -> Injection {
+    of("kill", whom, None)
+}
+
 fn arm(token: Token, injections: Vec<Injection>) -> Arm {
     Arm {
         token: token.to_hex(),
@@ -213,7 +221,7 @@ fn a_helper_fires_once_on_its_own_cue_and_on_no_other() {
     sender.send(&early.cue());
     sender.settle(&fault_agent);
     let own = token();
-    let kill = |name: &str| Injection::Kill { whom: whom(&before, name) };
+    let kill = |name: &str| kill_of(whom(&before, name));
     assert_eq!(fault_agent.arm(arm(own, vec![kill("app-2")])), Reply::Armed);
     assert_eq!(undo_records(&root), 1, "it is there before anything is injected");
     let mut forged = own.cue();
@@ -256,7 +264,7 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
     let bystander = Bystander::new();
     let before = root.healthy();
     let mut fault_agent = FaultAgent::start(&root);
-    let kill = |whom: Whom| vec![Injection::Kill { whom }];
+    let kill = |whom: Whom| vec![kill_of(whom)];
     let app = whom(&before, "app-1");
     let successor = Whom { started: app.started + 1, ..app.clone() };
     fault_agent.refuses(arm(token(), kill(successor)), "is no process of this cluster");
@@ -267,7 +275,7 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
     fault_agent.refuses(arm(token(), kill(foreign)), "is no process of this cluster");
     let renamed = Whom { name: "app-2".to_owned(), ..app.clone() };
     fault_agent.refuses(arm(token(), kill(renamed)), "is no process of this cluster");
-    let two = ["coord-1", "coord-2"].map(|name| Injection::Kill { whom: whom(&before, name) });
+    let two = ["coord-1", "coord-2"].map(|name| kill_of(whom(&before, name)));
     fault_agent.refuses(arm(token(), two.to_vec()), "guard keep_acceptors");
     fault_agent.refuses(Arm { max_targets: 1, ..arm(token(), two.to_vec()) }, "guard max_targets");
     fault_agent.refuses(
@@ -278,7 +286,8 @@ fn a_helper_refuses_whoever_is_not_meant_and_whatever_a_guard_forbids() {
         Arm { deny_hosts: vec!["*".to_owned()], ..arm(token(), kill(app.clone())) },
         "guard deny_hosts",
     );
-    let jump = vec![Injection::StepClock { by: 3600 * SECOND, lasts: SECOND }];
+    let jump = Injection { lasts: Some(SECOND), ..Injection::new("step-clock") };
+    let jump = vec![jump.with("by", &(3600 * SECOND))];
     fault_agent.refuses(arm(token(), jump), "allow_clock_step");
     fault_agent.refuses(Arm { token: "00".to_owned(), ..arm(token(), kill(app)) }, "the token");
     fault_agent.refuses(arm(token(), Vec::new()), "0 faults");
@@ -321,7 +330,7 @@ fn what_is_frozen_wakes_when_the_runner_is_gone_or_silent_or_the_helper_was_kill
     let frozen = |pid: i64| state(pid) == Some('T');
     let begin = |fault_agent: &mut FaultAgent, sender: &mut Sender, dead_man: u64| {
         let before = root.healthy();
-        let injection = Injection::Freeze { whom: whom(&before, "app-2"), lasts: 3600 * SECOND };
+        let injection = of("freeze", whom(&before, "app-2"), Some(3600 * SECOND));
         let token = token();
         assert_eq!(fault_agent.arm(Arm { dead_man, ..arm(token, vec![injection]) }), Reply::Armed);
         sender.send(&token.cue());
@@ -367,7 +376,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     let begin = |fault_agent: &mut FaultAgent, sender: &mut Sender, name: &str| {
         let before = root.healthy();
         let links = Links { loss_percent: 1, delay: 1_000, ..Links::default() };
-        let injection = Injection::Impair { whom: whom(&before, name), links, lasts: 3600 * SECOND };
+        let injection = of("impair", whom(&before, name), Some(3600 * SECOND)).with("links", &links);
         let token = token();
         assert_eq!(fault_agent.arm(arm(token, vec![injection])), Reply::Armed);
         assert_eq!(undo_records(&root), 1, "it is there before anything is injected");
@@ -387,8 +396,7 @@ fn links_are_whole_again_when_the_runner_is_gone_or_the_helper_was_killed() {
     assert!(impaired().is_empty() && undo_records(&root) == 0, "the runner is gone");
 
     let mut fault_agent = FaultAgent::start(&root);
-    let app =
-        Injection::Impair { whom: whom(&root.healthy(), "app-1"), links: Links::default(), lasts: SECOND };
+    let app = of("impair", whom(&root.healthy(), "app-1"), Some(SECOND)).with("links", &Links::default());
     fault_agent.refuses(arm(token(), vec![app]), "has no links of its own");
     begin(&mut fault_agent, &mut sender, "coord-1");
     signal("KILL", &[fault_agent.pid()]);

@@ -5,3 +5,4 @@
 pub mod control;
 pub mod drillfile;
 pub mod drills;
+pub mod faults;

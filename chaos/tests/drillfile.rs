@@ -2,7 +2,7 @@
 //! schema agrees.
 
 use obol_chaos::drillfile::{
-    self, AbortMetric, Drill, FaultKind, Keep, Metric, Select, TargetKind, parse, schema, shipped,
+    self, AbortMetric, Drill, Keep, Metric, Select, TargetKind, parse, schema, shipped,
 };
 use obol_chaos::drills::channel::Stamp;
 use obol_chaos::drills::journal::{Outcome, Trial, Victim, distribution, judge, lacks, verdict};
@@ -91,7 +91,7 @@ fn the_example_of_the_design_is_read_as_it_says() {
     assert_eq!((cache.kind, &cache.select), (TargetKind::LeaseCache, &Select::One));
     assert_eq!(cache.serving.as_deref(), Some("app"));
     let fault = &drill.steps[0].faults[0];
-    assert_eq!(fault.kind, FaultKind::Kill { graceful: false });
+    assert_eq!(fault.kind.describe(), "kill");
     assert_eq!(fault.targets, ["app", "coord", "cache"]);
     assert_eq!(drill.report.trace.as_deref(), Some("timeline.json"));
 }

@@ -6,8 +6,8 @@
 //! name. Nothing here touches a cluster.
 
 mod read;
-mod schema;
-mod section;
+pub(crate) mod schema;
+pub(crate) mod section;
 mod shipped;
 
 pub use read::parse;
@@ -15,8 +15,10 @@ pub(crate) use schema::names;
 pub use schema::schema;
 pub use shipped::{Shipped, load, shipped};
 
+use crate::faults::Fault;
 use obol_fabric::{Name, Nanos};
 use obol_observe::{Percentile, words};
+use std::sync::Arc;
 
 /// The schema that this program reads.
 pub const SCHEMA: u32 = 1;
@@ -234,7 +236,7 @@ pub struct Step {
     /// Beyond this skew the repetition is void.
     pub max_cue_skew: Nanos,
     /// What breaks, all on the same cue.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<StepFault>,
 }
 
 /// When a step happens.
@@ -247,129 +249,28 @@ pub enum On {
 }
 
 /// What breaks.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fault {
+#[derive(Clone, Debug)]
+pub struct StepFault {
     /// What.
-    pub kind: FaultKind,
+    pub kind: Arc<dyn Fault>,
     /// Whom: names of targets. Faults of the whole host have none.
     pub targets: Vec<String>,
     /// For how long; `None` for a kill, which only a restart undoes.
     pub lasts: Option<Nanos>,
 }
 
-/// The kinds of faults.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum FaultKind {
-    /// The process ends: SIGKILL, or SIGTERM for a graceful leave.
-    Kill {
-        /// Whether it may leave first (SIGTERM).
-        graceful: bool,
-    },
-    /// SIGSTOP, then SIGCONT: the stand-in for a failed kernel.
-    Freeze,
-    /// Threads that compute without a pause, on the host.
-    CpuHog {
-        /// How many.
-        threads: u32,
-    },
-    /// Memory that is written again and again, on the host.
-    MemoryPressure {
-        /// How much, in MiB.
-        mebibytes: u32,
-    },
-    /// What the network does. `layer` says where: netem does not see hardware RDMA.
-    Network(NetworkFault),
-    /// `CLOCK_REALTIME` jumps; it must change nothing.
-    ClockStep {
-        /// How far.
-        by: Nanos,
-    },
+impl PartialEq for StepFault {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { kind, targets, lasts } = self;
+        (&**kind, targets, lasts) == (&*other.kind, &other.targets, &other.lasts)
+    }
 }
 
-/// Faults of the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NetworkFault {
-    /// Nothing passes.
-    Partition,
-    /// Everything is late.
-    Delay(Nanos),
-    /// So many of a hundred datagrams are lost.
-    Loss(u32),
-    /// All multicast is lost.
-    MulticastLoss,
-    /// One-sided operations fail.
-    LinkError,
-}
-
-impl FaultKind {
-    /// The names in a file.
-    pub const NAMES: [&'static str; 10] = [
-        "kill",
-        "freeze",
-        "cpu-hog",
-        "memory-pressure",
-        "partition",
-        "delay",
-        "loss",
-        "multicast-loss",
-        "link-error",
-        "clock-step",
-    ];
-
-    /// The name in a file.
+impl StepFault {
+    /// Whether it ends processes of this target.
     #[must_use]
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Kill { .. } => "kill",
-            Self::Freeze => "freeze",
-            Self::CpuHog { .. } => "cpu-hog",
-            Self::MemoryPressure { .. } => "memory-pressure",
-            Self::Network(NetworkFault::Partition) => "partition",
-            Self::Network(NetworkFault::Delay(_)) => "delay",
-            Self::Network(NetworkFault::Loss(_)) => "loss",
-            Self::Network(NetworkFault::MulticastLoss) => "multicast-loss",
-            Self::Network(NetworkFault::LinkError) => "link-error",
-            Self::ClockStep { .. } => "clock-step",
-        }
-    }
-
-    /// The name, and how much of it.
-    #[must_use]
-    pub fn words(&self) -> String {
-        let name = self.name();
-        match self {
-            Self::Kill { graceful: true } => format!("{name} by SIGTERM"),
-            Self::CpuHog { threads } => format!("{name} of {threads} threads"),
-            Self::MemoryPressure { mebibytes } => format!("{name} of {mebibytes} MiB"),
-            Self::Network(NetworkFault::Delay(by)) => format!("{name} of {by}"),
-            Self::Network(NetworkFault::Loss(percent)) => format!("{name} of {percent} %"),
-            Self::ClockStep { by } => format!("{name} by {by}"),
-            _ => name.to_owned(),
-        }
-    }
-
-    /// Whether it is of the host and not of a process.
-    #[must_use]
-    pub const fn is_of_host(&self) -> bool {
-        matches!(self, Self::CpuHog { .. } | Self::MemoryPressure { .. } | Self::ClockStep { .. })
-    }
-
-    /// Whether its target is not there while it lasts.
-    #[must_use]
-    pub const fn takes_out(&self) -> bool {
-        matches!(self, Self::Kill { .. } | Self::Freeze) || self.cuts_off()
-    }
-
-    /// The same without a word, so that the cluster has to notice.
-    #[must_use]
-    pub const fn silences(&self) -> bool {
-        matches!(self, Self::Kill { graceful: false } | Self::Freeze) || self.cuts_off()
-    }
-
-    /// Whether its target lives on, and nobody can reach what it holds.
-    #[must_use]
-    pub const fn cuts_off(&self) -> bool {
-        matches!(self, Self::Network(NetworkFault::Partition | NetworkFault::LinkError))
+    pub fn ends(&self, target: &str) -> bool {
+        self.kind.effect().ends() && self.targets.iter().any(|name| name == target)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Reads a text into a drill, or into everything that is wrong with it.
 
-use super::section::{At, Section, chosen};
+use super::section::{At, SPAN_MIN, Section, chosen};
 use super::{
-    Abort, AbortMetric, Drill, Expect, Fault as DrillFault, FaultKind, Guards, Keep, Metric, NetworkFault,
-    On, Probe, Repeat, ReportFiles, Rollback, SCHEMA, Select, Steady, Step, Strategy, Target, TargetKind,
+    Abort, AbortMetric, Drill, Expect, Guards, Keep, Metric, On, Probe, Repeat, ReportFiles, Rollback,
+    SCHEMA, Select, Steady, Step, StepFault, Strategy, Target, TargetKind,
 };
 use crate::drills::channel::INJECTIONS_MAX;
+use crate::faults::{COMMON_KEYS, KINDS, Scope};
 use obol_fabric::layout::PROPOSERS_MAX;
 use obol_fabric::{Name, Nanos};
 use obol_observe::Percentile;
@@ -13,7 +14,6 @@ use obol_profiles::document::{Faults, nearest, shortened};
 use obol_profiles::{Fault, FileError, duration};
 use toml::de::DeTable;
 
-const SPAN_MIN: Nanos = Nanos::from_micros(1);
 /// A fault, a pause or a silence may last so long.
 const SPAN_MAX: Nanos = Nanos::from_secs(600);
 const TIMEOUT_MAX: Nanos = Nanos::from_secs(24 * 3600);
@@ -22,8 +22,6 @@ const TIMEOUT_MAX: Nanos = Nanos::from_secs(24 * 3600);
 const DEAD_MAN: (Nanos, Nanos) = (Nanos::from_millis(200), Nanos::from_secs(60));
 pub(super) const COUNT_MAX: u32 = 100_000;
 pub(super) const TARGETS_MAX: u32 = 64;
-pub(super) const THREADS_MAX: u32 = 64;
-pub(super) const MEBIBYTES_MAX: u32 = 64 * 1024;
 pub(super) const KEEP_ACCEPTORS_MAX: u32 = PROPOSERS_MAX as u32;
 pub(super) const KEEP_CACHES_MAX: u32 = 64;
 /// Without a bound of its own a cue is void beyond this skew.
@@ -39,13 +37,8 @@ pub(super) const SELECTS: [(&str, Select); 5] = [
 /// Whether a phase is after the repetitions.
 pub(super) const PHASES: [(&str, bool); 2] = [("before", false), ("after", true)];
 pub(super) const CUES: [(&str, On); 2] = [("cue", On::Cue), ("settled", On::Settled)];
-/// Whether a signal lets its process leave first.
-pub(super) const SIGNALS: [(&str, bool); 2] = [("KILL", false), ("TERM", true)];
 pub(super) const STRATEGIES: [(&str, Strategy); 3] =
     [("always", Strategy::Always), ("deviated", Strategy::Deviated), ("never", Strategy::Never)];
-
-/// Every key of a fault, whatever its kind.
-const FAULT_KEYS: [&str; 8] = ["target", "signal", "for", "threads", "mebibytes", "by", "percent", "layer"];
 
 /// Reads and checks a drill. `origin` says in errors where the text is from.
 pub fn parse(text: &str, origin: &str) -> Result<Drill, FileError> {
@@ -416,7 +409,7 @@ fn step(section: &mut Section<'_, '_>, at: usize, context: &Context, faults: &mu
         let (low, high) = ("1".to_owned(), INJECTIONS_MAX.to_string());
         faults.add(beyond.at(), Fault::Bounds { key, found, low, high });
     }
-    let mut list: Vec<DrillFault> = Vec::new();
+    let mut list: Vec<StepFault> = Vec::new();
     for table in tables {
         list.extend(table.read(faults, |section, faults| fault(section, context, faults)));
     }
@@ -444,68 +437,24 @@ fn target_names(
     Some(names.into_iter().map(|at| at.value).collect())
 }
 
-fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<DrillFault> {
-    let kind = section.choice("kind", &FaultKind::NAMES.map(|name| (name, name)), faults);
+fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) -> Option<StepFault> {
+    let kind = section.choice("kind", &KINDS.map(|kind| (kind.name(), kind)), faults).map(|at| at.value);
     let kind = section.need("kind", "what breaks, such as \"kill\"", kind);
     let Some(kind) = kind else {
-        section.spare(FAULT_KEYS);
+        section.spare(COMMON_KEYS);
+        section.spare(KINDS.iter().flat_map(|kind| kind.keys()).map(|key| key.name));
         return None;
     };
-    let kind = match kind.value {
-        "kill" => {
-            let graceful = section.choice("signal", &SIGNALS, faults);
-            FaultKind::Kill { graceful: graceful.is_some_and(|at| at.value) }
-        }
-        "freeze" => FaultKind::Freeze,
-        "cpu-hog" => {
-            let threads = section.number("threads", (1, THREADS_MAX), faults).map(|at| at.value);
-            FaultKind::CpuHog {
-                threads: section.need("threads", "how many threads compute", threads).unwrap_or(1),
-            }
-        }
-        "memory-pressure" => {
-            let size = section.number("mebibytes", (1, MEBIBYTES_MAX), faults).map(|at| at.value);
-            FaultKind::MemoryPressure {
-                mebibytes: section.need("mebibytes", "how many MiB are written", size).unwrap_or(1),
-            }
-        }
-        "clock-step" => {
-            let by = section.span("by", (SPAN_MIN, Nanos::from_secs(3600)), faults).map(|at| at.value);
-            FaultKind::ClockStep {
-                by: section.need("by", "how far the clock jumps, a duration", by).unwrap_or(SPAN_MIN),
-            }
-        }
-        network => {
-            let layer = section.choice("layer", &[("fabric", ())], faults);
-            section.need("layer", "\"fabric\": netem does not see what one-sided operations do", layer);
-            FaultKind::Network(match network {
-                "delay" => {
-                    let by = section.span("by", (SPAN_MIN, Nanos::from_secs(10)), faults).map(|at| at.value);
-                    NetworkFault::Delay(
-                        section.need("by", "how late everything is, a duration", by).unwrap_or(SPAN_MIN),
-                    )
-                }
-                "loss" => {
-                    let percent = section.number("percent", (1, 100), faults).map(|at| at.value);
-                    NetworkFault::Loss(
-                        section.need("percent", "how many of a hundred are lost", percent).unwrap_or(1),
-                    )
-                }
-                "partition" => NetworkFault::Partition,
-                "multicast-loss" => NetworkFault::MulticastLoss,
-                _ => NetworkFault::LinkError,
-            })
-        }
-    };
+    let kind = kind.parse(section, faults);
     let mut targets = Vec::new();
-    if !kind.is_of_host() {
+    if kind.scope() != Scope::Host {
         let named = target_names(section, context, faults);
         targets = section
             .need("target", "whom it hits: a name of [targets], or several", named)
             .unwrap_or_default();
     }
     let mut lasts = None;
-    if !matches!(kind, FaultKind::Kill { .. }) {
+    if !kind.effect().ends() {
         lasts = section.span("for", (Nanos::from_millis(1), SPAN_MAX), faults).map(|at| at.value);
         let wanted = format!(
             "how long it lasts, a duration up to \"{}\"; then it is undone",
@@ -513,7 +462,7 @@ fn fault(section: &mut Section<'_, '_>, context: &Context, faults: &mut Faults) 
         );
         lasts = section.need("for", &wanted, lasts);
     }
-    Some(DrillFault { kind, targets, lasts })
+    Some(StepFault { kind, targets, lasts })
 }
 
 fn expect(
@@ -528,7 +477,7 @@ fn expect(
         section.spare(Percentile::ALL.iter().map(|(name, _)| *name).chain(["at_most"]));
         return None;
     };
-    let silences = steps.iter().flat_map(|step| &step.faults).any(|fault| fault.kind.silences());
+    let silences = steps.iter().flat_map(|step| &step.faults).any(|fault| fault.kind.effect().silences());
     if metric.is_of_failover() && !silences && faults.is_empty() {
         let found = format!("{} is bounded", metric.name());
         let rule =
@@ -573,10 +522,7 @@ fn rollback(
             let names = target_names(action, context, faults);
             action.need("target", "whom: a name of [targets], or several", names).unwrap_or_default()
         });
-        let kills = |name: &String| {
-            let kill = |f: &DrillFault| matches!(f.kind, FaultKind::Kill { .. }) && f.targets.contains(name);
-            steps.iter().any(|step| step.faults.iter().any(kill))
-        };
+        let kills = |name: &String| steps.iter().flat_map(|step| &step.faults).any(|fault| fault.ends(name));
         if let Some(name) = names.iter().find(|name| faults.is_empty() && !kills(name)) {
             let (rule, found) =
                 ("what is started again was killed by a step", format!("nothing kills {name}"));

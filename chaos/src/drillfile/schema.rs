@@ -1,11 +1,11 @@
 //! The JSON Schema of drill files, made from the names that the reader knows.
 
 use super::read::{
-    COUNT_MAX, CUES, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, MEBIBYTES_MAX, PHASES, SELECTS, SIGNALS,
-    STRATEGIES, TARGETS_MAX, THREADS_MAX,
+    COUNT_MAX, CUES, KEEP_ACCEPTORS_MAX, KEEP_CACHES_MAX, PHASES, SELECTS, STRATEGIES, TARGETS_MAX,
 };
 use super::section::{ID_CHARS_MAX, LINE_CHARS_MAX};
-use super::{AbortMetric, FaultKind, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
+use super::{AbortMetric, Metric, Probe, ReportFiles, SCHEMA, TargetKind};
+use crate::faults::{Fault, KINDS};
 use obol_fabric::types::NAME_BYTES_MAX;
 use obol_observe::Percentile;
 use serde_json::{Map, Value, json};
@@ -46,21 +46,30 @@ fn table(doc: &str, required: &[&str], properties: &Value) -> Value {
     })
 }
 
+/// What a duration may be.
+pub(crate) fn span() -> Value {
+    json!({ "type": "string", "pattern": DURATION })
+}
+
 fn fault() -> Value {
+    let mut properties = Map::new();
+    properties.insert("kind".to_owned(), json!({ "enum": KINDS.map(|kind| kind.name()) }));
+    properties.insert(
+        "target".to_owned(),
+        target_names("whom it hits; names of [targets]. Faults of the host have none"),
+    );
+    properties.insert("for".to_owned(), duration("how long it lasts"));
+    for key in KINDS.iter().flat_map(|kind| kind.keys()) {
+        let has = |kind: &&&dyn Fault| kind.keys().iter().any(|other| other.name == key.name);
+        let users: Vec<&str> = KINDS.iter().filter(has).map(|kind| kind.name()).collect();
+        let mut schema = key.schema;
+        schema["description"] = format!("for {}: {}", users.join(", "), key.doc).into();
+        properties.insert(key.name.to_owned(), schema);
+    }
     table(
         "What breaks. Reversible faults need `for`, faults of the network need `layer`.",
         &["kind"],
-        &json!({
-            "kind": { "enum": FaultKind::NAMES },
-            "target": target_names("whom it hits; names of [targets]. Faults of the host have none"),
-            "signal": { "enum": names(&SIGNALS), "description": "for kill: at once, or as a graceful leave" },
-            "for": duration("how long it lasts"),
-            "threads": number(1, THREADS_MAX, "for cpu-hog: how many threads compute"),
-            "mebibytes": number(1, MEBIBYTES_MAX, "for memory-pressure: how many MiB are written"),
-            "by": duration("for delay and clock-step: how much"),
-            "percent": number(1, 100, "for loss: how many of a hundred"),
-            "layer": { "enum": ["fabric"], "description": "where a network fault works" }
-        }),
+        &Value::Object(properties),
     )
 }
 

@@ -8,20 +8,22 @@ use std::collections::BTreeSet;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+/// The shortest duration.
+pub(crate) const SPAN_MIN: Nanos = Nanos::from_micros(1);
 /// Characters of a line of text.
-pub(super) const LINE_CHARS_MAX: usize = 200;
+pub(crate) const LINE_CHARS_MAX: usize = 200;
 /// Characters of a drill's name.
-pub(super) const ID_CHARS_MAX: usize = 64;
+pub(crate) const ID_CHARS_MAX: usize = 64;
 
 /// A value and its byte in the file.
-pub(super) struct At<T> {
-    pub(super) at: usize,
-    pub(super) value: T,
+pub(crate) struct At<T> {
+    pub(crate) at: usize,
+    pub(crate) value: T,
 }
 
 /// A table that is being read. Every key that is asked for is known; at the end the others are
 /// faults.
-pub(super) struct Section<'d, 'i> {
+pub struct Section<'d, 'i> {
     path: String,
     at: usize,
     table: &'d DeTable<'i>,
@@ -30,33 +32,33 @@ pub(super) struct Section<'d, 'i> {
 }
 
 impl<'d, 'i> Section<'d, 'i> {
-    pub(super) fn new(path: &str, at: usize, table: &'d DeTable<'i>) -> Self {
+    pub(crate) fn new(path: &str, at: usize, table: &'d DeTable<'i>) -> Self {
         Self { path: path.to_owned(), at, table, known: BTreeSet::new(), missing: Vec::new() }
     }
 
     /// Where it begins.
-    pub(super) const fn at(&self) -> usize {
+    pub(crate) const fn at(&self) -> usize {
         self.at
     }
 
     /// The full path of a key.
-    pub(super) fn key(&self, name: &str) -> String {
+    pub(crate) fn key(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
     /// The value of a key.
-    pub(super) fn value(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'i>>> {
+    pub(crate) fn value(&mut self, key: &'static str) -> Option<&'d Spanned<DeValue<'i>>> {
         self.known.insert(key);
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
 
     /// The names of all keys, for tables whose keys are free.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&'d str, &'d Spanned<DeValue<'i>>)> + use<'d, 'i> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (&'d str, &'d Spanned<DeValue<'i>>)> + use<'d, 'i> {
         self.table.iter().map(|(name, value)| (name.get_ref().as_ref(), value))
     }
 
     /// Notes that a key must be there. Told at the end, unless a similar name is.
-    pub(super) fn need<T>(&mut self, key: &'static str, wanted: &str, value: Option<T>) -> Option<T> {
+    pub(crate) fn need<T>(&mut self, key: &'static str, wanted: &str, value: Option<T>) -> Option<T> {
         if value.is_none() && !self.table.iter().any(|(name, _)| name.get_ref() == key) {
             self.missing.push((key, wanted.to_owned()));
         }
@@ -87,7 +89,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// A duration.
-    pub(super) fn span(
+    pub(crate) fn span(
         &mut self,
         key: &'static str,
         bounds: (Nanos, Nanos),
@@ -97,7 +99,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// A whole number.
-    pub(super) fn number(
+    pub(crate) fn number(
         &mut self,
         key: &'static str,
         bounds: (u32, u32),
@@ -107,12 +109,12 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// `true` or `false`.
-    pub(super) fn flag(&mut self, key: &'static str, faults: &mut Faults) -> Option<bool> {
+    pub(crate) fn flag(&mut self, key: &'static str, faults: &mut Faults) -> Option<bool> {
         self.take(key, "true or false", faults, |_, value| value.as_bool().map(Ok)).map(|at| at.value)
     }
 
     /// A line of text without control characters.
-    pub(super) fn line(&mut self, key: &'static str, faults: &mut Faults) -> Option<At<String>> {
+    pub(crate) fn line(&mut self, key: &'static str, faults: &mut Faults) -> Option<At<String>> {
         let wanted = format!("a line of 1 to {LINE_CHARS_MAX} characters");
         self.take(key, &wanted, faults, |_, value| {
             let text = value.as_str()?;
@@ -124,7 +126,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// What names a drill: 1 to 64 of `A-Z a-z 0-9 . _ + -`, beginning with a letter or digit.
-    pub(super) fn id(&mut self, key: &'static str, faults: &mut Faults) -> Option<String> {
+    pub(crate) fn id(&mut self, key: &'static str, faults: &mut Faults) -> Option<String> {
         let wanted = format!("1 to {ID_CHARS_MAX} of A-Z a-z 0-9 . _ + -, the first a letter or digit");
         let read = self.take(key, &wanted, faults, |_, value| {
             let text = value.as_str()?;
@@ -136,7 +138,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// A [`Name`].
-    pub(super) fn name(&mut self, key: &'static str, faults: &mut Faults) -> Option<Name> {
+    pub(crate) fn name(&mut self, key: &'static str, faults: &mut Faults) -> Option<Name> {
         let read = self.take(key, "a name", faults, |path, value| {
             let text = value.as_str()?;
             Some(Name::new(text).map_err(|error| Fault::Name(path.to_owned().into(), error)))
@@ -145,7 +147,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// One of these words.
-    pub(super) fn choice<T: Copy>(
+    pub(crate) fn choice<T: Copy>(
         &mut self,
         key: &'static str,
         options: &[(&'static str, T)],
@@ -159,7 +161,7 @@ impl<'d, 'i> Section<'d, 'i> {
 
     /// Reads a table by `read`, and judges its keys whatever came of that: what is not understood
     /// is told, and never dropped without a word.
-    pub(super) fn read<T>(
+    pub(crate) fn read<T>(
         mut self,
         faults: &mut Faults,
         read: impl FnOnce(&mut Self, &mut Faults) -> T,
@@ -171,7 +173,7 @@ impl<'d, 'i> Section<'d, 'i> {
 
     /// Knows these keys without reading them: which of them belong here depends on a key that is
     /// missing or wrong.
-    pub(super) fn spare(&mut self, keys: impl IntoIterator<Item = &'static str>) {
+    pub(crate) fn spare(&mut self, keys: impl IntoIterator<Item = &'static str>) {
         self.known.extend(keys);
     }
 
@@ -184,7 +186,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// One text or several, at least one.
-    pub(super) fn some_texts(&mut self, key: &'static str, faults: &mut Faults) -> Option<Vec<At<String>>> {
+    pub(crate) fn some_texts(&mut self, key: &'static str, faults: &mut Faults) -> Option<Vec<At<String>>> {
         if let Some(value) = self.value(key) {
             self.some(key, value, "a text, or an array of at least one", faults);
         }
@@ -192,7 +194,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// One table or several, at least one.
-    pub(super) fn some_sections(&mut self, key: &'static str, faults: &mut Faults) -> Vec<Section<'d, 'i>> {
+    pub(crate) fn some_sections(&mut self, key: &'static str, faults: &mut Faults) -> Vec<Section<'d, 'i>> {
         if let Some(value) = self.value(key) {
             self.some(key, value, "a table, or an array of at least one", faults);
         }
@@ -200,7 +202,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// One text or several, or none.
-    pub(super) fn texts(&mut self, key: &'static str, faults: &mut Faults) -> Option<Vec<At<String>>> {
+    pub(crate) fn texts(&mut self, key: &'static str, faults: &mut Faults) -> Option<Vec<At<String>>> {
         let value = self.value(key)?;
         let path = self.key(key);
         let one = |value: &Spanned<DeValue<'_>>| {
@@ -218,14 +220,14 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// A table within.
-    pub(super) fn section(&mut self, key: &'static str, faults: &mut Faults) -> Option<Section<'d, 'i>> {
+    pub(crate) fn section(&mut self, key: &'static str, faults: &mut Faults) -> Option<Section<'d, 'i>> {
         let value = self.value(key)?;
         let path = self.key(key);
         Self::of(&path, value, faults)
     }
 
     /// One table, or an array of tables.
-    pub(super) fn sections(&mut self, key: &'static str, faults: &mut Faults) -> Vec<Section<'d, 'i>> {
+    pub(crate) fn sections(&mut self, key: &'static str, faults: &mut Faults) -> Vec<Section<'d, 'i>> {
         let Some(value) = self.value(key) else { return Vec::new() };
         let path = self.key(key);
         match value.get_ref() {
@@ -235,7 +237,7 @@ impl<'d, 'i> Section<'d, 'i> {
     }
 
     /// A value that must be a table.
-    pub(super) fn of(path: &str, value: &'d Spanned<DeValue<'i>>, faults: &mut Faults) -> Option<Self> {
+    pub(crate) fn of(path: &str, value: &'d Spanned<DeValue<'i>>, faults: &mut Faults) -> Option<Self> {
         match value.get_ref() {
             DeValue::Table(table) => Some(Section::new(path, value.span().start, table)),
             other => {
@@ -279,7 +281,7 @@ fn wrong_type(path: &str, value: &DeValue<'_>, wanted: &str) -> Fault {
 }
 
 /// The option of this name.
-pub(super) fn chosen<T: Copy>(path: &str, text: &str, options: &[(&'static str, T)]) -> Result<T, Fault> {
+pub(crate) fn chosen<T: Copy>(path: &str, text: &str, options: &[(&'static str, T)]) -> Result<T, Fault> {
     let names = || options.iter().map(|(name, _)| *name);
     options.iter().find(|(name, _)| *name == text).map(|(_, option)| *option).ok_or_else(|| Fault::Choice {
         key: path.to_owned().into(),

@@ -1,8 +1,9 @@
-//! What a runner and a fault agent say to each other: lines of JSON over a channel that says who is
-//! at its other end.
+//! The protocol between a runner and a fault agent: lines of JSON over a channel that authenticates
+//! its other end.
 
 use crate::control::LINE_BYTES_MAX;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::PathBuf;
 
@@ -76,78 +77,44 @@ pub struct Arm {
     pub restart: Vec<String>,
 }
 
-/// Blows that can be injected on one cue.
+/// Faults that can be injected on one cue.
 pub const INJECTIONS_MAX: usize = 64;
 
-/// One thing that happens on a cue.
+/// One thing that happens on a cue: an order of a kind of fault, see [`crate::faults`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "fault")]
-pub enum Injection {
-    /// SIGKILL.
-    Kill {
-        /// Whom.
-        whom: Whom,
-    },
-    /// SIGTERM.
-    Terminate {
-        /// Whom.
-        whom: Whom,
-    },
-    /// SIGSTOP, then SIGCONT.
-    Freeze {
-        /// Whom.
-        whom: Whom,
-        /// For how many nanoseconds.
-        lasts: u64,
-    },
-    /// The links of its region.
-    Impair {
-        /// Whose.
-        whom: Whom,
-        /// What they suffer.
-        links: Links,
-        /// For how many nanoseconds.
-        lasts: u64,
-    },
-    /// A program that takes the host's cores or memory.
-    Load {
-        /// Threads that compute.
-        threads: u32,
-        /// MiB that are written again and again.
-        mebibytes: u32,
-        /// For how many nanoseconds.
-        lasts: u64,
-    },
-    /// `CLOCK_REALTIME` jumps.
-    StepClock {
-        /// Forward by so many nanoseconds.
-        by: u64,
-        /// For how many nanoseconds.
-        lasts: u64,
-    },
+pub struct Injection {
+    /// The order's name.
+    pub fault: String,
+    /// The process that it hits; `None` for a fault of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whom: Option<Whom>,
+    /// For how many nanoseconds; `None` if it is not undone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lasts: Option<u64>,
+    /// What else its kind has to know.
+    #[serde(flatten)]
+    pub parameters: Map<String, Value>,
 }
 
 impl Injection {
-    /// The process that it hits.
+    /// An order without a target and without parameters.
     #[must_use]
-    pub const fn whom(&self) -> Option<&Whom> {
-        match self {
-            Self::Kill { whom }
-            | Self::Terminate { whom }
-            | Self::Freeze { whom, .. }
-            | Self::Impair { whom, .. } => Some(whom),
-            Self::Load { .. } | Self::StepClock { .. } => None,
-        }
+    pub fn new(fault: &str) -> Self {
+        Self { fault: fault.to_owned(), whom: None, lasts: None, parameters: Map::new() }
     }
 
-    /// Whether its target is not there afterwards.
+    /// The same with a parameter.
     #[must_use]
-    pub const fn takes_out(&self) -> bool {
-        match self {
-            Self::Kill { .. } | Self::Terminate { .. } | Self::Freeze { .. } => true,
-            Self::Impair { links, .. } => links.island != 0 || links.operations_fail,
-            Self::Load { .. } | Self::StepClock { .. } => false,
-        }
+    pub fn with(mut self, key: &str, value: &impl Serialize) -> Self {
+        // Numbers and plain structures always are JSON.
+        self.parameters.insert(key.to_owned(), serde_json::to_value(value).unwrap_or_default());
+        self
+    }
+
+    /// A parameter.
+    pub fn get<T: for<'a> Deserialize<'a>>(&self, key: &str) -> Result<T, String> {
+        let value = self.parameters.get(key).cloned().unwrap_or_default();
+        serde_json::from_value(value).map_err(|error| format!("{}: {key}: {error}", self.fault))
     }
 }
 

@@ -8,7 +8,6 @@
 //! undo record is on disk.
 
 use super::channel::{Arm, INJECTIONS_MAX, Injection, Lines, Order, Reply, Stamp, Whom, socket_name};
-use super::clockstep::{ClockStep, may_step};
 use super::core_warmer::CoreWarmer;
 use super::cue::{REGION_KIND, Token};
 use super::guard;
@@ -16,8 +15,9 @@ use super::select::Chosen;
 use super::undo::{Record, Undone};
 use crate::control::write_line;
 use crate::drillfile::{Guards, Keep};
+use crate::faults::{self, Armed, Arming};
 use obol_fabric::host::peer::{peer, user};
-use obol_fabric::host::{Cluster, Held, HostError, Impairment, Process, clock, sched};
+use obol_fabric::host::{Cluster, Held, HostError, Process, clock, sched};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive as _, Event, Fabric, Group, Instant, Machine, Name, Nanos};
 use obol_fabric::{Owner, Wait};
@@ -30,7 +30,6 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -81,64 +80,19 @@ impl fmt::Display for FaultAgentError {
 impl std::error::Error for FaultAgentError {}
 
 /// What was done and can be undone.
-enum Injected {
-    Frozen { name: String, held: Held, until: Instant },
-    Impaired { cluster: Cluster, link: Link, until: Instant },
-    Load { child: Child, until: Instant },
-    Jumped { step: ClockStep, until: Instant },
-}
-
-impl Injected {
-    const fn until(&self) -> Instant {
-        match self {
-            Self::Frozen { until, .. }
-            | Self::Impaired { until, .. }
-            | Self::Load { until, .. }
-            | Self::Jumped { until, .. } => *until,
-        }
-    }
-
-    fn undo(&mut self) -> Result<(), String> {
-        match self {
-            Self::Frozen { name, held, .. } => match held.thaw() {
-                Err(error) if !held.has_ended() => Err(format!("{name} could not be let go on: {error}")),
-                _ => Ok(()),
-            },
-            Self::Impaired { cluster, link, .. } => {
-                // Where another process owns the region by now, its links are whole.
-                cluster.impair(link.region, link.generation, Impairment::default());
-                Ok(())
-            }
-            Self::Load { child, .. } => {
-                // It may have ended by itself.
-                let _ = child.kill();
-                child.wait().map(drop).map_err(|error| format!("the load could not be ended: {error}"))
-            }
-            Self::Jumped { step, .. } => step
-                .undo()
-                .map(drop)
-                .map_err(|error| format!("the host's clock could not be set back: {error}")),
-        }
-    }
-}
-
-/// The owner of a region, whose links can be impaired.
-#[derive(Clone, Copy)]
-struct Link {
-    region: u32,
-    generation: u32,
+struct Injected {
+    armed: Box<dyn Armed>,
+    until: Instant,
 }
 
 /// A fault and all that it takes to inject it.
 struct ArmedInjection {
     injection: Injection,
-    held: Option<Held>,
-    link: Option<Link>,
-    step: Option<ClockStep>,
+    armed: Box<dyn Armed>,
 }
 
 /// What waits for the cue.
-struct Armed {
+struct ArmedCue {
     token: Token,
     expires: Instant,
     injections: Vec<ArmedInjection>,
@@ -148,7 +102,7 @@ struct Armed {
 
 #[derive(Default)]
 struct State {
-    armed: Option<Armed>,
+    armed: Option<ArmedCue>,
     injected: Vec<Injected>,
 }
 
@@ -169,8 +123,6 @@ enum Message {
 struct Listener {
     state: Shared,
     tx: Sender<Message>,
-    program: PathBuf,
-    cluster: Cluster,
 }
 
 impl Machine for Listener {
@@ -183,49 +135,31 @@ impl Machine for Listener {
             return;
         }
         // A token serves once, even if it comes too late.
-        let Some(armed) = state.armed.take() else { return };
-        if clock::now() > armed.expires {
+        let Some(mut cue) = state.armed.take() else { return };
+        if clock::now() > cue.expires {
             return;
         }
-        if let Some(core_warmer) = &armed.core_warmer {
+        if let Some(core_warmer) = &cue.core_warmer {
             core_warmer.wake();
         }
         // Whatever can wait does: between two faults lie one look at the clock and one system call.
-        let mut injected = Vec::with_capacity(armed.injections.len());
-        for injection in &armed.injections {
-            let at = clock::now();
-            injected.push((at, inject(injection, &self.program, &self.cluster)));
+        let mut results = Vec::with_capacity(cue.injections.len());
+        for injection in &mut cue.injections {
+            results.push((clock::now(), injection.armed.inject()));
         }
-        if let Some(core_warmer) = &armed.core_warmer {
+        if let Some(core_warmer) = &cue.core_warmer {
             core_warmer.stop();
         }
-        let mut stamps = Vec::with_capacity(injected.len());
-        for (ArmedInjection { injection, held, link, step }, (at, result)) in
-            armed.injections.into_iter().zip(injected)
-        {
-            let name = injection.whom().map_or("host", |whom| &whom.name).to_owned();
-            let error = result.as_ref().err().map(ToString::to_string);
-            stamps.push(Stamp { name: name.clone(), at: at.0, error });
-            match (injection, held, link, result) {
-                (Injection::Freeze { lasts, .. }, Some(held), _, Ok(_)) => {
-                    state.injected.push(Injected::Frozen { name, held, until: at + Nanos(lasts) });
-                }
-                (Injection::Impair { lasts, .. }, _, Some(link), Ok(_)) => {
-                    let cluster = self.cluster.clone();
-                    state.injected.push(Injected::Impaired { cluster, link, until: at + Nanos(lasts) });
-                }
-                (Injection::Load { lasts, .. }, _, _, Ok(Some(child))) => {
-                    state.injected.push(Injected::Load { child, until: at + Nanos(lasts) });
-                }
-                (Injection::StepClock { lasts, .. }, ..) => {
-                    // Whether or not it jumped: the undo looks.
-                    let until = at + Nanos(lasts);
-                    state.injected.extend(step.map(|step| Injected::Jumped { step, until }));
-                }
-                _ => {}
+        let mut stamps = Vec::with_capacity(results.len());
+        for (ArmedInjection { injection, armed }, (at, result)) in cue.injections.into_iter().zip(results) {
+            let until = at + Nanos(injection.lasts.unwrap_or_default());
+            if armed.is_undone(result.is_ok()) {
+                state.injected.push(Injected { armed, until });
             }
+            let name = injection.whom.map_or_else(|| "host".to_owned(), |whom| whom.name);
+            stamps.push(Stamp { name, at: at.0, error: result.err().map(|error| error.to_string()) });
         }
-        let due = state.injected.iter().map(Injected::until).fold(Instant::NEVER, Instant::min);
+        let due = state.injected.iter().map(|injected| injected.until).fold(Instant::NEVER, Instant::min);
         drop(state);
         // What has to be undone sooner is undone by the main loop.
         thread::sleep(QUIET.min(due.since(clock::now()).to_std()));
@@ -238,46 +172,6 @@ impl Machine for Listener {
     fn deadline(&self) -> Instant {
         Instant::NEVER
     }
-}
-
-/// Injects one fault. Returns the process of a load.
-fn inject(injection: &ArmedInjection, program: &Path, cluster: &Cluster) -> io::Result<Option<Child>> {
-    let lost = || io::Error::other("its target is not held");
-    let held = || injection.held.as_ref().ok_or_else(lost);
-    match &injection.injection {
-        Injection::Kill { .. } => held()?.kill().map(|()| None),
-        Injection::Terminate { .. } => held()?.terminate().map(|()| None),
-        Injection::Freeze { .. } => held()?.freeze().map(|()| None),
-        Injection::Impair { links, .. } => {
-            let link = injection.link.ok_or_else(lost)?;
-            // Another fault of the same cue may have hit it just now.
-            let there = cluster.impairment(link.region);
-            let what = Impairment {
-                island: there.island.max(links.island),
-                loss_percent: there.loss_percent.max(links.loss_percent),
-                multicast_lost: there.multicast_lost || links.multicast_lost,
-                operations_fail: there.operations_fail || links.operations_fail,
-                delay: there.delay.max(Nanos(links.delay)),
-                ..there
-            };
-            let still = cluster.impair(link.region, link.generation, what);
-            still.then_some(None).ok_or_else(|| io::Error::other("its region has another owner by now"))
-        }
-        Injection::Load { threads, mebibytes, lasts } => {
-            load(program, *threads, *mebibytes, Nanos(*lasts)).map(Some)
-        }
-        Injection::StepClock { .. } => injection.step.ok_or_else(lost)?.jump().map(|()| None),
-    }
-}
-
-/// Starts the load, which ends by itself and with this process.
-fn load(program: &Path, threads: u32, mebibytes: u32, lasts: Nanos) -> io::Result<Child> {
-    sched::pass_parent_id(&mut Command::new(program))
-        .args(["drill-load", "--threads", &threads.to_string(), "--mebibytes", &mebibytes.to_string()])
-        .args(["--nanoseconds", &lasts.0.to_string()])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
 }
 
 /// How a fault agent is connected to its runner.
@@ -305,9 +199,10 @@ pub fn run(root: &Path, cluster: Name, program: &Path, way: ReachedBy) -> Result
     let state = Shared::default();
     let (tx, rx) = mpsc::channel();
     let stop = Arc::new(AtomicBool::new(false));
-    let listener = listen(observer.cluster(), &state, &tx, &stop, program)?;
+    let listener = listen(observer.cluster(), &state, &tx, &stop)?;
     thread::spawn(move || read_orders(reader, &tx));
-    let mut fault_agent = FaultAgent { observer: &mut observer, state: &state, writer, record: None };
+    let mut fault_agent =
+        FaultAgent { observer: &mut observer, program, state: &state, writer, record: None };
     fault_agent.run(&rx);
     stop.store(true, Ordering::Relaxed);
     fault_agent.undo_all();
@@ -354,7 +249,6 @@ fn listen(
     state: &Shared,
     tx: &Sender<Message>,
     stop: &Arc<AtomicBool>,
-    program: &Path,
 ) -> Result<thread::JoinHandle<()>, FaultAgentError> {
     let owner = Owner {
         kind: REGION_KIND,
@@ -364,12 +258,7 @@ fn listen(
     };
     let (ready_tx, ready_rx) = mpsc::channel();
     let (cluster, stop) = (cluster.clone(), Arc::clone(stop));
-    let mut listener = Listener {
-        state: Arc::clone(state),
-        tx: tx.clone(),
-        program: program.to_owned(),
-        cluster: cluster.clone(),
-    };
+    let mut listener = Listener { state: Arc::clone(state), tx: tx.clone() };
     let handle = thread::spawn(move || match Endpoint::open(&cluster, owner, Wait::Block) {
         Ok(mut endpoint) => {
             endpoint.beat_every(BEAT_EVERY);
@@ -403,6 +292,8 @@ fn read_orders(from: impl Read, tx: &Sender<Message>) {
 
 struct FaultAgent<'a> {
     observer: &'a mut Observer,
+    /// This program, which a load is started from.
+    program: &'a Path,
     state: &'a Mutex<State>,
     writer: Box<dyn Write>,
     record: Option<Record>,
@@ -446,7 +337,7 @@ impl FaultAgent<'_> {
     fn due(&self) -> Instant {
         let state = lock(self.state);
         let expires = state.armed.as_ref().map_or(Instant::NEVER, |armed| armed.expires);
-        state.injected.iter().map(Injected::until).fold(expires, Instant::min)
+        state.injected.iter().map(|injected| injected.until).fold(expires, Instant::min)
     }
 
     fn expire(&mut self, now: Instant) {
@@ -465,11 +356,11 @@ impl FaultAgent<'_> {
     fn undo(&mut self, now: Instant) {
         let mut state = lock(self.state);
         let (mut due, later): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.injected).into_iter().partition(|injected| injected.until() <= now);
+            std::mem::take(&mut state.injected).into_iter().partition(|injected| injected.until <= now);
         state.injected = later;
         let done = !due.is_empty() && state.injected.is_empty();
         drop(state);
-        let failed: Vec<String> = due.iter_mut().filter_map(|injected| injected.undo().err()).collect();
+        let failed: Vec<String> = due.iter_mut().filter_map(|injected| injected.armed.undo().err()).collect();
         if done || !failed.is_empty() {
             self.reply(&Reply::Undone { failed });
         }
@@ -519,57 +410,33 @@ impl FaultAgent<'_> {
         self.guard(&arm, &snapshot)?;
         let expires = clock::now() + Nanos(arm.expires_in);
         let mut injections = Vec::new();
-        let (mut frozen, mut impaired, mut clock) = (Vec::new(), Vec::new(), None);
-        for injection in arm.injections {
-            let held = injection.whom().map(hold).transpose()?;
-            let mut link = None;
-            let mut step = None;
-            match &injection {
-                Injection::Freeze { whom, .. } => frozen.push((whom.name.clone(), whom.pid, whom.started)),
-                Injection::Impair { whom, links, .. } => {
-                    if self.observer.deployment().network.is_some() || links.loss_percent > 100 {
-                        return Err(format!("the links of {} can not be impaired like this", whom.name));
-                    }
-                    let found = self.link(whom, &snapshot)?;
-                    impaired.push((whom.name.clone(), found.region, found.generation));
-                    link = Some(found);
-                }
-                Injection::StepClock { by, .. } => {
-                    if !arm.allow_clock_step || !may_step() || clock.is_some() {
-                        return Err("the host's clock can not jump like this: it takes allow_clock_step, CAP_SYS_TIME, and \
-                                    one jump at a time"
-                            .to_owned());
-                    }
-                    step = Some(ClockStep::new(*by));
-                    clock = step;
-                }
-                _ => {}
-            }
-            injections.push(ArmedInjection { injection, held, link, step });
-        }
         let me = Process::current().map_err(|error| error.to_string())?;
-        let fault_agent = (me.pid, me.started);
-        let record = Record { fault_agent, frozen, impaired, clock, restart: arm.restart };
+        let mut record = Record::new((me.pid, me.started), arm.restart);
+        for injection in arm.injections {
+            let kind = faults::ordered(&injection.fault)
+                .ok_or_else(|| format!("this fault agent knows no fault {:?}", injection.fault))?;
+            let arming = Arming {
+                cluster: self.observer.cluster(),
+                deployment: self.observer.deployment(),
+                snapshot: &snapshot,
+                program: self.program,
+                allow_clock_step: arm.allow_clock_step,
+                held: injection.whom.as_ref().map(hold).transpose()?,
+                record: &mut record,
+            };
+            let armed = kind.arm(&injection, arming)?;
+            injections.push(ArmedInjection { injection, armed });
+        }
         record
             .write(self.observer.cluster().dir())
             .map_err(|error| format!("the undo record could not be written: {error}"))?;
         self.record = Some(record);
         // One fault is not held against another.
         let cores =
-            || injections.iter().filter_map(|injection| injection.injection.whom()).flat_map(cores).collect();
+            || injections.iter().filter_map(|one| one.injection.whom.as_ref()).flat_map(cores).collect();
         let core_warmer = (injections.len() > 1).then(|| CoreWarmer::on(cores(), PRIORITY));
-        lock(self.state).armed = Some(Armed { token, expires, injections, core_warmer });
+        lock(self.state).armed = Some(ArmedCue { token, expires, injections, core_warmer });
         Ok(())
-    }
-
-    /// The region that a process owns.
-    fn link(&self, whom: &Whom, snapshot: &Snapshot) -> Result<Link, String> {
-        let process = Process { pid: whom.pid, started: whom.started };
-        let owner = snapshot.processes.iter().find(|p| p.process == process && p.seat == 0);
-        let info = owner.and_then(|p| self.observer.cluster().region_info(p.region));
-        let info = info.filter(|info| info.process == process);
-        let info = info.ok_or_else(|| format!("{} has no links of its own", whom.name))?;
-        Ok(Link { region: info.number, generation: info.generation })
     }
 
     /// Asks every guard by what this process sees itself.
@@ -577,14 +444,15 @@ impl FaultAgent<'_> {
         let deployment = self.observer.deployment();
         let mut out = Vec::new();
         for injection in &arm.injections {
-            let Some(whom) = injection.whom() else { continue };
+            let Some(whom) = &injection.whom else { continue };
             let process = Process { pid: whom.pid, started: whom.started };
             let found =
                 snapshot.processes.iter().find(|p| p.process == process && p.name.as_str() == whom.name);
             let found = found.ok_or_else(|| {
                 format!("{} (pid {}) is no process of this cluster; look at it again", whom.name, whom.pid)
             })?;
-            if injection.takes_out() {
+            // An order that no kind knows is refused when it is armed.
+            if faults::ordered(&injection.fault).is_some_and(|kind| kind.takes_out(injection)) {
                 out.push(Chosen { target: whom.name.clone(), process: found.clone(), supervised: false });
             }
         }
@@ -611,10 +479,7 @@ impl FaultAgent<'_> {
         self.undo(Instant::NEVER);
         let Some(record) = self.record.take() else { return };
         let mut undone = Undone::default();
-        record.thaw(&mut undone);
-        record.join(self.observer.cluster(), &mut undone);
-        record.set_back(&mut undone);
-        record.restart(self.observer, &mut undone);
+        record.undo(self.observer, &mut undone);
         if undone.failed.is_empty() {
             // What stays is undone again by the next drill, which changes nothing.
             let _ = record.remove(self.observer.cluster().dir());

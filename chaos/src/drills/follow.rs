@@ -5,7 +5,8 @@ use super::journal::{Outcome, Trial};
 use super::overlap::{Killed, overlap_seen};
 use super::runner::RunError;
 use super::select::{Chosen, Supervisor};
-use crate::drillfile::{FaultKind, Step};
+use crate::drillfile::Step;
+use crate::faults::Effect;
 use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
@@ -63,19 +64,20 @@ pub(super) fn follow(
     trial: &mut Trial,
 ) -> Followed {
     let mut history = History::default();
-    let by = |wanted: fn(&FaultKind) -> bool| {
-        let targets =
-            |c: &&Chosen| step.faults.iter().any(|f| wanted(&f.kind) && f.targets.contains(&c.target));
+    let by = |wanted: fn(Effect) -> bool| {
+        let targets = |c: &&Chosen| {
+            step.faults.iter().any(|f| wanted(f.kind.effect()) && f.targets.contains(&c.target))
+        };
         chosen.iter().filter(targets).map(|c| c.process.clone()).collect::<Vec<Process>>()
     };
-    let silent = by(FaultKind::silences);
-    let leaving = by(|kind| matches!(kind, FaultKind::Kill { graceful: true }));
+    let silent = by(Effect::silences);
+    let leaving = by(|effect| effect == Effect::Leaves);
     let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
     if !leaving.is_empty() {
         leave(observer, &leaving, old, trial);
     }
     if !silent.is_empty() {
-        let kills = step.faults.iter().any(|fault| matches!(fault.kind, FaultKind::Kill { .. }));
+        let kills = step.faults.iter().any(|fault| fault.kind.effect().ends());
         let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
         let patience = if kills { FAILOVER_TIMEOUT } else { lasts.saturating_add(THAWED_TIMEOUT) };
         // A program in a seat reads its agent's page. Those of `up` stamp it themselves; for others
@@ -83,7 +85,7 @@ pub(super) fn follow(
         let stamps = |p: &Process| p.seat == 0 || supervisor.started(p);
         failover(observer, &mut history, &silent, (old, patience), (before, &stamps), trial);
     }
-    let kills = by(|kind| matches!(kind, FaultKind::Kill { graceful: false }));
+    let kills = by(|effect| effect == Effect::Ends);
     let injection = |p: &Process| {
         let mut injected = trial.stamps.iter().filter(|stamp| stamp.error.is_none());
         injected.find(|stamp| stamp.name == p.name.as_str()).map(|stamp| Instant(stamp.at))

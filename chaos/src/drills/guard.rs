@@ -1,9 +1,9 @@
 //! What forbids a repetition. The runner asks before it arms anything, and each fault agent asks
 //! again by what it sees itself.
 
-use super::clockstep::may_step;
 use super::select::Chosen;
-use crate::drillfile::{Drill, Fault, FaultKind, Guards, Keep, TargetKind};
+use crate::drillfile::{Drill, Guards, Keep, StepFault, TargetKind};
+use crate::faults::Place;
 use obol_membership::Kind;
 use obol_observe::Snapshot;
 use obol_profiles::Deployment;
@@ -86,27 +86,11 @@ pub fn environment(wanted: &str, deployment: &Deployment) -> Answer {
 
 /// Whether this host can do what a fault asks for.
 #[must_use]
-pub fn means(drill: &Drill, fault: &Fault, deployment: &Deployment) -> Answer {
-    let has_no_link = || {
-        let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
-        targets.clone().any(|target| target.kind == TargetKind::App)
-    };
-    let says = match fault.kind {
-        FaultKind::Network(_) if deployment.network.is_some() => Some(
-            "the links of this cluster are its RDMA device's, which a drill does not break; netem can (tests/vm)",
-        ),
-        FaultKind::Network(_) if has_no_link() => {
-            Some("an app has no link but its agent's; name the agent, or the node")
-        }
-        FaultKind::ClockStep { .. } if !drill.guards.allow_clock_step => Some(
-            "CLOCK_REALTIME belongs to every program of the host; on one that you can spare, set allow_clock_step = true in \
-             [guards]",
-        ),
-        FaultKind::ClockStep { .. } if !may_step() => Some("it takes CAP_SYS_TIME to set the clock"),
-        _ => None,
-    };
+pub fn means(drill: &Drill, fault: &StepFault, deployment: &Deployment) -> Answer {
+    let targets = drill.targets.iter().filter(|target| fault.targets.contains(&target.name));
+    let targets: Vec<TargetKind> = targets.map(|target| target.kind).collect();
     let name = fault.kind.name();
-    match says {
+    match fault.kind.refusal(Place { guards: &drill.guards, deployment, targets: &targets }) {
         Some(says) => Answer { guard: "means", allows: false, says: format!("{name}: {says}") },
         None => Answer { guard: "means", allows: true, says: format!("{name} can be done here") },
     }

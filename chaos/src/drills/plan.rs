@@ -96,11 +96,15 @@ pub fn plan(
         let of_fault = |targets: &[String]| {
             chosen.iter().filter(|c| targets.contains(&c.target)).collect::<Vec<&Chosen>>()
         };
-        let out: Vec<&Chosen> =
-            step.faults.iter().filter(|f| f.kind.takes_out()).flat_map(|f| of_fault(&f.targets)).collect();
+        let out: Vec<&Chosen> = step
+            .faults
+            .iter()
+            .filter(|f| f.kind.effect().takes_out())
+            .flat_map(|f| of_fault(&f.targets))
+            .collect();
         guards.extend(guard::ask(&drill.guards, observer.deployment(), snapshot, &out, chosen.len()));
         let faults = step.faults.iter().map(|fault| PlannedFault {
-            fault: fault.kind.words(),
+            fault: fault.kind.describe(),
             lasts: fault.lasts.map(duration::print),
             hits: of_fault(&fault.targets)
                 .into_iter()

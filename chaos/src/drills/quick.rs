@@ -3,14 +3,16 @@
 
 use super::journal::{Host, Journal, Outcome, Trial, Verdict, counted, distribution};
 use crate::drillfile::{
-    Drill, Expect, Fault, FaultKind, Guards, Metric, On, Probe, Repeat, ReportFiles, Rollback, Select,
-    Steady, Step, Strategy, Target, TargetKind,
+    Drill, Expect, Guards, Metric, On, Probe, Repeat, ReportFiles, Rollback, Select, Steady, Step, StepFault,
+    Strategy, Target, TargetKind,
 };
+use crate::faults::Kill;
 use obol_fabric::{Name, Nanos};
 use obol_observe::stats::Summary;
 use obol_observe::timeline::Phases;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// So long that it never ends a drill whose repetitions somebody has counted out.
 const TIMEOUT: Nanos = Nanos::from_secs(24 * 3600);
@@ -65,7 +67,8 @@ impl Victims {
         };
         let targets: Vec<Target> = self.name().split('+').map(target).collect();
         let names: Vec<String> = targets.iter().map(|target| target.name.clone()).collect();
-        let kill = Fault { kind: FaultKind::Kill { graceful: false }, targets: names.clone(), lasts: None };
+        let kind = Arc::new(Kill { graceful: false });
+        let kill = StepFault { kind, targets: names.clone(), lasts: None };
         Drill {
             id: self.name().to_owned(),
             title: format!("{} on one cue", self.name()),

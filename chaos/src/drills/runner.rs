@@ -3,7 +3,7 @@
 //! The runner works while the cluster is failing: a lost process is a datum. It holds the cluster's
 //! drill lock, so there is one drill at a time, and undoes first what an earlier one left behind.
 
-use super::channel::{Arm, Injection, Links, Order, Reply, Stamp, Whom};
+use super::channel::{Arm, Injection, Order, Reply, Stamp, Whom};
 use super::cue::{REGION_KIND, Token};
 use super::follow::{Bystanders, HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within};
 use super::guard::Answer;
@@ -16,9 +16,8 @@ use super::select::{Chosen, SelectError, Supervisor, choose};
 use super::ssh::Ssh;
 use super::undo::{self, Undone};
 use crate::control::{self, ControlError, Request};
-use crate::drillfile::{
-    Abort, AbortMetric, Drill, FaultKind, Keep, Metric, NetworkFault, Rollback, Step, Strategy,
-};
+use crate::drillfile::{Abort, AbortMetric, Drill, Keep, Metric, Rollback, Step, Strategy};
+use crate::faults::Scope;
 use obol_fabric::host::{HostError, clock};
 use obol_fabric::shm::Endpoint;
 use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
@@ -485,37 +484,17 @@ impl Runner<'_> {
         let mut injections = Vec::new();
         let mut lasts = Nanos::ZERO;
         for (island, fault) in (1..).zip(&step.faults) {
-            let span = fault.lasts.unwrap_or_default();
-            lasts = lasts.max(span);
-            for victim in chosen.iter().filter(|c| fault.targets.contains(&c.target)) {
-                let whom = whom(&victim.process)?;
-                match fault.kind {
-                    FaultKind::Kill { graceful: false } => injections.push(Injection::Kill { whom }),
-                    FaultKind::Kill { graceful: true } => injections.push(Injection::Terminate { whom }),
-                    FaultKind::Freeze => injections.push(Injection::Freeze { whom, lasts: span.0 }),
-                    // The programs in its seats have no links of their own.
-                    FaultKind::Network(network) if victim.process.seat == 0 => {
-                        injections.push(Injection::Impair {
-                            whom,
-                            links: links(network, island),
-                            lasts: span.0,
-                        });
-                    }
-                    // Refused by the guard `means` before anything is armed.
-                    _ => {}
-                }
+            lasts = lasts.max(fault.lasts.unwrap_or_default());
+            let order = Injection { lasts: fault.lasts.map(|span| span.0), ..fault.kind.order(island) };
+            let scope = fault.kind.scope();
+            if scope == Scope::Host {
+                injections.push(order);
+                continue;
             }
-            match fault.kind {
-                FaultKind::CpuHog { threads } => {
-                    injections.push(Injection::Load { threads, mebibytes: 0, lasts: span.0 });
-                }
-                FaultKind::MemoryPressure { mebibytes } => {
-                    injections.push(Injection::Load { threads: 0, mebibytes, lasts: span.0 });
-                }
-                FaultKind::ClockStep { by } => {
-                    injections.push(Injection::StepClock { by: by.0, lasts: span.0 });
-                }
-                _ => {}
+            // The programs in an agent's seats have no links of their own.
+            let has = |c: &&Chosen| scope == Scope::Process || c.process.seat == 0;
+            for victim in chosen.iter().filter(|c| fault.targets.contains(&c.target)).filter(has) {
+                injections.push(Injection { whom: Some(whom(&victim.process)?), ..order.clone() });
             }
         }
         let all = u32::from(self.observer.deployment().coordinators);
@@ -541,13 +520,11 @@ impl Runner<'_> {
     /// The processes that a step ends, the drill wants to be started again, and the supervisor can
     /// start.
     fn restart(&self, step: &Step, chosen: &[Chosen]) -> Vec<String> {
-        let kills = |c: &&Chosen| {
-            let of = |fault: &&crate::drillfile::Fault| {
-                matches!(fault.kind, FaultKind::Kill { .. }) && fault.targets.contains(&c.target)
-            };
-            self.drill.rollback.restart.contains(&c.target) && step.faults.iter().any(|fault| of(&fault))
+        let ends = |c: &&Chosen| {
+            let ends = step.faults.iter().any(|fault| fault.ends(&c.target));
+            ends && self.drill.rollback.restart.contains(&c.target)
         };
-        let able = chosen.iter().filter(kills).filter(|c| c.supervised);
+        let able = chosen.iter().filter(ends).filter(|c| c.supervised);
         able.map(|c| c.process.name.to_string()).collect()
     }
 
@@ -704,29 +681,14 @@ const fn extension(count: u32) -> u32 {
 
 /// Whether a drill leaves no process down: then its cluster must be healthy again after it.
 fn restores(drill: &Drill) -> bool {
-    let kills = drill.steps.iter().flat_map(|step| &step.faults);
-    let mut killed = kills.filter(|f| matches!(f.kind, FaultKind::Kill { .. })).flat_map(|f| &f.targets);
+    let faults = drill.steps.iter().flat_map(|step| &step.faults);
+    let mut killed = faults.filter(|f| f.kind.effect().ends()).flat_map(|f| &f.targets);
     let Rollback { strategy, restart } = &drill.rollback;
     killed.all(|target| *strategy == Strategy::Always && restart.contains(target))
 }
 
 fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
-}
-
-/// What a fault of the network does to its target's links. Targets of one fault still reach each
-/// other.
-fn links(fault: NetworkFault, island: u8) -> Links {
-    let whole = Links::default();
-    match fault {
-        NetworkFault::Partition => Links { island, ..whole },
-        NetworkFault::Loss(percent) => {
-            Links { loss_percent: u8::try_from(percent).unwrap_or(100).min(100), ..whole }
-        }
-        NetworkFault::MulticastLoss => Links { multicast_lost: true, ..whole },
-        NetworkFault::LinkError => Links { operations_fail: true, ..whole },
-        NetworkFault::Delay(by) => Links { delay: by.0, ..whole },
-    }
 }
 
 fn victim(chosen: &Chosen) -> Victim {

@@ -2,7 +2,7 @@
 //! the drill's seed.
 
 use crate::control::{self, Request};
-use crate::drillfile::{Drill, FaultKind, Select, Step, Target, TargetKind};
+use crate::drillfile::{Drill, Select, Step, Target, TargetKind};
 use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
 use obol_observe::{Process, Snapshot};
@@ -146,11 +146,8 @@ pub fn choose(
         let mut found = match served {
             Some(served) => vec![serving(snapshot, &served.process).ok_or_else(|| empty(target))?],
             None => {
-                let kills = |target: &Target| {
-                    let kill = |kind: &FaultKind| matches!(kind, FaultKind::Kill { .. });
-                    step.faults.iter().any(|f| kill(&f.kind) && f.targets.contains(&target.name))
-                };
-                let restarts = kills(target) && drill.rollback.restart.contains(&target.name);
+                let ends = step.faults.iter().any(|fault| fault.ends(&target.name));
+                let restarts = ends && drill.rollback.restart.contains(&target.name);
                 let spared = |p: &Process| is_spared(p, target, restarts, snapshot, supervisor);
                 pick(target, snapshot, &chosen, turn, &spared)?
             }

@@ -3,7 +3,8 @@
 
 use super::clockstep::ClockStep;
 use crate::control::{self, Request};
-use obol_fabric::host::{Cluster, Impairment, Process};
+use crate::faults;
+use obol_fabric::host::Process;
 use obol_observe::Observer;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -48,6 +49,12 @@ pub struct Undone {
 }
 
 impl Record {
+    /// A record of a fault agent that has done nothing yet.
+    #[must_use]
+    pub const fn new(fault_agent: (u32, u64), restart: Vec<String>) -> Self {
+        Self { fault_agent, frozen: Vec::new(), impaired: Vec::new(), clock: None, restart }
+    }
+
     fn path(&self, dir: &Path) -> PathBuf {
         dir.join(format!("{PREFIX}{}", self.fault_agent.0))
     }
@@ -68,48 +75,14 @@ impl Record {
         }
     }
 
-    /// Lets go on what was stopped. Whoever has ended meanwhile needs nothing.
-    pub fn thaw(&self, undone: &mut Undone) {
-        for (name, pid, started) in &self.frozen {
-            match (Process { pid: *pid, started: *started }).hold() {
-                Ok(held) => match held.thaw() {
-                    Ok(()) => undone.done.push(format!("{name} goes on (pid {pid})")),
-                    // It ended just now.
-                    Err(_) if held.has_ended() => {}
-                    Err(error) => {
-                        undone.failed.push(format!("{name} (pid {pid}) could not be let go on: {error}"));
-                    }
-                },
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => undone.failed.push(format!("{name} (pid {pid}) could not be held: {error}")),
-            }
-        }
-    }
-
-    /// Makes links whole. A successor's are.
-    pub fn join(&self, cluster: &Cluster, undone: &mut Undone) {
-        for (name, region, generation) in &self.impaired {
-            if cluster.impairment(*region) != Impairment::default()
-                && cluster.impair(*region, *generation, Impairment::default())
-            {
-                undone.done.push(format!("the links of {name} are whole again"));
-            }
-        }
-    }
-
-    /// Sets the clock back.
-    pub fn set_back(&self, undone: &mut Undone) {
-        match self.clock.map(ClockStep::undo) {
-            Some(Ok(true)) => undone.done.push("the host's clock was set back".to_owned()),
-            Some(Err(error)) => {
-                undone.failed.push(format!("the host's clock could not be set back: {error}"));
-            }
-            Some(Ok(false)) | None => {}
-        }
+    /// Undoes everything that it names, and starts what is down.
+    pub fn undo(&self, observer: &mut Observer, undone: &mut Undone) {
+        faults::recover(self, observer.cluster(), undone);
+        self.restart(observer, undone);
     }
 
     /// Starts what is down.
-    pub fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
+    fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
         let snapshot = observer.snapshot();
         for name in self.restart.iter().filter(|name| snapshot.process(name).is_none()) {
             match control::ask(observer.cluster().dir(), &Request::Start { name: name.clone() }) {
@@ -159,10 +132,7 @@ pub fn recover(observer: &mut Observer) -> io::Result<Undone> {
             undone.done.push(format!("a fault agent that outlived its runner was ended (pid {pid})"));
         }
         let failed = undone.failed.len();
-        record.thaw(&mut undone);
-        record.join(observer.cluster(), &mut undone);
-        record.set_back(&mut undone);
-        record.restart(observer, &mut undone);
+        record.undo(observer, &mut undone);
         if undone.failed.len() == failed {
             record.remove(&dir)?;
         }

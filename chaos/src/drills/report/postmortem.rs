@@ -191,7 +191,7 @@ fn trigger(drill: &Drill, doc: &mut Document) {
             let whom =
                 if fault.targets.is_empty() { "the host".to_owned() } else { fault.targets.join(", ") };
             let cue = if step.faults.len() > 1 { ", on one cue with the others of this step" } else { "" };
-            lines.push(format!("Step {}: {} at {whom}{lasts}{cue}.", step.name, fault.kind.words()));
+            lines.push(format!("Step {}: {} at {whom}{lasts}{cue}.", step.name, fault.kind.describe()));
         }
     }
     doc.add(Part::List(lines));

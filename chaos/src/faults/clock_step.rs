@@ -1,0 +1,109 @@
+//! `CLOCK_REALTIME` jumps, for all programs of the host; it must change nothing.
+
+use super::{Armed, Arming, Effect, Fault, Key, Place, Scope};
+use crate::drillfile::schema;
+use crate::drillfile::section::{SPAN_MIN, Section};
+use crate::drills::channel::Injection;
+use crate::drills::clockstep::{ClockStep as Step, may_step};
+use crate::drills::undo::{Record, Undone};
+use obol_fabric::Nanos;
+use obol_fabric::host::Cluster;
+use obol_profiles::document::Faults;
+use std::io;
+use std::sync::Arc;
+
+/// The fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClockStep {
+    by: Nanos,
+}
+
+impl ClockStep {
+    pub(super) const NONE: Self = Self { by: Nanos::ZERO };
+}
+
+impl Fault for ClockStep {
+    fn name(&self) -> &'static str {
+        "clock-step"
+    }
+
+    fn describe(&self) -> String {
+        format!("clock-step by {}", self.by)
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Host
+    }
+
+    fn effect(&self) -> Effect {
+        Effect::Degraded
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        vec![Key { name: "by", schema: schema::span(), doc: "how much" }]
+    }
+
+    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault> {
+        let by = section.span("by", (SPAN_MIN, Nanos::from_secs(3600)), faults).map(|at| at.value);
+        let by = section.need("by", "how far the clock jumps, a duration", by).unwrap_or(SPAN_MIN);
+        Arc::new(Self { by })
+    }
+
+    fn refusal(&self, place: Place<'_>) -> Option<&'static str> {
+        if !place.guards.allow_clock_step {
+            return Some(
+                "CLOCK_REALTIME belongs to every program of the host; on one that you can spare, set allow_clock_step = \
+                 true in [guards]",
+            );
+        }
+        (!may_step()).then_some("it takes CAP_SYS_TIME to set the clock")
+    }
+
+    fn orders(&self) -> &'static [&'static str] {
+        &["step-clock"]
+    }
+
+    fn order(&self, _island: u8) -> Injection {
+        Injection::new("step-clock").with("by", &self.by.0)
+    }
+
+    fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String> {
+        if !arming.allow_clock_step || !may_step() || arming.record.clock.is_some() {
+            return Err(
+                "the host's clock can not jump like this: it takes allow_clock_step, CAP_SYS_TIME, and one \
+                        jump at a time"
+                    .to_owned(),
+            );
+        }
+        let step = Step::new(order.get("by")?);
+        arming.record.clock = Some(step);
+        Ok(Box::new(ArmedStep(step)))
+    }
+
+    fn recover(&self, record: &Record, _cluster: &Cluster, undone: &mut Undone) {
+        match record.clock.map(Step::undo) {
+            Some(Ok(true)) => undone.done.push("the host's clock was set back".to_owned()),
+            Some(Err(error)) => {
+                undone.failed.push(format!("the host's clock could not be set back: {error}"));
+            }
+            Some(Ok(false)) | None => {}
+        }
+    }
+}
+
+struct ArmedStep(Step);
+
+impl Armed for ArmedStep {
+    fn inject(&mut self) -> io::Result<()> {
+        self.0.jump()
+    }
+
+    fn is_undone(&self, _injected: bool) -> bool {
+        // Whether or not it jumped: the undo looks.
+        true
+    }
+
+    fn undo(&mut self) -> Result<(), String> {
+        self.0.undo().map(drop).map_err(|error| format!("the host's clock could not be set back: {error}"))
+    }
+}

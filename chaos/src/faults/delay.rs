@@ -1,0 +1,41 @@
+//! Everything is late.
+
+use super::links::LinkFault;
+use super::{Effect, Key};
+use crate::drillfile::schema;
+use crate::drillfile::section::{SPAN_MIN, Section};
+use crate::drills::channel::Links;
+use obol_fabric::Nanos;
+use obol_profiles::document::Faults;
+
+/// The fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delay {
+    by: Nanos,
+}
+
+impl Delay {
+    pub(super) const NONE: Self = Self { by: Nanos::ZERO };
+}
+
+impl LinkFault for Delay {
+    const NAME: &'static str = "delay";
+    const EFFECT: Effect = Effect::Degraded;
+
+    fn links(&self, _island: u8) -> Links {
+        Links { delay: self.by.0, ..Links::default() }
+    }
+
+    fn describe(&self) -> String {
+        format!("{} of {}", Self::NAME, self.by)
+    }
+
+    fn own_keys() -> Vec<Key> {
+        vec![Key { name: "by", schema: schema::span(), doc: "how much" }]
+    }
+
+    fn parse_own(section: &mut Section<'_, '_>, faults: &mut Faults) -> Self {
+        let by = section.span("by", (SPAN_MIN, Nanos::from_secs(10)), faults).map(|at| at.value);
+        Self { by: section.need("by", "how late everything is, a duration", by).unwrap_or(SPAN_MIN) }
+    }
+}

@@ -1,0 +1,39 @@
+//! Some of the datagrams are lost.
+
+use super::links::LinkFault;
+use super::{Effect, Key};
+use crate::drillfile::section::Section;
+use crate::drills::channel::Links;
+use obol_profiles::document::Faults;
+use serde_json::json;
+
+/// The fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Loss {
+    /// So many of a hundred.
+    pub(super) percent: u8,
+}
+
+impl LinkFault for Loss {
+    const NAME: &'static str = "loss";
+    const EFFECT: Effect = Effect::Degraded;
+
+    fn links(&self, _island: u8) -> Links {
+        Links { loss_percent: self.percent, ..Links::default() }
+    }
+
+    fn describe(&self) -> String {
+        format!("{} of {} %", Self::NAME, self.percent)
+    }
+
+    fn own_keys() -> Vec<Key> {
+        let schema = json!({ "type": "integer", "minimum": 1, "maximum": 100 });
+        vec![Key { name: "percent", schema, doc: "how many of a hundred" }]
+    }
+
+    fn parse_own(section: &mut Section<'_, '_>, faults: &mut Faults) -> Self {
+        let percent = section.number("percent", (1, 100), faults).map(|at| at.value);
+        let percent = section.need("percent", "how many of a hundred are lost", percent);
+        Self { percent: percent.and_then(|percent| percent.try_into().ok()).unwrap_or(1) }
+    }
+}

@@ -1,0 +1,276 @@
+//! The faults that drills inject, one file each: what a drill file says of them, what a fault agent
+//! does, how it is undone, and what they are in a simulated cluster.
+//!
+//! A new fault is a file with an implementation of [`Fault`], its `mod` line and its line in
+//! [`KINDS`]. Whatever several faults share is in [`links`] and [`load`].
+
+mod clock_step;
+mod cpu_hog;
+mod delay;
+mod freeze;
+mod kill;
+mod link_error;
+mod links;
+mod load;
+mod loss;
+mod memory_pressure;
+mod multicast_loss;
+mod partition;
+
+pub use kill::Kill;
+
+use links::Network;
+use load::Load;
+
+use crate::drillfile::section::Section;
+use crate::drillfile::{Guards, TargetKind};
+use crate::drills::channel::Injection;
+use crate::drills::undo::{Record, Undone};
+use obol_fabric::host::{Cluster, Held, Process};
+use obol_observe::Snapshot;
+use obol_profiles::Deployment;
+use obol_profiles::document::Faults;
+use serde_json::Value;
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Every kind of fault, without its parameters.
+pub static KINDS: [&dyn Fault; 10] = [
+    &kill::Kill { graceful: false },
+    &freeze::Freeze,
+    &Load(cpu_hog::CpuHog { threads: 1 }),
+    &Load(memory_pressure::MemoryPressure { mebibytes: 1 }),
+    &Network(partition::Partition),
+    &Network(delay::Delay::NONE),
+    &Network(loss::Loss { percent: 0 }),
+    &Network(multicast_loss::MulticastLoss),
+    &Network(link_error::LinkError),
+    &clock_step::ClockStep::NONE,
+];
+
+/// The keys that a drill file has for every fault.
+pub const COMMON_KEYS: [&str; 2] = ["target", "for"];
+
+/// What a fault is injected into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Each process that a target stands for.
+    Process,
+    /// The links of each of them that has links of its own.
+    Links,
+    /// The host.
+    Host,
+}
+
+/// What becomes of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It ends without notice. Only a restart undoes that.
+    Ends,
+    /// It leaves, and ends. Only a restart undoes that.
+    Leaves,
+    /// It stops for a while.
+    Stops,
+    /// It runs, and no peer can reach what it holds for a while.
+    Unreachable,
+    /// It runs and can be reached.
+    Degraded,
+}
+
+impl Effect {
+    /// Whether only a restart undoes it.
+    #[must_use]
+    pub const fn ends(self) -> bool {
+        matches!(self, Self::Ends | Self::Leaves)
+    }
+
+    /// Whether its target is not there while it lasts.
+    #[must_use]
+    pub const fn takes_out(self) -> bool {
+        !matches!(self, Self::Degraded)
+    }
+
+    /// The same without notice, so that the cluster has to detect it.
+    #[must_use]
+    pub const fn silences(self) -> bool {
+        matches!(self, Self::Ends | Self::Stops | Self::Unreachable)
+    }
+}
+
+/// A key of a fault in drill files, with its JSON Schema and description.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Its name.
+    pub name: &'static str,
+    /// What its value may be.
+    pub schema: Value,
+    /// What it says.
+    pub doc: &'static str,
+}
+
+/// What a guard knows where a fault is planned.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// What the drill allows.
+    pub guards: &'a Guards,
+    /// The cluster.
+    pub deployment: &'a Deployment,
+    /// The kinds of the fault's targets.
+    pub targets: &'a [TargetKind],
+}
+
+/// What a fault agent has where a fault is armed.
+pub struct Arming<'a> {
+    /// The cluster's memory.
+    pub cluster: &'a Cluster,
+    /// The cluster's make-up.
+    pub deployment: &'a Deployment,
+    /// The cluster as the fault agent sees it.
+    pub snapshot: &'a Snapshot,
+    /// This program.
+    pub program: &'a Path,
+    /// Whether the drill allows that the host's clock jumps.
+    pub allow_clock_step: bool,
+    /// The target, held by pidfd.
+    pub held: Option<Held>,
+    /// What has to be undone if this process can not do it.
+    pub record: &'a mut Record,
+}
+
+/// A fault that waits for its cue in a fault agent.
+pub trait Armed: Send {
+    /// Injects it: one system call, if possible.
+    fn inject(&mut self) -> io::Result<()>;
+
+    /// Whether there is something to undo once it was injected, or could not be.
+    fn is_undone(&self, injected: bool) -> bool {
+        injected
+    }
+
+    /// Undoes it.
+    fn undo(&mut self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// What a fault is in a simulated cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Simulated {
+    /// The process ends.
+    Kill,
+    /// It asks to leave, and ends.
+    Leave,
+    /// It stops for a while.
+    Freeze,
+    /// Nothing passes between the targets and the others for a while.
+    Partition,
+}
+
+/// A fault.
+pub trait Fault: fmt::Debug + Send + Sync {
+    /// Its name in drill files.
+    fn name(&self) -> &'static str;
+
+    /// The name with its parameters.
+    fn describe(&self) -> String {
+        self.name().to_owned()
+    }
+
+    /// What it is injected into.
+    fn scope(&self) -> Scope;
+
+    /// What becomes of its targets.
+    fn effect(&self) -> Effect;
+
+    /// Its keys in drill files beside `kind` and [`COMMON_KEYS`].
+    fn keys(&self) -> Vec<Key> {
+        Vec::new()
+    }
+
+    /// Reads these keys.
+    fn parse(&self, section: &mut Section<'_, '_>, faults: &mut Faults) -> Arc<dyn Fault>;
+
+    /// Why it can not be injected here, or may not be.
+    fn refusal(&self, _place: Place<'_>) -> Option<&'static str> {
+        None
+    }
+
+    /// What it is in a simulated cluster; `None` where that has nothing like it.
+    fn simulated(&self) -> Option<Simulated> {
+        None
+    }
+
+    /// The names of its orders to fault agents.
+    fn orders(&self) -> &'static [&'static str];
+
+    /// The order for one target. Targets of one fault are on one island.
+    fn order(&self, island: u8) -> Injection;
+
+    /// Whether an order takes its target out.
+    fn takes_out(&self, _order: &Injection) -> bool {
+        self.effect().takes_out()
+    }
+
+    /// Prepares an order in a fault agent.
+    fn arm(&self, order: &Injection, arming: Arming<'_>) -> Result<Box<dyn Armed>, String>;
+
+    /// Undoes what a fault agent left behind. Twice gives the same result.
+    fn recover(&self, _record: &Record, _cluster: &Cluster, _undone: &mut Undone) {}
+}
+
+impl PartialEq for dyn Fault {
+    fn eq(&self, other: &Self) -> bool {
+        self.describe() == other.describe()
+    }
+}
+
+/// The kind of this name.
+#[must_use]
+pub fn kind(name: &str) -> Option<&'static dyn Fault> {
+    KINDS.into_iter().find(|kind| kind.name() == name)
+}
+
+/// The kind that gives orders of this name.
+#[must_use]
+pub fn ordered(order: &str) -> Option<&'static dyn Fault> {
+    KINDS.into_iter().find(|kind| kind.orders().contains(&order))
+}
+
+/// Undoes what fault agents left behind by any fault.
+pub fn recover(record: &Record, cluster: &Cluster, undone: &mut Undone) {
+    KINDS.iter().for_each(|kind| kind.recover(record, cluster, undone));
+}
+
+/// The process that an order is about.
+fn process(order: &Injection) -> Option<Process> {
+    order.whom.as_ref().map(|whom| Process { pid: whom.pid, started: whom.started })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Files that hold no fault of their own.
+    const SHARED: [&str; 3] = ["mod", "links", "load"];
+
+    #[test]
+    fn every_file_is_registered_under_its_name() {
+        let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/faults")).expect("a folder");
+        let files = folder.map(|entry| entry.expect("a file").path());
+        let files = files.map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned());
+        let files: BTreeSet<String> = files.filter(|file| !SHARED.contains(&file.as_str())).collect();
+        let kinds: BTreeSet<String> = KINDS.iter().map(|kind| kind.name().replace('-', "_")).collect();
+        assert_eq!(files, kinds);
+    }
+
+    #[test]
+    fn every_order_is_armed_by_a_kind_that_gives_it() {
+        for kind in KINDS {
+            assert!(kind.orders().contains(&kind.order(1).fault.as_str()), "{}", kind.name());
+            assert_eq!(kind.order(1).fault, ordered(&kind.order(1).fault).expect("a kind").order(1).fault);
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Nothing passes between the targets and the others.
+
+use super::links::LinkFault;
+use super::{Effect, Simulated};
+use crate::drillfile::section::Section;
+use crate::drills::channel::Links;
+use obol_profiles::document::Faults;
+
+/// The fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Partition;
+
+impl LinkFault for Partition {
+    const NAME: &'static str = "partition";
+    const EFFECT: Effect = Effect::Unreachable;
+    const SIMULATED: Option<Simulated> = Some(Simulated::Partition);
+
+    fn links(&self, island: u8) -> Links {
+        Links { island, ..Links::default() }
+    }
+
+    fn parse_own(_section: &mut Section<'_, '_>, _faults: &mut Faults) -> Self {
+        Self
+    }
+}
