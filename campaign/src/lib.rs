@@ -3,6 +3,7 @@
 //! `docs/design/testing.md` says what each row proves.
 
 mod act;
+mod cluster;
 mod confirm;
 mod crash_loop;
 mod driver;
@@ -24,6 +25,7 @@ mod watcher;
 mod work;
 
 pub use act::{Act, Timed};
+pub use cluster::{Cluster, Place};
 pub use marks::{Mark, Marks};
 pub use oracle::Violation;
 pub use report::{Failure, Found, Hunt, Options, Reached, Report, Swept, campaign, hunt, throughput};

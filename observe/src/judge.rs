@@ -2,22 +2,24 @@
 
 use crate::{Health, Process, Snapshot};
 use obol_fabric::{Name, ViewId};
-use obol_membership::Kind;
+use obol_membership::view::coordinator_name;
+use obol_membership::{Kind, View};
+use obol_profiles::Deployment;
 use std::collections::HashSet;
 
 /// What should be there.
-pub(crate) struct Expected {
+pub struct Expected {
     /// The coordinators that decide, by name.
-    pub(crate) deciders: Vec<String>,
+    pub deciders: Vec<String>,
     /// The other processes that belong to the cluster, without those that ended as they were asked
     /// to.
-    pub(crate) others: Vec<String>,
+    pub others: Vec<String>,
     /// Why processes of other hosts can not be looked at, if they can not.
-    pub(crate) trouble: Option<String>,
+    pub trouble: Option<String>,
     /// The coordinators whose memory on this host is gone: they can not be started again.
-    pub(crate) forgotten: Vec<String>,
+    pub forgotten: Vec<String>,
     /// The coordinators that can not save views, and why.
-    pub(crate) unsaved: Vec<(Name, String)>,
+    pub unsaved: Vec<(Name, String)>,
 }
 
 /// How many more acceptors may fail before no majority is left, of `acceptors` of which so many can
@@ -27,8 +29,19 @@ pub const fn spare(acceptors: usize, reachable: usize) -> Option<usize> {
     reachable.checked_sub(acceptors / 2 + 1)
 }
 
+/// The names of the coordinators that decide in a view: that may have changed since the cluster was
+/// made.
+pub fn deciders(deployment: &Deployment, view: Option<&View>) -> Vec<String> {
+    let numbers: Vec<u16> = match view {
+        Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
+        None => (1..=deployment.coordinators).collect(),
+    };
+    numbers.into_iter().map(|number| coordinator_name(number).to_string()).collect()
+}
+
 /// What keeps a cluster from being healthy, and how bad it is.
-pub(crate) fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
+#[must_use]
+pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     let mut reasons = Vec::new();
     let alive: HashSet<&str> = snapshot.everybody().filter(|p| p.alive).map(|p| p.name.as_str()).collect();
     let live = |name: &str| alive.contains(name);

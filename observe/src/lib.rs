@@ -5,7 +5,7 @@
 pub mod annotations;
 pub mod calendar;
 pub mod histograms;
-mod judge;
+pub mod judge;
 mod observer;
 mod percentile;
 pub mod plain;

@@ -529,11 +529,7 @@ impl Observer {
     /// The names of the coordinators that decide now: that may have changed since the cluster was
     /// made.
     pub fn deciders(&self, view: Option<&View>) -> Vec<String> {
-        let numbers: Vec<u16> = match view {
-            Some(view) => view.acceptors.iter().map(|a| a.proposer).collect(),
-            None => (1..=self.deployment.coordinators).collect(),
-        };
-        numbers.into_iter().map(|number| coordinator_name(number).to_string()).collect()
+        judge::deciders(&self.deployment, view)
     }
 
     /// The names of all other processes that should run: those that ended as they were asked to are

@@ -1,0 +1,351 @@
+//! A simulated cluster of a deployment, as `obol up` would start it, that shows itself as a real
+//! one does: snapshots, and the events of its flight recorders. Drills run on it, judged by the
+//! oracle.
+
+use super::act::Act;
+use super::driver::Driver;
+use super::oracle::{Verdict, Violation};
+use super::scenario::{Scenario, Trial};
+use obol_fabric::layout::LimitError;
+use obol_fabric::notice::Detection;
+use obol_fabric::sim::{Clock, Network, State};
+use obol_fabric::version::Version;
+use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus, ViewId, host, page, recorder};
+use obol_membership::consensus::Head;
+use obol_membership::view::coordinator_name;
+use obol_membership::{ActiveMutant, Coordinator, Kind, Member, View};
+use obol_observe::judge::{self, Expected};
+use obol_observe::{Health, Process, Seen, Snapshot, timeline};
+use obol_profiles::Deployment;
+use obol_profiles::deployment::{app_node_names, cache_name};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Every clock's offset: as on one host, all show the same time.
+const EPOCH: Instant = Instant(1_000_000_000);
+/// The seat of the app of an app node.
+const APP_SEAT: u16 = 1;
+/// Between two looks at whether a process has left, or an app can attach.
+const POLL_INTERVAL: u64 = 200_000;
+/// Process ids, made up: so many for each node.
+const PIDS_PER_NODE: u32 = 16;
+
+/// A node, and a seat of its region: 0 is the process of the node, 1 its app.
+pub type Place = (u32, u16);
+
+/// A simulated cluster.
+#[derive(Debug)]
+pub struct Cluster {
+    driver: Driver,
+    deployment: Deployment,
+    /// By node, the next event of its flight recorder.
+    unread: Vec<u64>,
+    /// Apps that are to attach as soon as their agent takes them.
+    attaching: BTreeSet<Place>,
+    /// Processes that were asked to leave, and end when they have left.
+    leaving: BTreeSet<Place>,
+    /// What is done later, by true time.
+    later: Vec<(u64, Act)>,
+    violation: Option<Violation>,
+}
+
+/// A scenario without faults of its own.
+fn scenario(deployment: &Deployment, seed: u64, mutant: ActiveMutant) -> Result<Scenario, LimitError> {
+    let (coordinators, agents, caches) =
+        (deployment.coordinators.into(), deployment.apps.into(), deployment.caches.into());
+    let config = obol_membership::Config { mutant, ..deployment.config()? };
+    let network = Network::default();
+    let nodes: u32 = coordinators + agents + caches;
+    Ok(Scenario {
+        seed,
+        trial: Trial::Faults,
+        coordinators,
+        spares: 0,
+        agents,
+        embedded: 0,
+        caches,
+        early: agents,
+        first_view: ViewId::GENESIS,
+        config,
+        rough: network,
+        calm: network,
+        clocks: vec![Clock::new(EPOCH, 0); nodes as usize],
+        promise: Nanos::ZERO,
+        exhausted: None,
+        away: None,
+        one_host: true,
+        slow: false,
+        far: false,
+        confirms: false,
+        rounds: 0,
+        split: false,
+        crash_loop: false,
+        patience: u64::MAX,
+    })
+}
+
+impl Cluster {
+    /// Starts a cluster: coordinators, app nodes with an agent and an app each, lease caches.
+    pub fn start(deployment: Deployment, seed: u64, mutant: ActiveMutant) -> Result<Self, LimitError> {
+        let driver = Driver::new(scenario(&deployment, seed, mutant)?, &[], false);
+        let agents = (0..driver.scenario.nodes()).filter(|node| driver.scenario.is_agent(*node));
+        let attaching = agents.map(|node| (node, APP_SEAT)).collect();
+        let unread = vec![0; driver.scenario.nodes() as usize];
+        let (leaving, later) = (BTreeSet::new(), Vec::new());
+        Ok(Self { driver, deployment, unread, attaching, leaving, later, violation: None })
+    }
+
+    /// What it is made of.
+    #[must_use]
+    pub const fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    /// The time that every process sees.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.driver.world.local_now(0)
+    }
+
+    /// The first invariant that was broken, if any.
+    #[must_use]
+    pub const fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Nodes with a process.
+    #[must_use]
+    pub const fn nodes(&self) -> u32 {
+        self.driver.scenario.nodes()
+    }
+
+    /// What is to be done later and was not done yet.
+    #[must_use]
+    pub const fn has_later(&self) -> bool {
+        !self.later.is_empty()
+    }
+
+    fn note(&mut self, verdict: Verdict) {
+        if let Err(violation) = verdict {
+            self.violation.get_or_insert(violation);
+        }
+    }
+
+    /// Injects a fault, or undoes one, now.
+    pub fn act(&mut self, act: Act) {
+        match act {
+            Act::Leave(node) => drop(self.leaving.insert((node, 0))),
+            Act::LeaveProgram(node, seat) => drop(self.leaving.insert((node, seat))),
+            _ => {}
+        }
+        let verdict = self.driver.act(act);
+        self.note(verdict);
+    }
+
+    /// Does it when so much time has passed.
+    pub fn act_later(&mut self, after: Nanos, act: Act) {
+        self.later.push((self.driver.world.now() + after.0, act));
+        self.later.sort_by_key(|(at, _)| *at);
+    }
+
+    /// Does now what was to be done later.
+    pub fn act_now(&mut self) {
+        std::mem::take(&mut self.later).into_iter().for_each(|(_, act)| self.act(act));
+    }
+
+    /// Starts a process that is down; an app as soon as its agent takes it.
+    pub fn start_process(&mut self, (node, seat): Place) {
+        if seat == 0 {
+            self.leaving.remove(&(node, 0));
+            self.act(Act::Start(node));
+        }
+        if self.driver.scenario.is_agent(node) {
+            self.attaching.insert((node, APP_SEAT));
+        }
+    }
+
+    /// Lets time pass.
+    pub fn run_for(&mut self, time: Nanos) {
+        let end = self.driver.world.now() + time.0;
+        while self.driver.world.now() < end {
+            self.attend();
+            let due = self.later.first().map_or(u64::MAX, |(at, _)| *at);
+            let until = end.min(due).min(self.driver.world.now() + POLL_INTERVAL);
+            while self.driver.world.next_time().is_some_and(|next| next <= until) {
+                if let Err(violation) = self.driver.step() {
+                    self.violation.get_or_insert(violation);
+                }
+            }
+            self.driver.world.run_until(until);
+            while let Some((at, act)) = self.later.first().copied().filter(|(at, _)| *at <= until) {
+                self.later.remove(0);
+                debug_assert!(at <= self.driver.world.now(), "time has passed");
+                self.act(act);
+            }
+        }
+    }
+
+    /// What supervisors and leaving processes do by themselves.
+    fn attend(&mut self) {
+        for (node, seat) in self.attaching.clone() {
+            if self.driver.programs(node).contains(&seat) {
+                self.attaching.remove(&(node, seat));
+            } else if self.driver.is_inside(node) && self.driver.runs(node) {
+                self.act(Act::Attach(node, seat));
+            }
+        }
+        for place in self.leaving.clone() {
+            if self.has_left(place) {
+                self.leaving.remove(&place);
+                let (node, seat) = place;
+                self.act(if seat == 0 { Act::Kill(node) } else { Act::KillProgram(node, seat) });
+            }
+        }
+    }
+
+    fn has_left(&self, (node, seat): Place) -> bool {
+        if seat == 0 {
+            let tapped = self.driver.world.machine(node);
+            return tapped.member().is_some_and(Member::has_left)
+                || tapped.coordinator().is_some_and(Coordinator::has_left);
+        }
+        let Some(program) = self.driver.world.program(node, seat) else { return true };
+        !self.driver.oracle.newest().members.iter().any(|member| member.address == program.address())
+    }
+
+    /// The name of a process, as `obol up` gives it.
+    fn name(&self, (node, seat): Place) -> Name {
+        let scenario = &self.driver.scenario;
+        let number = |first: u32| (node - first + 1) as u16;
+        if node < scenario.coordinators {
+            return coordinator_name(number(0));
+        }
+        let first_cache = scenario.coordinators + scenario.agents;
+        let text = match (scenario.is_agent(node), seat) {
+            (true, 0) => app_node_names(number(scenario.coordinators))[0].clone(),
+            (true, _) => app_node_names(number(scenario.coordinators))[1].clone(),
+            (false, _) => cache_name(number(first_cache)),
+        };
+        Name::new(&text).unwrap_or_default()
+    }
+
+    const fn kind(&self, node: u32) -> Kind {
+        let scenario = &self.driver.scenario;
+        if node < scenario.coordinators {
+            Kind::Coordinator
+        } else if scenario.is_agent(node) {
+            Kind::Agent
+        } else {
+            Kind::LeaseCache
+        }
+    }
+
+    /// The process of this name.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Option<Place> {
+        let nodes = 0..self.nodes();
+        nodes.flat_map(|node| [(node, 0), (node, APP_SEAT)]).find(|place| self.name(*place).as_str() == name)
+    }
+
+    /// The cluster as an observer sees a real one.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        let mut processes: Vec<Process> = Vec::new();
+        for node in 0..self.nodes() {
+            processes.push(self.owner(node));
+            processes.extend(self.app(node));
+        }
+        processes.sort_by_key(|process| (process.kind, process.name));
+        let view = processes.iter().filter_map(|p| p.view.clone()).max_by_key(|view| view.id);
+        let (health, reasons) = (Health::Unreachable, Vec::new());
+        let mut snapshot = Snapshot { at: self.now(), view, processes, distant: Vec::new(), health, reasons };
+        let expected = Expected {
+            deciders: judge::deciders(&self.deployment, snapshot.view.as_deref()),
+            others: self.others(),
+            trouble: None,
+            forgotten: Vec::new(),
+            unsaved: Vec::new(),
+        };
+        (snapshot.health, snapshot.reasons) = judge::judge(&snapshot, expected);
+        snapshot
+    }
+
+    /// The names of all processes but the coordinators.
+    #[must_use]
+    pub fn others(&self) -> Vec<String> {
+        self.deployment.names().split_off(self.deployment.coordinators.into())
+    }
+
+    fn owner(&self, node: u32) -> Process {
+        let world = &self.driver.world;
+        let (state, address, view) = (world.state(node), world.address(node), world.machine(node).view());
+        let words = world.page(node);
+        let kind = self.kind(node);
+        Process {
+            name: self.name((node, 0)),
+            kind,
+            process: host::Process { pid: 1 + node * PIDS_PER_NODE, started: address.generation.into() },
+            region: node,
+            seat: 0,
+            alive: state != State::Dead,
+            frozen: state == State::Frozen,
+            left: kind != Kind::Coordinator && self.has_left((node, 0)),
+            incarnation: incarnation(view, |member| member.address == address),
+            view: Some(Arc::clone(view)),
+            lease: page::load(words).map(|page| (page, page::fenced(words))),
+            detection: Detection::FutexPidfd,
+            version: Version::THIS,
+            held_until: None,
+            heartbeat: 0,
+            head: Head::default(),
+            counters: Vec::new(),
+        }
+    }
+
+    fn app(&self, node: u32) -> Option<Process> {
+        let world = &self.driver.world;
+        let program = world.program(node, APP_SEAT)?;
+        let words = world.program_page(program);
+        let view = world.machine(node).view();
+        let incarnation = match program.status() {
+            Some(SeatStatus::Member(incarnation)) => incarnation,
+            _ => Incarnation::NONE,
+        };
+        Some(Process {
+            name: self.name((node, APP_SEAT)),
+            kind: Kind::App,
+            process: host::Process {
+                pid: 1 + node * PIDS_PER_NODE + u32::from(APP_SEAT),
+                started: program.address().generation.into(),
+            },
+            seat: APP_SEAT,
+            alive: program.is_alive(),
+            frozen: program.is_frozen(),
+            left: false,
+            incarnation,
+            lease: page::load(words).map(|page| (page, page::fenced(words))),
+            view: Some(Arc::clone(view)),
+            ..self.owner(node)
+        })
+    }
+
+    /// The events of all flight recorders since the last call, in the order of their times.
+    pub fn events(&mut self) -> Vec<Seen> {
+        let mut events = Vec::new();
+        for node in 0..self.nodes() {
+            let words = self.driver.world.recorder(node);
+            let written = words[0].load(std::sync::atomic::Ordering::Relaxed);
+            let from = std::mem::replace(&mut self.unread[node as usize], written);
+            // Its memory may be that of another life.
+            let from = if from > written { 0 } else { from };
+            let (process, kind) = (self.name((node, 0)), self.kind(node));
+            let seen = |event| Seen { process, kind, event, doubt: Nanos::ZERO };
+            events.extend(recorder::read(words, from).into_iter().map(seen));
+        }
+        timeline::merge(events, self.driver.scenario.config.mutant)
+    }
+}
+
+fn incarnation(view: &View, is: impl Fn(&&obol_membership::view::Member) -> bool) -> Incarnation {
+    view.members.iter().find(is).map_or(Incarnation::NONE, |member| member.incarnation)
+}
