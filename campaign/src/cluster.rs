@@ -119,10 +119,11 @@ impl Cluster {
         self.driver.scenario.nodes()
     }
 
-    /// What is to be done later and was not done yet.
-    #[must_use]
-    pub const fn has_later(&self) -> bool {
-        !self.later.is_empty()
+    /// Lets time pass until nothing is left that was to be done later.
+    pub fn run_until_undone(&mut self) {
+        while let Some((at, _)) = self.later.first() {
+            self.run_for(Nanos(at.saturating_sub(self.driver.world.now())));
+        }
     }
 
     fn note(&mut self, verdict: Verdict) {
@@ -167,7 +168,7 @@ impl Cluster {
     /// Lets time pass.
     pub fn run_for(&mut self, time: Nanos) {
         let end = self.driver.world.now() + time.0;
-        while self.driver.world.now() < end {
+        loop {
             self.attend();
             let due = self.later.first().map_or(u64::MAX, |(at, _)| *at);
             let until = end.min(due).min(self.driver.world.now() + POLL_INTERVAL);
@@ -177,10 +178,12 @@ impl Cluster {
                 }
             }
             self.driver.world.run_until(until);
-            while let Some((at, act)) = self.later.first().copied().filter(|(at, _)| *at <= until) {
+            while let Some((_, act)) = self.later.first().copied().filter(|(at, _)| *at <= until) {
                 self.later.remove(0);
-                debug_assert!(at <= self.driver.world.now(), "time has passed");
                 self.act(act);
+            }
+            if self.driver.world.now() >= end {
+                return;
             }
         }
     }

@@ -4,23 +4,20 @@
 use super::journal::{Outcome, Trial};
 use super::overlap::{Killed, overlap_seen};
 use super::runner::RunError;
-use super::select::{Chosen, Supervisor};
+use super::select::Chosen;
+use super::subject::{Subject, System};
 use crate::drillfile::Step;
 use crate::faults::Effect;
-use obol_fabric::host::clock;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::lease::lengthened;
 use obol_membership::view::Departed;
 use obol_observe::timeline::{History, Phases};
-use obol_observe::{Health, Observer, Process, Snapshot};
-use std::io;
-use std::thread;
-use std::time::Duration;
+use obol_observe::{Health, Process, Snapshot};
 
 /// Between two looks at the cluster. The stamps do not depend on it; looking more often would only
 /// take the cores from the cluster.
-const POLL_INTERVAL: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Nanos = Nanos::from_millis(2);
 /// A failover that takes longer has failed.
 const FAILOVER_TIMEOUT: Nanos = Nanos::from_secs(10);
 /// Who only hung, and goes on again, is missed by nobody after so much more time.
@@ -34,33 +31,33 @@ const LEAVE_TIMEOUT: Nanos = Nanos::from_secs(10);
 pub(super) const UNSEEN: &str = "no view excludes the dead";
 
 /// Waits until the cluster is healthy.
-pub fn healthy(observer: &mut Observer) -> Result<Snapshot, RunError> {
-    healthy_within(observer, HEALTH_TIMEOUT)
+pub fn healthy<S: Subject>(subject: &mut S) -> Result<Snapshot, RunError> {
+    healthy_within(subject, HEALTH_TIMEOUT)
 }
 
 /// The same with a bound of the caller's.
-pub(super) fn healthy_within(observer: &mut Observer, within: Nanos) -> Result<Snapshot, RunError> {
-    let deadline = clock::now() + within;
+pub(super) fn healthy_within<S: Subject>(subject: &mut S, within: Nanos) -> Result<Snapshot, RunError> {
+    let deadline = subject.now() + within;
     loop {
-        let snapshot = observer.snapshot();
+        let snapshot = subject.snapshot();
         if snapshot.health == Health::Healthy {
             return Ok(snapshot);
         }
         // Where nobody lives, nobody comes back.
-        if clock::now() > deadline || snapshot.health == Health::Unreachable {
+        if subject.now() > deadline || snapshot.health == Health::Unreachable {
             return Err(RunError::NotHealthy(snapshot.reasons));
         }
-        thread::sleep(POLL_INTERVAL);
+        subject.sleep(POLL_INTERVAL);
     }
 }
 
 /// Writes into the trial how the cluster bore a step. `trial` has the stamps of its faults. Gives
 /// back what happened.
-pub(super) fn follow(
-    observer: &mut Observer,
+pub(super) fn follow<S: System>(
+    system: &mut S,
     step: &Step,
     chosen: &[Chosen],
-    (before, supervisor): (&Snapshot, Supervisor),
+    before: &Snapshot,
     trial: &mut Trial,
 ) -> Followed {
     let mut history = History::default();
@@ -74,16 +71,16 @@ pub(super) fn follow(
     let leaving = by(|effect| effect == Effect::Leaves);
     let old = before.view.as_ref().map(|view| view.id).unwrap_or_default();
     if !leaving.is_empty() {
-        leave(observer, &leaving, old, trial);
+        leave(system.subject(), &leaving, old, trial);
     }
     if !silent.is_empty() {
         let kills = step.faults.iter().any(|fault| fault.kind.effect().ends());
         let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
         let patience = if kills { FAILOVER_TIMEOUT } else { lasts.saturating_add(THAWED_TIMEOUT) };
-        // A program in a seat reads its agent's page. Those of `up` stamp it themselves; for others
-        // the agent's stamp stands.
-        let stamps = |p: &Process| p.seat == 0 || supervisor.started(p);
-        failover(observer, &mut history, &silent, (old, patience), (before, &stamps), trial);
+        let stamping: Vec<Name> =
+            before.processes.iter().filter(|p| system.stamps(p)).map(|p| p.name).collect();
+        let stamps = |p: &Process| stamping.contains(&p.name);
+        failover(system.subject(), &mut history, &silent, (old, patience), (before, &stamps), trial);
     }
     let kills = by(|effect| effect == Effect::Ends);
     let injection = |p: &Process| {
@@ -92,7 +89,7 @@ pub(super) fn follow(
     };
     let killed = kills.into_iter().filter_map(|p| injection(&p).map(|at| (p, at))).collect();
     let mut followed = Followed { history, killed };
-    check_overlap(observer, &mut followed, before, trial);
+    check_overlap(system.subject(), &mut followed, before, trial);
     followed
 }
 
@@ -104,15 +101,15 @@ pub(super) struct Followed {
 
 /// Adds to the trial for how long two incompatible views could be used at once, up to now, and
 /// fails it for any time at all: that must never be, whatever else was measured.
-pub(super) fn check_overlap(
-    observer: &mut Observer,
+pub(super) fn check_overlap<S: Subject>(
+    subject: &mut S,
     followed: &mut Followed,
     before: &Snapshot,
     trial: &mut Trial,
 ) {
-    let from = clock::now();
-    let snapshot = observer.snapshot();
-    followed.history.take(&observer.events());
+    let from = subject.now();
+    let snapshot = subject.snapshot();
+    followed.history.take(&subject.events());
     let happened = (&followed.history, &followed.killed);
     trial.overlap_ns = trial.overlap_ns.max(overlap_seen(happened, before, &snapshot, from).0);
     if trial.overlap_ns > 0 {
@@ -123,8 +120,8 @@ pub(super) fn check_overlap(
 }
 
 /// Watches until the cluster goes on without those that fell silent.
-fn failover(
-    observer: &mut Observer,
+fn failover<S: Subject>(
+    subject: &mut S,
     history: &mut History,
     silent: &[Process],
     (old, patience): (ViewId, Nanos),
@@ -145,7 +142,7 @@ fn failover(
         .map(|p| p.name)
         .collect();
     let first = Instant(trial.stamps.iter().map(|stamp| stamp.at).min().unwrap_or_default());
-    let outcome = until_active(observer, history, (old, patience), &ids, first, &survivors);
+    let outcome = until_active(subject, history, (old, patience), &ids, first, &survivors);
     if !matches!(outcome, Failover::Failed(_)) {
         trial.failed += ids.len() as u64;
     }
@@ -206,8 +203,8 @@ enum Failover {
 }
 
 /// Watches the flight recorders until every survivor is active without the dead.
-fn until_active(
-    observer: &mut Observer,
+fn until_active<S: Subject>(
+    subject: &mut S,
     history: &mut History,
     (old, patience): (ViewId, Nanos),
     dead: &[Incarnation],
@@ -215,9 +212,9 @@ fn until_active(
     survivors: &[Name],
 ) -> Failover {
     loop {
-        thread::sleep(POLL_INTERVAL);
-        history.take(&observer.events());
-        let snapshot = observer.snapshot();
+        subject.sleep(POLL_INTERVAL);
+        history.take(&subject.events());
+        let snapshot = subject.snapshot();
         let Some(view) = snapshot.view else { continue };
         let gone = |who: &Incarnation| view.departed.iter().find(|d| d.incarnation == *who).map(|d| d.at);
         let strangers =
@@ -228,8 +225,8 @@ fn until_active(
         {
             // Coordinators write their stamps before the members can have theirs, so all are read
             // by now; but they may lie in a part that was read just before.
-            history.take(&observer.events());
-            let drift = observer.deployment().profile.timing.drift_ppm;
+            history.take(&subject.events());
+            let drift = subject.deployment().profile.timing.drift_ppm;
             return if strangers > 0 {
                 Failover::Void(format!("{strangers} other members were removed meanwhile"))
             } else {
@@ -239,7 +236,7 @@ fn until_active(
                 }
             };
         }
-        if clock::now().since(injected) > patience {
+        if subject.now().since(injected) > patience {
             let waiting: Vec<&str> = survivors
                 .iter()
                 .filter(|name| first.is_none_or(|id| history.active_from(id, **name).is_none()))
@@ -255,14 +252,15 @@ fn until_active(
 }
 
 /// Waits until those that were asked to leave have left; whoever is counted as failed is told.
-fn leave(observer: &mut Observer, leaving: &[Process], old: ViewId, trial: &mut Trial) {
-    let end = clock::now() + LEAVE_TIMEOUT;
+fn leave<S: Subject>(subject: &mut S, leaving: &[Process], old: ViewId, trial: &mut Trial) {
+    let end = subject.now() + LEAVE_TIMEOUT;
     loop {
-        let snapshot = observer.snapshot();
+        let snapshot = subject.snapshot();
         let departed = snapshot.view.as_ref().map(|view| view.departed.clone()).unwrap_or_default();
         // Out of the view it may still run its last lines, and can not be started again before it
         // has ended.
-        let out = |p: &Process| departed.iter().any(|d| d.incarnation == p.incarnation) && has_ended(p);
+        let out =
+            |p: &Process| departed.iter().any(|d| d.incarnation == p.incarnation) && subject.has_ended(p);
         if leaving.iter().all(out) {
             let failed = |d: &&Departed| {
                 d.at > old && !d.left && leaving.iter().any(|p| p.incarnation == d.incarnation)
@@ -270,19 +268,12 @@ fn leave(observer: &mut Observer, leaving: &[Process], old: ViewId, trial: &mut 
             trial.failed += departed.iter().filter(failed).count() as u64;
             return;
         }
-        if clock::now() > end {
+        if subject.now() > end {
             let names: Vec<&str> = leaving.iter().filter(|p| !out(p)).map(|p| p.name.as_str()).collect();
             trial.outcome = Outcome::Failed;
             trial.reason = Some(format!("{} did not leave within {LEAVE_TIMEOUT}", names.join(", ")));
             return;
         }
-        thread::sleep(POLL_INTERVAL);
-    }
-}
-
-fn has_ended(process: &Process) -> bool {
-    match process.process.hold() {
-        Ok(held) => held.has_ended(),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
+        subject.sleep(POLL_INTERVAL);
     }
 }

@@ -2,8 +2,9 @@
 
 use super::guard::{self, Answer};
 use super::select::{Chosen, Supervisor, choose};
+use super::subject::Subject;
 use crate::drillfile::Drill;
-use obol_observe::{Observer, Process, Snapshot};
+use obol_observe::{Process, Snapshot};
 use obol_profiles::duration;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -73,20 +74,20 @@ pub fn program(process: &Process) -> Option<PathBuf> {
 
 /// Plans repetition `number`.
 #[must_use]
-pub fn plan(
+pub fn plan<S: Subject>(
     drill: &Drill,
-    observer: &Observer,
+    subject: &S,
     snapshot: &Snapshot,
     supervisor: Supervisor,
     number: u32,
 ) -> Plan {
-    let mut guards = vec![guard::environment(drill.environment.as_str(), observer.deployment())];
+    let mut guards = vec![guard::environment(drill.environment.as_str(), subject.deployment())];
     let mut steps = Vec::new();
     for step in &drill.steps {
         guards.extend(
             step.faults
                 .iter()
-                .map(|fault| guard::means(drill, fault, observer.deployment()))
+                .map(|fault| guard::means(drill, fault, subject.deployment()))
                 .filter(|answer| !answer.allows),
         );
         let (chosen, refusal) = match choose(drill, step, snapshot, supervisor, number) {
@@ -102,7 +103,7 @@ pub fn plan(
             .filter(|f| f.kind.effect().takes_out())
             .flat_map(|f| of_fault(&f.targets))
             .collect();
-        guards.extend(guard::ask(&drill.guards, observer.deployment(), snapshot, &out, chosen.len()));
+        guards.extend(guard::ask(&drill.guards, subject.deployment(), snapshot, &out, chosen.len()));
         let faults = step.faults.iter().map(|fault| PlannedFault {
             fault: fault.kind.describe(),
             lasts: fault.lasts.map(duration::print),

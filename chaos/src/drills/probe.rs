@@ -1,8 +1,9 @@
 //! Whether the steady state holds.
 
+use super::subject::Subject;
 use crate::drillfile::{Probe, Steady};
 use obol_fabric::Incarnation;
-use obol_observe::{Observer, Snapshot};
+use obol_observe::{Snapshot, judge};
 use serde::Serialize;
 
 /// What a probe said.
@@ -18,12 +19,12 @@ pub struct Probed {
 
 /// Asks a probe.
 #[must_use]
-pub fn probe(observer: &Observer, snapshot: &Snapshot, steady: &Steady) -> Probed {
-    let (value, saw) = look(observer, snapshot, steady.probe);
+pub fn probe<S: Subject>(subject: &S, snapshot: &Snapshot, steady: &Steady) -> Probed {
+    let (value, saw) = look(subject, snapshot, steady.probe);
     Probed { probe: steady.probe, holds: value == steady.tolerance, saw }
 }
 
-fn look(observer: &Observer, snapshot: &Snapshot, probe: Probe) -> (bool, String) {
+fn look<S: Subject>(subject: &S, snapshot: &Snapshot, probe: Probe) -> (bool, String) {
     let live = || snapshot.processes.iter().filter(|p| p.alive);
     let names = |mut names: Vec<&str>| {
         names.sort_unstable();
@@ -46,7 +47,7 @@ fn look(observer: &Observer, snapshot: &Snapshot, probe: Probe) -> (bool, String
             None => (false, "nobody leads".to_owned()),
         },
         Probe::Majority => {
-            let deciders = observer.deciders(snapshot.view.as_deref());
+            let deciders = judge::deciders(subject.deployment(), snapshot.view.as_deref());
             let runs = |name: &&String| snapshot.process(name).is_some_and(|p| !p.frozen);
             let (all, there) = (deciders.len(), deciders.iter().filter(runs).count());
             (there > all / 2, format!("{there} of {all} coordinators run"))
@@ -60,8 +61,8 @@ fn look(observer: &Observer, snapshot: &Snapshot, probe: Probe) -> (bool, String
             }
         }
         Probe::ProcessesUp => {
-            let expected: Vec<String> =
-                observer.deciders(snapshot.view.as_deref()).into_iter().chain(observer.others()).collect();
+            let mut expected = judge::deciders(subject.deployment(), snapshot.view.as_deref());
+            expected.extend(subject.others());
             let missing: Vec<&str> =
                 expected.iter().filter(|name| snapshot.process(name).is_none()).map(String::as_str).collect();
             match missing.is_empty() {

@@ -3,45 +3,36 @@
 //! The runner works while the cluster is failing: a lost process is a datum. It holds the cluster's
 //! drill lock, so there is one drill at a time, and undoes first what an earlier one left behind.
 
-use super::channel::{Arm, Injection, Order, Reply, Stamp, Whom};
-use super::cue::{REGION_KIND, Token};
+use super::channel::Stamp;
 use super::follow::{Bystanders, HEALTH_TIMEOUT, check_overlap, follow, healthy, healthy_within};
 use super::guard::Answer;
-use super::journal::{self, Host, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
-use super::plan::{plan, program};
+use super::journal::{self, Journal, Outcome, Trial, Verdict, Victim, counted, distribution};
+use super::live::Live;
+use super::plan::plan;
 use super::probe::{Probed, probe};
 use super::progress::{Progress, Stage};
-use super::remote::{Place, Remote, RemoteError};
+use super::remote::RemoteError;
 use super::select::{Chosen, SelectError, Supervisor, choose};
 use super::ssh::Ssh;
+use super::subject::{Subject, System};
 use super::undo::{self, Undone};
-use crate::control::{self, ControlError, Request};
-use crate::drillfile::{Abort, AbortMetric, Drill, Keep, Metric, Rollback, Step, Strategy};
-use crate::faults::Scope;
-use obol_fabric::host::{HostError, clock};
-use obol_fabric::shm::Endpoint;
-use obol_fabric::{Drive as _, Fabric as _, Group, Name, Nanos};
-use obol_fabric::{Owner, Wait};
+use crate::control::ControlError;
+use crate::drillfile::{Abort, AbortMetric, Drill, Metric, Rollback, Step, Strategy};
+use obol_fabric::host::HostError;
+use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::holdback::HoldBack;
 use obol_membership::{Kind, Timing};
-use obol_observe::{Health, Observer, Process, Snapshot};
+use obol_observe::{Health, Observer, Snapshot};
 use obol_profiles::SiteError;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The file that a runner holds while it works.
 const LOCK: &str = "drill.lock";
-/// A cue that comes later than this is late.
-const CUE_EXPIRES: Nanos = Nanos::from_secs(2);
-/// The fault agent reports a cue, or its expiry, in this time.
-const FIRED_TIMEOUT: Duration = Duration::from_secs(5);
-/// The fault agent undoes what is due in this time.
-const UNDONE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a run is given beside its drill.
 #[derive(Clone, Debug)]
@@ -96,6 +87,10 @@ pub enum RunError {
     Steady(Vec<Probed>),
     /// The fault agent does not carry out an order.
     FaultAgent(RemoteError),
+    /// The simulator has no such faults.
+    NotSimulated(Vec<&'static str>),
+    /// There is no simulated cluster.
+    Simulator(String),
 }
 
 impl fmt::Display for RunError {
@@ -132,6 +127,12 @@ impl fmt::Display for RunError {
                 write!(f, "the steady state does not hold, so nothing can be learned: {}", saw.join("; "))
             }
             Self::FaultAgent(error) => error.fmt(f),
+            Self::NotSimulated(faults) => write!(
+                f,
+                "the simulator has no {}; run this drill on processes, without --sim",
+                faults.join(", no ")
+            ),
+            Self::Simulator(error) => write!(f, "no simulated cluster: {error}"),
         }
     }
 }
@@ -176,18 +177,13 @@ pub fn recover(root: &Path, cluster: Name) -> Result<Undone, RunError> {
     undo::recover(&mut observer).map_err(|error| RunError::Io(dir, error))
 }
 
-struct Runner<'a> {
+/// A drill that runs.
+pub(super) struct Runner<'a, S> {
     drill: &'a Drill,
-    observer: Observer,
-    supervisor: Supervisor,
-    endpoint: Endpoint,
-    fault_agent: Remote,
+    options: &'a Options,
+    system: S,
     trials: Vec<Trial>,
     remarks: Vec<String>,
-    undo_early: bool,
-    on_progress: Option<fn(&Drill, Progress<'_>)>,
-    /// The fault agent's host, where it was reached by ssh.
-    ssh: Option<String>,
     /// How often each abort condition has held in a row.
     held: Vec<u32>,
     /// Victims until now: one whose name failed too often would be held back, and the drill would
@@ -205,7 +201,7 @@ pub fn run(
     cluster: Name,
     drill: &Drill,
     options: &Options,
-    mut go_on: impl FnMut(u32) -> bool,
+    go_on: impl FnMut(u32) -> bool,
 ) -> Result<Journal, RunError> {
     let mut observer = Observer::open(root, cluster)?;
     let dir = observer.cluster().dir().to_owned();
@@ -214,68 +210,14 @@ pub fn run(
     if !undone.failed.is_empty() {
         return Err(RunError::Recover(undone.failed));
     }
-    // Before the first repetition nothing is broken yet, so whatever forbids it ends the run.
-    let snapshot = observer.snapshot();
     let supervisor = Supervisor::of(&dir);
-    let planned = plan(drill, &observer, &snapshot, supervisor, 1);
-    let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
-    if !refusing.is_empty() {
-        return Err(RunError::Guard(refusing));
-    }
-    if let Some(on_wait) =
-        options.on_wait.filter(|_| !matches!(snapshot.health, Health::Healthy | Health::Unreachable))
-    {
-        on_wait(drill, &snapshot.reasons);
-    }
-    let snapshot = healthy(&mut observer)?;
-    for step in &drill.steps {
-        choose(drill, step, &snapshot, supervisor, 1).map_err(RunError::Select)?;
-    }
-    let before = look(&observer, &snapshot, drill, |steady| steady.before);
-    if before.iter().any(|one| !one.holds) {
-        return Err(RunError::Steady(before.into_iter().filter(|one| !one.holds).collect()));
-    }
-    let owner = Owner {
-        kind: REGION_KIND,
-        name: Name::new("drill-runner").unwrap_or_default(),
-        region: None,
-        groups: 0,
-    };
-    let endpoint = Endpoint::open(observer.cluster(), owner, Wait::Block).map_err(RunError::Fabric)?;
-    let place = Place { program: &options.program, root, cluster };
-    let fault_agent = match &options.ssh {
-        Some(ssh) => Remote::by_ssh(ssh, place, drill.guards.dead_man)?,
-        None => Remote::start(place, &dir, drill.guards.dead_man)?,
-    };
-    let began = unix_seconds();
-    let held = vec![0; drill.guards.abort.len()];
-    let (trials, remarks, undo_early) = (Vec::new(), undone.done, options.undo_early);
-    let ssh = options.ssh.as_ref().map(|ssh| ssh.host.clone());
-    let on_progress = options.on_progress;
-    let mut bystanders = Bystanders::default();
-    bystanders.removed(&snapshot);
-    let mut runner = Runner {
-        drill,
-        observer,
-        supervisor,
-        endpoint,
-        fault_agent,
-        trials,
-        remarks,
-        undo_early,
-        on_progress,
-        held,
-        ssh,
-        failed: HoldBack::default(),
-        bystanders,
-        wanted: options.count.unwrap_or(drill.repeat.count),
-    };
-    let (verdict, count) = runner.repeat(runner.wanted, &mut go_on)?;
-    Ok(runner.finish(verdict, count, began, before))
+    let before = Runner::<Live>::check(&mut observer, supervisor, drill, options)?;
+    let live = Live::start(root, cluster, drill, options, observer, supervisor)?;
+    Runner::new(drill, options, live, undone.done).run(before, go_on)
 }
 
-fn look(
-    observer: &Observer,
+fn look<S: Subject>(
+    subject: &S,
     snapshot: &Snapshot,
     drill: &Drill,
     wanted: impl Fn(&crate::drillfile::Steady) -> bool,
@@ -284,11 +226,67 @@ fn look(
         .steady
         .iter()
         .filter(|steady| wanted(steady))
-        .map(|steady| probe(observer, snapshot, steady))
+        .map(|steady| probe(subject, snapshot, steady))
         .collect()
 }
 
-impl Runner<'_> {
+impl<'a, S: System> Runner<'a, S> {
+    /// Refuses a run before anything is broken. Returns the steady state.
+    pub(super) fn check(
+        subject: &mut S::Subject,
+        supervisor: Supervisor,
+        drill: &Drill,
+        options: &Options,
+    ) -> Result<Vec<Probed>, RunError> {
+        let snapshot = subject.snapshot();
+        let planned = plan(drill, subject, &snapshot, supervisor, 1);
+        let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
+        if !refusing.is_empty() {
+            return Err(RunError::Guard(refusing));
+        }
+        if let Some(on_wait) =
+            options.on_wait.filter(|_| !matches!(snapshot.health, Health::Healthy | Health::Unreachable))
+        {
+            on_wait(drill, &snapshot.reasons);
+        }
+        let snapshot = healthy(subject)?;
+        for step in &drill.steps {
+            choose(drill, step, &snapshot, supervisor, 1).map_err(RunError::Select)?;
+        }
+        let before = look(subject, &snapshot, drill, |steady| steady.before);
+        if before.iter().any(|one| !one.holds) {
+            return Err(RunError::Steady(before.into_iter().filter(|one| !one.holds).collect()));
+        }
+        Ok(before)
+    }
+
+    pub(super) fn new(drill: &'a Drill, options: &'a Options, system: S, remarks: Vec<String>) -> Self {
+        let (held, wanted) = (vec![0; drill.guards.abort.len()], options.count.unwrap_or(drill.repeat.count));
+        Self {
+            drill,
+            options,
+            system,
+            trials: Vec::new(),
+            remarks,
+            held,
+            failed: HoldBack::default(),
+            bystanders: Bystanders::default(),
+            wanted,
+        }
+    }
+
+    /// All repetitions, and the verdict.
+    pub(super) fn run(
+        mut self,
+        before: Vec<Probed>,
+        mut go_on: impl FnMut(u32) -> bool,
+    ) -> Result<Journal, RunError> {
+        let (began, start) = (unix_seconds(), self.system.subject().now());
+        self.bystanders.removed(&self.system.subject().snapshot());
+        let (verdict, count) = self.repeat(self.wanted, &mut go_on)?;
+        Ok(self.finish(verdict, count, (began, start), before))
+    }
+
     /// All repetitions. The verdict of an early end, if there was one.
     fn repeat(
         &mut self,
@@ -296,7 +294,7 @@ impl Runner<'_> {
         go_on: &mut impl FnMut(u32) -> bool,
     ) -> Result<(Option<Verdict>, u32), RunError> {
         let drill = self.drill;
-        let end = clock::now() + drill.timeout;
+        let end = self.system.subject().now() + drill.timeout;
         let mut failures = 0;
         let warmups = (1..=drill.repeat.warmup).map(|n| (n, true));
         let most = count + extension(count);
@@ -352,7 +350,7 @@ impl Runner<'_> {
                     return Ok((Some(Verdict::Failed), done));
                 }
             }
-            let wanted = go_on(done) && clock::now() <= end;
+            let wanted = go_on(done) && self.system.subject().now() <= end;
             if !wanted && done >= count {
                 return Ok((None, done));
             }
@@ -360,13 +358,13 @@ impl Runner<'_> {
                 self.remarks.push(format!("ended after {done} of {count} repetitions"));
                 return Ok((Some(Verdict::Interrupted), done));
             }
-            thread::sleep(drill.repeat.gap.to_std());
+            self.system.subject().sleep(drill.repeat.gap);
         }
         Ok((None, most))
     }
 
     fn report(&self, number: u32, step: &Step, stage: Stage<'_>) {
-        if let Some(report) = self.on_progress {
+        if let Some(report) = self.options.on_progress {
             report(self.drill, Progress { number, step: &step.name, stage });
         }
     }
@@ -374,17 +372,17 @@ impl Runner<'_> {
     /// Waits until the victims can fail without their names being held back, and notes that they
     /// will; true if it waited.
     fn spare(&mut self, chosen: &[Chosen]) -> bool {
-        let timing = self.observer.deployment().profile.timing;
+        let timing = self.system.subject().deployment().profile.timing;
         // Half of what is free, at the same rate: failures are decided at times of their own, and
         // others come from elsewhere.
         let (join_burst, join_window) = (timing.join_burst.div_ceil(2), Nanos(timing.join_window.0 / 2));
         let timing = Timing { join_burst, join_window, ..timing };
-        let now = clock::now();
+        let now = self.system.subject().now();
         let victims = || chosen.iter().map(|one| &one.process).filter(|p| p.kind != Kind::Coordinator);
         let from = victims().map(|victim| self.failed.spare_from(victim.name, &timing, now)).max();
         let pause = from.map_or(Nanos::ZERO, |from| from.since(now));
         if pause > Nanos::ZERO {
-            thread::sleep(pause.to_std());
+            self.system.subject().sleep(pause);
             return true;
         }
         for victim in victims() {
@@ -395,7 +393,7 @@ impl Runner<'_> {
 
     /// Adds who was removed without being hit, since the repetition before has ended.
     fn count_bystanders(&mut self, mut trial: Trial) -> Trial {
-        let removed = self.bystanders.removed(&self.observer.snapshot());
+        let removed = self.bystanders.removed(&self.system.subject().snapshot());
         trial.falsely_failed += removed;
         trial.failed += removed;
         trial
@@ -406,29 +404,25 @@ impl Runner<'_> {
         self.report(number, step, Stage::Waits);
         let turn = if warmup { u32::MAX - number } else { number };
         let (before, chosen) = loop {
-            let before = healthy(&mut self.observer)?;
-            let chosen =
-                choose(self.drill, step, &before, self.supervisor, turn).map_err(RunError::Select)?;
+            let before = healthy(self.system.subject())?;
+            let supervisor = self.system.supervisor();
+            let chosen = choose(self.drill, step, &before, supervisor, turn).map_err(RunError::Select)?;
             if !self.spare(&chosen) {
                 break (before, chosen);
             }
         };
-        let planned = plan(self.drill, &self.observer, &before, self.supervisor, turn);
+        let supervisor = self.system.supervisor();
+        let planned = plan(self.drill, self.system.subject(), &before, supervisor, turn);
         let refusing: Vec<Answer> = planned.guards.into_iter().filter(|answer| !answer.allows).collect();
         if !refusing.is_empty() {
             return Err(RunError::Guard(refusing));
         }
         self.bystanders.hit(&chosen, &before);
-        let token = Token::draw().map_err(|error| RunError::Io(PathBuf::from("/dev/urandom"), error))?;
-        let (arm, lasts) = self.arm(step, &chosen, token)?;
-        self.fault_agent.arm(arm)?;
+        let restart = self.restart(step, &chosen);
+        self.system.arm(self.drill, step, &chosen, restart)?;
         let victims: Vec<String> = chosen.iter().map(|one| one.process.name.to_string()).collect();
         self.report(number, step, Stage::Armed(&victims));
-        self.observer.events();
-        // The fault agent stamps its own faults; nothing here is on the way from them to the
-        // survivors.
-        self.endpoint.multicast(Group::Drills, &token.cue());
-        self.endpoint.flush();
+        self.system.subject().events();
         let mut trial = Trial {
             number,
             warmup,
@@ -445,27 +439,34 @@ impl Runner<'_> {
             falsely_failed: 0,
             overlap_ns: 0,
         };
-        match self.fault_agent.reply(FIRED_TIMEOUT, "report the cue")? {
-            Reply::Fired { stamps } => trial.stamps = stamps,
-            Reply::Expired => {
-                trial.outcome = Outcome::Void;
-                trial.reason = Some("the cue did not come in time, and nothing was hit".to_owned());
-                return Ok(trial);
-            }
-            other => return Err(RemoteError::Answer(other).into()),
-        }
+        let Some(stamps) = self.system.fire()? else {
+            trial.outcome = Outcome::Void;
+            trial.reason = Some("the cue did not come in time, and nothing was hit".to_owned());
+            return Ok(trial);
+        };
+        trial.stamps = stamps;
         self.report(number, step, Stage::Injected);
-        let mut followed = follow(&mut self.observer, step, &chosen, (&before, self.supervisor), &mut trial);
+        let mut followed = follow(&mut self.system, step, &chosen, &before, &mut trial);
         self.report(number, step, Stage::Followed(&trial));
         self.judge_cue(step, &mut trial);
+        let lasts = step.faults.iter().filter_map(|fault| fault.lasts).fold(Nanos::ZERO, Nanos::max);
         if lasts > Nanos::ZERO {
-            if self.undo_early {
-                self.fault_agent.order(&Order::Undo)?;
+            if self.options.undo_early {
+                self.system.undo_early()?;
             }
-            self.undone(lasts, &mut trial)?;
+            let failed = self.system.undone(lasts)?;
+            if !failed.is_empty() {
+                trial.outcome = Outcome::Failed;
+                trial.reason = Some(failed.join("; "));
+            }
+            let subject = self.system.subject();
             // Who has woken, or is reachable again, must not have acted in the old view since.
-            check_overlap(&mut self.observer, &mut followed, &before, &mut trial);
+            check_overlap(subject, &mut followed, &before, &mut trial);
             self.report(number, step, Stage::Undone);
+        }
+        if let Some(violation) = self.system.subject().violation() {
+            trial.outcome = Outcome::Failed;
+            trial.reason = Some(violation);
         }
         if let Err(error) = self.roll_back(step, &chosen, &trial) {
             // Whatever the cluster bore, it is not whole again.
@@ -473,48 +474,9 @@ impl Runner<'_> {
             trial.reason = Some(format!("the processes could not be started again: {error}"));
             return Ok(trial);
         }
-        self.fault_agent.order(&Order::Undone)?;
+        self.system.restored()?;
         self.report(number, step, Stage::Restored);
         Ok(trial)
-    }
-
-    /// What the fault agent is armed with, and how long the longest fault lasts.
-    fn arm(&self, step: &Step, chosen: &[Chosen], token: Token) -> Result<(Arm, Nanos), RunError> {
-        let guards = &self.drill.guards;
-        let mut injections = Vec::new();
-        let mut lasts = Nanos::ZERO;
-        for (island, fault) in (1..).zip(&step.faults) {
-            lasts = lasts.max(fault.lasts.unwrap_or_default());
-            let order = Injection { lasts: fault.lasts.map(|span| span.0), ..fault.kind.order(island) };
-            let scope = fault.kind.scope();
-            if scope == Scope::Host {
-                injections.push(order);
-                continue;
-            }
-            // The programs in an agent's seats have no links of their own.
-            let has = |c: &&Chosen| scope == Scope::Process || c.process.seat == 0;
-            for victim in chosen.iter().filter(|c| fault.targets.contains(&c.target)).filter(has) {
-                injections.push(Injection { whom: Some(whom(&victim.process)?), ..order.clone() });
-            }
-        }
-        let all = u32::from(self.observer.deployment().coordinators);
-        let arm = Arm {
-            token: token.to_hex(),
-            expires_in: CUE_EXPIRES.0,
-            dead_man: guards.dead_man.0,
-            environment: self.drill.environment.to_string(),
-            max_targets: guards.max_targets,
-            keep_acceptors: match guards.keep_acceptors {
-                Keep::Majority => all / 2 + 1,
-                Keep::Number(n) => n,
-            },
-            keep_lease_caches: guards.keep_lease_caches,
-            deny_hosts: guards.deny_hosts.clone(),
-            allow_clock_step: guards.allow_clock_step,
-            injections,
-            restart: self.restart(step, chosen),
-        };
-        Ok((arm, lasts))
     }
 
     /// The processes that a step ends, the drill wants to be started again, and the supervisor can
@@ -554,21 +516,8 @@ impl Runner<'_> {
         }
     }
 
-    /// Waits until the fault agent has undone what was to last for a while.
-    fn undone(&mut self, lasts: Nanos, trial: &mut Trial) -> Result<(), RunError> {
-        match self.fault_agent.reply(lasts.to_std() + UNDONE_TIMEOUT, "undo its faults")? {
-            Reply::Undone { failed } if failed.is_empty() => Ok(()),
-            Reply::Undone { failed } => {
-                trial.outcome = Outcome::Failed;
-                trial.reason = Some(failed.join("; "));
-                Ok(())
-            }
-            other => Err(RemoteError::Answer(other).into()),
-        }
-    }
-
     /// Starts again what was ended, as the drill says.
-    fn roll_back(&self, step: &Step, chosen: &[Chosen], trial: &Trial) -> Result<(), ControlError> {
+    fn roll_back(&mut self, step: &Step, chosen: &[Chosen], trial: &Trial) -> Result<(), RunError> {
         let wanted = match self.drill.rollback.strategy {
             Strategy::Always => true,
             Strategy::Deviated => trial.outcome == Outcome::Failed,
@@ -578,8 +527,7 @@ impl Runner<'_> {
             return Ok(());
         }
         for name in self.restart(step, chosen) {
-            // The supervisor refuses as long as the kernel has not taken the old process away.
-            control::ask(self.observer.cluster().dir(), &Request::Start { name })?;
+            self.system.start(name)?;
         }
         Ok(())
     }
@@ -608,17 +556,23 @@ impl Runner<'_> {
     }
 
     /// The steady state after, and the verdict.
-    fn finish(mut self, early: Option<Verdict>, count: u32, began: u64, before: Vec<Probed>) -> Journal {
+    fn finish(
+        mut self,
+        early: Option<Verdict>,
+        count: u32,
+        (began, start): (u64, Instant),
+        before: Vec<Probed>,
+    ) -> Journal {
         // A failure is reported as it is.
         let patience = if early == Some(Verdict::Failed) { Nanos::ZERO } else { HEALTH_TIMEOUT };
-        let (snapshot, whole) = match healthy_within(&mut self.observer, patience) {
+        let (snapshot, whole) = match healthy_within(self.system.subject(), patience) {
             Ok(snapshot) => (snapshot, true),
             Err(error) => {
                 self.remarks.push(format!("after the last repetition: {error}"));
-                (self.observer.snapshot(), false)
+                (self.system.subject().snapshot(), false)
             }
         };
-        let after = look(&self.observer, &snapshot, self.drill, |steady| steady.after);
+        let after = look(self.system.subject(), &snapshot, self.drill, |steady| steady.after);
         let judged = journal::judge(self.drill, &self.trials);
         let extended = count.saturating_sub(self.wanted);
         if extended > 0 {
@@ -649,21 +603,24 @@ impl Runner<'_> {
             .map(|&(name, metric)| (name, distribution(&self.trials, metric).summary()))
             .filter(|(_, summary)| summary.n > 0)
             .collect();
-        let deployment = self.observer.deployment();
+        let (host, ssh) = (self.system.host(), self.system.ssh());
+        let subject = self.system.subject();
+        let took = subject.now().since(start).0 / Nanos::from_secs(1).0;
+        let deployment = subject.deployment();
         Journal {
             schema: journal::SCHEMA,
             drill: self.drill.id.clone(),
             title: self.drill.title.clone(),
             began,
-            took: unix_seconds().saturating_sub(began),
+            took,
             verdict,
             count,
             extended,
             void: counted(&self.trials).filter(|t| t.outcome == Outcome::Void).count() as u32,
             profile: deployment.profile.name.to_string(),
             environment: deployment.environment.to_string(),
-            host: Host::this(),
-            ssh: self.ssh,
+            host,
+            ssh,
             before,
             after,
             figures_us,
@@ -698,10 +655,4 @@ fn victim(chosen: &Chosen) -> Victim {
         pid: chosen.process.process.pid,
         incarnation: chosen.process.incarnation.0,
     }
-}
-
-fn whom(process: &Process) -> Result<Whom, RunError> {
-    let program = program(process).ok_or(RunError::Ended(process.name))?;
-    let obol_fabric::host::Process { pid, started } = process.process;
-    Ok(Whom { name: process.name.to_string(), pid, started, program })
 }

@@ -2,7 +2,8 @@
 //! the drill's seed.
 
 use crate::control::{self, Request};
-use crate::drillfile::{Drill, Select, Step, Target, TargetKind};
+use crate::drillfile::{Drill, Select, Step, StepFault, Target, TargetKind};
+use crate::faults::Scope;
 use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
 use obol_observe::{Process, Snapshot};
@@ -20,23 +21,48 @@ pub struct Chosen {
     pub supervised: bool,
 }
 
-/// The `up` that started a cluster's processes, if one runs. It can start its own children again,
-/// and nobody else's.
+/// Who can start a cluster's processes again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Supervisor(Option<u32>);
+pub enum Supervisor {
+    /// No one.
+    #[default]
+    None,
+    /// The `up` with this process id: its own children, and no others.
+    Up(u32),
+    /// The simulator: every process.
+    Simulator,
+}
 
 impl Supervisor {
     /// Of the cluster in this directory.
     #[must_use]
     pub fn of(dir: &Path) -> Self {
-        // Without an answer nobody is known to be there, and nobody is hit who would need one.
-        Self(control::ask(dir, &Request::Hello).ok().flatten())
+        // Without an answer none is known to be there, and no process is hit that would need one.
+        control::ask(dir, &Request::Hello).ok().flatten().map_or(Self::None, Self::Up)
     }
 
     /// Whether it started this process.
     #[must_use]
     pub fn started(self, process: &Process) -> bool {
-        self.0.is_some() && parent(process.process.pid) == self.0
+        match self {
+            Self::None => false,
+            Self::Up(up) => parent(process.process.pid) == Some(up),
+            Self::Simulator => true,
+        }
+    }
+}
+
+impl StepFault {
+    /// The chosen processes that it hits. The programs in an agent's seats have no links of their
+    /// own.
+    pub(crate) fn victims<'a>(&'a self, chosen: &'a [Chosen]) -> impl Iterator<Item = &'a Chosen> {
+        let scope = self.kind.scope();
+        let hit = move |c: &&Chosen| match scope {
+            Scope::Process => true,
+            Scope::Links => c.process.seat == 0,
+            Scope::Host => false,
+        };
+        chosen.iter().filter(|c| self.targets.contains(&c.target)).filter(hit)
     }
 }
 

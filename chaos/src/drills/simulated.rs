@@ -1,0 +1,190 @@
+//! Drills on simulated clusters: the same selection, verdict and report as for processes, in
+//! virtual time, and judged by the campaign's oracle besides. The same seed gives the same result.
+
+use super::channel::Stamp;
+use super::journal::{Host, Journal};
+use super::runner::{Options, RunError, Runner};
+use super::select::{Chosen, Supervisor};
+use super::subject::{Subject, System};
+use crate::drillfile::{Drill, Step, TargetKind};
+use crate::faults::Simulated;
+use obol_campaign::{Act, Cluster, Place};
+use obol_fabric::{Instant, Nanos};
+use obol_membership::ActiveMutant;
+use obol_observe::{Process, Seen, Snapshot};
+use obol_profiles::{Deployment, Profile};
+
+/// Coordinators, app nodes and, where a drill hits any, lease caches: as `obol up` has them.
+const COORDINATORS: u16 = 3;
+const APPS: u16 = 3;
+const CACHES: u16 = 3;
+/// What stands for the kernel in the journal.
+const KERNEL: &str = "simulated";
+
+impl Subject for Cluster {
+    fn deployment(&self) -> &Deployment {
+        self.deployment()
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        Self::snapshot(self)
+    }
+
+    fn events(&mut self) -> Vec<Seen> {
+        self.events()
+    }
+
+    fn now(&self) -> Instant {
+        self.now()
+    }
+
+    fn sleep(&mut self, time: Nanos) {
+        self.run_for(time);
+    }
+
+    fn others(&self) -> Vec<String> {
+        self.others()
+    }
+
+    fn has_ended(&self, process: &Process) -> bool {
+        let is = |other: &Process| other.process == process.process && other.alive;
+        !Self::snapshot(self).processes.iter().any(is)
+    }
+
+    fn violation(&self) -> Option<String> {
+        self.violation().map(|violation| format!("the oracle of the simulator: {violation}"))
+    }
+}
+
+/// A simulated cluster, and the faults that wait for the cue.
+pub(super) struct Simulation {
+    cluster: Cluster,
+    armed: Vec<Armed>,
+}
+
+/// A fault of one process.
+struct Armed {
+    name: String,
+    inject: Vec<Act>,
+    /// What undoes it, and after what time.
+    undo: Option<(Nanos, Vec<Act>)>,
+}
+
+/// What a fault does to a process, and what undoes it.
+fn acts(what: Simulated, (node, seat): Place, island: &[u32], nodes: u32) -> (Vec<Act>, Vec<Act>) {
+    match (what, seat) {
+        (Simulated::Kill, 0) => (vec![Act::Kill(node)], Vec::new()),
+        (Simulated::Kill, _) => (vec![Act::KillProgram(node, seat)], Vec::new()),
+        (Simulated::Leave, 0) => (vec![Act::Leave(node)], Vec::new()),
+        (Simulated::Leave, _) => (vec![Act::LeaveProgram(node, seat)], Vec::new()),
+        (Simulated::Freeze, 0) => (vec![Act::Freeze(node)], vec![Act::Thaw(node)]),
+        (Simulated::Freeze, _) => (vec![Act::FreezeProgram(node, seat)], vec![Act::ThawProgram(node, seat)]),
+        (Simulated::Partition, _) => {
+            let others = (0..nodes).filter(|other| !island.contains(other));
+            let links: Vec<(u32, u32)> = others.flat_map(|other| [(node, other), (other, node)]).collect();
+            let cut = links.iter().map(|(from, to)| Act::Cut(*from, *to)).collect();
+            (cut, links.iter().map(|(from, to)| Act::Heal(*from, *to)).collect())
+        }
+    }
+}
+
+impl System for Simulation {
+    type Subject = Cluster;
+
+    fn subject(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    fn supervisor(&self) -> Supervisor {
+        Supervisor::Simulator
+    }
+
+    fn stamps(&self, process: &Process) -> bool {
+        // A program in a seat reads its agent's page, whose stamp stands.
+        process.seat == 0
+    }
+
+    fn host(&self) -> Host {
+        Host { kernel: KERNEL.to_owned(), ..Host::this() }
+    }
+
+    fn arm(&mut self, _: &Drill, step: &Step, chosen: &[Chosen], _: Vec<String>) -> Result<(), RunError> {
+        self.armed.clear();
+        for fault in &step.faults {
+            let Some(what) = fault.kind.simulated() else {
+                return Err(RunError::NotSimulated(vec![fault.kind.name()]));
+            };
+            let victims: Vec<&Chosen> = fault.victims(chosen).collect();
+            let island: Vec<u32> = victims.iter().map(|victim| victim.process.region).collect();
+            for victim in victims {
+                let place = (victim.process.region, victim.process.seat);
+                let (inject, undo) = acts(what, place, &island, self.cluster.nodes());
+                let undo = fault.lasts.map(|lasts| (lasts, undo));
+                self.armed.push(Armed { name: victim.process.name.to_string(), inject, undo });
+            }
+        }
+        Ok(())
+    }
+
+    fn fire(&mut self) -> Result<Option<Vec<Stamp>>, RunError> {
+        let mut stamps = Vec::new();
+        for Armed { name, inject, undo } in self.armed.drain(..) {
+            stamps.push(Stamp { name, at: self.cluster.now().0, error: None });
+            inject.into_iter().for_each(|act| self.cluster.act(act));
+            if let Some((lasts, acts)) = undo {
+                acts.into_iter().for_each(|act| self.cluster.act_later(lasts, act));
+            }
+        }
+        Ok(Some(stamps))
+    }
+
+    fn undo_early(&mut self) -> Result<(), RunError> {
+        self.cluster.act_now();
+        Ok(())
+    }
+
+    fn undone(&mut self, _: Nanos) -> Result<Vec<String>, RunError> {
+        self.cluster.run_until_undone();
+        Ok(Vec::new())
+    }
+
+    fn start(&mut self, name: String) -> Result<(), RunError> {
+        if let Some(place) = self.cluster.place(&name) {
+            self.cluster.start_process(place);
+        }
+        Ok(())
+    }
+
+    fn restored(&mut self) -> Result<(), RunError> {
+        Ok(())
+    }
+}
+
+/// Runs a drill on a simulated cluster of a profile. `mutant` plants a bug. `go_on` is called after
+/// each repetition with its number; `false` ends the drill early.
+pub fn simulate(
+    drill: &Drill,
+    profile: Profile,
+    mutant: ActiveMutant,
+    options: &Options,
+    go_on: impl FnMut(u32) -> bool,
+) -> Result<Journal, RunError> {
+    let mut missing: Vec<&'static str> = Vec::new();
+    for fault in drill.steps.iter().flat_map(|step| &step.faults) {
+        if fault.kind.simulated().is_none() && !missing.contains(&fault.kind.name()) {
+            missing.push(fault.kind.name());
+        }
+    }
+    if !missing.is_empty() {
+        return Err(RunError::NotSimulated(missing));
+    }
+    let caches = drill.targets.iter().any(|target| target.kind == TargetKind::LeaseCache);
+    let deployment = Deployment::new(COORDINATORS, APPS, if caches { CACHES } else { 0 }, profile)
+        .map_err(|error| RunError::Simulator(error.to_string()))?
+        .labelled(drill.environment);
+    let mut cluster = Cluster::start(deployment, drill.seed.into(), mutant)
+        .map_err(|error| RunError::Simulator(error.to_string()))?;
+    let before = Runner::<Simulation>::check(&mut cluster, Supervisor::Simulator, drill, options)?;
+    let simulation = Simulation { cluster, armed: Vec::new() };
+    Runner::new(drill, options, simulation, Vec::new()).run(before, go_on)
+}

@@ -1,0 +1,116 @@
+//! What a drill runs on: processes of this host, or a simulated cluster. The runner asks it for
+//! what it shows, and orders faults; which of both it is, the runner does not know.
+
+use super::journal::Host;
+use super::runner::RunError;
+use super::select::{Chosen, Supervisor};
+use crate::drillfile::{Drill, Step};
+use crate::drills::channel::Stamp;
+use obol_fabric::host::clock;
+use obol_fabric::{Instant, Nanos};
+use obol_observe::{Observer, Process, Seen, Snapshot};
+use obol_profiles::Deployment;
+use std::io;
+use std::thread;
+
+/// A cluster that is observed.
+pub trait Subject {
+    /// What it is made of.
+    fn deployment(&self) -> &Deployment;
+    /// How it is now.
+    fn snapshot(&mut self) -> Snapshot;
+    /// The events of its flight recorders since the last call.
+    fn events(&mut self) -> Vec<Seen>;
+    /// The time of its clocks.
+    fn now(&self) -> Instant;
+    /// Lets time pass.
+    fn sleep(&mut self, time: Nanos);
+    /// The names of all processes but the coordinators that should run.
+    fn others(&self) -> Vec<String>;
+    /// Whether a process has ended.
+    fn has_ended(&self, process: &Process) -> bool;
+    /// Why nothing that it does can be trusted any more.
+    fn violation(&self) -> Option<String> {
+        None
+    }
+}
+
+impl Subject for Observer {
+    fn deployment(&self) -> &Deployment {
+        self.deployment()
+    }
+
+    fn snapshot(&mut self) -> Snapshot {
+        self.snapshot()
+    }
+
+    fn events(&mut self) -> Vec<Seen> {
+        self.events()
+    }
+
+    fn now(&self) -> Instant {
+        clock::now()
+    }
+
+    fn sleep(&mut self, time: Nanos) {
+        thread::sleep(time.to_std());
+    }
+
+    fn others(&self) -> Vec<String> {
+        self.others().collect()
+    }
+
+    fn has_ended(&self, process: &Process) -> bool {
+        match process.process.hold() {
+            Ok(held) => held.has_ended(),
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        }
+    }
+}
+
+/// A cluster that is observed, and into which faults can be injected.
+pub(super) trait System {
+    type Subject: Subject;
+
+    fn subject(&mut self) -> &mut Self::Subject;
+
+    /// Which processes can be started again.
+    fn supervisor(&self) -> Supervisor;
+
+    /// Whether a process stamps in a flight recorder when it becomes active.
+    fn stamps(&self, process: &Process) -> bool;
+
+    /// The machine.
+    fn host(&self) -> Host;
+
+    /// The fault agent's host, where it was reached by ssh.
+    fn ssh(&self) -> Option<String> {
+        None
+    }
+
+    /// Prepares the faults of a step. `restart` are the processes that are to be started again if
+    /// the runner can not.
+    fn arm(
+        &mut self,
+        drill: &Drill,
+        step: &Step,
+        chosen: &[Chosen],
+        restart: Vec<String>,
+    ) -> Result<(), RunError>;
+
+    /// Gives the cue. Returns when each fault was injected, or `None` if the cue came too late.
+    fn fire(&mut self) -> Result<Option<Vec<Stamp>>, RunError>;
+
+    /// Undoes now what was to last longer.
+    fn undo_early(&mut self) -> Result<(), RunError>;
+
+    /// Waits until everything is undone that lasts for a while, the longest so long. Returns what
+    /// could not be.
+    fn undone(&mut self, lasts: Nanos) -> Result<Vec<String>, RunError>;
+
+    /// Starts a process again.
+    fn start(&mut self, name: String) -> Result<(), RunError>;
+
+    /// Nothing is left to undo.
+    fn restored(&mut self) -> Result<(), RunError>;
+}

@@ -1,0 +1,65 @@
+//! Drills in the simulator: what ships either passes there or is refused with the faults that the
+//! simulator lacks, the same drill gives the same result, and a planted bug shows.
+
+use obol_chaos::drillfile::{self, Drill, shipped};
+use obol_chaos::drills::{Journal, Options, RunError, Verdict, simulate};
+use obol_membership::ActiveMutant;
+use obol_profiles::Profile;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// Repetitions of each drill.
+const COUNT: u32 = 5;
+
+fn run(drill: &Drill, mutant: ActiveMutant) -> Result<Journal, RunError> {
+    let profile = Profile::builtin("laptop").expect("a profile");
+    let options = Options { count: Some(COUNT), ..Options::new(PathBuf::new()) };
+    simulate(drill, profile, mutant, &options, |_| true)
+}
+
+fn load(name: &str) -> Drill {
+    drillfile::load(name).expect("a drill that ships").0
+}
+
+/// Without what is of this machine.
+fn result(name: &str) -> Value {
+    let journal = run(&load(name), ActiveMutant::NONE).expect("it runs");
+    let mut json = serde_json::to_value(&journal).expect("JSON");
+    json["began"] = Value::Null;
+    json
+}
+
+#[test]
+fn every_drill_that_ships_passes_or_names_the_faults_that_the_simulator_lacks() {
+    for one in shipped() {
+        match run(&load(one.name), ActiveMutant::NONE) {
+            Ok(journal) => {
+                assert_eq!(journal.verdict, Verdict::Passed, "{}: {journal:#?}", one.name);
+            }
+            Err(RunError::NotSimulated(faults)) => {
+                assert_eq!((one.name, &faults[..]), ("deaf", &["multicast-loss"][..]));
+            }
+            Err(error) => panic!("{}: {error}", one.name),
+        }
+    }
+}
+
+#[test]
+fn the_same_drill_gives_the_same_result() {
+    for name in ["triple-loss", "partition-leader"] {
+        assert_eq!(result(name), result(name));
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_planted_bug_fails_a_drill() {
+    use obol_membership::Mutant;
+    let plant = Mutant::ALL.iter().find(|mutant| mutant.name() == "failed-fence-is-ack").expect("a bug");
+    for name in ["host-loss", "triple-loss", "freeze"] {
+        let journal = run(&load(name), ActiveMutant::new(*plant)).expect("it runs");
+        assert_eq!(journal.verdict, Verdict::Failed, "{name}: {journal:#?}");
+        let reasons: Vec<&String> = journal.trials.iter().filter_map(|t| t.reason.as_ref()).collect();
+        assert!(reasons.iter().any(|reason| reason.contains("oracle")), "{name}: {reasons:?}");
+    }
+}
