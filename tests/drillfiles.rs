@@ -128,3 +128,21 @@ fn a_run_whose_report_would_have_no_place_is_refused_before_anything_is_touched(
     run("app+cache", &dir).refused(&["target cache wants a lease-cache"]);
     assert!(!dir.exists());
 }
+
+#[test]
+fn a_drill_in_the_simulator_touches_nothing_and_is_judged_and_refused_like_any_other() {
+    let run = |name: &str, count: &str| {
+        Ran::of(obol().args(["drill", "run", name, "--sim", "--json", "--count", count]))
+    };
+    let journal = run("app+coordinator+cache", "29").ends(0).json();
+    assert_eq!((&journal["verdict"], &journal["host"]["kernel"]), (&"passed".into(), &"simulated".into()));
+    assert!(journal["figures_us"]["failover.cue_to_active"]["p90"].as_f64() > Some(0.0), "{journal:#}");
+    let again = run("app+coordinator+cache", "29").ends(0).json();
+    assert_eq!(journal["trials"], again["trials"]);
+    run("deaf", "1").refused(&["the simulator has no multicast-loss"]);
+    let root = Root::new();
+    let strict = shown("app").replace("p50 = \"5ms\"", "p50 = \"1us\"");
+    let path = file(&root, &strict);
+    let deviated = run(&path, "5").ends(3).json();
+    assert_eq!(deviated["verdict"], "deviated");
+}

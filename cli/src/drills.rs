@@ -11,9 +11,11 @@ use obol_chaos::drills::{self, Journal, Options, Probed, Progress, Supervisor};
 use obol_console::output::{self, Failure};
 use obol_fabric::Name;
 use obol_fabric::host::clock;
+use obol_membership::ActiveMutant;
 use obol_observe::annotations::Mark;
 use obol_observe::stats::{Summary, shown as us};
 use obol_observe::{Observer, Snapshot};
+use obol_profiles::Profile;
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::fmt::Display;
@@ -189,7 +191,7 @@ fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> 
 }
 
 fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, Failure> {
-    if options.file.drill == table2::NAME {
+    if options.file.drill == table2::NAME && !options.sim {
         return crate::table2::run(root, options);
     }
     if options.no_fence {
@@ -199,8 +201,8 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
                 .to_owned(),
         ));
     }
-    let (drill, _) = drillfile::load(&options.file.drill).map_err(Failure::refused)?;
-    if drill.guards.require_confirm && !options.yes {
+    let (drill, _) = load(&options.file.drill)?;
+    if drill.guards.require_confirm && !options.yes && !options.sim {
         return Err(Failure::Refused(format!(
             "drill {} requires that a person says yes: look at `obol drill plan {}`, then add --yes",
             drill.id, options.file.drill
@@ -214,7 +216,11 @@ fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, F
     let how = How { count: options.count, undo_early: false, ssh, progress: options.progress };
     // Before anything is broken: what was found would have no place.
     let out = place(&drill, options.out.as_deref())?;
-    let journal = go(root, cluster, &drill, how).inspect_err(|_| {
+    let journal = match options.sim {
+        true => simulate(&drill, &options.profile, how),
+        false => go(root, cluster, &drill, how),
+    }
+    .inspect_err(|_| {
         // It is empty. If it can not be removed, it stays so.
         let _ = out.as_deref().map(std::fs::remove_dir);
     })?;
@@ -242,8 +248,13 @@ pub(crate) struct How {
     pub(crate) progress: bool,
 }
 
-/// Runs a drill until its end, or a signal to end.
-pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
+/// What reports progress, and stops at a signal to end.
+struct Watched {
+    options: Options,
+    go_on: Box<dyn FnMut(u32) -> bool>,
+}
+
+fn watched(drill: &Drill, how: How) -> Result<Watched, Failure> {
     let stop = signals::flag(&[SIGINT, SIGTERM])?;
     let How { count, undo_early, ssh, progress } = how;
     let program = std::env::current_exe().map_err(Failure::failed)?;
@@ -262,22 +273,37 @@ pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<
     let on_progress = progress.then_some(on_progress);
     let options =
         Options { count, undo_early, ssh, on_progress, on_wait: Some(on_wait), ..Options::new(program) };
-    let count = count.unwrap_or(drill.repeat.count);
+    let (id, count) = (drill.id.clone(), count.unwrap_or(drill.repeat.count));
     let chatty = std::io::stderr().is_terminal();
+    let go_on = Box::new(move |n: u32| {
+        if progress || chatty && n > 0 && (n.is_multiple_of(10) || n == count) {
+            // Progress is a courtesy: a drill goes on without it.
+            let _ = output::remark(format_args!("drill {id}: {n} of {count}"));
+        }
+        !stop.load(Ordering::Relaxed)
+    });
+    Ok(Watched { options, go_on })
+}
+
+/// Runs a drill in the simulator.
+fn simulate(drill: &Drill, profile: &str, how: How) -> Result<Journal, Failure> {
+    let profile = Profile::load(profile).map_err(Failure::refused)?;
+    // The cluster, and its first wait, are the simulator's: nothing to wait for.
+    let Watched { options, go_on } = watched(drill, how)?;
+    let options = Options { on_wait: None, ..options };
+    drills::simulate(drill, profile, ActiveMutant::NONE, &options, go_on).map_err(Failure::refused)
+}
+
+/// Runs a drill until its end, or a signal to end.
+pub(crate) fn go(root: &Path, cluster: Name, drill: &Drill, how: How) -> Result<Journal, Failure> {
+    let Watched { options, go_on } = watched(drill, how)?;
     // Consoles and recordings tell that a drill was at work. If it can not be noted, the drill's
     // own report still does.
     let note = |verdict| {
         let _ = Mark::drill(clock::now(), &drill.id, verdict).write(&root.join(cluster.as_str()));
     };
     note(None);
-    let found = drills::run(root, cluster, drill, &options, |n| {
-        if progress || chatty && n > 0 && (n % 10 == 0 || n == count) {
-            // Progress is a courtesy: a drill goes on without it.
-            let _ = output::remark(format_args!("drill {}: {n} of {count}", drill.id));
-        }
-        !stop.load(Ordering::Relaxed)
-    })
-    .map_err(Failure::refused);
+    let found = drills::run(root, cluster, drill, &options, go_on).map_err(Failure::refused);
     note(Some(found.as_ref().map_or("refused", |journal| journal.verdict.name())));
     found
 }

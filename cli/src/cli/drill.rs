@@ -82,6 +82,8 @@ pub(crate) enum DrillCommand {
     #[command(
         after_help = "Exit codes: 0 passed, 1 failed, 2 refused, 3 deviated, 4 aborted, 5 interrupted, 6 void.\n\
         A fault agent injects on the cue, and undoes by itself if this one dies.\n\
+        With --sim a drill is judged by the simulator's oracle as well. Faults that the simulator lacks are refused by\n\
+        name: all but kill, freeze and partition.\n\
         \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
     )]
     Run(DrillRun),
@@ -99,6 +101,10 @@ pub(crate) struct DrillRun {
     /// Tell each repetition on standard error (asked for by the console)
     #[arg(long, hide = true)]
     pub(crate) progress: bool,
+    /// Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill
+    /// hits any, 3 lease caches: no process is touched, and the same drill gives the same result
+    #[arg(long, conflicts_with_all = ["ssh", "no_fence"])]
+    pub(crate) sim: bool,
     /// Say yes to a drill that requires it
     #[arg(long)]
     pub(crate) yes: bool,
@@ -120,7 +126,7 @@ pub(crate) struct DrillRun {
     /// in the paper
     #[arg(long)]
     pub(crate) no_fence: bool,
-    /// table2 only: the profile of its clusters, a name or a file
+    /// With --sim or table2: the profile of the clusters, a name or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
 }

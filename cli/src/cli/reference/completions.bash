@@ -857,7 +857,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__drill__subcmd__run)
-            opts="-h --json --count --progress --yes --out --ssh --ssh-config --ssh-program --no-fence --profile --cluster --root --help"
+            opts="-h --json --count --progress --sim --yes --out --ssh --ssh-config --ssh-program --no-fence --profile --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -258,11 +258,12 @@ complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcomm
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l ssh -d 'Let the fault agent inject on this host, by your own ssh: your configuration, agent and known hosts; it never asks' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l ssh-config -d 'A configuration for ssh in place of your own' -r -F
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l ssh-program -d 'The path of obol on that host [default: as here]' -r -F
-complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l profile -d 'table2 only: the profile of its clusters, a name or a file' -r
+complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l profile -d 'With --sim or table2: the profile of the clusters, a name or a file' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l json -d 'Print one JSON object for scripts'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l progress -d 'Tell each repetition on standard error (asked for by the console)'
+complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l sim -d 'Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill hits any, 3 lease caches: no process is touched, and the same drill gives the same result'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l yes -d 'Say yes to a drill that requires it'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l no-fence -d 'table2 only: measure each cell without fences as well, so that failovers wait for leases as in the paper'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'

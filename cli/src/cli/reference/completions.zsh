@@ -385,11 +385,12 @@ _arguments "${_arguments_options[@]}" : \
 '--ssh=[Let the fault agent inject on this host, by your own ssh\: your configuration, agent and known hosts; it never asks]:[USER@]HOST:_default' \
 '--ssh-config=[A configuration for ssh in place of your own]:FILE:_files' \
 '--ssh-program=[The path of obol on that host \[default\: as here\]]:FILE:_files' \
-'--profile=[table2 only\: the profile of its clusters, a name or a file]:NAME|FILE:_default' \
+'--profile=[With --sim or table2\: the profile of the clusters, a name or a file]:NAME|FILE:_default' \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
 '--json[Print one JSON object for scripts]' \
 '--progress[Tell each repetition on standard error (asked for by the console)]' \
+'(--ssh --no-fence)--sim[Run it in the simulator, on a cluster of 3 coordinators, 3 app nodes and, where the drill hits any, 3 lease caches\: no process is touched, and the same drill gives the same result]' \
 '--yes[Say yes to a drill that requires it]' \
 '--no-fence[table2 only\: measure each cell without fences as well, so that failovers wait for leases as in the paper]' \
 '-h[Print help]' \
