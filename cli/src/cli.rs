@@ -237,10 +237,10 @@ pub(crate) enum Command {
     /// Make this host ready for a cluster of several hosts, which a file describes
     #[command(subcommand)]
     Host(HostCommand),
-    /// Show who tells deaths on this host; load and unload the eBPF programs that do, where the
-    /// kernel module may not
-    #[command(subcommand)]
-    Deaths(DeathsCommand),
+    /// Show which death detector this host has; load and unload the eBPF programs, for hosts without
+    /// the kernel module
+    #[command(subcommand, alias = "deaths")]
+    Detector(DetectorCommand),
     /// Print the manual page of obol, or write those of all its commands
     #[command(
         after_help = "To read it: obol man | man -l -\n\nTo install all: obol man --dir /usr/local/share/man/man1"
@@ -350,10 +350,10 @@ pub(crate) enum FabricCommand {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum DeathsCommand {
-    /// Say whether the module, eBPF programs, or neither would tell the deaths of this user's
+pub(crate) enum DetectorCommand {
+    /// Show whether the module, eBPF programs or neither would report the deaths of this user's
     /// processes, and why
-    #[command(after_help = "Exit codes: 0 the kernel tells deaths, 1 only robust futexes and pidfds do.")]
+    #[command(after_help = "Exit codes: 0 the kernel reports deaths, 1 only robust futexes and pidfds do.")]
     Show {
         /// Print one JSON object
         #[arg(long)]

@@ -48,13 +48,13 @@ fn schedule(site: &Site, tells: bool) -> Result<(), Failure> {
     }
 }
 
-/// Says why the kernel module or the eBPF programs are there and yet do not tell deaths. The others
+/// Says why the kernel module or the eBPF programs are there and yet do not report deaths. The others
 /// of this host are refused alike.
 fn tell_refusal(endpoint: &Endpoint) {
     if let Some(refusal) = endpoint.kernel_refusal() {
         // The process works without it; whether anybody reads this does not matter to it.
         let _ = output::remark(format_args!(
-            "obol: deaths are told by {}, not by the kernel: {refusal}",
+            "obol: deaths are detected by {}, not by the kernel: {refusal}",
             endpoint.detection().name()
         ));
     }

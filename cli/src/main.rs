@@ -4,7 +4,7 @@ mod bench;
 mod cli;
 mod coordinators;
 mod daemons;
-mod deaths;
+mod detector;
 mod directory;
 mod drill;
 mod drills;
@@ -87,7 +87,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Failure> {
         Command::Config(command) => obol_console::config::run(command),
         Command::Fabric(command) => fabric::run(command),
         Command::Host(command) => host::run(&root, command),
-        Command::Deaths(command) => deaths::run(command),
+        Command::Detector(command) => detector::run(command),
         Command::Man { dir } => man::run(dir.as_deref()),
         Command::Completions { shell } => {
             output::bytes(&cli::completions(*shell))?;

@@ -617,8 +617,9 @@ fn tell_up(snapshot: &Snapshot, began: Instant, options: &Up) -> std::io::Result
         return output::json(&UpJson { event: "up", health, reasons, seconds, deadbeat });
     }
     if options.headless {
-        let deaths =
-            snapshot.detection().map_or(String::new(), |by| format!("; deaths are told by {}", by.name()));
+        let deaths = snapshot
+            .detection()
+            .map_or(String::new(), |by| format!("; deaths are detected by {}", by.name()));
         output::line(format_args!("up after {seconds:.2}s: {}{deaths}", snapshot.health.name()))?;
         for reason in &snapshot.reasons {
             output::line(format_args!("  ! {reason}"))?;

@@ -83,14 +83,14 @@ impl Pin {
 #[derive(Debug, thiserror::Error)]
 pub enum EbpfError {
     /// They are not loaded.
-    #[error("{DIRECTORY} is not there; load the eBPF programs with `obol deaths load` as root")]
+    #[error("{DIRECTORY} is not there; load the eBPF programs with `obol detector load` as root")]
     Absent,
     /// They are loaded already.
-    #[error("the eBPF programs are loaded already; `obol deaths unload` takes them out")]
+    #[error("the eBPF programs are loaded already; `obol detector unload` takes them out")]
     Loaded,
     /// This user may not do that.
     #[error(
-        "cannot {}: {error}; run as root, or as a member of the group that was named to `obol deaths load`", what.display()
+        "cannot {}: {error}; run as root, or as a member of the group that was named to `obol detector load`", what.display()
     )]
     Denied {
         /// What, as in "cannot ...".
@@ -171,7 +171,7 @@ fn identity() -> Option<(u64, u64)> {
     fs::metadata(Pin::Register.path()).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// The array that tells deaths.
+/// The array that reports deaths.
 #[derive(Debug)]
 pub struct Deaths {
     words: NonNull<AtomicU64>,
@@ -248,7 +248,7 @@ impl Programs {
         identity() != Some(self.identity)
     }
 
-    /// Where deaths are told.
+    /// Where deaths are reported.
     #[must_use]
     pub fn deaths(&self) -> &Arc<Deaths> {
         &self.deaths

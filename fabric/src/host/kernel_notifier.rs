@@ -135,7 +135,7 @@ impl KernelNotifier {
         self.refusal.as_ref().or(remote)
     }
 
-    /// Where the eBPF programs tell deaths, if this process uses them.
+    /// Where the eBPF programs report deaths, if this process uses them.
     pub(crate) fn deaths(&self) -> Option<&Arc<Deaths>> {
         match &self.registered {
             Some(Registered::Ebpf { programs, .. }) => Some(programs.deaths()),

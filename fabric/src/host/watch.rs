@@ -189,7 +189,7 @@ impl Watches {
         Arc::clone(&self.inbox)
     }
 
-    /// Says where eBPF programs tell deaths from now on.
+    /// Says where eBPF programs report deaths from now on.
     pub(crate) fn look_at(&mut self, deaths: Option<&Arc<Deaths>>) {
         if self.deaths.as_ref().map(Arc::as_ptr) != deaths.map(Arc::as_ptr) {
             self.deaths = deaths.cloned();
@@ -266,7 +266,7 @@ impl Watches {
         self.publish_urgent();
     }
 
-    /// Looks at all victims. Costs one load each, two more where eBPF programs tell deaths, and
+    /// Looks at all victims. Costs one load each, two more where eBPF programs report deaths, and
     /// system calls only after a suspicion.
     pub(crate) fn check(&mut self, regions: &mut MappedRegions, now: Instant) {
         if self.inbox.has_mail() {

@@ -1,4 +1,4 @@
-//! The module deadbeat tells deaths to other hosts.
+//! The module deadbeat reports deaths to other hosts.
 
 use crate::links::{TWO, Two};
 use crate::support::until;

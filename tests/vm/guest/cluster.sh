@@ -154,14 +154,14 @@ kills app-1
 obol start app-1
 
 load_programs() {
-  obol deaths load >/dev/null
+  obol detector load >/dev/null
   until_true "the use of the programs" told_by ebpf
 }
 unload_programs() {
-  obol deaths unload >/dev/null
+  obol detector unload >/dev/null
   until_true "the loss of the programs" told_by futex+pidfd
 }
-obol deaths load
+obol detector load
 told_by module || fail "the module is there and not preferred: $(status)"
 echo Y >/sys/module/deadbeat/parameters/drain
 until_true "an unload" rmmod deadbeat
@@ -180,7 +180,7 @@ step "the eBPF programs were unloaded $unloads times while processes died"
 
 insmod deadbeat.ko
 until_true "the return of the module" told_by module
-obol deaths unload
+obol detector unload
 obol down
 wait "$up"
 until_true "an unload" rmmod deadbeat

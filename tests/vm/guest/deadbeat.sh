@@ -28,29 +28,29 @@ unload() {
   rmmod deadbeat
 }
 
-# shows GROUP WANTED_STATUS WORD: what `obol deaths show` says to a user of this group.
+# shows GROUP WANTED_STATUS WORD: what `obol detector show` says to a user of this group.
 shows() {
   local status=0 output
-  output=$(setpriv --reuid 65534 --regid "$1" --clear-groups ./obol deaths show) || status=$?
+  output=$(setpriv --reuid 65534 --regid "$1" --clear-groups ./obol detector show) || status=$?
   [ "$status" = "$2" ] || fail "group $1: status $status: $output"
-  [[ $output == "deaths are told by $3"* ]] || fail "group $1: $output"
+  [[ $output == "deaths are detected by $3"* ]] || fail "group $1: $output"
 }
 
 step "eBPF programs: every way to die"
-./obol deaths load --group "$group" | tee loaded
-grep -q "before the memory" loaded || fail "the programs do not tell deaths early"
+./obol detector load --group "$group" | tee loaded
+grep -q "before the memory" loaded || fail "the programs do not report deaths early"
 shows "$group" 0 ebpf
 shows 65534 1 futex+pidfd
 ./deaths ebpf "$group"
 for ((i = 0; i < unloads; i++)); do
-  ./obol deaths unload >unloaded
+  ./obol detector unload >unloaded
   grep -qx unloaded unloaded || fail "nothing was unloaded"
   [ ! -e /run/obol-deaths ] || fail "unloading leaves something behind"
-  ./obol deaths load --group "$group" >loaded
+  ./obol detector load --group "$group" >loaded
 done
-! ./obol deaths load 2>refusal || fail "loaded twice"
+! ./obol detector load 2>refusal || fail "loaded twice"
 grep -q "loaded already" refusal || fail "$(cat refusal)"
-./obol deaths unload
+./obol detector unload
 shows "$group" 1 futex+pidfd
 
 dummy dummy0 10.1.0.1/24

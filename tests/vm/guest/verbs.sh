@@ -58,7 +58,7 @@ until_true "the IPv4 GID of rxe0" gid_index rxe0
 step "tests"
 OBOL_VERBS=require ./tests --test-threads 1 --color never
 
-step "the kernel module tells deaths to other hosts"
+step "the kernel module reports deaths to other hosts"
 modprobe ib_core
 insmod "$3"
 OBOL_VERBS=require OBOL_DEADBEAT=require ./tests --test-threads 1 --color never deaths::

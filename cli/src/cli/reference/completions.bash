@@ -31,8 +31,8 @@ _obol() {
             obol,coordinator)
                 cmd="obol__subcmd__coordinator"
                 ;;
-            obol,deaths)
-                cmd="obol__subcmd__deaths"
+            obol,detector)
+                cmd="obol__subcmd__detector"
                 ;;
             obol,down)
                 cmd="obol__subcmd__down"
@@ -127,14 +127,14 @@ _obol() {
             obol__subcmd__coordinator,replace)
                 cmd="obol__subcmd__coordinator__subcmd__replace"
                 ;;
-            obol__subcmd__deaths,load)
-                cmd="obol__subcmd__deaths__subcmd__load"
+            obol__subcmd__detector,load)
+                cmd="obol__subcmd__detector__subcmd__load"
                 ;;
-            obol__subcmd__deaths,show)
-                cmd="obol__subcmd__deaths__subcmd__show"
+            obol__subcmd__detector,show)
+                cmd="obol__subcmd__detector__subcmd__show"
                 ;;
-            obol__subcmd__deaths,unload)
-                cmd="obol__subcmd__deaths__subcmd__unload"
+            obol__subcmd__detector,unload)
+                cmd="obol__subcmd__detector__subcmd__unload"
                 ;;
             obol__subcmd__drill,list)
                 cmd="obol__subcmd__drill__subcmd__list"
@@ -239,7 +239,7 @@ _obol() {
 
     case "${cmd}" in
         obol)
-            opts="-h --cluster --root --help up console record replay report status events watch mark kill stop start down run kv drill tune bench sim profile config fabric host deaths man completions coordinator lease"
+            opts="-h --cluster --root --help up console record replay report status events watch mark kill stop start down run kv drill tune bench sim profile config fabric host detector man completions coordinator lease"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -616,7 +616,7 @@ _obol() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        obol__subcmd__deaths)
+        obol__subcmd__detector)
             opts="-h --cluster --root --help show load unload"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -638,7 +638,7 @@ _obol() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        obol__subcmd__deaths__subcmd__load)
+        obol__subcmd__detector__subcmd__load)
             opts="-h --group --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -664,7 +664,7 @@ _obol() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        obol__subcmd__deaths__subcmd__show)
+        obol__subcmd__detector__subcmd__show)
             opts="-h --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -686,7 +686,7 @@ _obol() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        obol__subcmd__deaths__subcmd__unload)
+        obol__subcmd__detector__subcmd__unload)
             opts="-h --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

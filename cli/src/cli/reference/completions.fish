@@ -50,7 +50,7 @@ complete -c obol -n "__fish_obol_needs_command" -f -a "profile" -d 'Show and che
 complete -c obol -n "__fish_obol_needs_command" -f -a "config" -d 'Check and print how the console is configured: theme, keys, columns'
 complete -c obol -n "__fish_obol_needs_command" -f -a "fabric" -d 'Show this host\'s RDMA devices, and what is missing to use them'
 complete -c obol -n "__fish_obol_needs_command" -f -a "host" -d 'Make this host ready for a cluster of several hosts, which a file describes'
-complete -c obol -n "__fish_obol_needs_command" -f -a "deaths" -d 'Show who tells deaths on this host; load and unload the eBPF programs that do, where the kernel module may not'
+complete -c obol -n "__fish_obol_needs_command" -f -a "detector" -d 'Show which death detector this host has; load and unload the eBPF programs, for hosts without the kernel module'
 complete -c obol -n "__fish_obol_needs_command" -f -a "man" -d 'Print the manual page of obol, or write those of all its commands'
 complete -c obol -n "__fish_obol_needs_command" -f -a "completions" -d 'Print a shell completion script'
 complete -c obol -n "__fish_obol_needs_command" -f -a "coordinator" -d 'Change who decides while the cluster runs: add, remove or replace coordinators'
@@ -420,23 +420,23 @@ complete -c obol -n "__fish_obol_using_subcommand host; and __fish_seen_subcomma
 complete -c obol -n "__fish_obol_using_subcommand host; and __fish_seen_subcommand_from clean" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand host; and __fish_seen_subcommand_from clean" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand host; and __fish_seen_subcommand_from clean" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand deaths; and not __fish_seen_subcommand_from show load unload" -l cluster -d 'Name of the cluster; several can run side by side' -r
-complete -c obol -n "__fish_obol_using_subcommand deaths; and not __fish_seen_subcommand_from show load unload" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
-complete -c obol -n "__fish_obol_using_subcommand deaths; and not __fish_seen_subcommand_from show load unload" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand deaths; and not __fish_seen_subcommand_from show load unload" -f -a "show" -d 'Say whether the module, eBPF programs, or neither would tell the deaths of this user\'s processes, and why'
-complete -c obol -n "__fish_obol_using_subcommand deaths; and not __fish_seen_subcommand_from show load unload" -f -a "load" -d 'Load the eBPF programs, as root; they stay until `unload` or a reboot'
-complete -c obol -n "__fish_obol_using_subcommand deaths; and not __fish_seen_subcommand_from show load unload" -f -a "unload" -d 'Take the eBPF programs out, as root; no death is lost meanwhile'
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from show" -l cluster -d 'Name of the cluster; several can run side by side' -r
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from show" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from show" -l json -d 'Print one JSON object'
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from load" -l group -d 'Let this group use them, by name or number; without it only root may' -r
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from load" -l cluster -d 'Name of the cluster; several can run side by side' -r
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from load" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from load" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from unload" -l cluster -d 'Name of the cluster; several can run side by side' -r
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from unload" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
-complete -c obol -n "__fish_obol_using_subcommand deaths; and __fish_seen_subcommand_from unload" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand detector; and not __fish_seen_subcommand_from show load unload" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand detector; and not __fish_seen_subcommand_from show load unload" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand detector; and not __fish_seen_subcommand_from show load unload" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand detector; and not __fish_seen_subcommand_from show load unload" -f -a "show" -d 'Show whether the module, eBPF programs or neither would report the deaths of this user\'s processes, and why'
+complete -c obol -n "__fish_obol_using_subcommand detector; and not __fish_seen_subcommand_from show load unload" -f -a "load" -d 'Load the eBPF programs, as root; they stay until `unload` or a reboot'
+complete -c obol -n "__fish_obol_using_subcommand detector; and not __fish_seen_subcommand_from show load unload" -f -a "unload" -d 'Take the eBPF programs out, as root; no death is lost meanwhile'
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from show" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from show" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from show" -l json -d 'Print one JSON object'
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from load" -l group -d 'Let this group use them, by name or number; without it only root may' -r
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from load" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from load" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from load" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from unload" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from unload" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand detector; and __fish_seen_subcommand_from unload" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand man" -l dir -d 'Write a page for obol and one for each command into this directory, which must exist' -r -F
 complete -c obol -n "__fish_obol_using_subcommand man" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand man" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F

@@ -762,21 +762,21 @@ _arguments "${_arguments_options[@]}" : \
     ;;
 esac
 ;;
-(deaths)
+(detector)
 _arguments "${_arguments_options[@]}" : \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
 '--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
 '-h[Print help]' \
 '--help[Print help]' \
-":: :_obol__subcmd__deaths_commands" \
-"*::: :->deaths" \
+":: :_obol__subcmd__detector_commands" \
+"*::: :->detector" \
 && ret=0
 
     case $state in
-    (deaths)
+    (detector)
         words=($line[1] "${words[@]}")
         (( CURRENT += 1 ))
-        curcontext="${curcontext%:*:*}:obol-deaths-command-$line[1]:"
+        curcontext="${curcontext%:*:*}:obol-detector-command-$line[1]:"
         case $line[1] in
             (show)
 _arguments "${_arguments_options[@]}" : \
@@ -970,7 +970,7 @@ _obol_commands() {
 'config:Check and print how the console is configured\: theme, keys, columns' \
 'fabric:Show this host'\''s RDMA devices, and what is missing to use them' \
 'host:Make this host ready for a cluster of several hosts, which a file describes' \
-'deaths:Show who tells deaths on this host; load and unload the eBPF programs that do, where the kernel module may not' \
+'detector:Show which death detector this host has; load and unload the eBPF programs, for hosts without the kernel module' \
 'man:Print the manual page of obol, or write those of all its commands' \
 'completions:Print a shell completion script' \
 'coordinator:Change who decides while the cluster runs\: add, remove or replace coordinators' \
@@ -1060,29 +1060,29 @@ _obol__subcmd__coordinator__subcmd__replace_commands() {
     local commands; commands=()
     _describe -t commands 'obol coordinator replace commands' commands "$@"
 }
-(( $+functions[_obol__subcmd__deaths_commands] )) ||
-_obol__subcmd__deaths_commands() {
+(( $+functions[_obol__subcmd__detector_commands] )) ||
+_obol__subcmd__detector_commands() {
     local commands; commands=(
-'show:Say whether the module, eBPF programs, or neither would tell the deaths of this user'\''s processes, and why' \
+'show:Show whether the module, eBPF programs or neither would report the deaths of this user'\''s processes, and why' \
 'load:Load the eBPF programs, as root; they stay until \`unload\` or a reboot' \
 'unload:Take the eBPF programs out, as root; no death is lost meanwhile' \
     )
-    _describe -t commands 'obol deaths commands' commands "$@"
+    _describe -t commands 'obol detector commands' commands "$@"
 }
-(( $+functions[_obol__subcmd__deaths__subcmd__load_commands] )) ||
-_obol__subcmd__deaths__subcmd__load_commands() {
+(( $+functions[_obol__subcmd__detector__subcmd__load_commands] )) ||
+_obol__subcmd__detector__subcmd__load_commands() {
     local commands; commands=()
-    _describe -t commands 'obol deaths load commands' commands "$@"
+    _describe -t commands 'obol detector load commands' commands "$@"
 }
-(( $+functions[_obol__subcmd__deaths__subcmd__show_commands] )) ||
-_obol__subcmd__deaths__subcmd__show_commands() {
+(( $+functions[_obol__subcmd__detector__subcmd__show_commands] )) ||
+_obol__subcmd__detector__subcmd__show_commands() {
     local commands; commands=()
-    _describe -t commands 'obol deaths show commands' commands "$@"
+    _describe -t commands 'obol detector show commands' commands "$@"
 }
-(( $+functions[_obol__subcmd__deaths__subcmd__unload_commands] )) ||
-_obol__subcmd__deaths__subcmd__unload_commands() {
+(( $+functions[_obol__subcmd__detector__subcmd__unload_commands] )) ||
+_obol__subcmd__detector__subcmd__unload_commands() {
     local commands; commands=()
-    _describe -t commands 'obol deaths unload commands' commands "$@"
+    _describe -t commands 'obol detector unload commands' commands "$@"
 }
 (( $+functions[_obol__subcmd__down_commands] )) ||
 _obol__subcmd__down_commands() {

@@ -1,7 +1,7 @@
-//! `obol deaths`: who tells deaths on this host, and the eBPF programs for hosts without the kernel
-//! module.
+//! `obol detector`: which death detector this host has, and the eBPF programs for hosts without the
+//! kernel module.
 
-use crate::cli::DeathsCommand;
+use crate::cli::DetectorCommand;
 use obol_console::output::{self, Failure};
 use obol_fabric::deadbeat::Deadbeat;
 use obol_fabric::ebpf::{self, EbpfError, Programs};
@@ -13,17 +13,17 @@ use std::process::ExitCode;
 /// Where groups have their numbers.
 const GROUPS: &str = "/etc/group";
 
-pub(crate) fn run(command: &DeathsCommand) -> Result<ExitCode, Failure> {
+pub(crate) fn run(command: &DetectorCommand) -> Result<ExitCode, Failure> {
     match command {
-        DeathsCommand::Show { json } => show(*json),
-        DeathsCommand::Load { group } => load(group.as_deref()),
-        DeathsCommand::Unload => unload(),
+        DetectorCommand::Show { json } => show(*json),
+        DetectorCommand::Load { group } => load(group.as_deref()),
+        DetectorCommand::Unload => unload(),
     }
 }
 
 #[derive(Serialize)]
 struct Report {
-    /// What a process of this user would be told by first.
+    /// What would report a death first to a process of this user.
     deadbeat: &'static str,
     /// Why it is not the module, if it is not.
     module: Option<String>,
@@ -43,7 +43,7 @@ fn show(json: bool) -> Result<ExitCode, Failure> {
     if json {
         output::json(&report)?;
     } else {
-        output::line(format_args!("deaths are told by {}", report.deadbeat))?;
+        output::line(format_args!("deaths are detected by {}", report.deadbeat))?;
         for (name, refusal) in [("module", &report.module), ("ebpf", &report.ebpf)] {
             output::line(format_args!("  {name:<8}{}", refusal.as_deref().unwrap_or("can be used")))?;
         }
