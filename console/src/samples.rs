@@ -90,6 +90,7 @@ fn process(kind: Kind, called: &str, n: u64, at: Instant) -> ProcessRow {
         view: Some(ViewId(6)),
         lease: (kind != Kind::Coordinator).then_some(lease),
         active: kind != Kind::Coordinator,
+        held_until: None,
         heartbeat: at.0,
         acceptor: (kind == Kind::Coordinator).then(|| Box::new(acceptor(6))),
         least: (kind == Kind::Agent).then_some(Nanos::from_micros(12_000 + n)),

@@ -212,6 +212,9 @@ pub(crate) struct ProcessRow {
     pub(crate) lease: Option<LeaseRow>,
     /// Whether the newest view that it knows was active for it.
     pub(crate) active: bool,
+    /// Until when its join is held back, if it is: programs of its name died again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "plain::maybe")]
+    pub(crate) held_until: Option<Instant>,
     /// How far its heartbeat is.
     pub(crate) heartbeat: u64,
     /// What a coordinator's acceptor memory says of the newest slots; none for others, and where
@@ -326,6 +329,13 @@ impl ProcessRow {
         self.lease.map(|lease| lease.end.since(now))
     }
 
+    /// For how long its join is held back yet.
+    pub(crate) fn held_back(&self, now: Instant) -> Option<Nanos> {
+        let waits = self.life == Life::Runs && self.incarnation == Incarnation::NONE;
+        let left = self.held_until.filter(|_| waits)?.since(now);
+        (left > Nanos::ZERO).then_some(left)
+    }
+
     /// Pid, start time and seat: as long as they are the same, its counters go on.
     pub(crate) const fn process(&self) -> (u32, u64, u16) {
         (self.pid, self.started, self.seat)
@@ -355,6 +365,7 @@ impl ProcessRow {
                 end: page.end,
                 fence,
             }),
+            held_until: process.held_until,
             heartbeat: process.heartbeat,
             acceptor: AcceptorRow::of(process.head),
             least: None,

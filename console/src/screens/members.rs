@@ -140,8 +140,9 @@ const COLUMNS: [Column; 15] = [
         12,
         false,
         1,
-        "ok; ~ joining: no member yet; < behind: knows an older view; ! no lease: may not act; \
-         ? stale: its memory can not be read whole; = frozen: stopped by a signal; x down; - left. With for how long",
+        "ok; ~ joining: no member yet; ~ held back: its join waits, since programs of its name died again and again; < behind: knows an older view; ! no lease: may not act; \
+         ? stale: its memory can not be read whole; = frozen: stopped by a signal; x down; - left. With for how long, \
+         or how much longer it is held back",
     ),
     Column::new("KIND", 11, false, 7, "coordinator, agent (one a node), app (a program), cache (of leases)"),
     Column::new("AGENT", 6, false, 9, "the agent that the program is attached to, and whose lease it reads"),
@@ -211,7 +212,12 @@ fn suspicions(row: &ProcessRow) -> u64 {
 pub(crate) const fn role(status: Status) -> Role {
     match status {
         Status::Down => Role::Bad,
-        Status::NoLease | Status::NoAgent | Status::Frozen | Status::Behind | Status::Joining => Role::Warn,
+        Status::NoLease
+        | Status::NoAgent
+        | Status::Frozen
+        | Status::Behind
+        | Status::HeldBack
+        | Status::Joining => Role::Warn,
         Status::Stale => Role::Stale,
         Status::Ok => Role::Good,
         Status::Left => Role::Dim,
@@ -277,6 +283,9 @@ fn cells(row: &ProcessRow, data: &Data, at: Instant, glyphs: &Glyphs) -> Vec<Cel
     let (sign, word) = status.words();
     let state = match (status, track) {
         (Status::Ok, _) => word.to_owned(),
+        (Status::HeldBack, _) => {
+            format!("{sign} {word} {}", row.held_back(at).map_or(NONE.to_owned(), age))
+        }
         (Status::Stale, Some(track)) => format!("{sign} {word} {}", age(track.age(at))),
         // For how long is known of the process itself, not of its view or lease.
         (Status::Down | Status::Frozen | Status::Joining, Some(track)) => match track.since(at) {
@@ -377,6 +386,7 @@ fn tally(data: &Data) -> Vec<Cell> {
         Status::Ok,
         Status::Left,
         Status::Joining,
+        Status::HeldBack,
         Status::Behind,
         Status::NoLease,
         Status::Stale,

@@ -434,6 +434,7 @@ impl Data {
             Life::Frozen => Status::Frozen,
             Life::Runs if row.seat != 0 && !sample.has_agent(row) => Status::NoAgent,
             Life::Runs if holds && row.lease.is_none() => Status::Stale,
+            Life::Runs if row.held_back(sample.at).is_some() => Status::HeldBack,
             Life::Runs if row.incarnation == Incarnation::NONE => Status::Joining,
             Life::Runs if row.view != newest => Status::Behind,
             Life::Runs if holds && !row.active => Status::NoLease,
@@ -490,6 +491,8 @@ pub(crate) enum Status {
     NoAgent,
     /// It knows an older view than others.
     Behind,
+    /// It is no member, and its join waits because programs of its name died again and again.
+    HeldBack,
     /// It is no member yet.
     Joining,
     /// As it should be.
@@ -508,6 +511,7 @@ impl Status {
             Self::NoLease => ("!", "no lease"),
             Self::NoAgent => ("!", "no agent"),
             Self::Behind => ("<", "behind"),
+            Self::HeldBack => ("~", "held back"),
             Self::Joining => ("~", "joining"),
             Self::Ok => (" ", "ok"),
             Self::Left => ("-", "left"),

@@ -6,7 +6,7 @@
 //! next one.
 //!
 //! ```text
-//! row      life, incarnation, view, lease (5), heartbeat, least, slowest, accepted (2), prepared (2), counters ...
+//! row      life, incarnation, view, lease (5), heartbeat, least, slowest, accepted (2), prepared (2), held, counters ...
 //! sample   the numbers of all rows in a line; for each that differs: how many zeros before it, and the difference
 //! ```
 
@@ -30,7 +30,7 @@ pub(super) struct Identity {
 }
 
 /// Numbers of a row before its counters.
-const FIXED: usize = 15;
+const FIXED: usize = 16;
 /// Those of them that an app has from its agent.
 const LEASE: std::ops::Range<usize> = 3..8;
 
@@ -99,13 +99,27 @@ fn fixed(row: &ProcessRow) -> [u64; FIXED] {
         accepted_by,
         prepared,
         prepared_by,
+        some(row.held_until.map(|until| until.0)),
     ]
 }
 
 /// The reverse of [`fixed`], with the counters.
 fn row(of: &Identity, fixed: &[u64; FIXED], counters: Vec<u64>) -> ProcessRow {
-    let [life, incarnation, view, lease, base, start, end, fence, heartbeat, least, slowest, ballots @ ..] =
-        *fixed;
+    let [
+        life,
+        incarnation,
+        view,
+        lease,
+        base,
+        start,
+        end,
+        fence,
+        heartbeat,
+        least,
+        slowest,
+        ballots @ ..,
+        held,
+    ] = *fixed;
     let some = |value: u64| (value > 0).then(|| value.wrapping_sub(1));
     let ballot = |slot: u64, by: u64| {
         let (ballot, proposer) = ((by >> 16) as u16, by as u16);
@@ -137,6 +151,7 @@ fn row(of: &Identity, fixed: &[u64; FIXED], counters: Vec<u64>) -> ProcessRow {
             fence: ViewId(fence),
         }),
         active: life & 4 != 0,
+        held_until: some(held).map(Instant),
         heartbeat,
         acceptor: (ballots != [0; 4]).then(|| Box::new(acceptor)),
         least: some(least).map(Nanos),
@@ -329,6 +344,7 @@ mod tests {
         };
         sample.processes[4].counters[2] = u64::MAX - at;
         sample.processes[5].least = None;
+        sample.processes[6].held_until = (at % 2 == 1).then_some(Instant(at));
         sample.processes
     }
 

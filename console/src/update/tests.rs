@@ -291,3 +291,21 @@ fn nothing_is_left_of_a_lease_that_was_lost() {
     assert_ne!(other, Some(Nanos::ZERO));
     assert_ne!(lost(Nanos::from_secs(90))[1], Some(Nanos::ZERO), "that is longer ago than a minute");
 }
+
+#[test]
+fn a_program_whose_join_is_held_back_says_for_how_much_longer() {
+    let mut model = live(160, 36);
+    let mut sample = samples::healthy(Instant(newest(&model).0 + 250_000_000));
+    let row = sample.processes.iter_mut().find(|row| row.name.as_str() == "app-2").expect("there is one");
+    (row.incarnation, row.active) = (Incarnation::NONE, false);
+    row.held_until = Some(sample.at + Nanos::from_millis(3250));
+    news(&mut model, sample);
+    let shown = text(&model);
+    assert!(shown.contains("app-2    ~ held back 3.2s") && shown.contains("held back 1"), "{shown}");
+    press(&mut model, "w");
+    assert_eq!(
+        model.list(members::ID).selected,
+        Some(RowId::Process(samples::name("app-2"))),
+        "find out why"
+    );
+}
