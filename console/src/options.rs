@@ -1,6 +1,6 @@
 //! The command-line options of the console and of reports.
 
-use crate::Theme;
+use crate::theme::Theme;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -56,7 +56,7 @@ impl Model {
                 let own = Choice {
                     name: OWN_ORDER.to_owned(),
                     key: String::new(),
-                    help: "the order of the list itself".to_owned(),
+                    help: "the default order".to_owned(),
                     does: Does::Sort(None),
                 };
                 by.chain([own]).collect()

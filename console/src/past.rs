@@ -3,7 +3,7 @@
 
 use crate::poll::live::Live;
 use crate::poll::sample::{EventRow, Sample};
-use crate::poll::{News, Place};
+use crate::poll::{Place, Update};
 use crate::state::{Event, Model};
 use obol_fabric::{Instant, Nanos};
 use obol_membership::Kind as Role;
@@ -20,12 +20,12 @@ const DENSE: [(Nanos, Nanos); 2] =
 const VIEWS_EVERY: Nanos = Nanos::from_secs(600);
 
 /// Shows the console an hour before it begins.
-pub(super) fn live_through(model: &mut Model, place: &Place) {
+pub(super) fn add_history(model: &mut Model, place: &Place) {
     let looks = |place: Place| {
         let mut live = Live::new(place);
         let mut look = || match live.look(false) {
-            News::Sample(sample) => Some(*sample),
-            News::Lost { .. } => None,
+            Update::Sample(sample) => Some(*sample),
+            Update::Lost { .. } => None,
         };
         let before = look()?;
         // Two looks apart, so that counters have advanced and histograms were read twice.
@@ -35,8 +35,8 @@ pub(super) fn live_through(model: &mut Model, place: &Place) {
     let place = place.clone();
     // On a thread of its own, as the live samples come: what one thread allocates lies apart from
     // what another does.
-    let (tell, told) = mpsc::sync_channel(1);
-    let tells = move || {
+    let (tx, rx) = mpsc::sync_channel(1);
+    let sender = move || {
         let Some((before, now)) = looks(place) else { return };
         // A host's clock begins when it boots, and nothing was before.
         let mut ago = HOUR.min(Nanos(now.at.0));
@@ -47,7 +47,7 @@ pub(super) fn live_through(model: &mut Model, place: &Place) {
                 sample.events = views(&sample);
             }
             last = ago;
-            if tell.send(Box::new(sample)).is_err() {
+            if tx.send(Box::new(sample)).is_err() {
                 return;
             }
             let apart = DENSE.iter().find(|(reach, _)| ago <= *reach).map_or(HOUR, |(_, apart)| *apart);
@@ -55,9 +55,9 @@ pub(super) fn live_through(model: &mut Model, place: &Place) {
         }
     };
     std::thread::scope(|scope| {
-        scope.spawn(tells);
-        for sample in told {
-            model.reduce(Event::News(News::Sample(sample)), &mut Vec::new());
+        scope.spawn(sender);
+        for sample in rx {
+            model.reduce(Event::Update(Update::Sample(sample)), &mut Vec::new());
         }
     });
 }

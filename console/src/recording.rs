@@ -1,14 +1,11 @@
-//! Recordings from outside: the commands `record` and `replay`, and the switch that the poll thread
-//! and the console share.
+//! Recordings from outside: the command `record`, and the recorder that the poll thread and the
+//! console share.
 
-use crate::Config;
-use crate::options::Look;
 use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
-use crate::poll::record::{Header, Recorder, Recording, RecordingError};
+use crate::poll::record::{Header, Recorder, RecordingError};
 use crate::poll::sample::Sample;
-use crate::poll::{Listener, News, Place};
-use crate::{is_possible, model, show};
+use crate::poll::{Place, Sink, Update};
 use obol_fabric::Name;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -25,12 +22,12 @@ const NAMES_MAX: u32 = 10_000;
 
 /// A recording that can be begun and ended while samples come. Clones share it.
 #[derive(Clone)]
-pub(crate) struct Tape {
+pub(crate) struct SharedRecorder {
     cluster: Name,
     recorder: Arc<Mutex<Option<Recorder>>>,
 }
 
-impl Tape {
+impl SharedRecorder {
     /// One that does not record yet.
     pub(crate) fn new(cluster: Name) -> Self {
         Self { cluster, recorder: Arc::default() }
@@ -79,8 +76,8 @@ impl Tape {
     }
 }
 
-/// Records without a screen.
-struct Headless {
+/// Writes every sample to a file.
+struct FileSink {
     recorder: Recorder,
     samples: u64,
     /// Why the cluster is not there.
@@ -88,16 +85,16 @@ struct Headless {
     failed: Option<RecordingError>,
 }
 
-impl Listener for Headless {
-    fn tell(&mut self, news: News) -> bool {
-        match news {
-            News::Sample(sample) => {
+impl Sink for FileSink {
+    fn take(&mut self, update: Update) -> bool {
+        match update {
+            Update::Sample(sample) => {
                 self.lost = None;
                 self.failed = self.recorder.sample(&sample).err();
                 self.samples += u64::from(self.failed.is_none());
             }
             // It may come back; the recording has a gap until then.
-            News::Lost { why } => {
+            Update::Lost { why } => {
                 if self.lost.is_none() {
                     // Whoever can not be told finds the gap in the recording.
                     let _ = output::remark(format_args!("obol: {why}; recording goes on when it is there"));
@@ -112,20 +109,20 @@ impl Listener for Headless {
 /// `obol record`: records a cluster until Ctrl-C, or for some time.
 pub fn record(place: Place, file: &Path, time: Option<Duration>) -> Result<ExitCode, Failure> {
     let recorder = Recorder::create(file, &Header::new(place.cluster)).map_err(Failure::refused)?;
-    let (tell, quit) = mpsc::channel();
+    let (tx, quit) = mpsc::channel();
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::failed)?;
     let body = move || {
         // The first signal ends the recording; whoever waits for it may have ended.
         if signals.forever().next().is_some() {
-            let _ = tell.send(());
+            let _ = tx.send(());
         }
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(body).map_err(Failure::failed)?;
-    let mut headless = Headless { recorder, samples: 0, lost: None, failed: None };
+    let mut headless = FileSink { recorder, samples: 0, lost: None, failed: None };
     let live = Live::new(place).with_all_buckets();
     let live = if let Some(time) = time { live.for_time(time) } else { live };
     live.run(&Rate::new(POLL_EVERY), &quit, &mut headless);
-    let Headless { samples, lost, failed, .. } = headless;
+    let FileSink { samples, lost, failed, .. } = headless;
     if samples == 0 && failed.is_none() {
         let why = lost.unwrap_or_else(|| "there was no time for a sample".to_owned());
         std::fs::remove_file(file).map_err(Failure::failed)?;
@@ -133,26 +130,4 @@ pub fn record(place: Place, file: &Path, time: Option<Duration>) -> Result<ExitC
     }
     output::line(format_args!("{samples} samples in {}; see them with `obol replay {0}`", file.display()))?;
     failed.map_or(Ok(ExitCode::SUCCESS), |error| Err(Failure::failed(error)))
-}
-
-/// `obol replay`: shows a recording.
-pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
-    let recording = Recording::open(file).map_err(Failure::refused)?;
-    let cluster = Name::new(&recording.header.cluster)
-        .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
-    if !is_possible() {
-        return Err(Failure::Refused(
-            "a replay needs a terminal; `obol report` prints without one".to_owned(),
-        ));
-    }
-    let config = Config::load(look.config.as_deref())?;
-    let mut model = model(cluster, look, &config, false);
-    let torn = recording.torn;
-    model.replay(recording.samples);
-    if torn > 0 {
-        model.note = Some(format!("the recorder died while it wrote: {torn} bytes at the end are left out"));
-    }
-    let (tell, told) = mpsc::channel();
-    show(model, tell, &told, &Rate::new(POLL_EVERY), &Tape::new(cluster), None)?;
-    Ok(ExitCode::SUCCESS)
 }

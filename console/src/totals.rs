@@ -3,7 +3,7 @@
 //! recorded and replayed.
 
 use crate::options::ReportFormat;
-use crate::poll::News;
+use crate::poll::Update;
 use crate::poll::live::read;
 use crate::poll::record::{Header, Recorder, Recording};
 use crate::poll::sample::Sample;
@@ -184,7 +184,7 @@ fn every_output_shows_what_was_counted_and_nothing_twice() {
         }
         recorder.sample(&sample).expect("written");
         all.push(Arc::new(sample.clone()));
-        model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+        model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
         if look == LOOKS / 2 {
             // A process that came since, whose counts begin at zero.
             held.push(Held::new(&site.cluster, Kind::Agent, "node-3", None));

@@ -34,7 +34,7 @@ struct Shown {
     columns: Option<Vec<usize>>,
     /// The column that it is sorted by.
     sort: Option<usize>,
-    /// The other way round.
+    /// Reversed.
     reverse: bool,
 }
 

@@ -19,7 +19,7 @@ pub fn schema() -> Value {
         .collect();
     let themes: Vec<&str> = [AUTO].into_iter().chain(Theme::ALL.map(Theme::name)).collect();
     let theme =
-        json!({ "enum": themes, "default": AUTO, "description": "Colours; auto is by TERM and NO_COLOR" });
+        json!({ "enum": themes, "default": AUTO, "description": "Colours; auto: by TERM and NO_COLOR" });
     let keys = json!({
         "type": "object",
         "description": "Which keys do what; a key of two actions is refused",
@@ -29,7 +29,7 @@ pub fn schema() -> Value {
     let mouse = json!({
         "type": "boolean",
         "default": true,
-        "description": "Whether the console has the mouse; else the terminal selects text with it",
+        "description": "Whether the console captures the mouse; else the terminal selects text with it",
     });
     let mut all =
         Map::from_iter([("theme".to_owned(), theme), ("mouse".to_owned(), mouse), ("keys".to_owned(), keys)]);
@@ -51,8 +51,7 @@ pub fn schema() -> Value {
             let sorts: Vec<&str> = [AUTO].into_iter().chain(heads).collect();
             let sort = json!({ "enum": sorts, "default": AUTO, "description": "Sorted by; auto is the screen's own order" });
             properties.insert("sort".to_owned(), sort);
-            let reverse =
-                json!({ "type": "boolean", "default": false, "description": "The other way round" });
+            let reverse = json!({ "type": "boolean", "default": false, "description": "Reversed" });
             properties.insert("reverse".to_owned(), reverse);
         }
         all.insert(

@@ -81,7 +81,7 @@ fn a_key_goes_to_another_action_if_the_one_that_had_it_gets_others() {
     good("[keys]\nquit = [\"X\"]\nfreeze = [\"q\"]").apply(&mut model);
     press(&mut model, "q");
     assert!(model.frozen.is_some());
-    assert!(text(&model).contains("q goes on live"), "{}", text(&model));
+    assert!(text(&model).contains("q resumes live"), "{}", text(&model));
     press(&mut model, "q?");
     assert!(text(&model).lines().any(|line| line.contains("q ") && line.contains("freeze; reading goes on")));
     assert!(model.frozen.is_none());

@@ -298,7 +298,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         name: "reverse",
         keys: &[press!('S')],
         group: Group::Lists,
-        help: "sort the other way",
+        help: "reverse the sort order",
     },
     Binding {
         action: Action::Filter,
@@ -312,7 +312,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         name: "find-next",
         keys: &[press!('w')],
         group: Group::Lists,
-        help: "next that needs somebody",
+        help: "next needing attention",
     },
     Binding {
         action: Action::FindPrevious,
@@ -375,7 +375,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         name: "note",
         keys: &[press!('n')],
         group: Group::Time,
-        help: "note: before and after",
+        help: "add an annotation",
     },
     Binding {
         action: Action::Record,
@@ -487,7 +487,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         name: "abort-drill",
         keys: &[press!(ctrl 'x')],
         group: Group::Chaos,
-        help: "end the drill, and mend",
+        help: "abort drill, undo faults",
     },
     Binding {
         action: Action::Copy,
@@ -515,7 +515,7 @@ pub(crate) const BINDINGS: &[Binding] = &[
         name: "mouse",
         keys: &[press!('M')],
         group: Group::Console,
-        help: "give or take the mouse",
+        help: "mouse capture on or off",
     },
     Binding {
         action: Action::Help,

@@ -2,7 +2,7 @@
 //! back.
 
 use crate::poll::sample::{Cost, MarkRow, Sample};
-use crate::poll::{Listener, News, Place};
+use crate::poll::{Place, Sink, Update};
 use obol_fabric::host::clock;
 use obol_fabric::{Instant, Nanos};
 use obol_observe::annotations::Marks;
@@ -91,7 +91,7 @@ impl Live {
 
     /// Reads the cluster once, what is large less often if it is read slowly; a cluster of the same
     /// name that was made anew is opened anew.
-    pub(crate) fn look(&mut self, slow: bool) -> News {
+    pub(crate) fn look(&mut self, slow: bool) -> Update {
         let inode = match self.inode() {
             Ok(inode) => inode,
             Err(_) => {
@@ -101,7 +101,7 @@ impl Live {
                     Err(error) => error.to_string(),
                     Ok(_) => format!("cluster {cluster} is just being made"),
                 };
-                return News::Lost { why };
+                return Update::Lost { why };
             }
         };
         if self.open.as_ref().is_none_or(|open| open.inode != inode) {
@@ -116,12 +116,12 @@ impl Live {
                 }
                 Err(error) => {
                     self.open = None;
-                    return News::Lost { why: error.to_string() };
+                    return Update::Lost { why: error.to_string() };
                 }
             }
         }
         let Some(open) = &mut self.open else {
-            return News::Lost { why: format!("cluster {} is not open", self.place.cluster) };
+            return Update::Lost { why: format!("cluster {} is not open", self.place.cluster) };
         };
         let due = clock::now() >= open.spans_due;
         let mut sample = read(&mut open.observer, due);
@@ -133,15 +133,15 @@ impl Live {
             open.spans_due = sample.at + SPANS_EVERY[usize::from(slow)];
         }
         if sample.health == Health::Unreachable && sample.processes.is_empty() {
-            return News::Lost {
+            return Update::Lost {
                 why: format!("no process of cluster {} has come up yet", self.place.cluster),
             };
         }
-        News::Sample(Box::new(sample))
+        Update::Sample(Box::new(sample))
     }
 
     /// The last look: it reads the histograms, whenever they were read before.
-    fn last_look(&mut self) -> News {
+    fn last_look(&mut self) -> Update {
         if let Some(open) = &mut self.open {
             open.spans_due = Instant::ZERO;
         }
@@ -150,14 +150,14 @@ impl Live {
 
     /// Reads the cluster at this rate until the listener wants no more, the time is over, or `quit`
     /// has a message or is closed. Unless it was the listener, it then gets a last look.
-    pub(crate) fn run(mut self, rate: &Rate, quit: &Receiver<()>, listener: &mut impl Listener) {
+    pub(crate) fn run(mut self, rate: &Rate, quit: &Receiver<()>, sink: &mut impl Sink) {
         let mut retry = RETRY.0;
         loop {
             let began = time::Instant::now();
-            let news = self.look(rate.get() > POLL_EVERY);
-            let lost = matches!(news, News::Lost { .. }).then_some(retry);
+            let update = self.look(rate.get() > POLL_EVERY);
+            let lost = matches!(update, Update::Lost { .. }).then_some(retry);
             retry = if lost.is_some() { (retry * 2).min(RETRY.1) } else { RETRY.0 };
-            if !listener.tell(news) {
+            if !sink.take(update) {
                 return;
             }
             // A rate that has become faster counts at once.
@@ -168,7 +168,7 @@ impl Live {
                 let is_over = rest == Some(Duration::ZERO);
                 if is_over || quit.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
                     // Whoever wants no more has all that there is.
-                    listener.tell(self.last_look());
+                    sink.take(self.last_look());
                     return;
                 }
                 if left.is_zero() {

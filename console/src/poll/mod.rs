@@ -9,9 +9,9 @@ pub(crate) mod sample;
 use obol_fabric::Name;
 use sample::Sample;
 
-/// What a source tells the console.
+/// What a source delivers.
 #[derive(Clone, Debug)]
-pub(crate) enum News {
+pub(crate) enum Update {
     /// The cluster at one moment.
     Sample(Box<Sample>),
     /// The cluster can not be read; the source goes on trying.
@@ -30,8 +30,8 @@ pub struct Place {
     pub cluster: Name,
 }
 
-/// Somebody who is told the news; false ends the source.
-pub(crate) trait Listener {
-    /// Takes a piece of news; false if nobody wants any more.
-    fn tell(&mut self, news: News) -> bool;
+/// What takes the updates of a source.
+pub(crate) trait Sink {
+    /// Takes an update; false ends the source.
+    fn take(&mut self, update: Update) -> bool;
 }

@@ -19,6 +19,52 @@ fn text_cell(text: &impl ToString) -> Cell {
     Cell::Text(text.to_string())
 }
 
+/// Every failover, and the phases of the newest as a chart.
+fn failovers(report: &Report, page: &mut Page) -> Result<(), Failure> {
+    page.heading("Failovers");
+    let all: Vec<(&Part, &Failover)> = report.failovers().collect();
+    if all.is_empty() {
+        page.paragraph("None in the events that were read.");
+    } else {
+        let shown = &all[all.len().saturating_sub(CHART_MAX)..];
+        let groups = shown.iter().map(|(_, failover)| format!("view {}", failover.view)).collect();
+        let mut bars = Bars::stacked("microseconds from the first notice", groups);
+        for (at, phase) in PHASES.iter().enumerate() {
+            let values =
+                shown.iter().map(|(_, failover)| failover.phases()[at].map(|span| span.0 as f64 / 1000.0));
+            bars = bars.with(phase, values.collect());
+        }
+        match bars.svg() {
+            Ok(svg) => page.figure(
+                &svg,
+                "Phases of each failover by the processes' own stamps; the parts add up to the whole.",
+            ),
+            // No stamps of any are whole.
+            Err(PlotError::Empty) => {}
+            Err(error) => return Err(Failure::failed(error)),
+        }
+        let mut heads = vec!["began", "view", "dead", "decided by"];
+        heads.extend(PHASES);
+        heads.extend(["total", "active last"]);
+        let row = |(part, failover): &(&Part, &Failover)| {
+            let mut cells = vec![
+                text_cell(&iso(report.unix(failover.began))),
+                text_cell(&failover.view),
+                text_cell(&part.dead(failover)),
+                text_cell(&failover.decider),
+            ];
+            cells.extend(failover.phases().map(span));
+            cells.push(span(failover.total()));
+            cells.push(text_cell(
+                &failover.last_active().map_or("--".to_owned(), |(name, _)| name.to_string()),
+            ));
+            cells
+        };
+        page.table(&heads, &all.iter().map(row).collect::<Vec<_>>());
+    }
+    Ok(())
+}
+
 /// The whole text.
 pub(super) fn text(report: &Report) -> Result<String, Failure> {
     let sample = &report.last;
@@ -54,47 +100,7 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
     for mark in report.marks() {
         page.paragraph(&format!("{}: {}", iso(report.unix(mark.at)), mark.text));
     }
-    page.heading("Failovers");
-    let failovers: Vec<(&Part, &Failover)> = report.failovers().collect();
-    if failovers.is_empty() {
-        page.paragraph("None in the events that were read.");
-    } else {
-        let shown = &failovers[failovers.len().saturating_sub(CHART_MAX)..];
-        let groups = shown.iter().map(|(_, failover)| format!("view {}", failover.view)).collect();
-        let mut bars = Bars::stacked("microseconds from the first notice", groups);
-        for (at, phase) in PHASES.iter().enumerate() {
-            let values =
-                shown.iter().map(|(_, failover)| failover.phases()[at].map(|span| span.0 as f64 / 1000.0));
-            bars = bars.with(phase, values.collect());
-        }
-        match bars.svg() {
-            Ok(svg) => page.figure(
-                &svg,
-                "Phases of each failover by the processes' own stamps; the parts add up to the whole.",
-            ),
-            // No stamps of any are whole.
-            Err(PlotError::Empty) => {}
-            Err(error) => return Err(Failure::failed(error)),
-        }
-        let mut heads = vec!["began", "view", "dead", "decided by"];
-        heads.extend(PHASES);
-        heads.extend(["total", "active last"]);
-        let row = |(part, failover): &(&Part, &Failover)| {
-            let mut cells = vec![
-                text_cell(&iso(report.unix(failover.began))),
-                text_cell(&failover.view),
-                text_cell(&part.dead(failover)),
-                text_cell(&failover.decider),
-            ];
-            cells.extend(failover.phases().map(span));
-            cells.push(span(failover.total()));
-            cells.push(text_cell(
-                &failover.last_active().map_or("--".to_owned(), |(name, _)| name.to_string()),
-            ));
-            cells
-        };
-        page.table(&heads, &failovers.iter().map(row).collect::<Vec<_>>());
-    }
+    failovers(report, &mut page)?;
     page.heading("Latencies");
     let mut heads = vec!["of", "samples"];
     heads.extend(PERCENTILES.map(|(name, ..)| name));
@@ -110,8 +116,8 @@ pub(super) fn text(report: &Report) -> Result<String, Failure> {
         .collect();
     page.table(&heads, &rows);
     page.paragraph(
-        "The nodes' own histograms, within 1/16; a percentile is claimed from enough samples only. Of the margin small is \
-         bad: its p99 is what 99 % of the renewals had left at least.",
+        "The nodes' own histograms, within 1/16; a percentile is shown only with enough samples. Of the margin low is \
+         bad: its p99 is what 99 % of the renewals had left or more.",
     );
     page.folded("Processes", |page| {
         let rows: Vec<Vec<Cell>> = sample

@@ -108,8 +108,8 @@ pub(super) fn text(report: &Report) -> String {
         let _ = writeln!(text, " {} |", span(latency.worst));
     }
     text.push_str(
-        "\nThe nodes' own histograms, within 1/16; a percentile is claimed from enough samples only. Of the margin small is \
-         bad: its p99 is what 99 % of the renewals had left at least.\n",
+        "\nThe nodes' own histograms, within 1/16; a percentile is shown only with enough samples. Of the margin low is \
+         bad: its p99 is what 99 % of the renewals had left or more.\n",
     );
     text.push_str("\n## Processes\n\n| name | kind | state | incarnation | view |\n|---|---|---|--:|--:|\n");
     for row in &sample.processes {

@@ -16,7 +16,7 @@ use crate::output::{self, Failure};
 use crate::poll::live::{Live, POLL_EVERY, Rate};
 use crate::poll::record::Recording;
 use crate::poll::sample::{MarkRow, Sample};
-use crate::poll::{Listener, News, Place};
+use crate::poll::{Place, Sink, Update};
 use crate::state::data::Data;
 use crate::state::failovers::{self, Failover, PHASES};
 use crate::state::windows::{PERCENTILES, Set, percentile};
@@ -210,11 +210,11 @@ struct Keep {
     lost: Option<String>,
 }
 
-impl Listener for Keep {
-    fn tell(&mut self, news: News) -> bool {
-        match news {
-            News::Sample(sample) => self.samples.push(Arc::new(*sample)),
-            News::Lost { why } => {
+impl Sink for Keep {
+    fn take(&mut self, update: Update) -> bool {
+        match update {
+            Update::Sample(sample) => self.samples.push(Arc::new(*sample)),
+            Update::Lost { why } => {
                 self.lost = Some(why);
                 return false;
             }

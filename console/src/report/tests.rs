@@ -248,7 +248,7 @@ fn whatever_numbers_a_recording_has_it_is_shown_and_reported_on() {
             }
             let mut live = console(140, 50);
             for sample in all.clone() {
-                live.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+                live.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
                 crate::view::text(&live);
             }
             press(&mut live, " [[]");
@@ -352,7 +352,7 @@ fn no_text_of_a_recording_reaches_a_terminal_as_more_than_text() {
         is_plain(&svg::text(&crate::view::buffer(&model)), "its picture");
         press(&mut model, "6");
         let found = Err(hostile());
-        let news = crate::state::chaos::ChaosNews::Ended { found };
+        let news = crate::state::chaos::DrillUpdate::Ended { found };
         model.reduce(Event::Chaos(news), &mut Vec::new());
         is_plain(&crate::view::text(&model), "what a drill said");
     }

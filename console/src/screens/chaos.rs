@@ -53,7 +53,7 @@ impl Screen for Chaos {
     }
 
     fn hints(&self, _: &Model) -> &'static str {
-        "{down}/{up} select   {open} what it would hit   {arm} arm, or disarm   {run-drill} run   {abort-drill} abort"
+        "{down}/{up} select   {open} preview   {arm} arm, or disarm   {run-drill} run   {abort-drill} abort"
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {
@@ -176,7 +176,7 @@ fn draw_preview(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let found = model.chaos.preview.as_ref().filter(|(of, _)| Some(of.as_str()) == selected);
     let Some((drill, found)) = found else {
         let inside = canvas.frame(area, &[Cell::new("Preview", Role::Title)], &[]);
-        let text = "Enter shows what the selected drill would hit, and touches nothing";
+        let text = "Enter shows whom the selected drill would hit; nothing is touched";
         canvas.put(inside, inside.x + 1, inside.y, text, Role::Dim);
         return;
     };

@@ -82,7 +82,7 @@ impl Screen for Counters {
     }
 
     fn hints(&self, _: &Model) -> &'static str {
-        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} other way   {filter} filter   {freeze} freeze"
+        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} reverse   {filter} filter   {freeze} freeze"
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {
@@ -107,7 +107,7 @@ impl Screen for Counters {
             let why = if list.filter.is_empty() {
                 "nothing has been read yet"
             } else {
-                "the filter keeps none; {back} clears it"
+                "the filter matches no process; {back} clears it"
             };
             canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
         } else {

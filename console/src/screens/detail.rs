@@ -100,7 +100,7 @@ fn facts(row: &ProcessRow, data: &Data, at: Instant) -> Vec<(&'static str, Strin
     let moves = match track.map(|track| track.still(at)) {
         None => String::new(),
         Some(still) if still < members::STILL => ", moves".to_owned(),
-        Some(still) => format!(", stands still for {}", age(still)),
+        Some(still) => format!(", has not moved for {}", age(still)),
     };
     all.push(("heartbeat", format!("at {}{moves}", row.heartbeat)));
     let counted: Vec<String> = Counter::ALL
@@ -146,7 +146,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let mine: Vec<_> =
         data.events.iter().rev().filter(|event| event.process == row.name).take(left).collect();
     if mine.is_empty() {
-        canvas.put(inside, inside.x + 1, y, "it has noted nothing that was read", Role::Dim);
+        canvas.put(inside, inside.x + 1, y, "no events of it were read", Role::Dim);
     }
     for event in mine.into_iter().rev() {
         let text =

@@ -64,7 +64,7 @@ const COLUMNS: [Column; 6] = [
     Column::new("AFTER", 8, true, 5, "since the event in the line above; +-: within the clocks' error"),
     Column::new("PROCESS", 8, false, 0, "whose flight recorder has it"),
     Column::new("EVENT", 13, false, 0, "what happened"),
-    Column::new("LEVEL", 9, false, 4, "the detector that accuses, where somebody is accused"),
+    Column::new("LEVEL", 9, false, 4, "the detector that accuses, where a process is accused"),
     Column::new("WHAT", 10, false, 1, "which view, or who, with incarnations in brackets"),
 ];
 
@@ -136,7 +136,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         let why = if list.filter.is_empty() {
             "no event has been read yet"
         } else {
-            "the filter keeps no event; {back} clears it"
+            "the filter matches no event; {back} clears it"
         };
         canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
         return;

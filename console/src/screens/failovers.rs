@@ -146,7 +146,7 @@ const COLUMNS: [Column; 7] = [
     Column::new("TIME", 16, false, 3, "when the decider took its first notice, time of day in UTC"),
     Column::new("VIEW", 4, true, 0, "the view without the dead"),
     Column::new("DEAD", 12, false, 0, "who was removed, with incarnations in brackets"),
-    Column::new("LEVEL", 9, false, 2, "the detector that told first"),
+    Column::new("LEVEL", 9, false, 2, "the detector that reported first"),
     Column::new("DECIDED BY", 10, false, 4, "the coordinator whose proposal was decided"),
     Column::new("TOTAL", 6, true, 1, "from that notice to the last process that became active"),
     Column::new("LAST", 8, false, 5, "the process that became active last"),
@@ -268,7 +268,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         } else if list.filter.is_empty() {
             "no failover in the events that were read; `obol kill app-1` makes one"
         } else {
-            "the filter keeps no failover; {back} clears it"
+            "the filter matches no failover; {back} clears it"
         };
         canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
         return;
@@ -441,55 +441,74 @@ fn line(
             }
         }
     }
-    let mut y = inside.bottom().saturating_sub(foot);
+    let y = inside.bottom().saturating_sub(foot);
     if usize::from(lines) > names.len() + 1 {
         canvas.put(inside, inside.x + 1, y - 1, &legend(failover, columns), Role::Dim);
     }
     path(canvas, inside, y, failover, between);
-    y += 1;
-    let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
-    let names = if wide < PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
-    let mut row = |canvas: &mut Canvas<'_>, name: &str, values: [(String, Role); 5], role| {
-        canvas.put(inside, inside.x + 1, y, name, role);
-        let mut x = left;
-        for (phase, (value, role)) in names.iter().zip(values) {
-            let cut = Rect { width: (x + wide).min(inside.right()).saturating_sub(inside.x), ..inside };
-            canvas.put(cut, x, y, &format!("{phase} {value}"), role);
-            x += wide;
-        }
-        y += 1;
-    };
-    let mine = failover.phases();
-    row(canvas, "phases", mine.map(|value| (span(value), Role::Text)), Role::Dim);
-    // Of how many the list's title says, too.
-    let label = Some(format!("median {}", all.len())).filter(|label| label.len() < usize::from(NAMES_WIDE));
-    let label = label.as_deref().unwrap_or("median");
-    row(canvas, label, medians.map(|value| (span(value), Role::Dim)), Role::Dim);
-    if let Some(other) = compared {
-        let theirs = other.phases();
-        row(
-            canvas,
-            &format!("view {}", other.view),
-            theirs.map(|value| (span(value), Role::Text)),
-            Role::Warn,
-        );
-        let changes = std::array::from_fn(|n| change(theirs[n], mine[n]));
-        row(canvas, "change", changes, Role::Warn);
-    }
-    let last = failover.last_active().map_or("nobody became active".to_owned(), |(name, _)| {
-        let after = span(failover.phases()[4]);
-        let or = match failover.perhaps_last().as_slice() {
-            [] => String::new(),
-            [other] => format!(" or {other} (within the clock error)"),
-            others => format!(" or one of {} others (within the clock error)", others.len()),
+    let rows = Rect { y: y + 1, height: inside.bottom().saturating_sub(y + 1), ..inside };
+    let rows_of = Phases { failover, compared, medians, of: all.len() };
+    rows_of.draw(canvas, rows, left, columns);
+}
+
+/// The lines below a time line: its phases, the medians, and those of the failover that it is
+/// compared with.
+struct Phases<'f> {
+    failover: &'f Failover,
+    compared: Option<&'f Failover>,
+    medians: [Option<Nanos>; 5],
+    /// Of how many failovers the medians are.
+    of: usize,
+}
+
+impl Phases<'_> {
+    fn draw(&self, canvas: &mut Canvas<'_>, inside: Rect, left: u16, columns: u16) {
+        let Self { failover, compared, medians, of } = *self;
+        let mut y = inside.y;
+        let wide = (columns / PHASES.len() as u16).min(PHASE_WIDE);
+        let names = if wide < PHASE_WIDE { &PHASES_SHORT } else { &PHASES };
+        let mut row = |canvas: &mut Canvas<'_>, name: &str, values: [(String, Role); 5], role| {
+            canvas.put(inside, inside.x + 1, y, name, role);
+            let mut x = left;
+            for (phase, (value, role)) in names.iter().zip(values) {
+                let cut = Rect { width: (x + wide).min(inside.right()).saturating_sub(inside.x), ..inside };
+                canvas.put(cut, x, y, &format!("{phase} {value}"), role);
+                x += wide;
+            }
+            y += 1;
         };
-        format!(
-            "critical path: {} decides, {name}{or} is active last, {after} after {}",
-            failover.decider,
-            failover.released_by()
-        )
-    });
-    canvas.put(inside, inside.x + 1, y, &last, Role::Dim);
+        let mine = failover.phases();
+        row(canvas, "phases", mine.map(|value| (span(value), Role::Text)), Role::Dim);
+        // Of how many the list's title says, too.
+        let label = Some(format!("median {}", of)).filter(|label| label.len() < usize::from(NAMES_WIDE));
+        let label = label.as_deref().unwrap_or("median");
+        row(canvas, label, medians.map(|value| (span(value), Role::Dim)), Role::Dim);
+        if let Some(other) = compared {
+            let theirs = other.phases();
+            row(
+                canvas,
+                &format!("view {}", other.view),
+                theirs.map(|value| (span(value), Role::Text)),
+                Role::Warn,
+            );
+            let changes = std::array::from_fn(|n| change(theirs[n], mine[n]));
+            row(canvas, "change", changes, Role::Warn);
+        }
+        let last = failover.last_active().map_or("no process became active".to_owned(), |(name, _)| {
+            let after = span(failover.phases()[4]);
+            let or = match failover.perhaps_last().as_slice() {
+                [] => String::new(),
+                [other] => format!(" or {other} (within the clock error)"),
+                others => format!(" or one of {} others (within the clock error)", others.len()),
+            };
+            format!(
+                "critical path: {} decides, {name}{or} is active last, {after} after {}",
+                failover.decider,
+                failover.released_by()
+            )
+        });
+        canvas.put(inside, inside.x + 1, y, &last, Role::Dim);
+    }
 }
 
 /// How much longer something took than before.

@@ -203,7 +203,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     grid.draw(canvas, inside, |row| cells(&rows[row]));
     let Some(what) = rows.get(place).filter(|_| above.height < area.height) else { return };
     let below = Rect { y: above.bottom(), height: area.height - above.height, ..area };
-    let note = model.keymap.fill(if what.small_is_bad { "small is bad" } else { "{down}/{up} another" });
+    let note = model.keymap.fill(if what.small_is_bad { "low is bad" } else { "{down}/{up} another" });
     let sides = if what.before.is_empty() { "" } else { ": before and after" };
     let title = Cell::new(format!("{}{sides}", what.name), Role::Title);
     let inside = canvas.frame(below, &[title], &[Cell::new(note, Role::Dim)]);

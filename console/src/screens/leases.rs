@@ -46,7 +46,7 @@ impl Screen for Leases {
     }
 
     fn hints(&self, _: &Model) -> &'static str {
-        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} other way   {filter} filter   {freeze} freeze"
+        "{down}/{up} select   {sort}/{sort-by} sort   {reverse} reverse   {filter} filter   {freeze} freeze"
     }
 
     fn rows(&self, model: &Model) -> Vec<RowId> {
@@ -206,9 +206,9 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let inside = grid.frame(canvas, above, &title(&rows, data), &list.filter, None);
     if rows.is_empty() {
         let why = if list.filter.is_empty() {
-            "nobody renews a lease yet"
+            "no process renews a lease yet"
         } else {
-            "the filter keeps nobody; {back} clears it"
+            "the filter matches no process; {back} clears it"
         };
         canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
     } else {

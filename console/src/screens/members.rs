@@ -45,7 +45,7 @@ impl Screen for Members {
         if model.mode == Mode::Detail {
             "{open} its events   {back} closes   {down}/{up} another   {kill} kill   {stop} stop   {start} start"
         } else {
-            "{down}/{up} select   {open} about it   {sort}/{sort-by} sort   {filter} filter   {find-next} needs somebody   {freeze} freeze"
+            "{down}/{up} select   {open} about it   {sort}/{sort-by} sort   {filter} filter   {find-next} needs attention   {freeze} freeze"
         }
     }
 
@@ -116,7 +116,7 @@ fn find(model: &mut Model, forward: bool) -> bool {
     let before = wanted.iter().rfind(|at| here.is_none_or(|here| **at < here)).or(wanted.last());
     match if forward { after } else { before } {
         Some(at) => list.selected = Some(ids[*at]),
-        None => model.note = Some("no member needs anybody".to_owned()),
+        None => model.note = Some("no member needs attention".to_owned()),
     }
     true
 }
@@ -141,7 +141,7 @@ const COLUMNS: [Column; 15] = [
         false,
         1,
         "ok; ~ joining: no member yet; ~ held back: its join waits, since programs of its name died again and again; < behind: knows an older view; ! no lease: may not act; \
-         ? stale: its memory can not be read whole; = frozen: stopped by a signal; x down; - left. With for how long, \
+         ? stale: its memory cannot be read consistently; = frozen: stopped by a signal; x down; - left. With for how long, \
          or how much longer it is held back",
     ),
     Column::new("KIND", 11, false, 7, "coordinator, agent (one a node), app (a program), cache (of leases)"),
@@ -161,7 +161,7 @@ const COLUMNS: [Column; 15] = [
     Column::new("FAILED", 6, true, 8, "renewals that found no majority, since its start"),
     Column::new("SUSP", 4, true, 11, "suspicions of others that it raised, by heartbeat or progress"),
     Column::new("SERVED", 6, true, 12, "requests that the program served under an active view"),
-    Column::new("BEAT", 5, true, 10, "moves: its heartbeat does; else since when it stands still"),
+    Column::new("BEAT", 5, true, 10, "moves: its heartbeat does; else for how long it has not"),
     Column::new(
         "60s",
         SPARK,
@@ -368,7 +368,7 @@ fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
             (None, _) if model.replay.is_some() => "there is no sample in this recording",
             (None, _) => "nothing has been read yet",
             (Some(_), true) => "no process has come up yet",
-            (Some(_), false) => "the filter keeps no member; {back} clears it",
+            (Some(_), false) => "the filter matches no member; {back} clears it",
         };
         canvas.put(inside, inside.x + 2, inside.y, &model.keymap.fill(why), Role::Dim);
         return;

@@ -85,14 +85,14 @@ fn late_renewals(data: &Data, thresholds: &Thresholds) -> Vec<String> {
     late.collect()
 }
 
-/// A process runs and its memory can not be read whole.
+/// A process runs and its memory cannot be read consistently.
 fn stale_node(data: &Data, thresholds: &Thresholds) -> Vec<String> {
     let now = data.sample.as_ref().map_or(Instant::ZERO, |sample| sample.at);
     let old =
         data.tracks.iter().filter(|(_, track)| track.life() == Life::Runs).filter_map(|(name, track)| {
             let age = track.age(now);
             let limit = thresholds.stale_after;
-            (age > limit).then(|| format!("{name} was last read whole {age} ago, limit {limit}"))
+            (age > limit).then(|| format!("{name} was last read consistently {age} ago, limit {limit}"))
         });
     old.collect()
 }

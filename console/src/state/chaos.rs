@@ -74,7 +74,7 @@ pub(crate) struct Run {
 
 /// What the worker tells.
 #[derive(Clone, Debug)]
-pub(crate) enum ChaosNews {
+pub(crate) enum DrillUpdate {
     /// What the drill would do, or why that is not known.
     Previewed { drill: String, found: Result<Preview, String> },
     /// So many repetitions of the drill that runs are done.
@@ -138,7 +138,7 @@ impl Model {
     /// Shows what the selected drill would do.
     pub(crate) fn preview(&mut self, effects: &mut Vec<Effect>) -> bool {
         if self.replay.is_some() {
-            return self.refuse("nothing can be broken in a recording");
+            return self.refuse("faults cannot be injected into a recording");
         }
         let Some(name) = self.selected_drill().map(|drill| drill.name.clone()) else { return false };
         effects.push(Effect::Preview(name));
@@ -151,10 +151,11 @@ impl Model {
             return self.refuse(&format!("drill {drill} is disarmed"));
         }
         if self.replay.is_some() {
-            return self.refuse("nothing can be broken in a recording");
+            return self.refuse("faults cannot be injected into a recording");
         }
         if !self.chaos.may_arm {
-            return self.refuse("this console is read-only: `obol console --arm` lets drills be armed");
+            return self
+                .refuse("this console is read-only: start it with `obol console --arm` to arm drills");
         }
         self.screen = SCREEN;
         let Some(name) = self.selected_drill().map(|drill| drill.name.clone()) else { return true };
@@ -168,7 +169,7 @@ impl Model {
             }
             _ => {
                 effects.push(Effect::Preview(name));
-                self.refuse("this is what it would hit; {arm} once more arms it")
+                self.refuse("preview first; {arm} again arms it")
             }
         }
     }
@@ -186,7 +187,7 @@ impl Model {
     /// Runs what is armed.
     pub(crate) fn run_armed(&mut self, effects: &mut Vec<Effect>) -> bool {
         if self.chaos.running.is_some() {
-            return self.refuse("a drill runs already; {abort-drill} aborts it");
+            return self.refuse("a drill is already running; {abort-drill} aborts it");
         }
         let Some(drill) = self.chaos.armed.take() else {
             return self.refuse("nothing is armed: {arm} on screen 6 arms a drill");
@@ -209,22 +210,22 @@ impl Model {
     }
 
     /// Takes what the worker tells.
-    pub(crate) fn take_chaos(&mut self, news: ChaosNews) -> bool {
-        match news {
-            ChaosNews::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),
-            ChaosNews::Acted { verb, who, how } => {
+    pub(crate) fn take_drill_update(&mut self, update: DrillUpdate) -> bool {
+        match update {
+            DrillUpdate::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),
+            DrillUpdate::Acted { verb, who, how } => {
                 let verb = verb.command();
                 self.note = Some(match how {
                     Ok(()) => format!("{verb} {who}: done"),
                     Err(why) => format!("{verb} {who}: {why}"),
                 });
             }
-            ChaosNews::Done { done, of } => self.chaos.done = Some((done, of)),
-            ChaosNews::Stage { step, words } => match &mut self.chaos.stages {
+            DrillUpdate::Done { done, of } => self.chaos.done = Some((done, of)),
+            DrillUpdate::Stage { step, words } => match &mut self.chaos.stages {
                 Some((of, told)) if *of == step => told.push(words),
                 stages => *stages = Some((step, vec![words])),
             },
-            ChaosNews::Ended { found } => {
+            DrillUpdate::Ended { found } => {
                 self.chaos.done = None;
                 self.chaos.stages = None;
                 let Some((drill, began, _)) = self.chaos.running.take() else { return false };

@@ -316,16 +316,7 @@ impl Data {
             *self = Self::default();
         }
         self.cluster = (sample.cluster_id, sample.view.as_ref().map(|view| view.id));
-        for mark in &sample.marks {
-            if mark.drill.is_none() {
-                self.windows.mark(mark.at);
-                self.since = Since::default();
-            }
-            self.marks.push_back(mark.clone());
-        }
-        while self.marks.len() > MARKS_MAX {
-            self.marks.pop_front();
-        }
+        self.pass_marks(&sample.marks);
         let is_first = self.began.is_none();
         for row in &sample.processes {
             let track = self.tracks.get_mut(&row.name);
@@ -392,6 +383,19 @@ impl Data {
             self.changes.pop_first();
         }
         self.began.get_or_insert(sample.at);
+    }
+
+    fn pass_marks(&mut self, marks: &[MarkRow]) {
+        for mark in marks {
+            if mark.drill.is_none() {
+                self.windows.mark(mark.at);
+                self.since = Since::default();
+            }
+            self.marks.push_back(mark.clone());
+        }
+        while self.marks.len() > MARKS_MAX {
+            self.marks.pop_front();
+        }
     }
 
     /// What operators call an incarnation.
@@ -476,7 +480,7 @@ impl Since {
     }
 }
 
-/// How a process stands, from what needs somebody to what is as it should be.
+/// How a process stands, from what needs attention to what is as it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Status {
     /// Its process is dead.

@@ -15,10 +15,10 @@ pub(crate) mod table;
 pub(crate) mod windows;
 
 use crate::input::{Keymap, Press};
-use crate::poll::News;
+use crate::poll::Update;
 use crate::theme::{Glyphs, Theme};
 use act::Verb;
-use chaos::{Chaos, ChaosNews};
+use chaos::{Chaos, DrillUpdate};
 use data::Data;
 use mouse::Mouse;
 use obol_fabric::{Instant, Name, Nanos, ViewId};
@@ -93,11 +93,11 @@ pub(crate) enum Event {
     Key(Press),
     Mouse(Mouse),
     Resize(u16, u16),
-    News(News),
+    Update(Update),
     /// So late it is on the host's monotonic clock.
     Tick(Instant),
     /// What the chaos screen's worker tells.
-    Chaos(ChaosNews),
+    Chaos(DrillUpdate),
     /// A report was written to this folder, or why not.
     Exported(Result<String, String>),
     /// A note was written, or why not.
@@ -188,7 +188,7 @@ pub(crate) struct Model {
     pub(crate) pan: Nanos,
     /// So many processes beside the critical path are scrolled past in the time line.
     pub(crate) scroll: usize,
-    /// Whether the console has the mouse; else the terminal selects text with it.
+    /// Whether the console captures the mouse; else the terminal selects text with it.
     pub(crate) mouse: bool,
     /// The page of the help that is open.
     pub(crate) help_page: usize,

@@ -35,7 +35,7 @@ pub(crate) struct List<Id> {
     pub(crate) selected: Option<Id>,
     /// The column that it is sorted by; none is the natural order.
     pub(crate) sort: Option<usize>,
-    /// The other way round than the column begins.
+    /// Reversed than the column begins.
     pub(crate) reverse: bool,
     /// What is shown.
     pub(crate) filter: Filter,

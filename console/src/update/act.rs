@@ -11,18 +11,18 @@ impl Model {
     /// Asks whether the selected process is meant.
     pub(super) fn ask(&mut self, verb: Verb) -> bool {
         let why = if self.replay.is_some() {
-            "nothing can be done to the processes of a recording"
+            "processes of a recording cannot be changed"
         } else if !self.chaos.may_arm {
-            "this console is read-only: `obol console --arm` lets processes be killed, stopped and started"
+            "this console is read-only: start it with `obol console --arm` to kill, stop and start processes"
         } else if self.frozen.is_some() {
-            "this is what was; {freeze} goes on live"
+            "this is a past moment; {freeze} resumes live"
         } else if self.screen != members::ID {
             "processes are killed, stopped and started on screen 1"
         } else {
             match members::selected(self).map(|row| (row.name, row.life)) {
                 None => "nothing is selected; {down} and {up} select",
-                Some((_, Life::Down | Life::Left)) if verb != Verb::Start => "it is down already",
-                Some((_, Life::Runs | Life::Frozen)) if verb == Verb::Start => "it runs already",
+                Some((_, Life::Down | Life::Left)) if verb != Verb::Start => "it is already down",
+                Some((_, Life::Runs | Life::Frozen)) if verb == Verb::Start => "it is already running",
                 Some((who, _)) => {
                     self.mode = Mode::Confirm { verb, who };
                     return true;
@@ -40,7 +40,7 @@ impl Model {
             self.note = Some(format!("{} {who} ...", verb.command()));
             effects.push(Effect::Act(verb, who));
         } else {
-            self.note = Some(format!("{who} is left alone"));
+            self.note = Some(format!("{who} was not touched"));
         }
         true
     }

@@ -188,72 +188,33 @@ impl Model {
             Action::Kill => self.ask(Verb::Kill),
             Action::Stop => self.ask(Verb::Stop),
             Action::Start => self.ask(Verb::Start),
-            Action::Mouse => {
-                self.mouse ^= true;
-                effects.push(Effect::Mouse(self.mouse));
-                let who = if self.mouse {
-                    "the console has the mouse"
-                } else {
-                    "the terminal has the mouse, to select text"
-                };
-                self.note = Some(who.to_owned());
-                true
-            }
+            Action::Mouse => self.toggle_mouse(effects),
             Action::Arm => self.arm(effects),
             Action::RunDrill => self.run_armed(effects),
             Action::AbortDrill => self.abort(effects),
             Action::Back => self.back(),
             Action::Sort => self.sort(effects),
-            Action::SortBy if !screen.can_sort() => {
-                self.note = Some("the rows of this screen have an order of their own".to_owned());
-                true
-            }
-            Action::SortBy => {
-                self.mode = Mode::Typing { what: Prompt::SortBy, text: String::new() };
-                true
-            }
+            Action::SortBy if !screen.can_sort() => self.say("the rows of this screen cannot be sorted"),
+            Action::SortBy => self.ask_for(Prompt::SortBy, ""),
             Action::Reverse => self.reverse(effects),
             Action::Filter if !screen.can_filter() => false,
             Action::Filter => {
                 let text = screen.list(self).filter.text().to_owned();
-                self.mode = Mode::Typing { what: Prompt::Filter, text };
-                true
+                self.ask_for(Prompt::Filter, &text)
             }
-            Action::Palette => {
-                self.mode = Mode::Typing { what: Prompt::Palette, text: String::new() };
-                true
-            }
+            Action::Palette => self.ask_for(Prompt::Palette, ""),
             Action::Freeze if self.replay.is_some() => self.play_or_stop(),
             Action::Freeze => self.freeze(),
             Action::Faster => self.speed(1),
             Action::Slower => self.speed(-1),
-            Action::Note if self.replay.is_some() => {
-                self.note = Some("a recording takes no notes".to_owned());
-                true
-            }
-            Action::Note => {
-                self.mode = Mode::Typing { what: Prompt::Note, text: String::new() };
-                true
-            }
+            Action::Note if self.replay.is_some() => self.say("a recording cannot be annotated"),
+            Action::Note => self.ask_for(Prompt::Note, ""),
             Action::Export => {
                 effects.push(Effect::Export);
                 false
             }
-            Action::Copy => {
-                self.note = Some(match view::selected(self) {
-                    Some(row) => {
-                        effects.push(Effect::Copy(row.clone()));
-                        // Whether a terminal takes it, it does not tell.
-                        format!("copied, where the terminal allows that: {row}")
-                    }
-                    None => self.keymap.fill("nothing is selected; {down} and {up} select"),
-                });
-                true
-            }
-            Action::Record if self.replay.is_some() => {
-                self.note = Some("this is a recording already".to_owned());
-                true
-            }
+            Action::Copy => self.copy(effects),
+            Action::Record if self.replay.is_some() => self.say("this is a recording already"),
             Action::Record => {
                 effects.push(Effect::Record);
                 false
@@ -305,6 +266,41 @@ impl Model {
         }
     }
 
+    /// Shows a note.
+    fn say(&mut self, note: &str) -> bool {
+        self.note = Some(note.to_owned());
+        true
+    }
+
+    /// Begins to type a line.
+    fn ask_for(&mut self, what: Prompt, text: &str) -> bool {
+        self.mode = Mode::Typing { what, text: text.to_owned() };
+        true
+    }
+
+    fn toggle_mouse(&mut self, effects: &mut Vec<Effect>) -> bool {
+        self.mouse ^= true;
+        effects.push(Effect::Mouse(self.mouse));
+        self.say(if self.mouse {
+            "the console captures the mouse"
+        } else {
+            "mouse released: the terminal selects text"
+        })
+    }
+
+    /// Copies the selected row.
+    fn copy(&mut self, effects: &mut Vec<Effect>) -> bool {
+        self.note = Some(match view::selected(self) {
+            Some(row) => {
+                effects.push(Effect::Copy(row.clone()));
+                // A terminal does not say whether it takes it.
+                format!("copied, if the terminal allows it: {row}")
+            }
+            None => self.keymap.fill("nothing is selected; {down} and {up} select"),
+        });
+        true
+    }
+
     pub(super) fn reverse(&mut self, effects: &mut Vec<Effect>) -> bool {
         if !screens::shown(self).can_sort() {
             return false;
@@ -330,10 +326,10 @@ impl Model {
                 };
                 format!("sorted by {}, {way}", column.head)
             }
-            (None, true) => "in the list's own order, the other way round".to_owned(),
-            (None, false) => "in the list's own order".to_owned(),
+            (None, true) => "in the default order, reversed".to_owned(),
+            (None, false) => "in the default order".to_owned(),
         };
-        self.note = Some(format!("{how}; this is kept for the next start"));
+        self.note = Some(format!("{how}; saved for the next start"));
         effects.push(Effect::Remember);
     }
 
@@ -401,7 +397,7 @@ impl Model {
                 let live = if self.replay.is_some() {
                     "the recording ends here"
                 } else {
-                    "this is the newest; {freeze} goes on"
+                    "this is the newest; {freeze} resumes"
                 };
                 let what = if end { live } else { "nothing earlier is kept" };
                 self.note = Some(self.keymap.fill(what));

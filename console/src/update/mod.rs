@@ -5,7 +5,7 @@ mod act;
 mod keys;
 mod mouse;
 
-use crate::poll::News;
+use crate::poll::Update;
 use crate::state::{Effect, Event, Model};
 use obol_fabric::Nanos;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ impl Model {
             Event::Resize(width, height) => {
                 std::mem::replace(&mut self.size, (width, height)) != (width, height)
             }
-            Event::News(News::Sample(sample)) => {
+            Event::Update(Update::Sample(sample)) => {
                 let sample = Arc::new(*sample);
                 self.now = sample.at.max(self.now);
                 let found = self.lost.take().is_some();
@@ -32,12 +32,12 @@ impl Model {
                 self.store.push(sample);
                 self.frozen.is_none() || found
             }
-            Event::News(News::Lost { why }) => {
+            Event::Update(Update::Lost { why }) => {
                 let changed = self.lost.as_ref() != Some(&why);
                 self.lost = Some(why);
                 changed
             }
-            Event::Chaos(news) => self.take_chaos(news),
+            Event::Chaos(update) => self.take_drill_update(update),
             Event::Exported(how) => {
                 self.note = Some(match how {
                     Ok(folder) => format!("the report and the screen are in {folder}/"),

@@ -1,6 +1,6 @@
 //! What keys and news do to the console.
 
-use crate::poll::News;
+use crate::poll::Update;
 use crate::poll::sample::DepartedRow;
 use crate::samples;
 use crate::screens::{ALL, members};
@@ -14,7 +14,7 @@ use obol_membership::metrics::Counter;
 use std::sync::Arc;
 
 fn news(model: &mut Model, sample: crate::poll::sample::Sample) -> bool {
-    model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new())
+    model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new())
 }
 
 /// When the newest sample was read.
@@ -206,7 +206,7 @@ fn sorting_says_how_and_begins_with_what_matters() {
     let at = |head: &str| ALL[0].columns().iter().position(|column| column.head == head);
     let (sort, note) = told("omargin\n");
     assert_eq!(sort, at("MARGIN"));
-    assert_eq!(note, "sorted by MARGIN, the smallest first; this is kept for the next start");
+    assert_eq!(note, "sorted by MARGIN, the smallest first; saved for the next start");
     let (sort, note) = told("orenew\n");
     assert_eq!(sort, at("RENEW/s"));
     assert!(note.starts_with("sorted by RENEW/s, the largest first"), "{note}");
@@ -301,7 +301,7 @@ fn a_program_whose_join_is_held_back_says_for_how_much_longer() {
     row.held_until = Some(sample.at + Nanos::from_millis(3250));
     news(&mut model, sample);
     let shown = text(&model);
-    assert!(shown.contains("app-2    ~ held back 3.2s") && shown.contains("held back 1"), "{shown}");
+    assert!(shown.contains("app-2     ~ held back 3.2s") && shown.contains("held back 1"), "{shown}");
     press(&mut model, "w");
     assert_eq!(
         model.list(members::ID).selected,

@@ -151,7 +151,7 @@ pub(crate) fn help_pages(model: &Model) -> usize {
 
 /// What is on every screen and needs a word.
 const EVERYWHERE: [(&str, &str); 3] = [
-    ("--", "a value that was not read, or that there is none; it is not zero"),
+    ("--", "not read, or no such value; not zero"),
     ("units", "ns, us, ms, s, m, h; k and M are thousands and millions; B is bytes"),
     (
         "n READs",
@@ -318,8 +318,8 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         Mode::Typing { what, text } => {
             let (sign, help) = match what {
                 Prompt::Filter => ("/", "word  !word  ~regex  -l kind=app   Enter keeps it, Esc clears it"),
-                Prompt::Note => ("note: ", "divides before from after, for everybody   Enter, Esc"),
-                Prompt::Arm => ("name of the cluster that is to be hit: ", "Enter arms, Esc"),
+                Prompt::Note => ("note: ", "annotates all consoles and recordings   Enter, Esc"),
+                Prompt::Arm => ("type the cluster's name to arm: ", "Enter arms, Esc"),
                 Prompt::Palette => (":", "a command or a screen by name   Enter, Esc"),
                 Prompt::SortBy => ("sort by: ", "a column   Enter, Esc"),
             };
@@ -350,7 +350,7 @@ fn footer(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
                     return format!("{sign} {} at {} of {}   {keys}", replay.name(), age(place), age(all));
                 }
                 let behind = model.live.sample.as_ref().map_or(0, |s| s.at.since(frozen.at).0);
-                let keys = model.keymap.fill("{freeze} goes on live   {step-back} {step-forward} step   {event-back} {event-forward} view change");
+                let keys = model.keymap.fill("{freeze} resumes live   {step-back} {step-forward} step   {event-back} {event-forward} view change");
                 format!("{keys}   {} behind", age(obol_fabric::Nanos(behind)))
             });
             let hints = frozen.unwrap_or_else(|| model.keymap.fill(screens::shown(model).hints(model)));

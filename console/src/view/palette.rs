@@ -32,7 +32,7 @@ pub(crate) fn draw(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
     let first = marked.map_or(0, |at| (at + 1).saturating_sub(rows));
     let shown = first..(first + rows).min(candidates.len());
     let title = [Cell::new(format!("{} to choose from", candidates.len()), Role::Title)];
-    let hint = [Cell::new("Up and Down mark, Tab completes, Enter does it", Role::Dim)];
+    let hint = [Cell::new("Up and Down select, Tab completes, Enter runs it", Role::Dim)];
     let inside = canvas.frame(place, &title, &hint);
     let names = candidates.iter().map(|choice| width(&choice.name)).max().unwrap_or(0);
     let keys = if candidates.iter().any(|choice| !choice.key.is_empty()) { KEY_WIDE } else { 0 };

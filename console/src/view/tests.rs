@@ -3,12 +3,12 @@
 //! A screen that was changed on purpose: `OBOL_BLESS=1 cargo test --release -p obol-console --lib`, then read the
 //! difference.
 
-use crate::poll::News;
+use crate::poll::Update;
 use crate::poll::record::{Header, Recorder, Recording};
 use crate::poll::sample::EventRow;
 use crate::screens::{self, members};
 use crate::state::act::Verb;
-use crate::state::chaos::{ChaosNews, Choice, Preview};
+use crate::state::chaos::{Choice, DrillUpdate, Preview};
 use crate::state::mouse::Mouse;
 use crate::state::{Effect, Event, Mode, Model, RowId, ScreenId};
 use crate::theme::{ASCII, Theme, UNICODE};
@@ -56,7 +56,7 @@ pub(crate) fn live(width: u16, height: u16) -> Model {
     let mut model = console(width, height);
     for quarter in 0..24 {
         let at = Instant(START.0 + quarter * 250_000_000);
-        model.reduce(Event::News(News::Sample(Box::new(samples::healthy(at)))), &mut Vec::new());
+        model.reduce(Event::Update(Update::Sample(Box::new(samples::healthy(at)))), &mut Vec::new());
     }
     model
 }
@@ -70,7 +70,7 @@ pub(crate) fn broken(width: u16, height: u16) -> Model {
         if quarter > 24 {
             sample.events.clear();
         }
-        model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+        model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     }
     model
 }
@@ -85,7 +85,7 @@ fn twice(width: u16, height: u16) -> Model {
         // The other app died, in the view after.
         event.a = if event.event.name() == "notice" { 9 } else { 8 };
     }
-    model.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    model.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     model
 }
 
@@ -118,7 +118,7 @@ fn two_hosts(width: u16, height: u16) -> Model {
     let recording = Recording::read(bytes.as_slice(), Path::new("memory")).expect("read");
     let mut model = console(width, height);
     for sample in recording.samples {
-        model.reduce(crate::state::Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+        model.reduce(crate::state::Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     }
     model
 }
@@ -126,7 +126,7 @@ fn two_hosts(width: u16, height: u16) -> Model {
 fn lost(width: u16, height: u16) -> Model {
     let mut model = broken(width, height);
     let why = "no cluster default in /dev/shm/obol; start it with `obol up`".to_owned();
-    model.reduce(Event::News(News::Lost { why }), &mut Vec::new());
+    model.reduce(Event::Update(Update::Lost { why }), &mut Vec::new());
     model.reduce(Event::Tick(Instant(START.0 + 20_000_000_000)), &mut Vec::new());
     model
 }
@@ -212,7 +212,7 @@ fn previewed(mut model: Model, drill: &str, allowed: bool) -> Model {
         (format!("guard max_targets {guard}"), !allowed),
     ];
     let preview = Preview { drill: drill.to_owned(), allowed, lines, hits: "kill app-2".to_owned() };
-    let news = ChaosNews::Previewed { drill: drill.to_owned(), found: Ok(preview) };
+    let news = DrillUpdate::Previewed { drill: drill.to_owned(), found: Ok(preview) };
     model.reduce(Event::Chaos(news), &mut Vec::new());
     model
 }
@@ -222,7 +222,7 @@ fn ended(mut model: Model) -> Model {
         {"failover.cue_to_active": {"n": 19, "p50": 156.0, "p99": null, "max": 214.0}},
         "judged": [{"metric": "failover.cue_to_active", "of": "p50", "holds": false}], "remarks": ["one was slow"]}"#;
     let found = serde_json::from_str(text).map_err(|error| error.to_string());
-    model.reduce(Event::Chaos(ChaosNews::Ended { found }), &mut Vec::new());
+    model.reduce(Event::Chaos(DrillUpdate::Ended { found }), &mut Vec::new());
     model
 }
 
@@ -239,14 +239,14 @@ fn chaos() {
     let running = with(armed, "\x12");
     holds("chaos-running", &running);
     let mut progress = running.clone();
-    progress.reduce(Event::Chaos(ChaosNews::Done { done: 3, of: 20 }), &mut Vec::new());
+    progress.reduce(Event::Chaos(DrillUpdate::Done { done: 3, of: 20 }), &mut Vec::new());
     for words in ["waits until all is well", "armed against app-2", "cued and injected", "over in 156us"] {
         let (step, words) = ("4 kill".to_owned(), words.to_owned());
-        progress.reduce(Event::Chaos(ChaosNews::Stage { step, words }), &mut Vec::new());
+        progress.reduce(Event::Chaos(DrillUpdate::Stage { step, words }), &mut Vec::new());
     }
     let mut sample = samples::degraded(Instant(START.0 + 9_000_000_000));
     sample.events.retain(|event| event.event.name() != "service");
-    progress.reduce(Event::News(News::Sample(Box::new(sample))), &mut Vec::new());
+    progress.reduce(Event::Update(Update::Sample(Box::new(sample))), &mut Vec::new());
     holds("chaos-progress", &progress);
     holds("chaos-ended", &ended(running));
 }
@@ -273,7 +273,7 @@ fn stale(width: u16, height: u16) -> Model {
 fn frozen(width: u16, height: u16) -> Model {
     let mut model = with(broken(width, height), " ");
     let at = Instant(START.0 + 11_000_000_000);
-    model.reduce(Event::News(News::Sample(Box::new(samples::healthy(at)))), &mut Vec::new());
+    model.reduce(Event::Update(Update::Sample(Box::new(samples::healthy(at)))), &mut Vec::new());
     model
 }
 
@@ -538,10 +538,10 @@ fn a_process_is_killed_only_when_armed_selected_and_confirmed() {
     for (model, keys, why) in [
         (chaotic(live(100, 30), false), "j\x0b", "--arm"),
         (armed(), "\x0b", "nothing is selected"),
-        (armed(), "j\x0bn", "left alone"),
-        (armed(), "j\x0b\n", "left alone"),
-        (armed(), "j\x15", "runs already"),
-        (armed(), "j \x0b", "goes on live"),
+        (armed(), "j\x0bn", "not touched"),
+        (armed(), "j\x0b\n", "not touched"),
+        (armed(), "j\x15", "already running"),
+        (armed(), "j \x0b", "resumes live"),
         (armed(), "2j\x0b", "on screen 1"),
         (chaotic(replayed(100, 30), true), "j\x0b", "recording"),
     ] {

@@ -2,10 +2,10 @@
 //! runs as a child that is the command `obol drill run`, so that a drill is the same whoever starts
 //! it and outlives a console that ends.
 
-use crate::Message;
+use crate::message::Message;
 use crate::poll::Place;
 use crate::state::act::Verb;
-use crate::state::chaos::{ChaosNews, Choice, Journal, Preview};
+use crate::state::chaos::{Choice, DrillUpdate, Journal, Preview};
 use obol_chaos::drillfile;
 use obol_chaos::drills::{self, Plan, Supervisor};
 use obol_fabric::Name;
@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// What a drill tells is shown so much later.
-const TOLD_LATER: Duration = Duration::from_millis(20);
+/// What a drill reports is shown so much later.
+const DISPLAY_DELAY: Duration = Duration::from_millis(20);
 
 /// The drills that ship.
 pub(crate) fn choices() -> Vec<Choice> {
@@ -34,43 +34,43 @@ pub(crate) fn choices() -> Vec<Choice> {
 /// Does what the chaos screen asks for.
 pub(crate) struct Worker {
     place: Place,
-    tell: Sender<Message>,
+    tx: Sender<Message>,
     running: Arc<Mutex<Option<Process>>>,
 }
 
 impl Worker {
-    pub(crate) fn new(place: Place, tell: Sender<Message>) -> Self {
-        Self { place, tell, running: Arc::default() }
+    pub(crate) fn new(place: Place, tx: Sender<Message>) -> Self {
+        Self { place, tx, running: Arc::default() }
     }
 
     /// Finds out what a drill would do.
     pub(crate) fn preview(&self, drill: String) {
-        let (place, tell) = (self.place.clone(), self.tell.clone());
+        let (place, tx) = (self.place.clone(), self.tx.clone());
         thread::spawn(move || {
             let found = preview(&place, &drill);
             // A console that has ended does not want to know.
-            let _ = tell.send(Message::Chaos(ChaosNews::Previewed { drill, found }));
+            let _ = tx.send(Message::Chaos(DrillUpdate::Previewed { drill, found }));
         });
     }
 
     /// Runs a drill.
     pub(crate) fn run(&self, drill: String) {
-        let (place, tell, running) = (self.place.clone(), self.tell.clone(), Arc::clone(&self.running));
+        let (place, tx, running) = (self.place.clone(), self.tx.clone(), Arc::clone(&self.running));
         thread::spawn(move || {
-            let told = |news| tell.send(Message::Chaos(news)).is_ok();
-            let found = run(&place, &drill, &running, told);
+            let report = |update| tx.send(Message::Chaos(update)).is_ok();
+            let found = run(&place, &drill, &running, report);
             *running.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            let _ = tell.send(Message::Chaos(ChaosNews::Ended { found }));
+            let _ = tx.send(Message::Chaos(DrillUpdate::Ended { found }));
         });
     }
 
     /// Kills, stops or starts a process, by the command of that name.
     pub(crate) fn act(&self, verb: Verb, who: Name) {
-        let (place, tell) = (self.place.clone(), self.tell.clone());
+        let (place, tx) = (self.place.clone(), self.tx.clone());
         thread::spawn(move || {
             let how = act(&place, verb, who);
             // A console that has ended does not want to know.
-            let _ = tell.send(Message::Chaos(ChaosNews::Acted { verb, who, how }));
+            let _ = tx.send(Message::Chaos(DrillUpdate::Acted { verb, who, how }));
         });
     }
 
@@ -111,11 +111,11 @@ fn preview(place: &Place, drill: &str) -> Result<Preview, String> {
     let mut observer = Observer::open(&place.root, place.cluster).map_err(|error| error.to_string())?;
     let snapshot = observer.snapshot();
     let supervisor = Supervisor::of(observer.cluster().dir());
-    Ok(told(&drills::plan(&drill, &observer, &snapshot, supervisor, 1)))
+    Ok(described(&drills::plan(&drill, &observer, &snapshot, supervisor, 1)))
 }
 
 /// A plan line by line.
-fn told(plan: &Plan) -> Preview {
+fn described(plan: &Plan) -> Preview {
     let mut lines = Vec::new();
     let mut hits = Vec::new();
     for step in &plan.steps {
@@ -136,7 +136,7 @@ fn told(plan: &Plan) -> Preview {
     Preview { drill: plan.drill.clone(), allowed: plan.allowed, lines, hits: hits.join(", ") }
 }
 
-/// What a drill tells while it runs.
+/// What a drill reports while it runs.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     /// So many repetitions are done, of so many.
@@ -146,21 +146,21 @@ enum Line {
 }
 
 fn progress(line: &str) -> Option<Line> {
-    let told = line.strip_prefix("drill ")?;
-    if let Some((step, words)) = told.split_once(", repetition ").and_then(|(_, told)| told.split_once(": "))
+    let rest = line.strip_prefix("drill ")?;
+    if let Some((step, words)) = rest.split_once(", repetition ").and_then(|(_, rest)| rest.split_once(": "))
     {
         return Some(Line::Stage(step.to_owned(), words.to_owned()));
     }
-    let (done, of) = told.split_once(": ")?.1.split_once(" of ")?;
+    let (done, of) = rest.split_once(": ")?.1.split_once(" of ")?;
     Some(Line::Done(done.parse().ok()?, of.parse().ok()?))
 }
 
-/// Runs a drill; `tell` is told how far it is.
+/// Runs a drill; `report` gets how far it is.
 fn run(
     place: &Place,
     drill: &str,
     running: &Mutex<Option<Process>>,
-    tell: impl Fn(ChaosNews) -> bool,
+    report: impl Fn(DrillUpdate) -> bool,
 ) -> Result<Journal, String> {
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut child = Command::new(program)
@@ -194,33 +194,33 @@ fn run(
             bytes
         })
     });
-    let mut said = String::new();
-    let mut heard = BufReader::new(child.stderr.take().ok_or("the drill can not be heard")?);
+    let mut last_line = String::new();
+    let mut lines = BufReader::new(child.stderr.take().ok_or("the drill has no standard error")?);
     let mut line = String::new();
     loop {
-        if heard.buffer().is_empty() && heard.fill_buf().is_ok_and(|some| !some.is_empty()) {
+        if lines.buffer().is_empty() && lines.fill_buf().is_ok_and(|some| !some.is_empty()) {
             // To draw at the moment of the cue would take a core from what is measured.
-            thread::sleep(TOLD_LATER);
+            thread::sleep(DISPLAY_DELAY);
         }
         line.clear();
-        if !heard.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        if !lines.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
             break;
         }
         let line = line.trim_end();
-        let news = match progress(line) {
-            Some(Line::Done(done, of)) => ChaosNews::Done { done, of },
-            Some(Line::Stage(step, words)) => ChaosNews::Stage { step, words },
+        let update = match progress(line) {
+            Some(Line::Done(done, of)) => DrillUpdate::Done { done, of },
+            Some(Line::Stage(step, words)) => DrillUpdate::Stage { step, words },
             None => {
-                line.clone_into(&mut said);
+                line.clone_into(&mut last_line);
                 continue;
             }
         };
         // A console that has ended does not want to know.
-        let _ = tell(news);
+        let _ = report(update);
     }
     let journal = journal.and_then(|journal| journal.join().ok()).unwrap_or_default();
     child.wait().map_err(|error| format!("the drill was lost: {error}"))?;
-    serde_json::from_slice(&journal).map_err(|error| match said.as_str() {
+    serde_json::from_slice(&journal).map_err(|error| match last_line.as_str() {
         "" => format!("the drill's journal can not be read: {error}"),
         said => said.trim_start_matches("obol: ").to_owned(),
     })
@@ -232,7 +232,7 @@ mod tests {
     use obol_chaos::drills::{Progress, Stage};
 
     #[test]
-    fn repetitions_are_told_from_what_else_a_drill_says() {
+    fn progress_lines_are_recognised() {
         assert_eq!(progress("drill app: 3 of 20"), Some(Line::Done(3, 20)));
         let told = Progress { number: 3, step: "kill", stage: Stage::Armed(&["app-2".to_owned()]) };
         let stage = Line::Stage("3 kill".to_owned(), "armed against app-2".to_owned());

@@ -1,0 +1,473 @@
+//! A console at a terminal: the threads that read the cluster, the keys and the signals, and the
+//! loop that draws.
+
+use crate::config::Config;
+use crate::drill_worker::{self, Worker};
+use crate::input::Press;
+use crate::message::Message;
+use crate::options::Look;
+use crate::output::{self, Failure};
+use crate::poll::live::{Live, POLL_EVERY, Rate};
+use crate::poll::record::Recording;
+use crate::poll::{Place, Sink, Update};
+use crate::recording::SharedRecorder;
+use crate::report::{self, Report};
+use crate::state::mouse::Mouse;
+use crate::state::{Effect, Event, Model};
+use crate::terminal::Terminal;
+use crate::theme::{self, Glyphs, Theme};
+use crate::{past, remember, screens, view};
+use crossterm::event::{self, Event as Input, MouseButton, MouseEventKind};
+use obol_fabric::host::{clock, program};
+use obol_fabric::{Name, Nanos};
+use obol_observe::annotations::Mark;
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+use std::io::IsTerminal;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// Between two frames at least; a key is on the screen after this time at most.
+const FRAME: Duration = Duration::from_millis(33);
+/// Without update the console looks at the clock this often, so that what is stale is told.
+const TICK: Duration = Duration::from_millis(500);
+/// Between two looks at what is due while a recording plays.
+const PLAY: Duration = Duration::from_millis(100);
+/// Between two samples while the terminal is not in focus, and while nobody sees them because the
+/// screen is frozen. Counters and histograms only grow and flight recorders keep what happened, so
+/// nothing is lost in between.
+const POLL_UNFOCUSED: Duration = Duration::from_secs(1);
+const POLL_FROZEN: Duration = Duration::from_secs(4);
+
+/// What is said after a panic.
+const BUG: &str = "the console has a bug and ended; what it said about it is above";
+
+/// A console on a thread of its own, beside what its process does otherwise. Dropping it gives the
+/// terminal back.
+pub struct Background {
+    tx: Sender<Message>,
+    thread: Option<JoinHandle<Result<(), Failure>>>,
+}
+
+impl Background {
+    /// Shows a console; `ended` is set when the user has quit it.
+    pub fn start(console: Console, ended: Arc<AtomicBool>) -> Result<Self, Failure> {
+        let tx = console.tx.clone();
+        let body = move || {
+            let how = console.run();
+            ended.store(true, Ordering::Relaxed);
+            how
+        };
+        let thread = thread::Builder::new().name("console".to_owned()).spawn(body);
+        let thread = thread.map_err(|error| Failure::Failed(format!("cannot start a thread: {error}")))?;
+        Ok(Self { tx, thread: Some(thread) })
+    }
+
+    /// Ends it and says how it went.
+    pub fn close(mut self) -> Result<(), Failure> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), Failure> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        // It may have ended already.
+        let _ = self.tx.send(Message::End);
+        thread.join().unwrap_or_else(|_| Err(Failure::Failed(BUG.to_owned())))
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // Whoever wanted to know how it went has closed it.
+        let _ = self.end();
+    }
+}
+
+/// Whether a console can be shown: a terminal that calls itself dumb knows no escape codes.
+pub fn is_possible() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// A console that is about to be shown.
+pub struct Console {
+    place: Place,
+    look: Look,
+    config: Config,
+    owner: bool,
+    record: Option<PathBuf>,
+    arm: bool,
+    aged: bool,
+    rx: Receiver<Message>,
+    tx: Sender<Message>,
+}
+
+impl Console {
+    /// `owner` says whether quitting ends the cluster.
+    pub fn new(place: Place, look: Look, config: Config, owner: bool) -> Self {
+        let (tx, rx) = mpsc::channel();
+        Self { place, look, config, owner, record: None, arm: false, aged: false, rx, tx }
+    }
+
+    /// Records from the first sample on.
+    pub fn record(mut self, file: Option<PathBuf>) -> Self {
+        self.record = file;
+        self
+    }
+
+    /// Lets drills be armed.
+    pub const fn arm(mut self, may: bool) -> Self {
+        self.arm = may;
+        self
+    }
+
+    /// Shows it until the user quits.
+    pub fn run(self) -> Result<(), Failure> {
+        let Self { place, look, config, owner, record, arm, aged, rx, tx } = self;
+        let mut model = model(place.cluster, &look, &config, owner);
+        model.chaos.drills = drill_worker::choices();
+        model.chaos.may_arm = arm;
+        if aged {
+            past::add_history(&mut model, &place);
+        }
+        let rate = Rate::new(POLL_EVERY);
+        let recorder = SharedRecorder::new(place.cluster);
+        if let Some(file) = record {
+            recorder.begin(&file)?;
+            model.reduce(Event::Recording(Ok(Some(file.display().to_string()))), &mut Vec::new());
+        }
+        let (_quit, quit) = mpsc::channel();
+        let polled = rate.clone();
+        let mut tee = RecordingSink { recorder: recorder.clone(), tx: tx.clone() };
+        let polled_place = place.clone();
+        spawn("poll", move || Live::new(polled_place).run(&polled, &quit, &mut tee))?;
+        show(model, tx, &rx, &rate, &recorder, Some(&place))
+    }
+}
+
+/// Sends updates to the console, and samples to the recording if there is one.
+struct RecordingSink {
+    recorder: SharedRecorder,
+    tx: Sender<Message>,
+}
+
+impl Sink for RecordingSink {
+    fn take(&mut self, update: Update) -> bool {
+        if let Update::Sample(sample) = &update
+            && let Err(why) = self.recorder.take(sample)
+        {
+            // If the console has ended, the next line finds out.
+            let _ = self.tx.send(Message::NotRecording(why.to_string()));
+        }
+        self.tx.send(Message::Update(update)).is_ok()
+    }
+}
+
+/// A console that looks as asked.
+fn model(cluster: Name, look: &Look, config: &Config, owner: bool) -> Model {
+    let theme = look.theme.or(config.theme).unwrap_or_else(Theme::detect);
+    let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
+    let mut model = Model::new(cluster, screens::ALL[0].id(), theme, glyphs, owner);
+    model.bell = look.bell;
+    remember::read(&mut model);
+    config.apply(&mut model);
+    model
+}
+
+/// Takes the terminal, and gives it back at the end.
+fn show(
+    model: Model,
+    tx: Sender<Message>,
+    rx: &Receiver<Message>,
+    rate: &Rate,
+    recorder: &SharedRecorder,
+    place: Option<&Place>,
+) -> Result<(), Failure> {
+    let mut terminal = Terminal::take()?;
+    Terminal::mouse(model.mouse)?;
+    listen(tx.clone(), model.owner)?;
+    let worker = place.map(|place| Worker::new(place.clone(), tx));
+    let session =
+        Session { terminal: &mut terminal, model, rx, rate, recorder, place, worker, focused: true };
+    let text = session.run()?;
+    drop(terminal);
+    if Terminal::is_lost() {
+        return Err(Failure::Failed(BUG.to_owned()));
+    }
+    if let Some(text) = text {
+        output::line(text)?;
+    }
+    Ok(())
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(body);
+    spawned.map(drop).map_err(|error| Failure::Failed(format!("cannot start the thread {name}: {error}")))
+}
+
+/// Listens to keys and signals. Who owns the cluster handles the signals that end both.
+fn listen(tx: Sender<Message>, owner: bool) -> Result<(), Failure> {
+    let ends: &[i32] = if owner { &[] } else { &[SIGINT, SIGTERM, SIGHUP] };
+    let mut signals = Signals::new([SIGTSTP, SIGCONT].iter().chain(ends)).map_err(Failure::failed)?;
+    let signals_tx = tx.clone();
+    spawn("signals", move || {
+        for signal in signals.forever() {
+            if signals_tx.send(Message::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })?;
+    spawn("input", move || {
+        while let Ok(input) = event::read() {
+            if tx.send(Message::Input(input)).is_err() {
+                return;
+            }
+        }
+        // The terminal is gone; so is the reason to go on. If nobody listens, it has ended.
+        let _ = tx.send(Message::End);
+    })
+}
+
+/// The console while it has the terminal.
+struct Session<'a> {
+    terminal: &'a mut Terminal,
+    model: Model,
+    rx: &'a Receiver<Message>,
+    rate: &'a Rate,
+    recorder: &'a SharedRecorder,
+    /// None of a recording.
+    place: Option<&'a Place>,
+    worker: Option<Worker>,
+    /// Whether the terminal is in focus.
+    focused: bool,
+}
+
+impl Session<'_> {
+    /// Runs the console; gives the text that is to stay on the terminal.
+    fn run(mut self) -> Result<Option<String>, Failure> {
+        program::release();
+        let mut effects = Vec::new();
+        let mut dirty = true;
+        let mut drawn: Option<Instant> = None;
+        loop {
+            let due = drawn.map_or(Duration::ZERO, |at| FRAME.saturating_sub(at.elapsed()));
+            let first = match self.rx.recv_timeout(if dirty { due } else { tick(&self.model) }) {
+                Ok(message) => Some(message),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return Ok(None),
+            };
+            for message in first.into_iter().chain(self.rx.try_iter()) {
+                match self.event(message, &mut effects) {
+                    ControlFlow::Continue(Some(event)) => dirty |= self.model.reduce(event, &mut effects),
+                    ControlFlow::Continue(None) => {}
+                    ControlFlow::Break(()) => return Ok(None),
+                }
+            }
+            dirty |= self.model.reduce(Event::Tick(clock::now()), &mut effects);
+            for effect in effects.drain(..) {
+                if let ControlFlow::Break(text) = self.perform(effect)? {
+                    return Ok(text);
+                }
+                dirty = true;
+            }
+            if Terminal::is_lost() {
+                return Ok(None);
+            }
+            self.set_rate();
+            if dirty && drawn.is_none_or(|at| at.elapsed() >= FRAME) {
+                let (width, height) = self.terminal.size()?;
+                self.model.reduce(Event::Resize(width, height), &mut effects);
+                self.terminal.draw(|buffer| view::draw(&self.model, buffer))?;
+                drawn = Some(Instant::now());
+                dirty = false;
+                self.model.look_ahead();
+            }
+        }
+    }
+
+    /// The event that a message is, if it is one for the model; breaks where the console is to end.
+    fn event(&mut self, message: Message, effects: &mut Vec<Effect>) -> ControlFlow<(), Option<Event>> {
+        ControlFlow::Continue(match message {
+            Message::Input(input) => self.input(input),
+            Message::Update(update) => {
+                self.model.polled_every = Nanos::from_std(self.rate.get());
+                Some(Event::Update(update))
+            }
+            Message::Chaos(update) => Some(Event::Chaos(update)),
+            Message::Signal(SIGTSTP) => {
+                effects.push(Effect::Suspend);
+                None
+            }
+            Message::Signal(SIGCONT) => {
+                effects.push(Effect::Redraw);
+                None
+            }
+            Message::NotRecording(why) => Some(Event::Recording(Err(why))),
+            Message::Signal(_) | Message::End => return ControlFlow::Break(()),
+        })
+    }
+
+    fn input(&mut self, input: Input) -> Option<Event> {
+        match input {
+            Input::Key(key) => Press::of(key).map(Event::Key),
+            Input::Resize(width, height) => Some(Event::Resize(width, height)),
+            Input::FocusLost | Input::FocusGained => {
+                self.focused = matches!(input, Input::FocusGained);
+                None
+            }
+            Input::Mouse(mouse) => match mouse.kind {
+                MouseEventKind::Down(MouseButton::Left) => {
+                    Some(Event::Mouse(Mouse::Click(mouse.column, mouse.row)))
+                }
+                MouseEventKind::ScrollDown => Some(Event::Mouse(Mouse::Wheel(true))),
+                MouseEventKind::ScrollUp => Some(Event::Mouse(Mouse::Wheel(false))),
+                _ => None,
+            },
+            Input::Paste(_) => None,
+        }
+    }
+
+    /// Does what the model asks for; breaks with the text that is to stay where it asks to end.
+    fn perform(&mut self, effect: Effect) -> Result<ControlFlow<Option<String>>, Failure> {
+        let done = match effect {
+            Effect::Quit(keep) => return Ok(ControlFlow::Break(keep.then(|| view::text(&self.model)))),
+            Effect::Suspend => {
+                self.terminal.suspend()?;
+                None
+            }
+            Effect::Redraw => {
+                self.terminal.forget()?;
+                None
+            }
+            Effect::Bell => {
+                self.terminal.bell()?;
+                None
+            }
+            Effect::Copy(text) => {
+                self.terminal.copy(&text)?;
+                None
+            }
+            Effect::Mouse(on) => {
+                Terminal::mouse(on)?;
+                None
+            }
+            Effect::Note(text) => {
+                let how = self.place.map_or(Err("there is no cluster".to_owned()), |place| note(place, text));
+                Some(Event::Noted(how))
+            }
+            Effect::Export => {
+                Some(Event::Exported(export(&self.model).map_err(|failure| failure.to_string())))
+            }
+            Effect::Record => {
+                Some(Event::Recording(self.recorder.toggle().map_err(|error| error.to_string())))
+            }
+            Effect::Remember => {
+                // What can not be remembered is chosen again.
+                drop(remember::write(&self.model));
+                None
+            }
+            Effect::Preview(_) | Effect::RunDrill(_) | Effect::AbortDrill | Effect::Act(..) => {
+                self.delegate(effect);
+                None
+            }
+        };
+        if let Some(event) = done {
+            self.model.reduce(event, &mut Vec::new());
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Has the worker do it; there is none for a recording.
+    fn delegate(&self, effect: Effect) {
+        let Some(worker) = &self.worker else { return };
+        match effect {
+            Effect::Preview(drill) => worker.preview(drill),
+            Effect::RunDrill(drill) => worker.run(drill),
+            Effect::AbortDrill => worker.abort(),
+            Effect::Act(verb, who) => worker.act(verb, who),
+            _ => {}
+        }
+    }
+
+    /// Has the cluster read as often as it is seen. A recording is as dense as if an operator
+    /// watched.
+    fn set_rate(&mut self) {
+        let every = match (&self.model.recording, &self.model.frozen, self.focused) {
+            (Some(_), ..) | (_, None, true) => POLL_EVERY,
+            (_, Some(_), _) => POLL_FROZEN,
+            (_, None, false) => POLL_UNFOCUSED,
+        };
+        self.rate.set(every);
+        // What is read more often from now on is not stale for that.
+        self.model.polled_every = self.model.polled_every.max(Nanos::from_std(every));
+    }
+}
+
+/// Writes a note beside the cluster's memory; gives what was noted.
+fn note(place: &Place, text: String) -> Result<String, String> {
+    let dir = place.root.join(place.cluster.as_str());
+    let written = Mark::note(clock::now(), &text).and_then(|mark| mark.write(&dir));
+    written.map(|()| text).map_err(|error| error.to_string())
+}
+
+/// How long the console waits for update.
+fn tick(model: &Model) -> Duration {
+    if model.replay.as_ref().is_some_and(|replay| replay.plays()) { PLAY } else { TICK }
+}
+
+/// Writes a report on the samples that are kept, in every format, and the screen; gives the folder.
+fn export(model: &Model) -> Result<String, Failure> {
+    let to = model.frozen.as_ref().map_or(obol_fabric::Instant(u64::MAX), |frozen| frozen.at);
+    let samples = model.store.between(None, to);
+    let report = Report::new(model.cluster, samples.collect());
+    let report = report.ok_or_else(|| Failure::Refused("nothing has been read yet".to_owned()))?;
+    report.export(Some(&report::svg::text(&view::buffer(model))))
+}
+
+/// `obol console`: shows a cluster that runs, or waits for it.
+pub fn run(place: Place, look: Look, arm: bool) -> Result<ExitCode, Failure> {
+    if !is_possible() {
+        return Err(Failure::Refused(
+            "the console needs a terminal that knows escape codes (TERM is not dumb); `obol status` and `obol events` print without one".to_owned(),
+        ));
+    }
+    let config = Config::load(look.config.as_deref())?;
+    Console::new(place, look, config, false).arm(arm).run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A console with an hour of history that nobody has lived through.
+pub fn aged(place: Place) -> Result<ExitCode, Failure> {
+    let look = Look { theme: None, ascii: false, bell: false, config: None };
+    let mut console = Console::new(place, look, Config::load(None)?, false);
+    console.aged = true;
+    console.run()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `obol replay`: shows a recording.
+pub fn replay(file: &Path, look: &Look) -> Result<ExitCode, Failure> {
+    let recording = Recording::open(file).map_err(Failure::refused)?;
+    let cluster = Name::new(&recording.header.cluster)
+        .map_err(|error| Failure::Refused(format!("{}: cluster name: {error}", file.display())))?;
+    if !is_possible() {
+        return Err(Failure::Refused(
+            "a replay needs a terminal; `obol report` prints without one".to_owned(),
+        ));
+    }
+    let config = Config::load(look.config.as_deref())?;
+    let mut model = model(cluster, look, &config, false);
+    let torn = recording.torn;
+    model.replay(recording.samples);
+    if torn > 0 {
+        model.note = Some(format!("the recorder died while it wrote: {torn} bytes at the end are left out"));
+    }
+    let (tx, rx) = mpsc::channel();
+    show(model, tx, &rx, &Rate::new(POLL_EVERY), &SharedRecorder::new(cluster), None)?;
+    Ok(ExitCode::SUCCESS)
+}
