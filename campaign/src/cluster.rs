@@ -77,6 +77,7 @@ fn scenario(deployment: &Deployment, seed: u64, mutant: ActiveMutant) -> Result<
         slow: false,
         far: false,
         confirms: false,
+        outvoted: false,
         rounds: 0,
         split: false,
         crash_loop: false,

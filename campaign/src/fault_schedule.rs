@@ -278,7 +278,8 @@ impl FaultSchedule {
     /// concerns is hit.
     fn change_acceptors(&mut self, driver: &mut Driver) {
         if driver.rng.permille(250) {
-            return self.outvote_frozen(driver);
+            self.outvote_frozen(driver);
+            return;
         }
         let unit = lease(driver);
         let present = driver.acceptors();
@@ -316,7 +317,7 @@ impl FaultSchedule {
     /// are used again. Then the one that is awake gets a value accepted by enough of the first for
     /// a majority of those, but of all who decide by now; and members start that know the first
     /// view only, find nothing newer at the sleepers, and read rings.
-    fn outvote_frozen(&mut self, driver: &mut Driver) {
+    pub(super) fn outvote_frozen(&mut self, driver: &mut Driver) -> u64 {
         let unit = lease(driver);
         let (first, all) = (driver.scenario.deciders(), driver.scenario.coordinators);
         let awake = first - 1;
@@ -352,6 +353,7 @@ impl FaultSchedule {
         for node in 0..first - 1 {
             self.after(driver, end + 3 * unit, Act::Thaw(node));
         }
+        end + 4 * unit
     }
 
     /// Cuts a node off, in both directions or in one, from all coordinators or some, for a time.

@@ -149,6 +149,11 @@ fn inject_faults(driver: &mut Driver) -> Verdict {
     let unit = lease(driver);
     let warm = driver.rng.below(8 * unit);
     until(driver, &mut schedule, warm)?;
+    if driver.scenario.outvoted {
+        let end = driver.world.now() + schedule.outvote_frozen(driver);
+        until(driver, &mut schedule, end)?;
+        driver.oracle.merge(&driver.world)?;
+    }
     for round in 1..=driver.scenario.rounds {
         schedule.round(driver);
         let gap = match driver.rng.below(10) {

@@ -117,6 +117,9 @@ pub struct Scenario {
     pub far: bool,
     /// Whether programs have views confirmed while faults last.
     pub confirms: bool,
+    /// Whether faults begin with a change of acceptors that first ones sleep through, and members read
+    /// of it later.
+    pub outvoted: bool,
     /// Rounds of faults in the safety phase.
     pub rounds: u32,
     /// Whether a partition that lasts follows: who is left must be a clique.
@@ -288,6 +291,7 @@ impl Scenario {
             slow,
             far,
             confirms: far || asks.permille(500),
+            outvoted: spares > 0 && Rng::new(seed ^ 0x0417_0000_0000_0000).permille(700),
             rounds: 12 + rng.below(20) as u32,
             split,
             // Where leases do not last, nobody could tell who hurts whom.
@@ -362,6 +366,7 @@ impl Scenario {
             slow: false,
             far: false,
             confirms: false,
+            outvoted: false,
             rounds: 0,
             split: false,
             crash_loop: false,
