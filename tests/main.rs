@@ -22,6 +22,7 @@ mod life;
 mod names;
 mod partition;
 mod planted;
+mod replayed;
 mod run;
 mod run_frozen;
 mod run_leftovers;

@@ -9,7 +9,7 @@ mod sim;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, FromArgMatches, Parser, Subcommand};
 use daemon::Daemon;
-pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillRun, Observe};
+pub(crate) use drill::{Drill, DrillCommand, DrillFile, DrillKind, DrillReplay, DrillRun, Observe};
 use obol_console::config::{self, ConfigCommand};
 use obol_console::options::{Look, Report, duration};
 use obol_fabric::Nanos;

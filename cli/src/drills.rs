@@ -1,6 +1,6 @@
 //! `obol drill list|show|schema|plan|probes|run|recover`: drills from files.
 
-use crate::cli::{DrillCommand, DrillFile, DrillRun};
+use crate::cli::{DrillCommand, DrillFile, DrillReplay, DrillRun};
 use crate::signals;
 use obol_chaos::drillfile::{self, Drill};
 use obol_chaos::drills::fault_agent::ReachedBy;
@@ -43,6 +43,7 @@ pub(crate) fn run(root: &Path, cluster: Name, command: &DrillCommand) -> Result<
         DrillCommand::Plan(file) => plan(root, cluster, file),
         DrillCommand::Probes(file) => probes(root, cluster, file),
         DrillCommand::Run(options) => run_one(root, cluster, options),
+        DrillCommand::Replay(options) => replay(root, cluster, options),
         DrillCommand::Recover(how) => recover(root, cluster, how.json),
     }
 }
@@ -188,6 +189,41 @@ fn recover(root: &Path, cluster: Name, json: bool) -> Result<ExitCode, Failure> 
         }
     }
     Ok(if undone.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn replay(root: &Path, cluster: Name, options: &DrillReplay) -> Result<ExitCode, Failure> {
+    let script = crate::sim::script(&options.script.to_string_lossy())?;
+    let observer = Observer::open(root, cluster).map_err(Failure::refused)?;
+    let plan = drills::plan_script(&observer, &script);
+    for why in plan.missing.iter().filter(|_| !options.json) {
+        output::remark(format_args!("left out: {why}"))?;
+    }
+    if plan.acts == 0 {
+        return Err(Failure::refused("the script has nothing that exists on these processes"));
+    }
+    if !options.yes {
+        let (acts, slower) = (plan.acts, plan.slower);
+        return Err(Failure::refused(format_args!(
+            "{acts} acts, {slower} times slower than in the script, would hit the processes of {cluster}; add --yes"
+        )));
+    }
+    let stop = signals::flag(&[SIGINT, SIGTERM])?;
+    let replayed = drills::replay_script(root, cluster, &script, || !stop.load(Ordering::Relaxed))
+        .map_err(Failure::refused)?;
+    if options.json {
+        output::json(&replayed)?;
+    } else {
+        output::line(format_args!("played {} of {} acts", replayed.played, script.acts.len()))?;
+        for line in &replayed.undone.done {
+            output::line(line)?;
+        }
+        let wrong = replayed.missed.iter().chain(&replayed.undone.failed).chain(&replayed.unhealthy);
+        for line in wrong {
+            output::line(format_args!("  ! {line}"))?;
+        }
+    }
+    let well = replayed.undone.failed.is_empty() && replayed.unhealthy.is_empty();
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn run_one(root: &Path, cluster: Name, options: &DrillRun) -> Result<ExitCode, Failure> {

@@ -135,6 +135,16 @@ fn named(what: &str) -> Result<Named, Failure> {
     Ok(Named::File(Box::new(script)))
 }
 
+/// A script from a file.
+pub(crate) fn script(path: &str) -> Result<Script, Failure> {
+    match named(path)? {
+        Named::File(script) => Ok(*script),
+        Named::Seed(seed) => Err(Failure::refused(format_args!(
+            "{seed} is a seed; write its faults to a file by `obol sim shrink {seed}`"
+        ))),
+    }
+}
+
 fn planted(script: Option<&Script>, mutant: Option<&str>) -> Result<ActiveMutant, Failure> {
     let plant = match (mutant, script) {
         (Some(name), _) => obol_campaign::plant(name),

@@ -158,7 +158,7 @@ impl From<SiteError> for RunError {
 }
 
 /// Takes the lock of a cluster's drills. It ends with the file.
-fn lock(dir: &Path) -> Result<File, RunError> {
+pub(super) fn lock(dir: &Path) -> Result<File, RunError> {
     let path = dir.join(LOCK);
     let io = |error| RunError::Io(path.clone(), error);
     let file = File::options().create(true).truncate(false).write(true).open(&path).map_err(io)?;

@@ -87,7 +87,16 @@ pub(crate) enum DrillCommand {
         \ntable2 (uKharon, Table 2) starts clusters of its own: obol drill run table2 --no-fence --out table2"
     )]
     Run(DrillRun),
-    /// Mend what a drill left behind when its processes were killed; twice gives the same
+    /// Play the faults of a simulator's script on processes, and wait until the cluster is healthy
+    #[command(
+        after_help = "Exit codes: 0 the cluster is healthy afterwards, 1 it is not, 2 refused, or --yes is missing.\n\
+        \nSCRIPT is a file of `obol sim shrink`. Its nodes stand for the processes of `obol up`: start as many\n\
+        coordinators, app nodes and lease caches as it has. Times are stretched by the ratio of the leases. Kills,\n\
+        starts, freezes, leaves and single links that are cut exist on processes; what does not is listed and left\n\
+        out. Only processes that `obol up` started are hit. Without --yes nothing is touched."
+    )]
+    Replay(DrillReplay),
+    /// Undo what a drill left behind when its processes were killed; twice gives the same result
     Recover(Json),
 }
 
@@ -129,6 +138,19 @@ pub(crate) struct DrillRun {
     /// With --sim or table2: the profile of the clusters, a name or a file
     #[arg(long, value_name = "NAME|FILE", default_value = "laptop")]
     pub(crate) profile: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DrillReplay {
+    /// A script of the simulator
+    #[arg(value_name = "SCRIPT")]
+    pub(crate) script: PathBuf,
+    /// Say yes to what the script does
+    #[arg(long)]
+    pub(crate) yes: bool,
+    /// Print one JSON object for scripts
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

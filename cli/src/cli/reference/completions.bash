@@ -148,6 +148,9 @@ _obol() {
             obol__subcmd__drill,recover)
                 cmd="obol__subcmd__drill__subcmd__recover"
                 ;;
+            obol__subcmd__drill,replay)
+                cmd="obol__subcmd__drill__subcmd__replay"
+                ;;
             obol__subcmd__drill,run)
                 cmd="obol__subcmd__drill__subcmd__run"
                 ;;
@@ -731,7 +734,7 @@ _obol() {
             return 0
             ;;
         obol__subcmd__drill)
-            opts="-h --count --gap --observe --shards --json --cluster --root --help app leader cache app+leader app+cache app+leader+cache list show schema plan probes run recover"
+            opts="-h --count --gap --observe --shards --json --cluster --root --help app leader cache app+leader app+cache app+leader+cache list show schema plan probes run replay recover"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -836,6 +839,28 @@ _obol() {
             ;;
         obol__subcmd__drill__subcmd__recover)
             opts="-h --json --cluster --root --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cluster)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --root)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        obol__subcmd__drill__subcmd__replay)
+            opts="-h --yes --json --cluster --root --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

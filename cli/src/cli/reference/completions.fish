@@ -218,22 +218,23 @@ complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -l json -d 'Print one JSON object per server'
 complete -c obol -n "__fish_obol_using_subcommand kv; and __fish_seen_subcommand_from bench" -s h -l help -d 'Print help'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l count -d 'Repetitions; a p99 is claimed from 299 on' -r
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l gap -d 'Pause between repetitions' -r
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l observe -d 'Whose failover: the members\', or beside it that of a client of a replicated cache, whose primary is then the app' -r -f -a "members\t'Until every survivor\'s view is active'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -l count -d 'Repetitions; a p99 is claimed from 299 on' -r
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -l gap -d 'Pause between repetitions' -r
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -l observe -d 'Whose failover: the members\', or beside it that of a client of a replicated cache, whose primary is then the app' -r -f -a "members\t'Until every survivor\'s view is active'
 client\t'From a client\'s last success to its first at the new primary'"
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l cluster -d 'Name of the cluster; several can run side by side' -r
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -l json -d 'Print one JSON object for scripts'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "list" -d 'List the drills that ship'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "show" -d 'Print a drill that ships, as a start for one\'s own'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "schema" -d 'Print the JSON Schema of drill files, or of journals'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "plan" -d 'Tell what a drill would hit, and what each guard says; touches nothing'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "probes" -d 'Look whether the steady state of a drill holds'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "run" -d 'Run a drill: steady state, cue, failover, undo, and again; then the verdict'
-complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run recover" -a "recover" -d 'Mend what a drill left behind when its processes were killed; twice gives the same'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -l shards -d 'Split the keys among so many threads of each server, which share nothing; all servers of a cache need the same number' -r
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -l json -d 'Print one JSON object for scripts'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -a "list" -d 'List the drills that ship'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -a "show" -d 'Print a drill that ships, as a start for one\'s own'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -a "schema" -d 'Print the JSON Schema of drill files, or of journals'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -a "plan" -d 'Tell what a drill would hit, and what each guard says; touches nothing'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -a "probes" -d 'Look whether the steady state of a drill holds'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -a "run" -d 'Run a drill: steady state, cue, failover, undo, and again; then the verdict'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -a "replay" -d 'Play the faults of a simulator\'s script on processes, and wait until the cluster is healthy'
+complete -c obol -n "__fish_obol_using_subcommand drill; and not __fish_seen_subcommand_from list show schema plan probes run replay recover" -a "recover" -d 'Undo what a drill left behind when its processes were killed; twice gives the same result'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from list" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from list" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from list" -l json -d 'Print one JSON object for scripts'
@@ -267,6 +268,11 @@ complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcomm
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l yes -d 'Say yes to a drill that requires it'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -l no-fence -d 'table2 only: measure each cell without fences as well, so that failovers wait for leases as in the paper'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help'
+complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from replay" -l cluster -d 'Name of the cluster; several can run side by side' -r
+complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from replay" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
+complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from replay" -l yes -d 'Say yes to what the script does'
+complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from replay" -l json -d 'Print one JSON object for scripts'
+complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from replay" -s h -l help -d 'Print help'
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from recover" -l cluster -d 'Name of the cluster; several can run side by side' -r
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from recover" -l root -d 'Directory that holds the clusters of this host [default: /dev/shm/obol-UID]' -r -F
 complete -c obol -n "__fish_obol_using_subcommand drill; and __fish_seen_subcommand_from recover" -l json -d 'Print one JSON object for scripts'

@@ -398,6 +398,17 @@ _arguments "${_arguments_options[@]}" : \
 ':drill -- A drill that ships (`obol drill list`), or a file if it has a '\''/'\'' or ends in .toml:_default' \
 && ret=0
 ;;
+(replay)
+_arguments "${_arguments_options[@]}" : \
+'--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
+'--root=[Directory that holds the clusters of this host \[default\: /dev/shm/obol-UID\]]:DIR:_files' \
+'--yes[Say yes to what the script does]' \
+'--json[Print one JSON object for scripts]' \
+'-h[Print help]' \
+'--help[Print help]' \
+':script -- A script of the simulator:_files' \
+&& ret=0
+;;
 (recover)
 _arguments "${_arguments_options[@]}" : \
 '--cluster=[Name of the cluster; several can run side by side]:NAME:_default' \
@@ -1098,7 +1109,8 @@ _obol__subcmd__drill_commands() {
 'plan:Tell what a drill would hit, and what each guard says; touches nothing' \
 'probes:Look whether the steady state of a drill holds' \
 'run:Run a drill\: steady state, cue, failover, undo, and again; then the verdict' \
-'recover:Mend what a drill left behind when its processes were killed; twice gives the same' \
+'replay:Play the faults of a simulator'\''s script on processes, and wait until the cluster is healthy' \
+'recover:Undo what a drill left behind when its processes were killed; twice gives the same result' \
     )
     _describe -t commands 'obol drill commands' commands "$@"
 }
@@ -1121,6 +1133,11 @@ _obol__subcmd__drill__subcmd__probes_commands() {
 _obol__subcmd__drill__subcmd__recover_commands() {
     local commands; commands=()
     _describe -t commands 'obol drill recover commands' commands "$@"
+}
+(( $+functions[_obol__subcmd__drill__subcmd__replay_commands] )) ||
+_obol__subcmd__drill__subcmd__replay_commands() {
+    local commands; commands=()
+    _describe -t commands 'obol drill replay commands' commands "$@"
 }
 (( $+functions[_obol__subcmd__drill__subcmd__run_commands] )) ||
 _obol__subcmd__drill__subcmd__run_commands() {

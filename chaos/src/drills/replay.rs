@@ -1,0 +1,279 @@
+//! The faults of a campaign's script on processes: what broke a simulated cluster is tried on a real
+//! one, as far as that has the same faults.
+//!
+//! The undo record is on disk before the first fault, and names every process that may be hit: what
+//! this process does not undo itself, `obol drill recover` does.
+
+use super::follow::healthy;
+use super::runner::{RunError, lock};
+use super::select::Supervisor;
+use super::undo::{self, Record, Undone};
+use crate::control::{self, Request};
+use obol_campaign::{Act, Scenario, Script};
+use obol_fabric::host::{Held, Impairment, Process as Pid, clock};
+use obol_fabric::{Name, Nanos};
+use obol_membership::ActiveMutant;
+use obol_membership::view::coordinator_name;
+use obol_observe::{Observer, Process, Snapshot};
+use obol_profiles::Deployment;
+use obol_profiles::deployment::{app_node_names, cache_name};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::io;
+use std::path::Path;
+use std::thread;
+
+/// What an act is on processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Kill,
+    Start,
+    Freeze,
+    Thaw,
+    Leave,
+}
+
+/// An act, in terms of processes.
+enum Meant {
+    One(Deed, String),
+    Leader,
+    Link { from: String, to: String, cut: bool },
+}
+
+/// What a script is on processes.
+#[derive(Debug, Serialize)]
+pub struct ReplayPlan {
+    /// Acts that can be played.
+    pub acts: usize,
+    /// Acts that can not, and why, each reason once.
+    pub missing: BTreeSet<String>,
+    /// How much slower they are played than in the script: leases of processes are longer.
+    pub slower: u64,
+}
+
+/// What became of it.
+#[derive(Debug, Serialize)]
+pub struct Replayed {
+    /// The plan.
+    pub plan: ReplayPlan,
+    /// Acts that were played.
+    pub played: usize,
+    /// Acts that missed their process, and why.
+    pub missed: Vec<String>,
+    /// What was undone at the end, and what could not be.
+    pub undone: Undone,
+    /// Why the cluster is not healthy afterwards.
+    pub unhealthy: Vec<String>,
+}
+
+/// The process that stands for a node's, or for a program in its seat.
+fn name_of(scenario: &Scenario, node: u32, seat: u16, known: &[String]) -> Result<String, String> {
+    let number = |first: u32| (node - first + 1) as u16;
+    let (first_agent, first_cache) =
+        (scenario.coordinators, scenario.coordinators + scenario.agents + scenario.embedded);
+    let name = if node < first_agent {
+        coordinator_name(number(0)).to_string()
+    } else if scenario.is_agent(node) {
+        let [agent, app] = app_node_names(number(first_agent));
+        match seat {
+            0 => agent,
+            1 => app,
+            _ => return Err("`obol up` starts one app at each agent".to_owned()),
+        }
+    } else if scenario.is_cache(node) {
+        cache_name(number(first_cache))
+    } else {
+        return Err("`obol up` starts no embedded apps".to_owned());
+    };
+    if known.contains(&name) { Ok(name) } else { Err(format!("the cluster has no {name}")) }
+}
+
+/// What an act is on processes, or why it is nothing.
+fn meant(act: Act, scenario: &Scenario, deployment: &Deployment) -> Result<Meant, String> {
+    let known = &deployment.names();
+    let one = |deed, node, seat| Ok(Meant::One(deed, name_of(scenario, node, seat, known)?));
+    let link = |from, to, cut| {
+        if deployment.network.is_some() {
+            return Err("the links of this cluster are its RDMA device's".to_owned());
+        }
+        let [from, to] = [from, to].map(|node| name_of(scenario, node, 0, known));
+        Ok(Meant::Link { from: from?, to: to?, cut })
+    };
+    let none = |what: &str| Err(format!("{what} is not a fault of processes"));
+    match act {
+        Act::Kill(node) => one(Deed::Kill, node, 0),
+        Act::KillProgram(node, seat) => one(Deed::Kill, node, seat),
+        Act::KillLeader => Ok(Meant::Leader),
+        Act::Start(node) => one(Deed::Start, node, 0),
+        Act::Attach(node, seat) => one(Deed::Start, node, seat),
+        Act::Freeze(node) => one(Deed::Freeze, node, 0),
+        Act::FreezeProgram(node, seat) => one(Deed::Freeze, node, seat),
+        Act::Thaw(node) => one(Deed::Thaw, node, 0),
+        Act::ThawProgram(node, seat) => one(Deed::Thaw, node, seat),
+        Act::Leave(node) => one(Deed::Leave, node, 0),
+        Act::LeaveProgram(node, seat) => one(Deed::Leave, node, seat),
+        Act::Cut(from, to) => link(from, to, true),
+        Act::Heal(from, to) => link(from, to, false),
+        Act::HangProgram(..) | Act::UnhangProgram(..) => none("a program that hangs"),
+        Act::Suspect(..) => none("a false suspicion"),
+        Act::Work(..) => none("the work of a program"),
+        Act::Confirm(..) => none("a confirmed view"),
+        Act::RepeatJoins => none("a repeated join"),
+        Act::SetLease(..) => none("another lease (`obol lease`)"),
+        Act::SetAcceptor(..) => none("a change of coordinators (`obol coordinators`)"),
+    }
+}
+
+/// What a script would do to a cluster. Touches nothing.
+#[must_use]
+pub fn plan_script(observer: &Observer, script: &Script) -> ReplayPlan {
+    let scenario = Scenario::draw(script.seed, ActiveMutant::NONE);
+    let mut plan = ReplayPlan { acts: 0, missing: BTreeSet::new(), slower: slower(observer, &scenario) };
+    for timed in &script.acts {
+        match meant(timed.act, &scenario, observer.deployment()) {
+            Ok(_) => plan.acts += 1,
+            Err(why) => drop(plan.missing.insert(why)),
+        }
+    }
+    plan
+}
+
+fn slower(observer: &Observer, scenario: &Scenario) -> u64 {
+    let (here, there) = (observer.deployment().profile.timing.lease, scenario.config.timing.lease);
+    here.0.div_ceil(there.0.max(1)).max(1)
+}
+
+/// Plays a script's faults, undoes them, and waits until the cluster is healthy. `go_on` is called
+/// before each act; `false` ends the replay early.
+pub fn replay_script(
+    root: &Path,
+    cluster: Name,
+    script: &Script,
+    mut go_on: impl FnMut() -> bool,
+) -> Result<Replayed, RunError> {
+    let mut observer = Observer::open(root, cluster)?;
+    let dir = observer.cluster().dir().to_owned();
+    let io = |error| RunError::Io(dir.clone(), error);
+    let _held = lock(&dir)?;
+    let undone = undo::recover(&mut observer).map_err(io)?;
+    if !undone.failed.is_empty() {
+        return Err(RunError::Recover(undone.failed));
+    }
+    let before = healthy(&mut observer)?;
+    let scenario = Scenario::draw(script.seed, ActiveMutant::NONE);
+    let plan = plan_script(&observer, script);
+    let mut player = Player {
+        supervisor: Supervisor::of(&dir),
+        record: record(&observer, &before).map_err(io)?,
+        observer,
+    };
+    player.record.write(&dir).map_err(io)?;
+    let (mut played, mut missed) = (0, Vec::new());
+    let began = clock::now();
+    for timed in &script.acts {
+        let Ok(meant) = meant(timed.act, &scenario, player.observer.deployment()) else { continue };
+        let due = began + Nanos(timed.at.saturating_mul(plan.slower));
+        thread::sleep(due.since(clock::now()).to_std());
+        if !go_on() {
+            break;
+        }
+        match player.play(&meant) {
+            Ok(()) => played += 1,
+            Err(why) => missed.push(why),
+        }
+    }
+    let mut undone = Undone::default();
+    // Processes that were started meanwhile may have been stopped, too.
+    let mut now = player.observer.snapshot();
+    let is_impaired = |p: &Process| player.observer.cluster().impairment(p.region) != Impairment::default();
+    now.processes.retain(|process| process.frozen || is_impaired(process));
+    record(&player.observer, &now).map_err(io)?.undo(&mut player.observer, &mut undone);
+    if undone.failed.is_empty() {
+        player.record.remove(&dir).map_err(io)?;
+    }
+    let unhealthy = match healthy(&mut player.observer) {
+        Ok(_) => Vec::new(),
+        Err(RunError::NotHealthy(reasons)) => reasons,
+        Err(error) => vec![error.to_string()],
+    };
+    Ok(Replayed { plan, played, missed, undone, unhealthy })
+}
+
+/// What may have to be undone: every process may be stopped, impaired or ended.
+fn record(observer: &Observer, snapshot: &Snapshot) -> io::Result<Record> {
+    let me = Pid::current()?;
+    let supervisor = Supervisor::of(observer.cluster().dir());
+    let ours = || snapshot.processes.iter().filter(|p| p.alive && supervisor.started(p));
+    let mut record = Record::new((me.pid, me.started), observer.deployment().names());
+    record.frozen = ours().map(|p| (p.name.to_string(), p.process.pid, p.process.started)).collect();
+    for process in ours().filter(|p| p.seat == 0) {
+        let info = observer.cluster().region_info(process.region);
+        record.impaired.extend(info.map(|info| (process.name.to_string(), info.number, info.generation)));
+    }
+    Ok(record)
+}
+
+struct Player {
+    observer: Observer,
+    supervisor: Supervisor,
+    record: Record,
+}
+
+impl Player {
+    fn process(&mut self, name: &str) -> Result<Process, String> {
+        let snapshot = self.observer.snapshot();
+        let process = snapshot.process(name).ok_or_else(|| format!("{name} is down"))?;
+        if !self.supervisor.started(process) {
+            return Err(format!("{name} was not started by `obol up`"));
+        }
+        Ok(process.clone())
+    }
+
+    fn play(&mut self, meant: &Meant) -> Result<(), String> {
+        match meant {
+            Meant::Leader => {
+                let leader = self.observer.snapshot().leader_name().ok_or("no coordinator leads")?;
+                self.signal(leader.as_str(), Held::kill)
+            }
+            Meant::One(Deed::Kill, name) => self.signal(name, Held::kill),
+            Meant::One(Deed::Leave, name) => self.signal(name, Held::terminate),
+            Meant::One(Deed::Freeze, name) => self.signal(name, Held::freeze),
+            Meant::One(Deed::Thaw, name) => self.signal(name, Held::thaw),
+            Meant::One(Deed::Start, name) => {
+                if self.observer.snapshot().process(name).is_some() {
+                    return Ok(());
+                }
+                let request = Request::Start { name: name.clone() };
+                let started = control::ask(self.observer.cluster().dir(), &request);
+                started.map(drop).map_err(|error| format!("{name}: {error}"))
+            }
+            Meant::Link { from, to, cut } => self.link(from, to, *cut),
+        }
+    }
+
+    fn signal(&mut self, name: &str, send: impl FnOnce(&Held) -> io::Result<()>) -> Result<(), String> {
+        let process = self.process(name)?;
+        let sent = process.process.hold().and_then(|held| send(&held));
+        sent.map_err(|error| format!("{name} (pid {}): {error}", process.process.pid))
+    }
+
+    /// Cuts what one process sends to another, or lets it pass again. A process has one such link at
+    /// a time.
+    fn link(&mut self, from: &str, to: &str, cut: bool) -> Result<(), String> {
+        let sender = self.process(from)?.region;
+        let receiver = self.process(to)?.region;
+        let cluster = self.observer.cluster();
+        let peer = u16::try_from(receiver).map_err(|error| format!("{to}: {error}"))?;
+        let info = cluster.region_info(sender).ok_or_else(|| format!("{from} is down"))?;
+        let there = cluster.impairment(sender).unheard_at;
+        if cut && there != 0 && there != peer {
+            return Err(format!("{from} is cut off from another process already, and one link of it can be"));
+        }
+        if !cut && there != peer {
+            return Ok(());
+        }
+        let what = Impairment { unheard_at: if cut { peer } else { 0 }, ..Impairment::default() };
+        let done = cluster.impair(sender, info.generation, what);
+        done.then_some(()).ok_or_else(|| format!("the region of {from} has another owner by now"))
+    }
+}
