@@ -4,7 +4,7 @@ use obol_fabric::Nanos;
 use obol_fabric::notice::Detection;
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
-use obol_observe::{Process, Snapshot};
+use obol_observe::{LeaseStatus, Process, Snapshot};
 
 /// Columns of a table of text; numbers lean right.
 const HEADS: [(&str, bool); 11] = [
@@ -29,10 +29,10 @@ fn lease(process: &Process, snapshot: &Snapshot) -> &'static str {
     match process.lease {
         None => NONE,
         Some(_) if !process.alive => NONE,
-        Some(_) if process.is_active(snapshot.at) => "active",
-        Some((page, _)) if snapshot.at < page.start && page.start < page.end => "waiting",
-        Some((page, fence)) if fence > page.view => "fenced",
-        Some(_) => "expired",
+        Some((page, fence)) => {
+            let is_active = process.is_active(snapshot.at);
+            LeaseStatus::of(page.start, page.end, is_active, fence > page.view, snapshot.at).name()
+        }
     }
 }
 

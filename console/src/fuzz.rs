@@ -54,7 +54,7 @@ fn recordings() {
             let mut model = console(100, 30);
             model.replay(read.samples.clone());
             let mut seen = 0_u64;
-            for screen in 1..=screens::ALL.len() {
+            for screen in 1..=screens::all().len() {
                 press(&mut model, &screen.to_string());
                 press(&mut model, "]");
                 seen = seen.wrapping_add(outcome(text(&model).len()));

@@ -31,7 +31,7 @@ impl Model {
     fn choices(&self, what: Prompt) -> Vec<Choice> {
         match what {
             Prompt::Palette => {
-                let screens = screens::ALL.map(|screen| Choice {
+                let screens = screens::all().map(|screen| Choice {
                     name: screen.name(),
                     key: screen.number().to_string(),
                     help: format!("screen {}", screen.number()),
@@ -43,7 +43,7 @@ impl Model {
                     help: binding.help.to_owned(),
                     does: Does::Act(binding.action),
                 });
-                screens.into_iter().chain(actions).collect()
+                screens.chain(actions).collect()
             }
             Prompt::SortBy => {
                 let columns = screens::shown(self).columns();

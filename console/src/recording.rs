@@ -96,7 +96,7 @@ impl Sink for FileSink {
             // It may come back; the recording has a gap until then.
             Update::Lost { why } => {
                 if self.lost.is_none() {
-                    // Whoever can not be told finds the gap in the recording.
+                    // Who cannot be notified finds the gap in the recording.
                     let _ = output::remark(format_args!("obol: {why}; recording goes on when it is there"));
                 }
                 self.lost = Some(why);

@@ -35,11 +35,11 @@ use std::time::{Duration, Instant};
 
 /// Between two frames at least; a key is on the screen after this time at most.
 const FRAME: Duration = Duration::from_millis(33);
-/// Without update the console looks at the clock this often, so that what is stale is told.
+/// Without update the console looks at the clock this often, so that stale data is marked.
 const TICK: Duration = Duration::from_millis(500);
 /// Between two looks at what is due while a recording plays.
 const PLAY: Duration = Duration::from_millis(100);
-/// Between two samples while the terminal is not in focus, and while nobody sees them because the
+/// Between two samples while the terminal is not in focus, and while they are not seen because the
 /// screen is frozen. Counters and histograms only grow and flight recorders keep what happened, so
 /// nothing is lost in between.
 const POLL_UNFOCUSED: Duration = Duration::from_secs(1);
@@ -172,7 +172,7 @@ impl Sink for RecordingSink {
 fn model(cluster: Name, look: &Look, config: &Config, owner: bool) -> Model {
     let theme = look.theme.or(config.theme).unwrap_or_else(Theme::detect);
     let glyphs = if look.ascii { theme::ASCII } else { Glyphs::detect() };
-    let mut model = Model::new(cluster, screens::ALL[0].id(), theme, glyphs, owner);
+    let mut model = Model::new(cluster, screens::first(), theme, glyphs, owner);
     model.bell = look.bell;
     remember::read(&mut model);
     config.apply(&mut model);
@@ -293,7 +293,7 @@ impl Session<'_> {
     /// The event that a message is, if it is one for the model; breaks where the console is to end.
     fn event(&mut self, message: Message, effects: &mut Vec<Effect>) -> ControlFlow<(), Option<Event>> {
         ControlFlow::Continue(match message {
-            Message::Input(input) => self.input(input),
+            Message::Input(input) => self.input(&input),
             Message::Update(update) => {
                 self.model.polled_every = Nanos::from_std(self.rate.get());
                 Some(Event::Update(update))
@@ -312,10 +312,10 @@ impl Session<'_> {
         })
     }
 
-    fn input(&mut self, input: Input) -> Option<Event> {
+    fn input(&mut self, input: &Input) -> Option<Event> {
         match input {
-            Input::Key(key) => Press::of(key).map(Event::Key),
-            Input::Resize(width, height) => Some(Event::Resize(width, height)),
+            Input::Key(key) => Press::of(*key).map(Event::Key),
+            Input::Resize(width, height) => Some(Event::Resize(*width, *height)),
             Input::FocusLost | Input::FocusGained => {
                 self.focused = matches!(input, Input::FocusGained);
                 None

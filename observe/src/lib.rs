@@ -19,7 +19,7 @@ mod words;
 pub use judge::spare;
 pub use observer::{Load, Observer, Seen, is_stopped};
 pub use percentile::Percentile;
-pub use snapshot::{Health, Process, Snapshot};
+pub use snapshot::{Health, LeaseStatus, Process, Snapshot};
 
 #[doc(hidden)]
 pub use serde;

@@ -10,6 +10,47 @@ use obol_membership::{Kind, View};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
+/// How a lease stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseStatus {
+    /// Its holder may act.
+    Active,
+    /// It begins later.
+    Waiting,
+    /// A coordinator took it back.
+    Fenced,
+    /// It was not renewed.
+    Expired,
+}
+
+impl LeaseStatus {
+    /// Of a lease from `start` to `end`, at a moment: whether the newest view is active under it,
+    /// and whether a fence is above its view.
+    #[must_use]
+    pub fn of(start: Instant, end: Instant, is_active: bool, is_fenced: bool, at: Instant) -> Self {
+        if is_active {
+            Self::Active
+        } else if at < start && start < end {
+            Self::Waiting
+        } else if is_fenced {
+            Self::Fenced
+        } else {
+            Self::Expired
+        }
+    }
+
+    /// What operators read.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Waiting => "waiting",
+            Self::Fenced => "fenced",
+            Self::Expired => "expired",
+        }
+    }
+}
+
 /// One process: the owner of a region, or a program in a seat of an agent's.
 #[derive(Clone, Debug)]
 pub struct Process {

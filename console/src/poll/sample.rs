@@ -185,7 +185,7 @@ pub(crate) enum Life {
     /// Stopped by a signal; its memory is read as always.
     Frozen,
     Down,
-    /// It left as it was asked to; nobody misses it.
+    /// It left as it was asked to; it is not missed.
     Left,
 }
 

@@ -89,7 +89,7 @@ const COLUMNS: [Column; 3] = [
 const LIST_MOST: u16 = 13;
 /// The runs take at most this part of the height.
 const RUNS_PART: u16 = 3;
-/// Of the drill that runs, so many failovers are told.
+/// Of the drill that runs, so many failovers are shown.
 const FAILOVERS_MOST: usize = 3;
 /// A pane below the list has at least this height.
 const PANE_LEAST: u16 = 4;

@@ -22,6 +22,7 @@ use crate::widgets::grid::{Column, Grid, page_rows};
 use obol_fabric::{Incarnation, Instant, Nanos};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
+use obol_observe::LeaseStatus;
 use ratatui::layout::Rect;
 
 /// This screen.
@@ -174,7 +175,7 @@ const COLUMNS: [Column; 15] = [
 /// Columns of a row's last minute.
 pub(crate) const SPARK: u16 = CELLS as u16;
 
-/// A heartbeat that was not seen to move for so long is worth telling.
+/// A heartbeat that was not seen to move for so long is worth showing.
 pub(crate) const STILL: Nanos = Nanos::from_secs(1);
 
 /// How the lease of a process is called.
@@ -182,10 +183,15 @@ pub(crate) fn lease(row: &ProcessRow, at: Instant) -> (&'static str, Role) {
     match row.lease {
         None => (NONE, Role::Dim),
         Some(_) if matches!(row.life, Life::Down | Life::Left) => (NONE, Role::Dim),
-        Some(_) if row.active => ("active", Role::Good),
-        Some(lease) if at < lease.start && lease.start < lease.end => ("waiting", Role::Warn),
-        Some(lease) if lease.fence > lease.view => ("fenced", Role::Bad),
-        Some(_) => ("expired", Role::Bad),
+        Some(lease) => {
+            let status = LeaseStatus::of(lease.start, lease.end, row.active, lease.fence > lease.view, at);
+            let role = match status {
+                LeaseStatus::Active => Role::Good,
+                LeaseStatus::Waiting => Role::Warn,
+                LeaseStatus::Fenced | LeaseStatus::Expired => Role::Bad,
+            };
+            (status.name(), role)
+        }
     }
 }
 

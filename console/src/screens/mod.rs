@@ -19,7 +19,7 @@ use crate::widgets::grid::{self, Column};
 use ratatui::layout::Rect;
 
 /// All of them in the order of their tabs. A console begins with the first one.
-pub(crate) static ALL: [&dyn Screen; 8] = [
+static ALL: &[&dyn Screen] = &[
     &members::Members,
     &leases::Leases,
     &failovers::Failovers,
@@ -110,9 +110,19 @@ impl dyn Screen {
     }
 }
 
+/// All of them in the order of their tabs.
+pub(crate) fn all() -> impl ExactSizeIterator<Item = &'static dyn Screen> {
+    ALL.iter().copied()
+}
+
+/// The screen with which a console begins.
+pub(crate) fn first() -> ScreenId {
+    ALL[0].id()
+}
+
 /// The screen that is shown.
 pub(crate) fn shown(model: &Model) -> &'static dyn Screen {
-    ALL.into_iter().find(|screen| screen.id() == model.screen).unwrap_or(ALL[0])
+    all().find(|screen| screen.id() == model.screen).unwrap_or(ALL[0])
 }
 
 /// The screen so many tabs further on.

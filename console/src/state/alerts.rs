@@ -39,7 +39,7 @@ fn majority_at_risk(data: &Data, thresholds: &Thresholds) -> Vec<String> {
     let Some(acceptors) = sample.view.as_ref().map(|view| view.acceptors) else { return Vec::new() };
     let lives = |life| matches!(life, Life::Runs | Life::Frozen);
     let run = sample.processes.iter().filter(|p| p.kind == Kind::Coordinator && lives(p.life)).count();
-    // A lost majority is told by the cluster's health already.
+    // A lost majority is reported by the cluster's health already.
     let Some(spare) = obol_observe::spare(acceptors, run) else { return Vec::new() };
     if run >= acceptors || spare >= thresholds.spare_coordinators as usize {
         return Vec::new();

@@ -72,7 +72,7 @@ pub(crate) struct Run {
     pub(crate) found: Result<Journal, String>,
 }
 
-/// What the worker tells.
+/// What the worker reports.
 #[derive(Clone, Debug)]
 pub(crate) enum DrillUpdate {
     /// What the drill would do, or why that is not known.
@@ -209,7 +209,7 @@ impl Model {
         true
     }
 
-    /// Takes what the worker tells.
+    /// Takes what the worker reports.
     pub(crate) fn take_drill_update(&mut self, update: DrillUpdate) -> bool {
         match update {
             DrillUpdate::Previewed { drill, found } => self.chaos.preview = Some((drill, found)),

@@ -80,8 +80,8 @@ const WATCHED: [Counter; 4] =
     [Counter::RenewalsLate, Counter::RenewalsFailed, Counter::FalseSuspicions, Counter::DriftAlarms];
 
 impl Track {
-    /// One that is listed from now on; `is_first` says that nobody looked before. Who is found dead
-    /// died at a time that nobody saw.
+    /// One that is listed from now on; `is_first` says that there was no sample before. Who is found dead
+    /// died at an unknown time.
     fn new(row: &ProcessRow, at: Instant, is_first: bool) -> Self {
         let seen = !is_first && !matches!(row.life, Life::Down | Life::Left);
         let point = Point { at, counts: RATED.map(|c| row.counter(c)) };
@@ -216,7 +216,7 @@ impl Track {
         now.since(self.read)
     }
 
-    /// For how long it has been as it is; none if nobody saw when that began.
+    /// For how long it has been as it is; none if that is not known.
     pub(crate) fn since(&self, now: Instant) -> Option<Nanos> {
         self.since.map(|since| now.since(since))
     }
@@ -347,7 +347,7 @@ impl Data {
         }
         if let Some(view) = &sample.view {
             self.changes.entry(view.id).or_insert_with(|| view.changes.clone());
-            // Whoever went before the first sample: nobody else tells who that was.
+            // Whoever went before the first sample: there is no other source for their names.
             for gone in view.departed.iter().filter(|gone| gone.who != Incarnation::NONE) {
                 self.names.entry(gone.who).or_insert(gone.name);
             }

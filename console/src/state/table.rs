@@ -44,7 +44,7 @@ pub(crate) struct List<Id> {
 }
 
 impl<Id> List<Id> {
-    /// One that nobody has touched.
+    /// One that the user has not touched.
     pub(crate) const fn new() -> Self {
         Self { selected: None, sort: None, reverse: false, filter: Filter::none(), columns: None }
     }

@@ -1,5 +1,5 @@
 //! The one place that knows colours, signs and line characters. No background is painted but for
-//! the selection, so that every theme works on the terminal's own; and nothing is ever told by
+//! the selection, so that every theme works on the terminal's own; and nothing is ever shown by
 //! colour alone.
 
 use ratatui::style::{Color, Modifier, Style};

@@ -355,7 +355,7 @@ impl Model {
             self.set_filter("");
             return true;
         }
-        let first = screens::ALL[0].id();
+        let first = screens::first();
         std::mem::replace(&mut self.screen, first) != first
     }
 

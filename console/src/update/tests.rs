@@ -3,7 +3,7 @@
 use crate::poll::Update;
 use crate::poll::sample::DepartedRow;
 use crate::samples;
-use crate::screens::{ALL, members};
+use crate::screens::{self, members};
 use crate::state::data::Data;
 use crate::state::{Effect, Event, Mode, Model, RowId, ScreenId};
 use crate::view::tests::{broken, console, live, press};
@@ -203,7 +203,9 @@ fn sorting_says_how_and_begins_with_what_matters() {
         press(&mut model, keys);
         (model.list(members::ID).sort, model.note.clone().unwrap_or_default())
     };
-    let at = |head: &str| ALL[0].columns().iter().position(|column| column.head == head);
+    let at = |head: &str| {
+        screens::all().next().expect("there is one").columns().iter().position(|column| column.head == head)
+    };
     let (sort, note) = told("omargin\n");
     assert_eq!(sort, at("MARGIN"));
     assert_eq!(note, "sorted by MARGIN, the smallest first; saved for the next start");

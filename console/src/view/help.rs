@@ -42,7 +42,7 @@ fn keys(model: &Model, gaps: bool) -> Vec<Line> {
         }
         all.push(Line::Title(group.name()));
         if group == Group::Screens {
-            all.extend(screens::ALL.map(|s| entry(s.number().to_string(), &s.name())));
+            all.extend(screens::all().map(|s| entry(s.number().to_string(), &s.name())));
         }
         for (binding, keys) in model.keymap.iter().filter(|(binding, _)| binding.group == group) {
             all.push(entry(names(keys), binding.help));

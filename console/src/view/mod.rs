@@ -180,7 +180,7 @@ fn reasons(model: &Model) -> Vec<(&'static str, String, Role)> {
     let data = model.data();
     all.extend(data.alerts.iter().map(|(name, clause)| ("!", format!("{name}: {clause}"), Role::Warn)));
     if let (Some(mark), Some(sample)) = (data.note(), &data.sample) {
-        // What is zero is told of members alone.
+        // What is zero is shown of members alone.
         let told = data.since.each().enumerate().filter(|(at, (_, n))| *at < 3 || *n > 0);
         let counted: Vec<String> = told.map(|(_, (name, n))| format!("{name} {n}")).collect();
         let since = age(sample.at.since(mark.at));
@@ -270,13 +270,13 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         Cell::new(" quit", Role::Dim),
     ];
     let hints_wide: u16 = hints.iter().map(Cell::width).sum();
-    let names: u16 = screens::ALL.iter().map(|screen| width(screen.id().0) + 4).sum();
+    let names: u16 = screens::all().map(|screen| width(screen.id().0) + 4).sum();
     // Without room for all names, only the shown screen has its own.
     let banner = model.chaos.banner(&model.keymap).map(|banner| format!(" {banner} "));
     let beside = banner.as_deref().map_or(hints_wide, width);
     let short = names + beside + 2 > area.width;
     let mut x = area.x + 1;
-    for screen in screens::ALL {
+    for screen in screens::all() {
         let shown = screen.id() == model.screen;
         let from = x;
         let (key, name) = if shown { (Role::Title, Role::Title) } else { (Role::Key, Role::Dim) };
@@ -292,7 +292,7 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.hits.push((Rect { x: from, width: x.saturating_sub(from), ..area }, Hit::Screen(screen.id())));
         x += if short { 1 } else { 2 };
     }
-    // What can hit the cluster is told on every screen, before any hint.
+    // What can hit the cluster is shown on every screen, before any hint.
     if let Some(banner) = banner {
         let from = x.min(area.right().saturating_sub(width(&banner)).max(area.x));
         canvas.put(

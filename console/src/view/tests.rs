@@ -24,7 +24,7 @@ const START: Instant = Instant(3_600_000_000_000);
 
 /// A console of this size that has read nothing yet.
 pub(crate) fn console(width: u16, height: u16) -> Model {
-    let mut model = Model::new(samples::name("default"), screens::ALL[0].id(), Theme::Mono, UNICODE, false);
+    let mut model = Model::new(samples::name("default"), screens::first(), Theme::Mono, UNICODE, false);
     model.reduce(Event::Resize(width, height), &mut Vec::new());
     model
 }
@@ -34,7 +34,7 @@ pub(crate) fn press(model: &mut Model, keys: &str) {
     press_for(model, keys, &mut Vec::new());
 }
 
-/// Presses keys, and tells what they ask for.
+/// Presses keys, and returns what they ask for.
 fn press_for(model: &mut Model, keys: &str, effects: &mut Vec<Effect>) {
     for letter in keys.chars() {
         let (code, modifiers) = match letter {
@@ -293,7 +293,7 @@ fn every_screen_in_every_state() {
         ("empty", console),
         ("error", lost),
     ];
-    for screen in screens::ALL {
+    for screen in screens::all() {
         for (state, make) in states {
             let model = with(make(80, 24), &screen.number().to_string());
             let name = format!("states/{}-{state}", screen.name());
@@ -412,7 +412,7 @@ fn help_and_leaving() {
 #[test]
 fn every_column_and_sign_is_explained() {
     for (width, height) in [(200, 60), (80, 24)] {
-        for screen in screens::ALL {
+        for screen in screens::all() {
             let mut model = with(broken(width, height), &format!("{}?", screen.number()));
             let mut all = String::new();
             while model.mode == Mode::Help {
@@ -461,7 +461,7 @@ fn ascii_is_ascii() {
 fn no_size_panics_and_the_health_is_always_shown() {
     let sizes = || (0..=10u16).flat_map(|width| (0..=10u16).map(move |height| (width, height)));
     for make in [console, live, broken, lost] {
-        for keys in screens::ALL.map(|screen| char::from(b'0' + screen.number())) {
+        for keys in screens::all().map(|screen| char::from(b'0' + screen.number())) {
             for more in ["", "?", "/x", "j", "[", " ", "++ll", "--m"] {
                 let mut model = with(make(40, 12), &format!("{keys}{more}"));
                 for (width, height) in sizes().chain([(20, 5), (1, 300), (300, 1), (1000, 2)]) {
