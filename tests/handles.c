@@ -85,6 +85,11 @@ static const char *ran(pid_t child) {
     return child > 0 && waitpid(child, &status, 0) == child && status == 0 ? "ok" : "failed";
 }
 
+static const char *promise(uint64_t within_ns) {
+    obol_promise_progress(app, within_ns);
+    return "ok";
+}
+
 static const char *run(const char *command, char **arguments) {
     char *const program[] = {"/bin/true", NULL};
     pid_t child;
@@ -123,6 +128,12 @@ static const char *run(const char *command, char **arguments) {
         return word(end_of_failures());
     if (!strcmp(command, "leave"))
         return word(obol_leave(app, WAIT));
+    if (!strcmp(command, "promise much time"))
+        return promise(UINT64_C(2000000000));
+    if (!strcmp(command, "promise little time"))
+        return promise(UINT64_C(50000000));
+    if (!strcmp(command, "promise nothing"))
+        return promise(0);
     if (!strcmp(command, "attach again"))
         return word(obol_attach_again(app, WAIT));
     if (!strcmp(command, "close")) {

@@ -25,6 +25,8 @@ enum Step {
     Say(&'static str, &'static str),
     /// A command that has this answer sooner or later.
     Until(&'static str, &'static str),
+    /// No command for longer than the longest promise of progress.
+    Hang,
     KillAgent,
     /// Its state in the cluster's status is this.
     Shown(&'static str),
@@ -37,7 +39,7 @@ enum Step {
     Removed(&'static str),
 }
 
-use Step::{Active, KillAgent, KillParent, Removed, Say, Shown, StartAgent, Until};
+use Step::{Active, Hang, KillAgent, KillParent, Removed, Say, Shown, StartAgent, Until};
 
 /// Everything that a handle answers in the child of a fork.
 const FORKED: [Step; 11] = [
@@ -71,6 +73,9 @@ const EMBED: [Step; 6] = [
     Say("incarnation", "yes"),
     Active("guest"),
 ];
+
+/// What "promise much time" promises in both programs.
+const LONGEST_PROMISE: Nanos = Nanos::from_secs(2);
 
 /// Both programs.
 const LANGUAGES: [&str; 2] = ["Rust", "C"];
@@ -120,6 +125,7 @@ impl Driver {
             match *step {
                 Say(command, answer) => assert_eq!(self.say(command), answer, "{language}: {command}"),
                 Until(command, answer) => until(command, || self.say(command) == answer),
+                Hang => std::thread::sleep(LONGEST_PROMISE.to_std() * 2),
                 KillAgent => drop(root.run(&["kill", "node-1"]).ends(0)),
                 StartAgent => drop(root.run(&["start", "node-1"]).ends(0)),
                 Shown(state) => until(state, || {
@@ -199,6 +205,26 @@ fn a_program_learns_that_its_agent_died_and_attaches_again() {
             Say("close", "ok"),
         ],
     ]);
+}
+
+#[test]
+fn a_member_changes_its_promise_of_progress_and_takes_it_back() {
+    both(&[&[
+        Say("attach", "ok"),
+        Say("promise much time", "ok"),
+        Say("join", "ok"),
+        Say("promise nothing", "ok"),
+        Hang,
+        Say("excluded", "no"),
+        Say("act", "yes"),
+        Say("promise little time", "ok"),
+        Until("excluded", "yes"),
+        Say("promise nothing", "ok"),
+        Say("join", "ok"),
+        Say("act", "yes"),
+        Say("leave", "ok"),
+        Say("close", "ok"),
+    ]]);
 }
 
 #[test]
@@ -327,6 +353,11 @@ impl Program {
         )
     }
 
+    fn promise(&self, within: Nanos) -> &'static str {
+        self.attached.as_ref().expect("it is attached").promise_progress(within);
+        "ok"
+    }
+
     fn join(&mut self) -> &'static str {
         if let Some(attached) = &self.attached {
             return word(attached.join(WAIT).map(drop));
@@ -413,6 +444,9 @@ impl Program {
                 (None, Some(why)) => lost(why),
                 (None, None) => "argument",
             },
+            "promise much time" => self.promise(LONGEST_PROMISE),
+            "promise little time" => self.promise(Nanos::from_millis(50)),
+            "promise nothing" => self.promise(Nanos::ZERO),
             "attach again" => word(self.attached.as_mut().expect("it is attached").attach_again(WAIT)),
             "close" => {
                 (self.attached, self.embedded) = (None, None);

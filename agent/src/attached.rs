@@ -230,9 +230,10 @@ impl Attached {
         }
     }
 
-    /// Promises progress at least every `within` from the next [`Attached::join`] on; zero takes
-    /// the promise back. A program that does not call [`Attached::progress`] in time is removed,
-    /// however well its process lives, and may join again. (Mu, section 5.1, fate sharing.)
+    /// Promises progress at least every `within` from now on, or from [`Attached::join`] on if the
+    /// program is no member yet; zero takes the promise back. A member that does not call
+    /// [`Attached::progress`] in time is removed, however well its process lives, and may join
+    /// again. (Mu, section 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {
         self.seat.promise_progress(within);
     }

@@ -378,9 +378,9 @@ uint32_t obol_changes(const struct obol_app *app);
 uint32_t obol_wait_changed(const struct obol_app *app, uint32_t seen, uint64_t timeout_ns);
 
 /**
- * Promises to call `obol_progress` at least every so many nanoseconds; 0 takes the promise back. A
- * program that breaks it is removed, however well its process lives. An attached program promises
- * before `obol_join`.
+ * Promises to call `obol_progress` at least every so many nanoseconds from now on; 0 takes the
+ * promise back. A member that breaks it is removed, however well its process lives. A promise made
+ * before `obol_join` counts from then on, and one made at an agent does not hold at its successor.
  *
  * # Safety
  * `app` is null or a live handle.

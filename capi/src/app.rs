@@ -368,9 +368,9 @@ pub unsafe extern "C" fn obol_wait_changed(app: *const App, seen: u32, timeout_n
     app.map_or(0, |app| app.wait_changed(seen, Nanos(timeout_ns)))
 }
 
-/// Promises to call `obol_progress` at least every so many nanoseconds; 0 takes the promise back. A
-/// program that breaks it is removed, however well its process lives. An attached program promises
-/// before `obol_join`.
+/// Promises to call `obol_progress` at least every so many nanoseconds from now on; 0 takes the
+/// promise back. A member that breaks it is removed, however well its process lives. A promise made
+/// before `obol_join` counts from then on, and one made at an agent does not hold at its successor.
 ///
 /// # Safety
 /// `app` is null or a live handle.

@@ -95,6 +95,8 @@ pub enum SeatRequest {
         /// nothing.
         progress_within: Nanos,
     },
+    /// Another promise of progress than before; zero takes it back.
+    Promise(Nanos),
     /// Remove me, gracefully.
     Leave,
 }

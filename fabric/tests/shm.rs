@@ -289,6 +289,7 @@ impl Machine for Agent {
                         fabric.publish_seat(seat, self.tells.unwrap_or(SeatStatus::Member(Incarnation(5))));
                     }
                     SeatRequest::Leave => fabric.publish_seat(seat, SeatStatus::Left),
+                    SeatRequest::Promise(_) => {}
                 }
             }
             Event::Death { who, evidence: Evidence::Proof } => {

@@ -27,7 +27,7 @@ struct AttachedApp {
     token: u64,
     name: Name,
     address: Address,
-    /// What it promised; zero if nothing.
+    /// Within what time it promises progress; zero if it promises nothing.
     progress_within: Nanos,
     /// The newest view when the join was asked for; see [`crate::view::JOIN_WINDOW`].
     as_of: ViewId,
@@ -46,7 +46,8 @@ impl AttachedApp {
 }
 
 impl AttachedApps {
-    /// Takes a program's request; a repetition changes nothing.
+    /// Takes a program's request; a repetition changes nothing. Gives whether a promise of progress
+    /// changed.
     pub fn ask<F: Fabric>(
         &mut self,
         seat: u16,
@@ -54,7 +55,7 @@ impl AttachedApps {
         view: &View,
         now: Instant,
         fabric: &mut F,
-    ) {
+    ) -> bool {
         match request {
             SeatRequest::Join { name, token, address, progress_within } => {
                 if let Some(app) = self.0.iter_mut().find(|app| app.token == token) {
@@ -62,7 +63,7 @@ impl AttachedApps {
                         // The report of its death was wrong.
                         (app.phase, app.due) = (Phase::Joining, now);
                     }
-                    return;
+                    return core::mem::replace(&mut app.progress_within, progress_within) != progress_within;
                 }
                 self.0.retain_mut(|app| {
                     // Whoever has to go still has to: where the view is full, nobody is admitted
@@ -93,6 +94,10 @@ impl AttachedApps {
                     due: now,
                 });
             }
+            SeatRequest::Promise(within) => {
+                let app = self.0.iter_mut().find(|app| app.seat == seat && !app.is_stray());
+                return app.is_some_and(|app| core::mem::replace(&mut app.progress_within, within) != within);
+            }
             SeatRequest::Leave => {
                 let at = self.0.iter().position(|app| app.seat == seat && !app.is_stray());
                 match at.map(|at| (at, self.0[at].phase.clone())) {
@@ -111,6 +116,7 @@ impl AttachedApps {
                 }
             }
         }
+        false
     }
 
     /// The member at this address.

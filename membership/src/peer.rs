@@ -6,7 +6,7 @@
 //! [`Member`]: crate::Member
 
 use crate::Config;
-use crate::detectors::{Detectors, Scope, Verdict, links};
+use crate::detectors::{Detector, Detectors, Scope, Verdict, links};
 use crate::drift::Drift;
 use crate::holdback::HoldBack;
 use crate::metrics::Counter;
@@ -265,6 +265,12 @@ impl Peer {
         self.drift.follow(view);
         let me = self.incarnation();
         self.detectors.follow(&Scope { view, me, promises, config: &self.config }, now);
+    }
+
+    /// Has the progress detector follow promises that changed since.
+    pub(crate) fn follow_promises(&mut self, view: &View, promises: &[(Incarnation, Nanos)], now: Instant) {
+        let me = self.incarnation();
+        self.detectors.progress.follow(&Scope { view, me, promises, config: &self.config }, now);
     }
 
     /// Posts the detectors' probes that are due.

@@ -264,11 +264,11 @@ impl Attachment {
         self.region.announce();
     }
 
-    /// Promises progress at least every `within` from the next join on; zero takes the promise
-    /// back. An application that breaks it is removed, however well its process lives. (Mu, section
-    /// 5.1, fate sharing.)
+    /// Promises progress at least every `within` from now on; zero takes the promise back. A member
+    /// that breaks it is removed, however well its process lives. (Mu, section 5.1, fate sharing.)
     pub fn promise_progress(&self, within: Nanos) {
         self.word(offset_of!(Seat, progress_within)).store(within.0, Ordering::Relaxed);
+        self.region.ring();
     }
 
     /// Tells watchers that the application makes progress.

@@ -101,15 +101,25 @@ pub(crate) struct Seats {
     region: Region,
     /// The owner's.
     home: Address,
-    /// The last request word of each seat that was handed to the machine, with the occupant's
-    /// generation.
-    handed: Vec<(u32, u64)>,
+    /// What the machine was handed of each seat.
+    handed: Vec<Handed>,
+}
+
+/// What the machine was handed of a seat.
+#[derive(Clone, Copy, Default)]
+struct Handed {
+    /// The occupant's.
+    generation: u32,
+    /// Its last request word.
+    request: u64,
+    /// Its promise of progress.
+    progress_within: Nanos,
 }
 
 impl Seats {
     pub(crate) fn new(region: Region, home: Address) -> Self {
         let seats = region.layout().limits().seats as usize;
-        Self { region, home, handed: vec![(0, 0); seats] }
+        Self { region, home, handed: vec![Handed::default(); seats] }
     }
 
     fn state(&self, seat: u16) -> Occupancy {
@@ -117,7 +127,7 @@ impl Seats {
     }
 
     /// The first unanswered request from seat `from` on that was not handed out since its last
-    /// ring.
+    /// ring, or promise that differs from the one that was.
     pub(crate) fn next_request(&mut self, from: u16) -> Option<(u16, SeatRequest)> {
         for seat in from.max(1)..self.handed.len() as u16 {
             let word = self.region.seat_word(seat, offset_of!(Seat, request)).load(Ordering::Acquire);
@@ -126,18 +136,17 @@ impl Seats {
                 continue;
             }
             let generation = self.region.generation(seat);
+            let promise = self.region.seat_word(seat, offset_of!(Seat, progress_within));
+            let progress_within = Nanos(promise.load(Ordering::Relaxed));
             let Some(handed) = self.handed.get_mut(usize::from(seat)) else { continue };
-            if *handed == (generation, word) {
-                continue;
-            }
-            *handed = (generation, word);
+            let before = core::mem::replace(handed, Handed { generation, request: word, progress_within });
             let answer = memory::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
-            if Answer::of(answer.load(Ordering::Relaxed)).is_answered(request) {
-                continue;
-            }
+            let is_new = (before.generation, before.request) != (generation, word)
+                && !Answer::of(answer.load(Ordering::Relaxed)).is_answered(request);
             let asked = match request.kind {
-                JOIN => self.join(seat, generation),
-                LEAVE => Some(SeatRequest::Leave),
+                JOIN if is_new => self.join(seat, generation, progress_within),
+                LEAVE if is_new => Some(SeatRequest::Leave),
+                _ if before.progress_within != progress_within => Some(SeatRequest::Promise(progress_within)),
                 _ => None,
             };
             if let Some(asked) = asked {
@@ -147,21 +156,20 @@ impl Seats {
         None
     }
 
-    fn join(&self, seat: u16, generation: u32) -> Option<SeatRequest> {
+    fn join(&self, seat: u16, generation: u32, progress_within: Nanos) -> Option<SeatRequest> {
         let at = offset_of!(Seat, name);
         let word = |offset| self.region.seat_word(seat, offset).load(Ordering::Relaxed);
         let name = Name::from_words([word(at), word(at + 8), word(at + 16)])?;
         let token = word(offset_of!(Seat, token));
         let address = Address { seat, generation, ..self.home };
-        let progress_within = Nanos(word(offset_of!(Seat, progress_within)));
         Some(SeatRequest::Join { name, token, address, progress_within })
     }
 
     /// Tells the program in a seat how it stands.
     pub(crate) fn publish(&self, seat: u16, status: SeatStatus) {
-        let Some(&(generation, handed)) = self.handed.get(usize::from(seat)) else { return };
+        let Some(handed) = self.handed.get(usize::from(seat)) else { return };
         // What is told of an earlier occupant is not for this one.
-        if seat == 0 || generation != self.region.generation(seat) {
+        if seat == 0 || handed.generation != self.region.generation(seat) {
             return;
         }
         let word = memory::low_half(self.region.seat_word(seat, offset_of!(Seat, status)));
@@ -174,8 +182,11 @@ impl Seats {
             SeatStatus::HeldBack { .. } => (HELD_BACK, Incarnation::NONE),
         };
         // A join that finds no room, or waits, still stands.
-        let sequence =
-            if matches!(code, FULL | HELD_BACK) { before.sequence } else { Request::of(handed).sequence };
+        let sequence = if matches!(code, FULL | HELD_BACK) {
+            before.sequence
+        } else {
+            Request::of(handed.request).sequence
+        };
         if let SeatStatus::HeldBack { until } = status {
             self.region.seat_word(seat, offset_of!(Seat, held_until)).store(until.0, Ordering::Relaxed);
         }

@@ -115,7 +115,7 @@ impl<M: Machine> World<M> {
         self.core.freeze_program(node, seat);
     }
 
-    /// Lets a program promise progress from its next join on.
+    /// Lets a program promise progress from now on; zero takes the promise back.
     pub fn promise_progress(&mut self, node: u32, seat: u16, within: Nanos) {
         self.core.promise(node, seat, within);
     }

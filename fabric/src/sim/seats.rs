@@ -26,6 +26,8 @@ pub struct Program {
     /// Its process lives, but it makes no progress.
     hung: bool,
     progress_within: Nanos,
+    /// The promise that its owner's machine was handed last.
+    promised: Nanos,
     request: Option<SeatRequest>,
     /// Counts its requests.
     sequence: u32,
@@ -69,6 +71,11 @@ impl Program {
     #[must_use]
     pub const fn is_running(&self) -> bool {
         self.alive && !self.frozen
+    }
+
+    /// Whether its owner has to look at it: it has no answer, or has another promise than before.
+    fn has_request(&self) -> bool {
+        self.request.is_some() || self.handed > 0 && self.promised != self.progress_within
     }
 
     /// Whether it makes no progress although it lives.
@@ -147,6 +154,7 @@ impl Core {
             frozen: false,
             hung: false,
             progress_within: Nanos::ZERO,
+            promised: Nanos::ZERO,
             request: None,
             sequence: 0,
             handed: 0,
@@ -204,7 +212,7 @@ impl Core {
             return;
         }
         program.request_at = u64::MAX;
-        if !program.is_running() || program.request.is_none() {
+        if !program.is_running() || !program.has_request() {
             return;
         }
         let home = program.home;
@@ -224,6 +232,16 @@ impl Core {
         self.nodes[node as usize].seats[usize::from(seat)].asked = false;
         let program = self.program(node, seat, generation)?;
         program.handed = program.sequence;
+        let promise = program.progress_within;
+        match &mut program.request {
+            Some(SeatRequest::Join { progress_within, .. }) => {
+                (*progress_within, program.promised) = (promise, promise);
+            }
+            None if core::mem::replace(&mut program.promised, promise) != promise => {
+                return Some(SeatRequest::Promise(promise));
+            }
+            Some(_) | None => {}
+        }
         program.request
     }
 
@@ -307,10 +325,14 @@ impl Core {
         }
     }
 
-    /// From its next join on a program promises progress.
+    /// Lets a program promise progress.
     pub(super) fn promise(&mut self, node: u32, seat: u16, within: Nanos) {
-        if let Some(program) = self.occupant(node, seat) {
-            program.progress_within = within;
+        let Some(program) = self.occupant(node, seat).filter(|p| p.alive) else { return };
+        program.progress_within = within;
+        // Before that, its join says it.
+        if program.handed > 0 {
+            let generation = program.address.generation;
+            self.request_soon(node, seat, generation);
         }
     }
 
@@ -344,7 +366,7 @@ impl Core {
         program.frozen = false;
         program.beat_at = now;
         let generation = program.address.generation;
-        let (asks, excluded) = (program.request.is_some(), program.status == Some(SeatStatus::Excluded));
+        let (asks, excluded) = (program.has_request(), program.status == Some(SeatStatus::Excluded));
         self.queue.push(now, Pending::Told { node, seat, generation });
         if asks {
             self.request_soon(node, seat, generation);

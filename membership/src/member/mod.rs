@@ -422,7 +422,12 @@ impl Machine for Member {
                 }
             }
             Event::Confirm { since } => self.confirm(since.min(now), now, fabric),
-            Event::Seat { seat, request } => self.apps.ask(seat, request, &self.view, now, fabric),
+            Event::Seat { seat, request } => {
+                if self.apps.ask(seat, request, &self.view, now, fabric) {
+                    let promises: Vec<_> = self.apps.promises().collect();
+                    self.peer.follow_promises(&self.view, &promises, now);
+                }
+            }
         }
     }
 

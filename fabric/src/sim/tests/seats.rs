@@ -71,6 +71,30 @@ fn a_program_joins_is_excluded_joins_again_and_leaves() {
 }
 
 #[test]
+fn a_promise_goes_with_the_join_and_a_change_of_it_reaches_the_owner_once() {
+    let mut world = world(1, Network::default(), 1);
+    world.attach(0, 2, name()).expect("a free seat");
+    world.promise_progress(0, 2, Nanos(7));
+    pass(&mut world, MILLI);
+    assert!(asked(&world).is_empty(), "it is not known before it joins");
+    world.join_program(0, 2);
+    pass(&mut world, MILLI);
+    answer(&mut world, SeatStatus::Member(Incarnation(8)));
+    assert!(matches!(asked(&world).pop(), Some(SeatRequest::Join { progress_within: Nanos(7), .. })));
+    world.promise_progress(0, 2, Nanos::ZERO);
+    pass(&mut world, MILLI);
+    let promises = |world: &World<Probe>| {
+        let mut asked = asked(world);
+        asked.retain(|request| matches!(request, SeatRequest::Promise(_)));
+        asked
+    };
+    assert_eq!(promises(&world), [SeatRequest::Promise(Nanos::ZERO)]);
+    world.promise_progress(0, 2, Nanos::ZERO);
+    pass(&mut world, MILLI);
+    assert_eq!(promises(&world).len(), 1);
+}
+
+#[test]
 fn a_frozen_program_is_silent_and_reads_its_answer_when_it_wakes() {
     let mut world = world(1, Network::default(), 1);
     world.attach(0, 2, name()).expect("a free seat");
