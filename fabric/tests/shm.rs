@@ -429,6 +429,26 @@ fn who_sees_a_new_program_in_a_seat_sees_no_event_of_the_one_before() {
     });
 }
 
+#[test]
+fn a_seat_that_was_closed_is_free_for_the_next_program() {
+    let root = Root::new();
+    let cluster = Cluster::create(&root, name("c"), LIMITS).expect("made");
+    let mut endpoint = Endpoint::open(&cluster, process("agent"), Wait::Block).expect("opened");
+    let mut agent = Agent::default();
+    let number = endpoint.address().region;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let programs = scope.spawn(|| {
+            let seat = || Attachment::open(&cluster, number, name("app"), Nanos::from_millis(1)).map(drop);
+            let ended = (0..500).try_for_each(|_| seat());
+            stop.store(true, Ordering::Relaxed);
+            ended
+        });
+        endpoint.run(&mut agent, &stop, |_, _| ());
+        programs.join().expect("no panic").expect("a seat for each");
+    });
+}
+
 fn seat_is_free(cluster: &Cluster, at: Address) -> bool {
     let region = Region::open(cluster, at.region).expect("mapped");
     region[cluster.layout().seat(at.seat) as usize / 8].load(Ordering::Relaxed) == 0

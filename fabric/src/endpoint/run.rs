@@ -112,6 +112,7 @@ impl<W: Transport> Endpoint<W> {
             self.pace.bell = bell;
             event |= self.receive_datagrams(machine);
             event |= self.poll_seats(machine);
+            self.seats.free(tidy);
         } else if self.transport.has_datagrams() {
             event |= self.receive_datagrams(machine);
         }
@@ -125,7 +126,6 @@ impl<W: Transport> Endpoint<W> {
             }
             self.kernel_notifier.maintain(now, |notice| self.transport.route_to_other_hosts(notice));
             self.watches.look_at(self.kernel_notifier.deaths());
-            self.seats.free();
         }
         if event {
             self.pace.last_event = now;

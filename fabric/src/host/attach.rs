@@ -27,11 +27,16 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// Stack of the background thread; it calls nothing deep.
 const STACK_BYTES: usize = 64 << 10;
 /// A request that is not answered is repeated so often.
 const REQUEST_INTERVAL: Nanos = Nanos::from_millis(10);
+/// Seats that were closed are waited for so long if no other is free.
+const SEAT_TIMEOUT: Nanos = Nanos::from_secs(1);
+/// Between two looks at them.
+const SEAT_PAUSE: Duration = Duration::from_micros(200);
 
 /// A program's seat in its agent's region. May be shared by the program's threads.
 #[derive(Debug)]
@@ -114,15 +119,9 @@ impl Attachment {
         if let Some(until) = held_until(&region, name) {
             return Err(HostError::HeldBack { name, left: until.since(clock::now()) });
         }
-        let claimed = Occupancy::word(Phase::Claimed, me);
-        let seat = (1..seats as u16)
-            .find(|&seat| {
-                let state = region.seat_word(seat, offset_of!(Seat, state));
-                // Only the owner frees a seat: it knows whether the last occupant is still a
-                // member.
-                state.compare_exchange(Occupancy::FREE, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            })
-            .ok_or(HostError::NoSeat { region: agent, seats: seats - 1 })?;
+        let Some(seat) = claim_seat(&region, me) else {
+            return Err(HostError::NoSeat { region: agent, seats: seats - 1 });
+        };
         let generation = next_generation(region.generation(seat));
         // Whoever sees the new generation must not find the old one's events: it would pass over as
         // many new ones.
@@ -292,6 +291,29 @@ impl Drop for Attachment {
         }
         let closed = Occupancy::word(Phase::Closed, self.me);
         self.word(offset_of!(Seat, state)).store(closed, Ordering::Release);
+        self.region.ring();
+    }
+}
+
+/// Claims a free seat. Only the owner frees one, because it knows whether the last occupant is
+/// still a member: waits a while for seats that were closed.
+fn claim_seat(region: &Region, me: Process) -> Option<u16> {
+    let claimed = Occupancy::word(Phase::Claimed, me);
+    let end = clock::now() + SEAT_TIMEOUT;
+    loop {
+        let mut closed = false;
+        for seat in 1..region.layout().limits().seats as u16 {
+            let state = region.seat_word(seat, offset_of!(Seat, state));
+            match state.compare_exchange(Occupancy::FREE, claimed, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some(seat),
+                Err(taken) => closed |= Occupancy::of(taken).phase == Phase::Closed,
+            }
+        }
+        if !closed || region.is_dead(0) || clock::now() >= end {
+            return None;
+        }
+        region.ring();
+        std::thread::sleep(SEAT_PAUSE);
     }
 }
 

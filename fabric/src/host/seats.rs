@@ -202,8 +202,9 @@ impl Seats {
         futex::wake(word, u32::MAX);
     }
 
-    /// Frees the seats whose occupants are gone and no members any more. A dead one needs a proof.
-    pub(crate) fn free(&self) {
+    /// Frees the seats whose occupants let go, and are no members any more; also those whose
+    /// occupants are proved dead, if that is to be looked for.
+    pub(crate) fn free(&self, also_dead: bool) {
         for seat in 1..self.handed.len() as u16 {
             let state = self.region.seat_word(seat, offset_of!(Seat, state));
             let found = state.load(Ordering::Acquire);
@@ -215,8 +216,8 @@ impl Seats {
                 Phase::Free => false,
                 Phase::Closed => true,
                 // No system call for a seat whose occupant's thread lives.
-                Phase::Live => self.region.is_dead(seat) && occupancy.is_open(),
-                Phase::Claimed => occupancy.is_open(),
+                Phase::Live => also_dead && self.region.is_dead(seat) && occupancy.is_open(),
+                Phase::Claimed => also_dead && occupancy.is_open(),
             };
             if may_be_over && !is_member {
                 self.region.seat_word(seat, offset_of!(Seat, request)).store(0, Ordering::Relaxed);
