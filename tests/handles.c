@@ -95,6 +95,8 @@ static const char *run(const char *command, char **arguments) {
     pid_t child;
     if (!strcmp(command, "attach"))
         return word(obol_attach(arguments[1], NULL, arguments[2], arguments[3], &app));
+    if (!strcmp(command, "attach to nobody"))
+        return word(obol_attach(arguments[1], NULL, "nobody", arguments[3], &app));
     if (!strcmp(command, "attach as another"))
         return word(obol_attach(arguments[1], NULL, arguments[2], "another", &app));
     if (!strcmp(command, "embed"))
@@ -136,6 +138,8 @@ static const char *run(const char *command, char **arguments) {
         return promise(0);
     if (!strcmp(command, "attach again"))
         return word(obol_attach_again(app, WAIT));
+    if (!strcmp(command, "attach again, without waiting"))
+        return word(obol_attach_again(app, 0));
     if (!strcmp(command, "close")) {
         obol_close(app);
         app = NULL;

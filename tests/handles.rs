@@ -6,7 +6,7 @@ use crate::support::{Root, until};
 use obol_agent::{
     AttachError, Attached, Embedded, Failures, Inactive, Lost, MembershipHandle, OwnView, Views,
 };
-use obol_fabric::host::{HostError, fork, reap};
+use obol_fabric::host::{fork, reap};
 use obol_fabric::{Name, Nanos};
 use obol_profiles::Site;
 use std::io::{BufRead, BufReader, Write};
@@ -92,6 +92,8 @@ impl Driver {
         let mut command = if language == "C" {
             let mut command = Command::new(built);
             command.arg(root.path()).args(["node-1", "guest"]);
+            // Of `cargo test`, where an older build of the library may lie.
+            command.env_remove("LD_LIBRARY_PATH");
             command
         } else {
             let mut command = Command::new(std::env::current_exe().expect("this program"));
@@ -190,6 +192,8 @@ fn a_program_learns_that_its_agent_died_and_attaches_again() {
             Say("agent lives", "no"),
             Say("join", "agent died"),
             Say("leave", "agent died"),
+            Say("attach again, without waiting", "timeout"),
+            Say("attach to nobody", "cluster"),
             Shown("no agent"),
             StartAgent,
             Say("join", "agent died"),
@@ -322,9 +326,8 @@ fn word(done: Result<(), AttachError>) -> &'static str {
     let Err(error) = done else { return "ok" };
     match error {
         AttachError::Lost(why) => lost(why),
-        AttachError::Fabric(HostError::NoSuchAgent { .. }) => "agent died",
         AttachError::Fabric(_) => "cluster",
-        AttachError::NotAdmitted { .. } => "timeout",
+        AttachError::NotAdmitted { .. } | AttachError::NoSuccessor { .. } => "timeout",
     }
 }
 
@@ -345,12 +348,13 @@ impl Program {
         }
     }
 
-    fn attach(&mut self, root: &Path, as_whom: &str) -> &'static str {
+    fn attach(&mut self, root: &Path, agent: &str, as_whom: &str) -> &'static str {
         let site = Site::open(root, name("default")).expect("the cluster runs");
-        word(
-            Attached::open(&site, name("node-1"), name(as_whom))
-                .map(|attached| self.attached = Some(attached)),
-        )
+        word(Attached::open(&site, name(agent), name(as_whom)).map(|attached| self.attached = Some(attached)))
+    }
+
+    fn attach_again(&mut self, timeout: Nanos) -> &'static str {
+        word(self.attached.as_mut().expect("it is attached").attach_again(timeout))
     }
 
     fn promise(&self, within: Nanos) -> &'static str {
@@ -390,8 +394,9 @@ impl Program {
     fn run(&mut self, command: &str, root: &Path) -> &'static str {
         let so = |so| truth(so);
         match command {
-            "attach" => self.attach(root, "guest"),
-            "attach as another" => self.attach(root, "another"),
+            "attach" => self.attach(root, "node-1", "guest"),
+            "attach as another" => self.attach(root, "node-1", "another"),
+            "attach to nobody" => self.attach(root, "nobody", "guest"),
             "embed" => {
                 let site = Site::open(root, name("default")).expect("the cluster runs");
                 self.embedded = Some(Embedded::start(Arc::new(site), name("guest")).expect("it starts"));
@@ -447,7 +452,8 @@ impl Program {
             "promise much time" => self.promise(LONGEST_PROMISE),
             "promise little time" => self.promise(Nanos::from_millis(50)),
             "promise nothing" => self.promise(Nanos::ZERO),
-            "attach again" => word(self.attached.as_mut().expect("it is attached").attach_again(WAIT)),
+            "attach again" => self.attach_again(WAIT),
+            "attach again, without waiting" => self.attach_again(Nanos::ZERO),
             "close" => {
                 (self.attached, self.embedded) = (None, None);
                 "ok"

@@ -60,6 +60,16 @@ pub enum AttachError {
         /// Why.
         obstacle: Obstacle,
     },
+    /// There was no seat at a successor of its agent in time.
+    #[error("no seat at a successor of {agent} within {waited}: {reason}")]
+    NoSuccessor {
+        /// The name of both.
+        agent: Name,
+        /// How long it waited.
+        waited: Nanos,
+        /// Why there was none at last.
+        reason: HostError,
+    },
     /// Nothing will come of it through this handle.
     #[error(transparent)]
     Lost(#[from] Lost),
@@ -133,7 +143,8 @@ impl Attached {
             };
             let left = end.since(clock::now());
             if left == Nanos::ZERO {
-                return Err(failed.into());
+                let agent = self.agent;
+                return Err(AttachError::NoSuccessor { agent, waited: timeout, reason: failed });
             }
             std::thread::sleep(left.min(TURN).to_std());
         }

@@ -23,7 +23,8 @@ typedef enum obol_status {
    */
   OBOL_STATUS_ARGUMENT = 1,
   /**
-   * The cluster can not be used: it does not run here, or has no place left.
+   * The cluster can not be used: it does not run here, has no live agent of that name, or has no
+   * place left.
    */
   OBOL_STATUS_CLUSTER = 2,
   /**

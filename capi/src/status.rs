@@ -18,7 +18,8 @@ pub enum Status {
     Ok = 0,
     /// An argument is null, no UTF-8, or no name.
     Argument = 1,
-    /// The cluster can not be used: it does not run here, or has no place left.
+    /// The cluster can not be used: it does not run here, has no live agent of that name, or has no
+    /// place left.
     Cluster = 2,
     /// The agent of this node died, or the program's own core ended: `obol_attach_again`, or close,
     /// and attach when it is back.
@@ -89,10 +90,9 @@ impl From<AttachError> for Refusal {
     fn from(error: AttachError) -> Self {
         let status = match &error {
             AttachError::Lost(lost) => return Self::from(*lost),
-            AttachError::Fabric(HostError::NoSuchAgent { .. }) => Status::AgentDied,
             AttachError::Fabric(HostError::Forked { .. }) => Status::Forked,
             AttachError::Fabric(_) => Status::Cluster,
-            AttachError::NotAdmitted { .. } => Status::Timeout,
+            AttachError::NotAdmitted { .. } | AttachError::NoSuccessor { .. } => Status::Timeout,
         };
         Self::new(status, error)
     }
