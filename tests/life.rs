@@ -268,6 +268,24 @@ fn while_the_memory_of_frozen_coordinators_answers_a_cluster_is_only_degraded() 
 }
 
 #[test]
+fn a_coordinator_that_left_is_missed_and_not_called_down() {
+    let root = Root::new();
+    let _up = root.up(&["--apps", "1"]);
+    let said = root.run(&["stop", "coord-2"]).ends(0).out;
+    assert!(said.contains("it left the cluster"), "{said}");
+    let after = root.until("it is missed", |s| s.code == Some(1) && s.reasons().contains("coord-2 left"));
+    let coordinator = after.process("coord-2");
+    assert_eq!((&coordinator["left"], &coordinator["alive"]), (&true.into(), &false.into()), "{after:?}");
+    let text = root.run(&["status"]).ends(1).out;
+    let row = text.lines().find(|line| line.starts_with("coord-2 ")).expect("its row is kept");
+    assert!(row.contains(" left "), "{text}");
+    root.run(&["start", "coord-2"]).ends(0);
+    root.healthy();
+    root.run(&["kill", "coord-2"]).ends(0);
+    root.until("this time it is down", |s| s.reasons().contains("coord-2 down"));
+}
+
+#[test]
 fn a_process_that_ended_as_it_was_asked_is_not_missed() {
     let root = Root::new();
     let _up = root.up(&["--apps", "2"]);

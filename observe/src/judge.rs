@@ -68,8 +68,15 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
             "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; {}",
             next.join("; ")
         ));
-    } else if !down.is_empty() {
-        reasons.push(format!("{} down", down.join(", ")));
+    } else {
+        // One that left still counts for the majority, so it is missed as well.
+        let has_left = |name: &String| snapshot.everybody().any(|p| p.left && p.name.as_str() == name);
+        let (left, down): (Vec<String>, Vec<String>) = down.into_iter().partition(has_left);
+        for (names, how) in [(down, "down"), (left, "left, and still counts for the majority")] {
+            if !names.is_empty() {
+                reasons.push(format!("{} {how}", names.join(", ")));
+            }
+        }
     }
     others.retain(|name| !live(name));
     if !others.is_empty() {

@@ -271,7 +271,8 @@ impl Observer {
         let told = watched.as_ref().and_then(|watched| watched.left).unwrap_or_else(|| {
             self.load.read(self.cluster.layout().recorder_bytes());
             let Some(events) = reader.events(0, 0) else { return false };
-            let standing = |kind: &Event| matches!(kind, Event::Joined | Event::Left | Event::Excluded);
+            let standing =
+                |kind: &Event| matches!(kind, Event::Started | Event::Joined | Event::Left | Event::Excluded);
             let left = events.into_iter().map(|event| event.record.kind).rfind(standing) == Some(Event::Left);
             if let Some(watched) = watched {
                 watched.left = Some(left);
@@ -304,7 +305,7 @@ impl Observer {
             head = Head::of(&ring, near, self.cluster.layout().limits().proposers);
         }
         self.load.read(COUNTER_WORDS * 8);
-        let left = !owner.alive && owner.kind != Kind::Coordinator && self.has_left(reader, owner);
+        let left = !owner.alive && self.has_left(reader, owner);
         out.push(Process {
             name: owner.name,
             kind: owner.kind,
