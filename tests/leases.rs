@@ -117,6 +117,22 @@ fn leases_of_the_usual_profile_grow_past_the_delays_by_themselves() {
 }
 
 #[test]
+fn leases_that_frozen_coordinators_were_not_asked_for_do_not_come_later() {
+    let root = Root::new();
+    let up = root.up(&["--apps", "1"]);
+    let coordinators = ["coord-1", "coord-2", "coord-3"].map(|name| root.healthy().pid(name));
+    coordinators.into_iter().for_each(freeze);
+    let failed = root.run(&["lease", "set", "50ms"]).ends(1).err;
+    assert!(failed.contains("no view with leases of 50.0ms") && failed.contains("not asked for"), "{failed}");
+    signal("CONT", &coordinators);
+    root.run(&["kill", "app-1"]).ends(0);
+    root.until("a view removes it", |status| !status.is_active("app-1"));
+    assert!(!leases(&up).contains(&50.0), "{:?}", leases(&up));
+    let shown = root.run(&["lease", "show", "--json"]).ends(0).json();
+    assert_ne!(shown["lease_us"], 50_000.0, "{shown}");
+}
+
+#[test]
 fn an_operator_sets_the_duration_of_leases() {
     let root = Root::new();
     let up = root.up(&["--apps", "1"]);

@@ -447,7 +447,8 @@ pub(crate) enum Lease {
         fenced nor proved dead.\n\
         \nIf the profile's lease.max is longer than its lease.duration, leases go on to adapt from there.\n\
         \nTry: obol lease set 40ms; obol lease set usual\n\
-        \nExit codes: 0 done, 1 not done in time, 2 refused."
+        \nExit codes: 0 done, 1 not done in time (what was asked for is forgotten again, unless a \
+        coordinator was stopped by a signal meanwhile), 2 refused."
     )]
     Set {
         /// The duration, such as 40ms; or usual, or max: what the profile says
@@ -484,7 +485,8 @@ fn lease_length(text: &str) -> Result<LeaseLength, String> {
 /// What a change of coordinators does and what it refuses, for each help text.
 const ACCEPTORS_HELP: &str = "One coordinator at a time comes or goes, by a decided view; no lease is disturbed. \
     It is safe to interrupt and to repeat. Leaving an even number behind tolerates no more failures than one less.\n\
-    \nExit codes: 0 done, 1 not done in time (what was asked for is forgotten again), 2 refused.";
+    \nExit codes: 0 done, 1 not done in time (what was asked for is forgotten again, unless a coordinator was \
+    stopped by a signal meanwhile), 2 refused.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Coordinator {

@@ -8,7 +8,7 @@ use obol_coordinator::Operator;
 use obol_fabric::{Name, Nanos};
 use obol_membership::View;
 use obol_membership::timing::{LEASE_MAX, LEASE_MIN};
-use obol_observe::Observer;
+use obol_observe::{Observer, Process, Snapshot};
 use obol_profiles::{Profile, Site};
 use serde::Serialize;
 use std::path::Path;
@@ -44,7 +44,7 @@ pub(crate) fn run(root: &Path, cluster: Name, what: &Lease) -> Result<ExitCode, 
             json
         }
     };
-    let view = look(&mut observer)?;
+    let view = newest(&observer.snapshot())?;
     if json {
         output::json(&LeaseJson {
             view: view.id.0,
@@ -78,9 +78,9 @@ fn adapts(profile: &Profile) -> bool {
     profile.timing.lease_max > profile.timing.lease
 }
 
-fn look(observer: &mut Observer) -> Result<Arc<View>, Failure> {
+fn newest(snapshot: &Snapshot) -> Result<Arc<View>, Failure> {
     let none = || Failure::Refused("no process of the cluster knows a view yet".to_owned());
-    observer.snapshot().view.ok_or_else(none)
+    snapshot.view.clone().ok_or_else(none)
 }
 
 /// The duration that is meant, unless the cluster should not have it.
@@ -114,23 +114,44 @@ fn set(site: &Site, observer: &mut Observer, wanted: Nanos) -> Result<(), Failur
     let mut operator = Operator::open(site).map_err(Failure::refused)?;
     let end = Instant::now() + TIMEOUT;
     let pause = site.deployment.profile.timing.join_every.to_std();
+    let mut asked = false;
     loop {
-        let view = look(observer)?;
+        let snapshot = observer.snapshot();
+        let view = newest(&snapshot)?;
         if view.lease == wanted {
             return Ok(());
         }
         if Instant::now() > end {
             return Err(Failure::Failed(format!(
                 "no view with leases of {wanted} within {} s: the newest, {}, has {}; a majority of coordinators must \
-                 run, see `obol status`",
+                 run, see `obol status`. {}",
                 TIMEOUT.as_secs(),
                 view.id,
-                view.lease
+                view.lease,
+                if asked {
+                    "Nobody asks for them any more, but a coordinator that was stopped meanwhile may still decide them"
+                } else {
+                    "They were not asked for"
+                }
             )));
         }
-        operator.set_lease(wanted, &view);
+        // What a coordinator that is frozen is asked for waits until it goes on.
+        if may_decide(&snapshot, &observer.deciders(Some(&view))) {
+            asked = true;
+            operator.set_lease(wanted, &view);
+        }
         operator.wait(pause);
     }
+}
+
+/// Whether these coordinators can decide a view, as far as they are seen: a majority of them can be
+/// reached, and one runs.
+fn may_decide(snapshot: &Snapshot, deciders: &[String]) -> bool {
+    let seen = |name: &String| snapshot.everybody().find(|p| p.name.as_str() == name);
+    let found: Vec<&Process> = deciders.iter().filter_map(seen).collect();
+    let alive = found.iter().filter(|p| p.alive).count();
+    let runs = found.iter().any(|p| p.alive && !p.frozen);
+    found.len() < deciders.len() || runs && obol_observe::spare(deciders.len(), alive).is_some()
 }
 
 #[cfg(test)]

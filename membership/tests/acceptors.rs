@@ -239,6 +239,21 @@ fn nobody_is_removed_if_no_majority_were_left() {
     assert_eq!(numbers(&newest(&cluster)), [1, 2]);
 }
 
+#[test]
+fn leases_that_no_majority_could_decide_are_forgotten() {
+    let mut cluster = cluster(ActiveMutant::NONE);
+    let before = newest(&cluster).lease;
+    cluster.kill(1);
+    cluster.kill(2);
+    cluster.run(Nanos::from_millis(3));
+    cluster.tell_coordinators(&Message::SetLease(Nanos(before.0 * 2)).encode());
+    cluster.run(TIMING.join_every.saturating_mul(5));
+    (1..3).for_each(|at| cluster.restart_coordinator(at));
+    cluster.run(Nanos::from_millis(20));
+    insist(&mut cluster, 3, false);
+    assert_eq!((numbers(&newest(&cluster)), newest(&cluster).lease), (vec![1, 2], before));
+}
+
 fn unseen(mutant: ActiveMutant) -> (Vec<u16>, bool) {
     let mut cluster = cluster(mutant);
     insist(&mut cluster, 5, true);

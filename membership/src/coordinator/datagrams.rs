@@ -16,6 +16,11 @@ use std::sync::Arc;
 const WISH_JOINS: u64 = 4;
 
 impl Coordinator {
+    /// Until when an operator's wish that comes now is kept.
+    fn wish_ends(&self, now: Instant) -> Instant {
+        now + self.peer.config.timing.join_every.saturating_mul(WISH_JOINS)
+    }
+
     pub(super) fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
         fabric.count(Counter::DatagramsReceived, 1);
         let message = Message::decode(bytes);
@@ -95,17 +100,16 @@ impl Coordinator {
             Ok(Message::Nudge(slot)) => self.nudged(slot, from, fabric),
             Ok(Message::SetLease(lease)) => {
                 self.lease_scaler.reset();
-                self.requests.set_lease(lease);
+                self.requests.set_lease(lease, self.wish_ends(now));
             }
             Ok(Message::Strained(lease)) => {
                 let newest = Arc::clone(self.view());
                 if let Some(lease) = self.lease_scaler.grow(lease, &newest, &self.peer.config, now) {
-                    self.requests.set_lease(lease);
+                    self.requests.set_lease(lease, Instant::NEVER);
                 }
             }
             Ok(Message::SetAcceptor { number, decides, as_of }) => {
-                let until = now + self.peer.config.timing.join_every.saturating_mul(WISH_JOINS);
-                self.requests.set_acceptor((number, decides), as_of, &self.log, until);
+                self.requests.set_acceptor((number, decides), as_of, &self.log, self.wish_ends(now));
             }
             Ok(Message::Lost(view)) => {
                 if view < self.view().id {

@@ -535,7 +535,7 @@ impl Machine for Coordinator {
         self.peer.tick_drift(&view, now, fabric);
         if self.leading {
             if let Some(lease) = self.lease_scaler.shrink(&view, &self.peer.config, now) {
-                self.requests.set_lease(lease);
+                self.requests.set_lease(lease, Instant::NEVER);
             }
             // Nobody has to be told: the next view will.
             self.peer.notices.clear();

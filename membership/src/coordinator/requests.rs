@@ -47,7 +47,8 @@ pub(super) fn has_room(view: &View, change: Change, config: &Config) -> bool {
 pub(super) struct Requests {
     joins: Vec<Join>,
     leaves: Vec<Incarnation>,
-    lease: Option<Nanos>,
+    /// Another lease duration, and until when; forgotten like a [`Wish`].
+    lease: Option<(Nanos, Instant)>,
     /// Another set of acceptors.
     acceptor: Option<Wish>,
     /// The next slot holds something that somebody can not get past.
@@ -115,9 +116,9 @@ impl Requests {
         }
     }
 
-    /// Takes an operator's wish for another lease duration.
-    pub(super) const fn set_lease(&mut self, lease: Nanos) {
-        self.lease = Some(lease);
+    /// Takes a wish for another lease duration, which is forgotten at `until`.
+    pub(super) const fn set_lease(&mut self, lease: Nanos, until: Instant) {
+        self.lease = Some((lease, until));
     }
 
     /// Takes an operator's wish for another set of acceptors. It has seen the set as of view
@@ -149,6 +150,7 @@ impl Requests {
     /// Forgets what nobody waits for any more.
     pub(super) fn expire(&mut self, now: Instant) {
         self.acceptor = self.acceptor.filter(|wish| now < wish.until);
+        self.lease = self.lease.filter(|(_, until)| now < *until);
     }
 
     /// The change of acceptors that is wanted, if it can be made now. `lives` tells whether a
@@ -225,7 +227,8 @@ impl Requests {
         // Whoever asked to leave and then died has left.
         let left = self.leaves.iter().map(|&who| Change::Left(who));
         let remove = left.chain(failed).collect();
-        let mut edit = Edit { remove, admit: Vec::new(), lease: self.lease, acceptor };
+        let mut edit =
+            Edit { remove, admit: Vec::new(), lease: self.lease.map(|(lease, _)| lease), acceptor };
         if acceptor.is_some() && !fits(view, &edit, config) {
             edit.acceptor = None;
         }
@@ -261,7 +264,7 @@ impl Requests {
             false
         });
         self.leaves.retain(|who| view.member(*who).is_some());
-        self.lease = self.lease.filter(|lease| *lease != view.lease);
+        self.lease = self.lease.filter(|(lease, _)| *lease != view.lease);
         self.acceptor = self.acceptor.filter(|wish| view.acceptor(wish.number).is_some() != wish.decides);
         self.settle = false;
     }
