@@ -14,6 +14,18 @@ const NOBODYS: &str = "192.0.2.1";
 const SMALL: [&str; 4] = ["--coordinators", "1", "--apps", "1"];
 
 #[test]
+fn a_process_that_is_started_later_and_fails_does_not_end_a_cluster_that_begins() {
+    let root = Root::new();
+    let up = root.begin(&["--apps", "1"]);
+    root.healthy();
+    let obstacle = root.cluster().join("region-4");
+    std::fs::create_dir(&obstacle).expect("made");
+    root.run(&["start", "coord-4"]).ends(1);
+    up.until_up();
+    std::fs::remove_dir(&obstacle).expect("removed");
+}
+
+#[test]
 fn a_fabric_that_can_not_start_ends_up_with_one_message() {
     for how in ["--headless", "--plain", "--json"] {
         let root = Root::new();

@@ -71,6 +71,8 @@ struct Started {
     listener: Option<JoinHandle<()>>,
     /// How it ended.
     ended: Option<ExitStatus>,
+    /// It was started after the others: its failure says nothing about the start of the cluster.
+    later: bool,
 }
 
 /// The processes of a cluster.
@@ -164,7 +166,11 @@ impl Supervisor {
         self.arguments(name)?;
         self.wait_for_end(name)?;
         unused(&self.root, self.cluster, name).map_err(|failure| failure.to_string())?;
-        self.start(name)
+        let pid = self.start(name)?;
+        if let Some(started) = self.children.get_mut(name) {
+            started.later = true;
+        }
+        Ok(pid)
     }
 
     /// Refuses a child that runs.
@@ -205,7 +211,7 @@ impl Supervisor {
         let heard = child.stderr.take().map(|from| self.said.listen(name, from)).transpose();
         let unheard = heard.as_ref().err().map(|error| format!("could not listen to {name}: {error}"));
         let listener = heard.unwrap_or_default();
-        self.children.insert(name.to_owned(), Started { child, listener, ended: None });
+        self.children.insert(name.to_owned(), Started { child, listener, ended: None, later: false });
         unheard.map_or(Ok(pid), Err)
     }
 
@@ -258,10 +264,10 @@ impl Supervisor {
         })
     }
 
-    /// Who has failed by itself, and why.
+    /// Who of those that the cluster begins with has failed by itself, and why.
     fn failures(&self) -> BTreeMap<String, String> {
-        let each = self.children.keys().filter_map(|name| Some((name.clone(), self.failure(name)?)));
-        each.collect()
+        let first = self.children.iter().filter(|(_, started)| !started.later);
+        first.filter_map(|(name, _)| Some((name.clone(), self.failure(name)?))).collect()
     }
 
     /// Why a process that was started is not there.

@@ -194,9 +194,10 @@ impl Root {
         Ran::of(&mut self.command(arguments))
     }
 
-    /// Starts a cluster and waits until it is healthy.
+    /// Starts a cluster and waits until it is healthy, and `up` has seen that it is.
     pub(crate) fn up(&self, arguments: &[&str]) -> Up {
         let up = self.begin(arguments);
+        up.until_up();
         let named = arguments.iter().position(|a| *a == "--cluster");
         let place: Vec<&str> = named.map_or(Vec::new(), |at| arguments[at..at + 2].to_vec());
         self.healthy_in(&place);
@@ -358,6 +359,15 @@ impl Up {
         until_or(what, || newest().filter(&holds), || format!("{:#?}", newest()))
     }
 
+    /// Waits until it takes its cluster for up: before, a failure ends the cluster.
+    pub(crate) fn until_up(&self) {
+        until_or(
+            "up",
+            || self.lines().iter().any(|line| line["event"] == "up").then_some(()),
+            || format!("{:#?}", self.lines()),
+        );
+    }
+
     /// Waits until it has ended, and all that it started has, too.
     pub(crate) fn end(mut self) -> Ended {
         let status = end_of(&mut self.child, "up");
@@ -388,9 +398,13 @@ impl Ended {
 
 impl Drop for Up {
     fn drop(&mut self) {
+        let ended = self.child.try_wait();
         // It may have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some(err) = self.err.take().filter(|_| std::thread::panicking()) {
+            eprintln!("up, with status {ended:?}, said: {}", err.join().unwrap_or_default());
+        }
     }
 }
 
