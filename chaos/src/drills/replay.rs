@@ -4,7 +4,7 @@
 //! The undo record is on disk before the first fault, and names every process that may be hit: what
 //! this process does not undo itself, `obol drill recover` does.
 
-use super::follow::healthy;
+use super::follow::{healthy, healthy_within};
 use super::runner::{RunError, lock};
 use super::select::Supervisor;
 use super::undo::{self, Record, Undone};
@@ -22,6 +22,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 use std::thread;
+
+/// Between two looks for processes that are to be started again, and how many there are.
+const RESTART_INTERVAL: Nanos = Nanos::from_secs(1);
+const RESTARTS_MAX: u32 = 10;
 
 /// What an act is on processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +192,13 @@ pub fn replay_script(
     let is_impaired = |p: &Process| player.observer.cluster().impairment(p.region) != Impairment::default();
     now.processes.retain(|process| process.frozen || is_impaired(process));
     record(&player.observer, &now).map_err(io)?.undo(&mut player.observer, &mut undone);
+    // What was killed last, or leaves, may not have ended yet when the others were started.
+    for _ in 0..RESTARTS_MAX {
+        if healthy_within(&mut player.observer, RESTART_INTERVAL).is_ok() {
+            break;
+        }
+        player.record.restart(&mut player.observer, &mut undone);
+    }
     if undone.failed.is_empty() {
         player.record.remove(&dir).map_err(io)?;
     }

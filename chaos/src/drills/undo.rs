@@ -82,7 +82,7 @@ impl Record {
     }
 
     /// Starts what is down.
-    fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
+    pub(super) fn restart(&self, observer: &mut Observer, undone: &mut Undone) {
         let snapshot = observer.snapshot();
         for name in self.restart.iter().filter(|name| snapshot.process(name).is_none()) {
             match control::ask(observer.cluster().dir(), &Request::Start { name: name.clone() }) {
