@@ -414,7 +414,7 @@ pub(crate) fn an_operation_outside_of_a_region_or_on_none_fails<B: Testbed>(case
         nowhere(NEVER),
         nowhere(Address::region(u32::MAX)),
     ] {
-        assert_eq!(case.run(&[post.clone()]), [(0, Err(error))], "{post:?}");
+        assert_eq!(case.run(core::slice::from_ref(&post)), [(0, Err(error))], "{post:?}");
         assert_eq!(case.word(slot), 0, "nothing was executed, and the link works: {post:?}");
     }
     assert_eq!(case.word(value), 0);
@@ -495,7 +495,7 @@ pub(crate) fn a_successor_is_not_its_predecessor_and_a_coordinators_memory_outli
         Post::Write(of(old, value), vec![1; 8], 0),
         Post::Cas(of(old, slot), 77, 78, 0),
     ] {
-        assert_eq!(case.run(&[post.clone()]), [(0, Err(LinkError::PeerReplaced))], "{post:?}");
+        assert_eq!(case.run(core::slice::from_ref(&post)), [(0, Err(LinkError::PeerReplaced))], "{post:?}");
     }
     let results = case.run(&[
         Post::Read(slot, 8, 0),
