@@ -1,6 +1,6 @@
 //! Who stays when not everybody can talk to everybody: the largest set of members that all reach
 //! each other and that the leader belongs to, with a majority of those who decide. A pure function
-//! of the links that are down; who learns of those is told in [`crate::links`].
+//! of the links that are down; who learns of those is decided in `detectors::links`.
 //!
 //! uKharon, section 4.2, catastrophic failures: "approximately the maximum clique in which it is
 //! included". Here it is exact wherever broken links form small clusters of members, as those of a

@@ -21,7 +21,7 @@ pub enum Part {
     PollView = 6,
     /// Fences.
     Fence = 7,
-    /// A detector's probe; see [`detector`]. The numbers after this one are other detectors' probes.
+    /// A detector's probe; see `detectors`. The numbers after this one are other detectors' probes.
     Probe = 8,
 }
 
@@ -64,7 +64,7 @@ pub(crate) const fn detector(token: Token) -> Option<u8> {
     }
 }
 
-/// The reverse of [`pack`] and [`pack_probe`]; `None` for a token that this crate never made.
+/// The reverse of [`pack`] and `pack_probe`; `None` for a token that this crate never made.
 #[must_use]
 pub fn unpack(token: Token) -> Option<(Part, u16, u32)> {
     let part = match detector(token) {

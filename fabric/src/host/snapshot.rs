@@ -411,7 +411,7 @@ mod tests {
         let region = Region::open(&cluster, 8).expect("mapped");
         let which = HistogramSlot::new(1);
         let count = |bucket: u32| {
-            metrics::add(region.word((region.layout().histogram(which) + 8 * bucket) as usize), 1)
+            metrics::add(region.word((region.layout().histogram(which) + 8 * bucket) as usize), 1);
         };
         let mut source = RegionFile::open(&cluster, 8).expect("opened");
         let mut snapshot = RegionSnapshot::new(region.layout());

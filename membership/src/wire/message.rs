@@ -109,7 +109,7 @@ pub enum Message<'a> {
         id: ViewId,
         /// Its base, if that one's CLEAR goes with it; otherwise zero.
         cleared: ViewId,
-        /// See [`encode_step`].
+        /// See `encode_step`.
         step: &'a [u8],
     },
     /// No lease on a view below this base exists.
