@@ -2,7 +2,7 @@
 //! does, how it is undone, and what they are in a simulated cluster.
 //!
 //! A new fault is a file with an implementation of [`Fault`], its `mod` line and its line in
-//! [`KINDS`]. Whatever several faults share is in [`links`] and [`load`].
+//! [`KINDS`]. Whatever several faults share is in `links` and `load`.
 
 mod clock_step;
 mod cpu_hog;
