@@ -573,6 +573,11 @@ impl<'a, S: System> Runner<'a, S> {
             }
         };
         let after = look(self.system.subject(), &snapshot, self.drill, |steady| steady.after);
+        // Who was removed since the last repetition, or in one that was given up.
+        if let Some(last) = self.trials.pop() {
+            let last = self.count_bystanders(last);
+            self.trials.push(last);
+        }
         let judged = journal::judge(self.drill, &self.trials);
         let extended = count.saturating_sub(self.wanted);
         if extended > 0 {
