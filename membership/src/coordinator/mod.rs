@@ -279,6 +279,7 @@ impl Coordinator {
         self.requests.settle(view, fabric);
         match self.peer.update_membership(view, now, fabric) {
             Some(Transition::Excluded | Transition::Departed) => {
+                self.forget_suspicions();
                 self.peer.timers.set(Timer::LeadAlone, now + self.peer.config.timing.standby);
             }
             Some(Transition::Joined | Transition::Left) | None => {}
@@ -323,6 +324,19 @@ impl Coordinator {
         if self.incarnation().is_none() {
             self.cliques = Cliques::default();
         }
+    }
+
+    /// What this process suspected when others removed it: cut off, it saw nobody. Whoever watches
+    /// now says the same if it is true, and a proof remains one.
+    fn forget_suspicions(&mut self) {
+        let (proofs, notices) = (&self.proofs, &mut self.peer.notices);
+        self.suspects.retain(|who, by| {
+            let keeps = proofs.contains(who) || by.level == Level::Replaced;
+            if !keeps {
+                notices.retract(*who);
+            }
+            keeps
+        });
     }
 
     /// Proofs are of use while a view that is not cleared names the dead.
