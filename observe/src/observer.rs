@@ -10,7 +10,7 @@ use obol_fabric::host::{
     Buckets, Cluster, Lives, Observed, Reader, RegionFile, RegionInfo, RegionSnapshot, SeatInfo,
     SnapshotParts, clock,
 };
-use obol_fabric::layout::{PROPOSERS_MAX, Seat, ViewHead};
+use obol_fabric::layout::{Seat, ViewHead};
 use obol_fabric::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS};
 use obol_fabric::notice::Detection;
 use obol_fabric::verbs::ClockRelation;
@@ -540,15 +540,20 @@ impl Observer {
         names.filter(|name| !ended::is_noted(self.cluster.dir(), name))
     }
 
-    /// The coordinators that had memory on this host and have it no more.
-    fn forgotten(&self) -> Vec<String> {
-        if self.deployment.network.is_some() {
-            // Most of them have their memory on other hosts.
+    /// Of the coordinators that decide and do not run, those that had memory on this host and have it
+    /// no more.
+    fn forgotten(&self, snapshot: &Snapshot) -> Vec<String> {
+        let lives = |name: &str| snapshot.everybody().any(|p| p.alive && p.name.as_str() == name);
+        let mut down = self.deciders(snapshot.view.as_deref());
+        down.retain(|name| !lives(name));
+        if down.is_empty() || self.deployment.network.is_some() {
+            // On several hosts most of them have their memory elsewhere.
             return Vec::new();
         }
-        let coordinators =
-            self.cluster.regions().into_iter().filter(|info| info.number <= PROPOSERS_MAX as u32);
-        let lost = coordinators.filter(|info| !self.cluster.region_path(info.number).exists());
+        let lost = self.cluster.regions().into_iter().filter(|info| {
+            down.iter().any(|name| info.name.as_str() == name)
+                && !self.cluster.region_path(info.number).exists()
+        });
         lost.map(|info| info.name.to_string()).collect()
     }
 
@@ -566,7 +571,7 @@ impl Observer {
             deciders: self.deciders(snapshot.view.as_deref()),
             others: self.others().collect(),
             trouble: self.trouble.clone(),
-            forgotten: self.forgotten(),
+            forgotten: self.forgotten(snapshot),
             unsaved: self.unsaved(),
         };
         (snapshot.health, snapshot.reasons) = judge::judge(snapshot, expected);
