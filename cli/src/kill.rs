@@ -275,9 +275,13 @@ fn ask_to_stop(directory: &Directory, slow: &mut Slow) -> Result<Option<u32>, Co
     let path = directory.path();
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| control::ask_within(&path, &Request::Stop, DOWN_TIMEOUT));
+        let asked = Instant::now();
         while !asking.is_finished() {
-            // Whoever does not see it waits all the same.
-            let _ = slow.tell(|| "the `obol up` to end the cluster's processes".to_owned());
+            // One that does not listen refuses at once.
+            if asked.elapsed() >= TELL_AFTER {
+                // Whoever does not see it waits all the same.
+                let _ = slow.tell(|| "the `obol up` to end the cluster's processes".to_owned());
+            }
             std::thread::sleep(POLL_INTERVAL);
         }
         // A panic was told by itself.
