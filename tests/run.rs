@@ -342,6 +342,7 @@ fn a_program_joins_when_it_is_healthy_and_is_killed_when_it_is_not_any_more() {
     std::fs::remove_file(&well).expect("removed");
     let ran = ran.join().expect("it ends").ends(128 + 9);
     assert_eq!(told(&ran, "lost")[0]["why"], "its health command fails");
+    std::fs::remove_file(&tries).expect("removed");
     let text = "no member yet: its health command has failed 2 times, and has never succeeded";
     assert_eq!(told(&ran, "trouble")[0]["text"], text);
 }
