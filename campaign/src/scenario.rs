@@ -525,8 +525,8 @@ fn steady(network: Network) -> Network {
 /// The bound of row 21: every stage of finding, removing, admitting and leasing may have to be
 /// repeated, one after the other for each coordinator that is gone.
 fn patience(timing: &Timing, calm: &Network) -> u64 {
-    let detect =
-        timing.heartbeat_period.0 * u64::from(timing.heartbeat_confirm + 1) + 4 * calm.link_timeout.min.0;
+    let confirm = timing.confirm_at(timing.lease_max);
+    let detect = timing.heartbeat_period.0 * u64::from(confirm + 1) + 4 * calm.link_timeout.min.0;
     // Each of the coordinators that come before the one that leads in the end may have its turn
     // first.
     let links = if timing.link_watch { 4 * timing.link_timeout.0 } else { 0 };

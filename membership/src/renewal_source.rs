@@ -161,7 +161,7 @@ impl RenewalSource {
         self.question.take_if(|q| q.cache == cache).is_some()
     }
 
-    /// Asks another cache for as long as the heartbeat detector needs to find this one out: then it
+    /// Asks another cache for as long as the heartbeat detector mostly needs to find this one out: then it
     /// is out of the view, or alive after all.
     fn pass_over<F: Fabric>(&mut self, cache: Incarnation, config: &Config, now: Instant, fabric: &mut F) {
         if config.mutant.has(Mutant::NoFallback) {

@@ -89,3 +89,14 @@ pub struct Timing {
     /// And only so long after the last change of those who decide.
     pub replace_pause: Nanos,
 }
+
+impl Timing {
+    /// READs in a row that find the same value before a heartbeat is suspected, while leases are
+    /// `lease` long: where late renewals have lengthened them, the same scheduler or network delays
+    /// heartbeats as well. Leases that an operator made longer than `lease_max` count as that.
+    #[must_use]
+    pub fn confirm_at(&self, lease: Nanos) -> u32 {
+        let times = lease.min(self.lease_max).0.div_ceil(self.lease.0.max(1)).max(1);
+        u32::try_from(times).unwrap_or(u32::MAX).saturating_mul(self.heartbeat_confirm)
+    }
+}

@@ -59,6 +59,35 @@ fn a_holder_that_is_late_again_gets_longer_leases_and_calm_shortens_them() {
     assert_eq!((cluster.view(0).lease, cluster.view(0).base), (usual, base));
 }
 
+/// Whether an agent that stands still for so many heartbeat periods keeps its membership, with
+/// leases of `lease` where the profile has 1 ms and at most 6 ms.
+fn keeps_a_member_that_stalls(lease: Nanos, periods: u64) -> bool {
+    let timing = Timing { lease_max: Nanos(6 * TIMING.lease.0), ..TIMING };
+    let mut cluster = Cluster::with_timing(3, 3, timing, ActiveMutant::NONE);
+    let stalling = cluster.add_member(Kind::Agent, "node-1");
+    cluster.add_member(Kind::Agent, "node-2");
+    cluster.run(Nanos::from_millis(5));
+    cluster.tell_coordinators(&Message::SetLease(lease).encode());
+    cluster.run(Nanos::from_millis(1));
+    assert_eq!(cluster.view(0).lease, lease);
+    let me = cluster.view(0).of_kind(Kind::Agent).map(|m| m.incarnation).min().expect("node-1, the first");
+    cluster.nodes[stalling].frozen = true;
+    cluster.run(Nanos(periods * timing.heartbeat_period.0));
+    cluster.view(0).member(me).is_some()
+}
+
+#[test]
+fn a_heartbeat_may_stand_still_longer_in_proportion_to_the_leases() {
+    let confirm = u64::from(TIMING.heartbeat_confirm);
+    for (lease, times) in [(TIMING.lease, 1), (Nanos(3 * TIMING.lease.0), 3), (Nanos(6 * TIMING.lease.0), 6)]
+    {
+        assert!(keeps_a_member_that_stalls(lease, times * confirm - 1), "{lease} {times}");
+        assert!(!keeps_a_member_that_stalls(lease, times * confirm + 3), "{lease} {times}");
+    }
+    // An operator's lease beyond the profile's longest does not keep frozen members for as long.
+    assert!(!keeps_a_member_that_stalls(Nanos(600 * TIMING.lease.0), 6 * confirm + 3));
+}
+
 #[test]
 fn leases_grow_up_to_their_limit_and_old_complaints_do_nothing() {
     let mut cluster = stretchable();

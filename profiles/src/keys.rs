@@ -153,7 +153,7 @@ pub(crate) static KEYS: &[Key] = &[
     key(
         "heartbeat.confirm",
         Kind::Number { unit: "READs", low: 2, high: 1000, at: |p| Some(&mut p.timing.heartbeat_confirm) },
-        "So many READs in a row that find the same value make a suspicion. Fewer than two can not show a standstill.",
+        "This many READs in a row that find the same value make a suspicion; proportionally more while leases are longer than lease.duration. Fewer than two can not show a standstill.",
     ),
     key(
         "link.watch",

@@ -6,7 +6,8 @@
 //! its predecessor the leader's only watcher, nobody would act when both stand still at once.
 //!
 //! The paper suspects at the second equal value; here a profile says how many, because shared cores
-//! schedule late.
+//! schedule late, and more are needed while leases are longer than the profile's: what delays
+//! renewals delays heartbeats as well.
 
 use super::stall::{Probes, Rule, Seen};
 use super::{Detector, Id, Scope, Verdict};
@@ -34,12 +35,12 @@ impl Rule for Beat {
         config.timing.heartbeat_period
     }
 
-    fn is_stalled(&self, seen: &Seen, config: &Config) -> bool {
+    fn is_stalled(&self, seen: &Seen, confirm: u32) -> bool {
         seen.same
             >= match self {
-                Self::Own => config.timing.heartbeat_confirm,
-                // It is its predecessor's to accuse, unless that stands still as well.
-                Self::Coordinator => config.timing.heartbeat_confirm.saturating_mul(2),
+                Self::Own => confirm,
+                // Its predecessor in the ring reports it, unless that stands still as well.
+                Self::Coordinator => confirm.saturating_mul(2),
             }
     }
 }
@@ -50,8 +51,8 @@ pub struct Heartbeat(Probes<Beat>);
 
 impl Detector for Heartbeat {
     fn follow(&mut self, scope: &Scope<'_>, now: Instant) {
-        let &Scope { view, me, config, .. } = scope;
-        let Some(me) = me else { return self.0.follow(core::iter::empty(), config, now) };
+        let &Scope { view, me, .. } = scope;
+        let Some(me) = me else { return self.0.follow(core::iter::empty(), scope, now) };
         let ring = || view.members.iter().filter(|m| m.has_core());
         let successor = ring().find(|m| m.incarnation > me).or_else(|| ring().next());
         let own = ring().find(|m| m.incarnation == me);
@@ -61,7 +62,7 @@ impl Detector for Heartbeat {
         let coordinates = own.is_some_and(|m| m.kind == Kind::Coordinator);
         let peers = view.of_kind(Kind::Coordinator);
         let peers = peers.filter(|m| coordinates && m.incarnation != me && successor != Some(m));
-        self.0.follow(beats.chain(peers.map(|m| (m, Beat::Coordinator))), config, now);
+        self.0.follow(beats.chain(peers.map(|m| (m, Beat::Coordinator))), scope, now);
     }
 
     fn deadline(&self) -> Instant {

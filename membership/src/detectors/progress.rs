@@ -25,7 +25,7 @@ impl Rule for Promise {
     }
 
     /// From the completion of one READ to the post of a later one.
-    fn is_stalled(&self, seen: &Seen, _: &Config) -> bool {
+    fn is_stalled(&self, seen: &Seen, _: u32) -> bool {
         seen.same > 1 && seen.posted.since(seen.since) >= self.0
     }
 }
@@ -39,7 +39,7 @@ impl Detector for Progress {
         let promised = scope.promises.iter().filter(|_| scope.me.is_some());
         let promised =
             promised.filter_map(|(who, within)| Some((scope.view.member(*who)?, Promise(*within))));
-        self.0.follow(promised, scope.config, now);
+        self.0.follow(promised, scope, now);
     }
 
     fn deadline(&self) -> Instant {

@@ -3,7 +3,7 @@
 //! The pause runs from the completion of a READ, so a slow network delays a suspicion but does not
 //! cause one.
 
-use super::{Id, Verdict};
+use super::{Id, Scope, Verdict};
 use crate::Config;
 use crate::view::{Level, Member};
 use obol_fabric::{Address, Completion, Fabric, Incarnation, Instant, Layout, LinkError, Nanos, Remote};
@@ -17,7 +17,8 @@ pub(super) trait Rule: Copy + PartialEq {
     /// From the completion of a READ to the next one.
     fn pause(&self, config: &Config) -> Nanos;
 
-    fn is_stalled(&self, seen: &Seen, config: &Config) -> bool;
+    /// `confirm`: see [`crate::Timing::confirm_at`].
+    fn is_stalled(&self, seen: &Seen, confirm: u32) -> bool;
 }
 
 /// What has been read of one word.
@@ -47,12 +48,14 @@ struct Target<R> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Probes<R> {
     targets: Vec<Target<R>>,
+    /// Of the view that is followed: see [`crate::Timing::confirm_at`].
+    confirm: u32,
     round: u32,
 }
 
 impl<R> Default for Probes<R> {
     fn default() -> Self {
-        Self { targets: Vec::new(), round: 0 }
+        Self { targets: Vec::new(), confirm: u32::MAX, round: 0 }
     }
 }
 
@@ -61,9 +64,11 @@ impl<R: Rule> Probes<R> {
     pub(super) fn follow<'a>(
         &mut self,
         wanted: impl Iterator<Item = (&'a Member, R)>,
-        config: &Config,
+        scope: &Scope<'_>,
         now: Instant,
     ) {
+        let timing = &scope.config.timing;
+        self.confirm = timing.confirm_at(scope.view.lease);
         let old = core::mem::take(&mut self.targets);
         let known = |m: &Member, rule| {
             old.iter().find(|t| t.incarnation == m.incarnation && t.rule == rule).map(|t| {
@@ -80,7 +85,7 @@ impl<R: Rule> Probes<R> {
                     seen: Seen { last: None, same: 0, since: now, posted: now },
                     suspected: false,
                     reading: false,
-                    due: now + config.timing.heartbeat_period,
+                    due: now + timing.heartbeat_period,
                 })
             })
             .collect();
@@ -128,7 +133,7 @@ impl<R: Rule> Probes<R> {
                 } else {
                     (seen.same, seen.since, seen.last) = (1, now, Some(value));
                 }
-                if !target.rule.is_stalled(&target.seen, config) {
+                if !target.rule.is_stalled(&target.seen, self.confirm) {
                     let moved = target.seen.same == 1 && core::mem::take(&mut target.suspected);
                     return moved.then_some(Verdict::Retract(target.incarnation));
                 }
