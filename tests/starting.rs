@@ -43,6 +43,31 @@ fn a_fabric_that_can_not_start_ends_up_with_one_message() {
     }
 }
 
+/// `up` under a resource limit of the shell's `ulimit`.
+fn limited(root: &Root, limit: &str) -> Ran {
+    let up = root.command(&["up", "--headless", "--for", "10s"]);
+    let mut shell = Command::new("sh");
+    shell
+        .args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")])
+        .arg(up.get_program())
+        .args(up.get_args());
+    Ran::of(shell.envs(up.get_envs().filter_map(|(key, value)| Some((key, value?)))))
+}
+
+#[test]
+fn an_up_that_may_not_open_its_files_says_so_and_leaves_nothing() {
+    for files in [6, 7, 8, 10, 13, 15] {
+        let root = Root::new();
+        let ended = limited(&root, &format!("-n {files}"));
+        assert!(
+            ended.code.is_some_and(|code| code != 0) && ended.err.contains("Too many open files"),
+            "{files}: {}",
+            ended.err
+        );
+        root.is_gone();
+    }
+}
+
 #[test]
 fn start_tells_why_a_process_died_at_once() {
     let root = Root::new();

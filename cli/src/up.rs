@@ -209,7 +209,10 @@ impl Supervisor {
             .map_err(|error| format!("could not start {name}: {error}"))?;
         let pid = child.id();
         let heard = child.stderr.take().map(|from| self.said.listen(name, from)).transpose();
-        let unheard = heard.as_ref().err().map(|error| format!("could not listen to {name}: {error}"));
+        let unheard = heard
+            .as_ref()
+            .err()
+            .map(|error| format!("could not start a thread for the errors of {name}: {error}"));
         let listener = heard.unwrap_or_default();
         self.children.insert(name.to_owned(), Started { child, listener, ended: None, later: false });
         unheard.map_or(Ok(pid), Err)

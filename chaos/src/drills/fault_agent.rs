@@ -322,12 +322,12 @@ impl FaultAgent<'_> {
                 }
                 Ok(Message::Fired(stamps)) => self.reply(&Reply::Fired { stamps }),
                 Ok(Message::Gone) | Err(RecvTimeoutError::Disconnected) => return,
+                // Orders that came while the last one was carried out are taken first, however long
+                // that took.
+                Err(RecvTimeoutError::Timeout) if clock::now() >= last_order + dead_man => return,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let now = clock::now();
-            if now >= last_order + dead_man {
-                return;
-            }
             self.expire(now);
             self.undo(now);
         }
