@@ -4,6 +4,7 @@
 
 pub mod annotations;
 pub mod calendar;
+pub mod failovers;
 pub mod histograms;
 pub mod judge;
 mod observer;

@@ -261,15 +261,15 @@ impl Phases {
 }
 
 #[cfg(test)]
+pub(crate) fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> Seen {
+    let record = Record { kind: what, level: 1, a, b };
+    let event = obol_membership::recorder::Stamped { number: 0, at: Instant(at), record };
+    Seen { process: Name::new(process).expect("a name"), kind, event, doubt: Nanos::ZERO }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
-    use obol_membership::recorder::{Record, Stamped};
-
-    fn seen(process: &str, kind: Kind, what: What, at: u64, a: u64, b: u64) -> Seen {
-        let record = Record { kind: what, level: 1, a, b };
-        let event = Stamped { number: 0, at: Instant(at), record };
-        Seen { process: Name::new(process).expect("a name"), kind, event, doubt: Nanos::ZERO }
-    }
 
     fn failover() -> History {
         let mut history = History::default();

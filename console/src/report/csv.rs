@@ -2,7 +2,7 @@
 //! is not known is empty.
 
 use crate::report::Report;
-use crate::state::failovers::PHASES;
+use obol_observe::failovers::PHASES;
 use std::fmt::Write as _;
 
 /// A field, quoted if it must be.

@@ -2,10 +2,10 @@
 
 use crate::output::Failure;
 use crate::report::{Part, Report, iso};
-use crate::state::failovers::{Failover, PHASES};
 use crate::state::windows::PERCENTILES;
 use crate::widgets::canvas::age;
 use obol_fabric::Nanos;
+use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::plot::{Bars, Cell, Page, PlotError};
 
 /// The failovers of one chart at most, the newest.

@@ -2,8 +2,8 @@
 
 use crate::output::Failure;
 use crate::report::{Part, Report, iso};
-use crate::state::failovers::{Failover, PHASES};
 use crate::state::windows::PERCENTILES;
+use obol_observe::failovers::{Failover, PHASES};
 use serde_json::{Map, Value, json};
 
 /// Changes whenever a reader of an older one would misread.

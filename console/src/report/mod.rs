@@ -18,11 +18,11 @@ use crate::poll::record::Recording;
 use crate::poll::sample::{MarkRow, Sample};
 use crate::poll::{Place, Sink, Update};
 use crate::state::data::Data;
-use crate::state::failovers::{self, Failover, PHASES};
 use crate::state::windows::{PERCENTILES, Set, percentile};
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::metrics::Histogram;
 use obol_observe::calendar;
+use obol_observe::failovers::{Failover, PHASES};
 use obol_observe::histograms::Counts;
 use obol_observe::plain;
 use outages::Outages;
@@ -87,7 +87,7 @@ impl Report {
             }
         }
         parts.push(data);
-        let part = |data: Data| Part { failovers: failovers::all(&data), data };
+        let part = |data: Data| Part { failovers: data.failovers(), data };
         let parts = parts.into_iter().map(part).collect();
         Some(Self { cluster, samples, last, parts, outages, totals })
     }

@@ -4,8 +4,8 @@
 
 use crate::output::Failure;
 use crate::report::Report;
-use crate::state::failovers::{Failover, PHASES};
 use obol_fabric::{Instant, Name};
+use obol_observe::failovers::{Failover, PHASES};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

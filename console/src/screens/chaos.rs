@@ -21,7 +21,7 @@ use crate::input::Action;
 use crate::screens::Screen;
 use crate::state::chaos::{Journal, Run, SCREEN};
 use crate::state::table::Move;
-use crate::state::{Effect, Model, RowId, ScreenId, failovers};
+use crate::state::{Effect, Model, RowId, ScreenId};
 use crate::theme::Role;
 use crate::widgets::canvas::{Canvas, Cell, age, short, width};
 use crate::widgets::grid::{Column, Grid};
@@ -248,7 +248,7 @@ fn draw_runs(model: &Model, canvas: &mut Canvas<'_>, area: Rect) {
         canvas.frame(area, &[Cell::new("Runs", Role::Title)], &[Cell::new("newest first", Role::Dim)]);
     let mut lines: Vec<(String, Role)> = Vec::new();
     if let Some((drill, since, asked)) = &chaos.running {
-        let all = failovers::all(&model.live);
+        let all = model.live.failovers();
         let mine: Vec<_> = all.iter().filter(|failover| failover.began >= *since).collect();
         let word = if *asked { "is being ended" } else { "RUNS" };
         let done = chaos.done.map_or(String::new(), |(done, of)| format!("  {done} of {of} repetitions,"));

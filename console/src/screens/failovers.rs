@@ -20,7 +20,6 @@
 use crate::input::Action;
 use crate::screens::{Screen, events};
 use crate::state::data::Data;
-use crate::state::failovers::{self, Failover, PHASES};
 use crate::state::filter::Filter;
 use crate::state::table::Move;
 use crate::state::{Effect, Model, RowId, ScreenId};
@@ -29,6 +28,7 @@ use crate::widgets::canvas::{Canvas, Cell, time_of_day};
 use crate::widgets::grid::{Column, Grid};
 use obol_fabric::{Instant, Name, Nanos};
 use obol_membership::recorder::Kind as Event;
+use obol_observe::failovers::{self, Failover, PHASES};
 use ratatui::layout::Rect;
 
 const ID: ScreenId = ScreenId("Failovers");
@@ -186,7 +186,7 @@ const MARK_EVERY: u16 = 10;
 fn rows(model: &Model) -> Vec<Failover> {
     let data = model.data();
     let filter = &model.list(ID).filter;
-    let mut all = failovers::all(data);
+    let mut all = data.failovers();
     if !filter.is_empty() {
         all.retain(|failover| {
             let level = failover.dead.first().and_then(|dead| dead.level);

@@ -20,7 +20,7 @@ use crate::screens::Screen;
 use crate::state::data::Data;
 use crate::state::table::Move;
 use crate::state::windows::{Before, PERCENTILES, Set, percentile};
-use crate::state::{Model, RowId, ScreenId, failovers};
+use crate::state::{Model, RowId, ScreenId};
 use crate::theme::Role;
 use crate::widgets::bars::{self, Side};
 use crate::widgets::canvas::{Canvas, Cell, age, count};
@@ -133,7 +133,7 @@ fn rows(data: &Data) -> (Before, Vec<What>) {
     // Failovers are few: all that are known count, on the two sides of the mark if there is one.
     let mark = data.note().map(|mark| mark.at);
     let mut sides = [Counts::default(), Counts::default()];
-    for failover in failovers::all(data) {
+    for failover in data.failovers() {
         let Some(total) = failover.total() else { continue };
         let side = usize::from(mark.is_none_or(|mark| failover.began >= mark));
         sides[side].add(&Counts::from_pairs(u16::try_from(bucket(total.0)).map(|bucket| (bucket, 1))));

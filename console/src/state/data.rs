@@ -10,6 +10,7 @@ use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Kind;
 use obol_membership::metrics::Counter;
 use obol_membership::recorder::Kind as Event;
+use obol_observe::failovers::{self, Failover};
 use obol_observe::timeline::History;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -409,6 +410,11 @@ impl Data {
     /// What an event says, with names for incarnations.
     pub(crate) fn describe(&self, event: &EventRow) -> String {
         event_text::describe(event.event, event.a, event.b, |n| self.who(Incarnation(n)))
+    }
+
+    /// All failovers of the events that are kept, oldest first.
+    pub(crate) fn failovers(&self) -> Vec<Failover> {
+        failovers::all(&self.events.iter().map(EventRow::seen))
     }
 
     /// The newest note of a person.

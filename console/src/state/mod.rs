@@ -5,7 +5,6 @@ pub(crate) mod act;
 pub(crate) mod alerts;
 pub(crate) mod chaos;
 pub(crate) mod data;
-pub(crate) mod failovers;
 pub(crate) mod filter;
 pub(crate) mod mouse;
 mod packed;

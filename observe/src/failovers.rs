@@ -2,59 +2,68 @@
 //! coordinator that then decided, to the last process that became active without the dead. Built
 //! from the processes' own stamps alone.
 
-use crate::poll::sample::EventRow;
-use crate::state::data::Data;
+use crate::Seen;
+use crate::timeline::Phases;
 use obol_fabric::{Incarnation, Instant, Name, Nanos, ViewId};
 use obol_membership::Level;
-use obol_membership::recorder::Kind as Event;
+use obol_membership::recorder::{Kind as Event, Record};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A member that was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dead {
-    pub(crate) who: Incarnation,
-    pub(crate) accuser: Incarnation,
-    pub(crate) level: Option<Level>,
+pub struct Dead {
+    /// Who is gone.
+    pub who: Incarnation,
+    /// Who accused it first, to the decider.
+    pub accuser: Incarnation,
+    /// By which detector.
+    pub level: Option<Level>,
 }
 
 /// A moment on a process's line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
-    pub(crate) process: Name,
-    pub(crate) event: Event,
-    pub(crate) at: Instant,
+pub struct Moment {
+    /// Who stamped it.
+    pub process: Name,
+    /// What happened.
+    pub event: Event,
+    /// When.
+    pub at: Instant,
     /// By how much the time may be off.
-    pub(crate) doubt: Nanos,
+    pub doubt: Nanos,
 }
 
 impl Moment {
-    fn of(row: &EventRow) -> Self {
-        let EventRow { process, event, at, doubt, .. } = *row;
-        Self { process, event, at, doubt }
+    fn of(seen: &Seen) -> Self {
+        let Seen { process, event, doubt, .. } = *seen;
+        Self { process, event: event.record.kind, at: event.at, doubt }
     }
 }
 
 /// One failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failover {
+pub struct Failover {
     /// The view without the dead.
-    pub(crate) view: ViewId,
+    pub view: ViewId,
     /// Who decided it.
-    pub(crate) decider: Name,
+    pub decider: Name,
     /// Who is gone.
-    pub(crate) dead: Vec<Dead>,
+    pub dead: Vec<Dead>,
     /// The decider's first notice: where its clock starts.
-    pub(crate) began: Instant,
+    pub began: Instant,
     /// Everything that was stamped about it, in the order of time.
-    pub(crate) moments: Vec<Moment>,
+    pub moments: Vec<Moment>,
 }
 
 /// The phases from the notice on, in the order of time.
-pub(crate) const PHASES: [&str; 5] = ["propose", "decide", "fence", "clear", "active"];
+pub const PHASES: [&str; 5] = {
+    let [_, from_the_notice @ ..] = Phases::NAMES;
+    from_the_notice
+};
 
 impl Failover {
     /// The clock error: by how much a time may be off.
-    pub(crate) fn doubt(&self) -> Nanos {
+    pub fn doubt(&self) -> Nanos {
         self.moments.iter().map(|moment| moment.doubt).max().unwrap_or_default()
     }
 
@@ -72,13 +81,13 @@ impl Failover {
     }
 
     /// The last process that became active, and when: the end of the critical path.
-    pub(crate) fn last_active(&self) -> Option<(Name, Instant)> {
+    pub fn last_active(&self) -> Option<(Name, Instant)> {
         self.actives().into_values().map(|moment| (moment.process, moment.at)).max_by_key(|(_, at)| *at)
     }
 
     /// What the last phase counts from, by the decider's own stamps: a CLEAR is sent only if there
     /// was something to clear.
-    pub(crate) fn released_by(&self) -> &'static str {
+    pub fn released_by(&self) -> &'static str {
         let has = |event| self.first(self.decider, event).is_some();
         match (has(Event::Clear), has(Event::Fenced)) {
             (true, _) => "CLEAR",
@@ -88,7 +97,7 @@ impl Failover {
     }
 
     /// Others that may have become active later than that, within the clock error.
-    pub(crate) fn perhaps_last(&self) -> Vec<Name> {
+    pub fn perhaps_last(&self) -> Vec<Name> {
         let all = self.actives();
         let Some(last) = all.values().max_by_key(|moment| moment.at).copied() else { return Vec::new() };
         let overlaps = |one: &&Moment| {
@@ -102,7 +111,7 @@ impl Failover {
     /// How long each phase took; a phase whose stamps are missing, or out of the order of cause and
     /// effect, is `None`. A view that is compatible with its predecessor fences and clears nobody:
     /// those phases are zero.
-    pub(crate) fn phases(&self) -> [Option<Nanos>; 5] {
+    pub fn phases(&self) -> [Option<Nanos>; 5] {
         let at = |event| self.first(self.decider, event);
         let (propose, decide) = (at(Event::Propose), at(Event::Decide));
         let fenced = at(Event::Fenced).or(decide);
@@ -127,13 +136,13 @@ impl Failover {
     }
 
     /// From the notice to the last process that became active.
-    pub(crate) fn total(&self) -> Option<Nanos> {
+    pub fn total(&self) -> Option<Nanos> {
         let (_, last) = self.last_active()?;
         (last >= self.began).then(|| last.since(self.began)).filter(|total| self.is_told(*total))
     }
 
     /// The processes that stamped something, in the order of their first stamps.
-    pub(crate) fn processes(&self) -> Vec<Name> {
+    pub fn processes(&self) -> Vec<Name> {
         let mut names = Vec::new();
         for moment in &self.moments {
             if !names.contains(&moment.process) {
@@ -164,25 +173,28 @@ fn is_cause(moment: &Moment) -> bool {
     moment.event == Event::Notice
 }
 
-/// All failovers of the events that are kept, oldest first.
-pub(crate) fn all(data: &Data) -> Vec<Failover> {
+/// All failovers of these events, oldest first.
+#[must_use]
+pub fn all(events: &(impl Iterator<Item = Seen> + Clone)) -> Vec<Failover> {
     let mut pending: BTreeMap<Name, Pending> = BTreeMap::new();
     let mut proposed: BTreeMap<(Name, ViewId), Moment> = BTreeMap::new();
     let mut gone: BTreeSet<Incarnation> = BTreeSet::new();
     let mut found: BTreeMap<ViewId, Failover> = BTreeMap::new();
-    let decides = |row: &&EventRow| row.event == Event::Decide;
-    let decided: BTreeSet<ViewId> = data.events.iter().filter(decides).map(|row| ViewId(row.a)).collect();
-    for row in &data.events {
-        let EventRow { process, event, level, a, b, .. } = *row;
-        let (moment, view) = (Moment::of(row), ViewId(a));
-        match event {
+    let records = || events.clone().map(|seen| (Moment::of(&seen), seen.event.record));
+    let decides = |record: &Record| record.kind == Event::Decide;
+    let decided: BTreeSet<ViewId> =
+        records().filter(|(_, record)| decides(record)).map(|(_, record)| ViewId(record.a)).collect();
+    for (moment, Record { kind, level, a, b }) in records() {
+        let (process, view) = (moment.process, ViewId(a));
+        match kind {
             Event::Notice => {
                 // Followers hear of a death, too, and some only after it was decided.
                 if gone.contains(&Incarnation(a)) {
                     continue;
                 }
                 let here = pending.entry(process).or_default();
-                let dead = Dead { who: Incarnation(a), accuser: Incarnation(b), level };
+                let (who, level) = (Incarnation(a), Level::from_number(level));
+                let dead = Dead { who, accuser: Incarnation(b), level };
                 if !here.dead.iter().any(|known| known.who == dead.who) {
                     here.dead.push(dead);
                     here.notices.push(moment);
@@ -211,10 +223,10 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
         }
     }
     // By the clock of another host, a view may seem to be received before it was decided.
-    for row in &data.events {
+    for (moment, record) in records() {
         let of = [Event::Fenced, Event::Clear, Event::ViewReceived, Event::Active, Event::Service];
-        if let Some(failover) = found.get_mut(&ViewId(row.a)).filter(|_| of.contains(&row.event)) {
-            failover.moments.push(Moment::of(row));
+        if let Some(failover) = found.get_mut(&ViewId(record.a)).filter(|_| of.contains(&record.kind)) {
+            failover.moments.push(moment);
         }
     }
     found
@@ -232,7 +244,7 @@ pub(crate) fn all(data: &Data) -> Vec<Failover> {
 }
 
 /// The median of each phase, and of the total, over failovers whose stamps are whole.
-pub(crate) fn medians(failovers: &[Failover]) -> ([Option<Nanos>; 5], Option<Nanos>) {
+pub fn medians(failovers: &[Failover]) -> ([Option<Nanos>; 5], Option<Nanos>) {
     let median = |mut values: Vec<Nanos>| {
         values.sort_unstable();
         values.get(values.len().checked_sub(1)? / 2).copied()
@@ -244,13 +256,31 @@ pub(crate) fn medians(failovers: &[Failover]) -> ([Option<Nanos>; 5], Option<Nan
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::samples;
-    use std::sync::Arc;
+    use crate::timeline::seen;
+    use obol_membership::Kind;
+
+    /// The events of a failover that began at a microsecond.
+    fn events(us: u64) -> Vec<Seen> {
+        let stamp = |process, kind, event, after, a, b| seen(process, kind, event, (us + after) * 1000, a, b);
+        let (coord, app) = (Kind::Coordinator, Kind::App);
+        vec![
+            stamp("coord-1", coord, Event::Notice, 0, 7, 1),
+            stamp("coord-1", coord, Event::Propose, 5, 7, 0),
+            stamp("coord-1", coord, Event::Decide, 18, 7, 0),
+            stamp("coord-1", coord, Event::Fenced, 30, 7, 3),
+            stamp("coord-1", coord, Event::Clear, 31, 7, 0),
+            stamp("node-1", Kind::Agent, Event::ViewReceived, 40, 7, 0),
+            stamp("app-1", app, Event::Active, 156, 7, 0),
+            stamp("app-1", app, Event::Service, 160, 7, 0),
+        ]
+    }
+
+    fn of(events: &[Seen]) -> Vec<Failover> {
+        all(&events.iter().cloned())
+    }
 
     fn one() -> Failover {
-        let mut data = Data::default();
-        data.take(Arc::new(samples::degraded(Instant(1_000_000_000))));
-        let mut found = all(&data);
+        let mut found = of(&events(100));
         assert_eq!(found.len(), 1);
         found.remove(0)
     }
@@ -314,35 +344,21 @@ mod tests {
 
     #[test]
     fn a_view_without_a_death_is_no_failover() {
-        let mut data = Data::default();
-        let mut sample = samples::degraded(Instant(1_000_000_000));
-        sample.events.remove(0);
-        data.take(Arc::new(sample));
-        assert_eq!(all(&data), []);
+        assert_eq!(of(&events(100)[1..]), []);
     }
 
     #[test]
     fn what_one_coordinator_decided_is_no_cause_of_what_another_decides_later() {
-        let mut data = Data::default();
-        let mut first = samples::degraded(Instant(1_000_000_000));
-        let heard = |at: Instant, number| EventRow {
-            process: samples::name("coord-2"),
-            at,
-            number,
-            ..first.events[0]
-        };
-        let (early, late) =
-            (heard(first.events[0].at + Nanos(1), 1), heard(first.events[3].at + Nanos(1), 2));
-        first.events.insert(1, early);
-        first.events.insert(5, late);
-        let mut second = samples::degraded(Instant(9_000_000_000));
-        for event in &mut second.events {
-            event.process = samples::name("coord-2");
-            event.a = if event.event == Event::Notice { 1 } else { 8 };
+        let mut all = events(100);
+        let heard = |ns| seen("coord-2", Kind::Coordinator, Event::Notice, ns, 7, 1);
+        all.insert(1, heard(100_001));
+        all.insert(5, heard(130_001));
+        for mut later in events(8_000_000) {
+            later.process = Name::new("coord-2").expect("a name");
+            later.event.record.a = if later.event.record.kind == Event::Notice { 1 } else { 8 };
+            all.push(later);
         }
-        data.take(Arc::new(first));
-        data.take(Arc::new(second));
-        let found = all(&data);
+        let found = of(&all);
         let dead: Vec<Vec<u64>> =
             found.iter().map(|f| f.dead.iter().map(|dead| dead.who.0).collect()).collect();
         assert_eq!(dead, [vec![7], vec![1]]);
@@ -351,18 +367,12 @@ mod tests {
 
     #[test]
     fn what_a_lost_recorder_may_have_decided_is_no_cause_of_a_later_view() {
-        let mut sample = samples::degraded(Instant(9_000_000_000));
         // A second before, coord-1 heard of another death, and received the view of somebody whose
         // recorder is gone.
-        let before = |event, a, us: u64| {
-            let at = Instant(8_000_000_000 + us * 1000);
-            EventRow { event, a, at, ..sample.events[0] }
-        };
-        let (notice, received) = (before(Event::Notice, 4, 0), before(Event::ViewReceived, 6, 50));
-        sample.events.splice(0..0, [notice, received]);
-        let mut data = Data::default();
-        data.take(Arc::new(sample));
-        let found = all(&data);
+        let before = |event, ns, a| seen("coord-1", Kind::Coordinator, event, ns, a, 1);
+        let mut all = vec![before(Event::Notice, 0, 4), before(Event::ViewReceived, 50_000, 6)];
+        all.extend(events(1_000_000));
+        let found = of(&all);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].dead.iter().map(|dead| dead.who.0).collect::<Vec<_>>(), [7]);
         assert_eq!(found[0].total(), Some(Nanos::from_micros(156)));
