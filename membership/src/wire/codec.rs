@@ -12,34 +12,37 @@ const REACH_MAX: Nanos = LEASE_MAX.saturating_mul(4);
 pub(super) struct Writer(pub(super) Vec<u8>);
 
 impl Writer {
-    pub(super) fn u8(&mut self, v: u8) {
-        self.0.push(v);
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
     }
-    pub(super) fn u16(&mut self, v: u16) {
-        self.0.extend_from_slice(&v.to_le_bytes());
+    pub(super) fn u8(&mut self, v: u8) -> &mut Self {
+        self.bytes(&[v])
     }
-    pub(super) fn u32(&mut self, v: u32) {
-        self.0.extend_from_slice(&v.to_le_bytes());
+    pub(super) fn u16(&mut self, v: u16) -> &mut Self {
+        self.bytes(&v.to_le_bytes())
     }
-    pub(super) fn u64(&mut self, v: u64) {
-        self.0.extend_from_slice(&v.to_le_bytes());
+    pub(super) fn u32(&mut self, v: u32) -> &mut Self {
+        self.bytes(&v.to_le_bytes())
     }
-    pub(super) fn name(&mut self, name: Name) {
+    pub(super) fn u64(&mut self, v: u64) -> &mut Self {
+        self.bytes(&v.to_le_bytes())
+    }
+    pub(super) fn flag(&mut self, v: bool) -> &mut Self {
+        self.u8(u8::from(v))
+    }
+    pub(super) fn name(&mut self, name: Name) -> &mut Self {
         let text = name.as_str().as_bytes();
-        self.u8(text.len() as u8);
-        self.0.extend_from_slice(text);
+        self.u8(text.len() as u8).bytes(text)
     }
     /// Host and port only where there is one: most fabrics within a host have none.
-    pub(super) fn address(&mut self, a: Address) {
+    pub(super) fn address(&mut self, a: Address) -> &mut Self {
         let far = a.host != 0 || a.port != 0;
-        self.u8(u8::from(far));
+        self.flag(far);
         if far {
-            self.0.extend_from_slice(&a.host.to_le_bytes());
-            self.u16(a.port);
+            self.bytes(&a.host.to_le_bytes()).u16(a.port);
         }
-        self.u16(a.seat);
-        self.u32(a.region);
-        self.u32(a.generation);
+        self.u16(a.seat).u32(a.region).u32(a.generation)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::DecodeError;
 use super::codec::{Reader, Writer};
 use super::views::{read_member, write_member};
-use crate::view::{Acceptor, Level, Member, View};
+use crate::view::{Acceptor, Level, Member, Newcomer, View};
 use obol_fabric::{Address, Evidence, Incarnation, Instant, Nanos, ViewId};
 
 /// What is wrong with a join that is not admitted.
@@ -29,16 +29,13 @@ impl Refusal {
         matches!(self, Self::Full | Self::HeldBack(_))
     }
 
-    fn write(self, w: &mut Writer) {
-        w.u8(match self {
-            Self::Full => 1,
-            Self::Stale => 2,
-            Self::Departed => 3,
-            Self::NoHost => 4,
-            Self::HeldBack(_) => 5,
-        });
-        if let Self::HeldBack(left) = self {
-            w.u64(left.0);
+    fn write(self, w: &mut Writer) -> &mut Writer {
+        match self {
+            Self::Full => w.u8(1),
+            Self::Stale => w.u8(2),
+            Self::Departed => w.u8(3),
+            Self::NoHost => w.u8(4),
+            Self::HeldBack(left) => w.u8(5).u64(left.0),
         }
     }
 
@@ -65,7 +62,9 @@ pub const ADDRESS_BYTES_MAX: usize = 29;
 #[must_use]
 pub fn encode_addresses(addresses: &[Address]) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(addresses.len() * ADDRESS_BYTES_MAX));
-    addresses.iter().for_each(|address| w.address(*address));
+    for address in addresses {
+        w.address(*address);
+    }
     w.0
 }
 
@@ -128,7 +127,7 @@ pub enum Message<'a> {
     /// A request to become a member.
     Join {
         /// The newcomer; `token` tells a retry.
-        newcomer: crate::view::Newcomer,
+        newcomer: Newcomer,
         /// The newest view that the sender knew when it drew the token.
         as_of: ViewId,
         /// Whether the sender reaches every member of the newest view that it knows. Whoever does
@@ -255,133 +254,45 @@ impl<'a> Message<'a> {
     pub fn encode(&self) -> Vec<u8> {
         let mut w = Writer(Vec::with_capacity(80));
         match *self {
-            Self::View { sealed, cleared } => {
-                w.u8(if cleared { 22 } else { 1 });
-                w.0.extend_from_slice(sealed);
-            }
-            Self::Decided(id) => {
-                w.u8(2);
-                w.u64(id.0);
-            }
-            Self::Step { id, cleared, step } => {
-                w.u8(23);
-                w.u64(id.0);
-                w.u64(cleared.0);
-                w.0.extend_from_slice(step);
-            }
-            Self::Clear(base) => {
-                w.u8(3);
-                w.u64(base.0);
-            }
+            Self::View { sealed, cleared } => w.u8(if cleared { 22 } else { 1 }).bytes(sealed),
+            Self::Decided(id) => w.u8(2).u64(id.0),
+            Self::Clear(base) => w.u8(3).u64(base.0),
             Self::Notice { accuser, accused, level, evidence } => {
-                w.u8(4);
-                w.u64(accuser.0);
-                w.u64(accused.0);
-                w.u8(level as u8);
-                w.u8(u8::from(evidence == Evidence::Proof));
+                w.u8(4).u64(accuser.0).u64(accused.0).u8(level as u8).flag(evidence == Evidence::Proof)
             }
-            Self::Join { newcomer: n, as_of, proved } => {
-                w.u8(5);
-                w.u64(as_of.0);
-                let member = Member {
-                    incarnation: Incarnation::NONE,
-                    kind: n.kind,
-                    name: n.name,
-                    address: n.address,
-                    host: n.host,
-                    token: n.token,
-                    proposer: n.proposer,
-                };
-                write_member(&mut w, &member);
-                w.u8(u8::from(proved));
+            Self::Join { newcomer, as_of, proved } => {
+                w.u8(5).u64(as_of.0);
+                let Newcomer { kind, name, address, host, token, proposer } = newcomer;
+                let incarnation = Incarnation::NONE;
+                write_member(&mut w, &Member { incarnation, kind, name, address, host, token, proposer });
+                w.flag(proved)
             }
             Self::JoinReply { token, outcome } => {
-                w.u8(6);
-                w.u64(token);
+                w.u8(6).u64(token);
                 match outcome {
-                    Ok((incarnation, view)) => {
-                        w.u8(0);
-                        w.u64(incarnation.0);
-                        w.u64(view.0);
-                    }
+                    Ok((incarnation, view)) => w.u8(0).u64(incarnation.0).u64(view.0),
                     Err(refusal) => refusal.write(&mut w),
                 }
             }
-            Self::Leave(who) => {
-                w.u8(7);
-                w.u64(who.0);
-            }
-            Self::Nudge(slot) => {
-                w.u8(8);
-                w.u64(slot.0);
-            }
-            Self::SetLease(lease) => {
-                w.u8(9);
-                w.u64(lease.0);
-            }
-            Self::Strained(lease) => {
-                w.u8(19);
-                w.u64(lease.0);
-            }
-            Self::Vouch { nonce, view } => {
-                w.u8(10);
-                w.u64(nonce);
-                w.u64(view.0);
-            }
-            Self::Vouched { nonce, newest, vouched } => {
-                w.u8(11);
-                w.u64(nonce);
-                w.u64(newest.0);
-                w.u8(u8::from(vouched));
-            }
+            Self::Leave(who) => w.u8(7).u64(who.0),
+            Self::Nudge(slot) => w.u8(8).u64(slot.0),
+            Self::SetLease(lease) => w.u8(9).u64(lease.0),
+            Self::Vouch { nonce, view } => w.u8(10).u64(nonce).u64(view.0),
+            Self::Vouched { nonce, newest, vouched } => w.u8(11).u64(nonce).u64(newest.0).flag(vouched),
             Self::Raise { nonce, chunk, base, pages } => {
-                w.u8(12);
-                w.u64(nonce);
-                w.u16(chunk);
-                w.u64(base.0);
-                w.0.extend_from_slice(pages.0);
+                w.u8(12).u64(nonce).u16(chunk).u64(base.0).bytes(pages.0)
             }
-            Self::Raised { nonce, chunk, raised } => {
-                w.u8(13);
-                w.u64(nonce);
-                w.u16(chunk);
-                w.0.extend_from_slice(raised);
-            }
-            Self::SetAcceptor { number, decides, as_of } => {
-                w.u8(14);
-                w.u16(number);
-                w.u8(u8::from(decides));
-                w.u64(as_of.0);
-            }
-            Self::Lost(view) => {
-                w.u8(15);
-                w.u64(view.0);
-            }
-            Self::Deciders { id, acceptors } => {
-                w.u8(16);
-                w.u64(id.0);
-                w.0.extend_from_slice(acceptors.0);
-            }
-            Self::Clock { nonce } => {
-                w.u8(17);
-                w.u64(nonce);
-            }
-            Self::ClockIs { nonce, clock } => {
-                w.u8(18);
-                w.u64(nonce);
-                w.u64(clock.0);
-            }
-            Self::Alive(who) => {
-                w.u8(20);
-                w.u64(who.0);
-            }
-            Self::Links { from, view, silent } => {
-                w.u8(21);
-                w.u64(from.0);
-                w.u64(view.0);
-                w.0.extend_from_slice(silent);
-            }
-        }
+            Self::Raised { nonce, chunk, raised } => w.u8(13).u64(nonce).u16(chunk).bytes(raised),
+            Self::SetAcceptor { number, decides, as_of } => w.u8(14).u16(number).flag(decides).u64(as_of.0),
+            Self::Lost(view) => w.u8(15).u64(view.0),
+            Self::Deciders { id, acceptors } => w.u8(16).u64(id.0).bytes(acceptors.0),
+            Self::Clock { nonce } => w.u8(17).u64(nonce),
+            Self::ClockIs { nonce, clock } => w.u8(18).u64(nonce).u64(clock.0),
+            Self::Strained(lease) => w.u8(19).u64(lease.0),
+            Self::Alive(who) => w.u8(20).u64(who.0),
+            Self::Links { from, view, silent } => w.u8(21).u64(from.0).u64(view.0).bytes(silent),
+            Self::Step { id, cleared, step } => w.u8(23).u64(id.0).u64(cleared.0).bytes(step),
+        };
         w.0
     }
 
@@ -401,7 +312,7 @@ impl<'a> Message<'a> {
             5 => {
                 let as_of = r.view()?;
                 let Member { kind, name, address, host, token, proposer, .. } = read_member(&mut r)?;
-                let newcomer = crate::view::Newcomer { kind, name, address, host, token, proposer };
+                let newcomer = Newcomer { kind, name, address, host, token, proposer };
                 Self::Join { newcomer, as_of, proved: r.u8()? != 0 }
             }
             6 => {
@@ -432,8 +343,8 @@ impl<'a> Message<'a> {
                 return Ok(Self::Deciders { id, acceptors: Addresses::new(r.rest())? });
             }
             17 => Self::Clock { nonce: r.u64()? },
-            19 => Self::Strained(r.lease()?),
             18 => Self::ClockIs { nonce: r.u64()?, clock: Instant(r.number()?) },
+            19 => Self::Strained(r.lease()?),
             20 => Self::Alive(r.incarnation()?),
             21 => {
                 let (from, view) = (r.incarnation()?, r.view()?);

@@ -7,13 +7,8 @@ use crate::view::{Acceptor, Change, Departed, Member, Numbers, View};
 use std::sync::Arc;
 
 pub(super) fn write_member(w: &mut Writer, m: &Member) {
-    w.u64(m.incarnation.0);
-    w.u8(m.kind as u8);
-    w.name(m.name);
-    w.address(m.address);
-    w.u64(m.host.0);
-    w.u64(m.token);
-    w.u16(m.proposer);
+    w.u64(m.incarnation.0).u8(m.kind as u8).name(m.name).address(m.address);
+    w.u64(m.host.0).u64(m.token).u16(m.proposer);
 }
 
 pub(super) fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
@@ -28,9 +23,8 @@ pub(super) fn read_member(r: &mut Reader<'_>) -> Result<Member, DecodeError> {
     })
 }
 
-fn write_acceptor(w: &mut Writer, a: &Acceptor) {
-    w.u16(a.proposer);
-    w.address(a.address);
+fn write_acceptor<'w>(w: &'w mut Writer, a: &Acceptor) -> &'w mut Writer {
+    w.u16(a.proposer).address(a.address)
 }
 
 fn read_acceptor(r: &mut Reader<'_>) -> Result<Acceptor, DecodeError> {
@@ -48,12 +42,7 @@ pub fn encode_view(view: &View) -> Vec<u8> {
     }
     w.u16(view.departed.len() as u16);
     for d in &view.departed {
-        w.u64(d.token);
-        w.u64(d.incarnation.0);
-        w.name(d.name);
-        w.u8(d.kind as u8);
-        w.u64(d.at.0);
-        w.u8(u8::from(d.left));
+        w.u64(d.token).u64(d.incarnation.0).name(d.name).u8(d.kind as u8).u64(d.at.0).flag(d.left);
     }
     write_changes(&mut w, view);
     w.0
@@ -67,9 +56,7 @@ fn write_head(w: &mut Writer, view: &View) {
     for span in [view.wait, view.run_reach, view.lease, view.cache_lease] {
         w.u64(span.0);
     }
-    w.u64(view.next_incarnation.0);
-    w.u8(view.acceptors.len() as u8);
-    w.u8(view.retired.to_bits());
+    w.u64(view.next_incarnation.0).u8(view.acceptors.len() as u8).u8(view.retired.to_bits());
     for a in &view.acceptors {
         write_acceptor(w, a);
     }
@@ -79,35 +66,17 @@ fn write_changes(w: &mut Writer, view: &View) {
     w.u16(view.changes.len() as u16);
     for change in &view.changes {
         match *change {
-            Change::Joined(who) => {
-                w.u8(1);
-                w.u64(who.0);
-            }
-            Change::Left(who) => {
-                w.u8(2);
-                w.u64(who.0);
-            }
+            Change::Joined(who) => w.u8(1).u64(who.0),
+            Change::Left(who) => w.u8(2).u64(who.0),
             Change::Failed { accused, accuser, level } => {
-                w.u8(3);
-                w.u64(accused.0);
-                w.u64(accuser.0);
-                w.u8(level as u8);
+                w.u8(3).u64(accused.0).u64(accuser.0).u8(level as u8)
             }
             Change::Lease => w.u8(4),
             Change::Settled => w.u8(5),
-            Change::AcceptorAdded(acceptor) => {
-                w.u8(6);
-                write_acceptor(w, &acceptor);
-            }
-            Change::AcceptorRemoved(acceptor) => {
-                w.u8(7);
-                write_acceptor(w, &acceptor);
-            }
-            Change::Recovered(from) => {
-                w.u8(8);
-                w.u64(from.0);
-            }
-        }
+            Change::AcceptorAdded(acceptor) => write_acceptor(w.u8(6), &acceptor),
+            Change::AcceptorRemoved(acceptor) => write_acceptor(w.u8(7), &acceptor),
+            Change::Recovered(from) => w.u8(8).u64(from.0),
+        };
     }
 }
 
@@ -120,11 +89,13 @@ pub fn encode_step(before: &View, view: &View, sealed: &[u8]) -> Vec<u8> {
     let gone = before.members.iter().filter(|m| view.member(m.incarnation).is_none());
     let new = view.members.iter().filter(|m| before.member(m.incarnation).is_none());
     w.u16(gone.clone().count() as u16);
-    gone.for_each(|m| w.u64(m.incarnation.0));
+    for m in gone {
+        w.u64(m.incarnation.0);
+    }
     w.u16(new.clone().count() as u16);
     new.for_each(|m| write_member(&mut w, m));
     write_changes(&mut w, view);
-    w.0.extend_from_slice(sealed::sum(sealed));
+    w.bytes(sealed::sum(sealed));
     w.0
 }
 
