@@ -325,23 +325,22 @@ impl Peer {
         None
     }
 
-    /// Takes a datagram that both machines handle alike; false for any other.
+    /// Takes a datagram that both machines handle alike.
     pub(crate) fn datagram<F: Fabric>(
         &mut self,
         from: Address,
         message: &Message<'_>,
         now: Instant,
         fabric: &mut F,
-    ) -> bool {
+    ) {
         match *message {
             Message::Alive(who) => self.detectors.links.on_heartbeat(who, now),
             Message::Clock { nonce } => Drift::answer(from, nonce, now, fabric),
             Message::ClockIs { nonce, clock } => {
                 self.drift.heard((nonce, clock), &self.config, now, fabric);
             }
-            _ => return false,
+            _ => {}
         }
-        true
     }
 
     /// The own timers, and those of what it holds.

@@ -6,7 +6,7 @@ use super::{Accusation, Coordinator, cliques};
 use crate::detectors::links;
 use crate::metrics::Counter;
 use crate::peer::MembershipState;
-use crate::view::{Level, View};
+use crate::view::{Level, Newcomer, View};
 use crate::wire::{self, Message};
 use obol_fabric::{Address, Evidence, Fabric, Instant, ViewId};
 use std::sync::Arc;
@@ -23,51 +23,25 @@ impl Coordinator {
 
     pub(super) fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
         fabric.count(Counter::DatagramsReceived, 1);
-        let message = Message::decode(bytes);
-        if message.is_ok_and(|message| self.peer.datagram(from, &message, now, fabric)) {
-            return;
-        }
+        let Ok(message) = Message::decode(bytes) else {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        };
         match message {
-            Ok(Message::View { sealed, cleared }) => {
-                let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
-                    fabric.count(Counter::DatagramsRefused, 1);
-                    return;
-                };
-                let base = view.base;
-                if view.id == self.view().id.next() {
-                    self.install(&Arc::new(view), sealed, now, fabric);
-                } else if view.id > self.view().id && view.acceptors == self.view().acceptors {
-                    self.ask(now, fabric);
-                } else if view.id > self.view().id {
-                    self.ask_others(view.acceptors, now, fabric);
-                } else if view.acceptors.iter().any(|a| self.view().retired.contains(a.proposer)) {
-                    // Those who were given up are back, and decide among themselves: they must hear
-                    // of it.
-                    fabric.send(from, &wire::deciders(self.view()));
-                }
-                if cleared {
-                    self.learn_clear(base, fabric);
-                }
-            }
-            Ok(Message::Step { id, cleared, step }) => {
-                if let Some((view, sealed)) =
-                    wire::apply_step(self.view(), step).filter(|(v, _)| v.fits(&self.peer.config.layout))
-                {
+            Message::View { sealed, cleared } => self.view_told(from, sealed, cleared, now, fabric),
+            Message::Step { id, cleared, step } => {
+                let applied = wire::apply_step(self.view(), step);
+                if let Some((view, sealed)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
                     self.install(&Arc::new(view), &sealed, now, fabric);
                 } else if id > self.view().id {
                     self.ask(now, fabric);
                 }
                 self.learn_clear(cleared, fabric);
             }
-            Ok(Message::Decided(id)) => {
-                if id > self.view().id {
-                    self.ask(now, fabric);
-                }
-            }
-            Ok(Message::Clear(base)) => self.learn_clear(base, fabric),
+            Message::Decided(id) if id > self.view().id => self.ask(now, fabric),
+            Message::Clear(base) => self.learn_clear(base, fabric),
             // Of links that are down, reports tell.
-            Ok(Message::Notice { level: Level::Timeout, .. }) if links::are_watched(&self.peer.config) => {}
-            Ok(Message::Notice { accuser, accused, level, evidence }) => {
+            Message::Notice { level: Level::Timeout, .. } if links::are_watched(&self.peer.config) => {}
+            Message::Notice { accuser, accused, level, evidence } => {
                 fabric.count(Counter::NoticesReceived, 1);
                 if evidence == Evidence::Suspicion && self.view().has_lost(accuser) {
                     // Cut off, it saw nobody; and who watches now says the same if it is true. A
@@ -76,84 +50,110 @@ impl Coordinator {
                 }
                 self.accuse(accused, Accusation { accuser, level }, evidence, now, fabric);
             }
-            // One that was given up, and has not heard of it yet: the view tells it.
-            Ok(Message::Join { newcomer, .. }) if self.view().retired.contains(newcomer.proposer) => {
-                fabric.count(Counter::DatagramsRefused, 1);
+            Message::Join { newcomer, as_of, proved } => {
+                self.join_asked(from, (newcomer, as_of, proved), now, fabric);
             }
-            Ok(Message::Join { newcomer, .. }) if !newcomer.fits(&self.peer.config.layout) => {
-                fabric.count(Counter::DatagramsRefused, 1);
-            }
-            Ok(Message::Join { newcomer, as_of, proved }) => {
-                self.suspect_former_life(newcomer.address);
-                if !proved && !self.needs(newcomer.proposer) {
-                    return;
-                }
-                let leads = self.leading;
-                let left = self.peer.hold_back.left(&newcomer, &self.peer.config.timing, now);
-                let newest = self.log.newest();
-                let answer = self.requests.join(newcomer, as_of, from, left, newest, &self.peer.config);
-                if let Some(reply) = answer.filter(|_| leads) {
-                    fabric.send(from, &Message::JoinReply { token: newcomer.token, outcome: reply }.encode());
-                }
-            }
-            Ok(Message::Leave(who)) => self.requests.leave(who, &self.log.newest().view),
-            Ok(Message::Nudge(slot)) => self.nudged(slot, from, fabric),
-            Ok(Message::SetLease(lease)) => {
+            Message::Leave(who) => self.requests.leave(who, &self.log.newest().view),
+            Message::Nudge(slot) => self.nudged(slot, from, fabric),
+            Message::SetLease(lease) => {
                 self.lease_scaler.reset();
                 self.requests.set_lease(lease, self.wish_ends(now));
             }
-            Ok(Message::Strained(lease)) => {
+            Message::Strained(lease) => {
                 let newest = Arc::clone(self.view());
                 if let Some(lease) = self.lease_scaler.grow(lease, &newest, &self.peer.config, now) {
                     self.requests.set_lease(lease, Instant::NEVER);
                 }
             }
-            Ok(Message::SetAcceptor { number, decides, as_of }) => {
+            Message::SetAcceptor { number, decides, as_of } => {
                 self.requests.set_acceptor((number, decides), as_of, &self.log, self.wish_ends(now));
             }
-            Ok(Message::Lost(view)) => {
-                if view < self.view().id {
-                    fabric.send(from, &wire::deciders(self.view()));
-                }
+            Message::Lost(view) if view < self.view().id => {
+                fabric.send(from, &wire::deciders(self.view()));
             }
-            Ok(Message::Deciders { id, acceptors }) => {
-                if id > self.view().id {
-                    self.ask_others(wire::acceptors(acceptors), now, fabric);
-                }
+            Message::Deciders { id, acceptors } if id > self.view().id => {
+                self.ask_others(wire::acceptors(acceptors), now, fabric);
             }
-            Ok(Message::JoinReply { token, outcome: Err(refusal) }) => {
-                if matches!(self.peer.state, MembershipState::Joining { token: mine, .. } if mine == token)
-                    && !refusal.stands()
-                {
+            Message::JoinReply { token, outcome: Err(refusal) } if !refusal.stands() => {
+                if matches!(self.peer.state, MembershipState::Joining { token: mine, .. } if mine == token) {
                     self.stand_by(now);
                 }
             }
-            Ok(Message::Links { from, view, silent }) => {
+            Message::Links { from, view, silent } => {
                 if let Some(seen) = self.log.get(view).map(|entry| Arc::clone(&entry.view)) {
-                    self.cliques.heard(
-                        from,
-                        cliques::named(silent, &seen),
-                        self.log.newest().view.as_ref(),
-                        now,
-                    );
+                    let silent = cliques::named(silent, &seen);
+                    self.cliques.heard(from, silent, self.log.newest().view.as_ref(), now);
                 }
             }
-            Ok(Message::Raised { nonce, chunk, raised }) => {
+            Message::Raised { nonce, chunk, raised } => {
                 if let Some(clearing) = &mut self.clearing {
                     clearing.raised(nonce, chunk, raised, &self.peer.config, fabric);
                 }
             }
-            // Answers that a view tells better, and what is asked of caches and members.
-            Ok(
-                Message::JoinReply { .. }
-                | Message::Alive(_)
-                | Message::Clock { .. }
-                | Message::ClockIs { .. }
-                | Message::Vouch { .. }
-                | Message::Vouched { .. }
-                | Message::Raise { .. },
-            ) => {}
-            Err(_) => fabric.count(Counter::DatagramsRefused, 1),
+            // What is old, answers that a view tells better, and what is asked of caches and
+            // members.
+            Message::Decided(_)
+            | Message::Lost(_)
+            | Message::Deciders { .. }
+            | Message::JoinReply { .. }
+            | Message::Vouch { .. }
+            | Message::Vouched { .. }
+            | Message::Raise { .. } => {}
+            Message::Alive(_) | Message::Clock { .. } | Message::ClockIs { .. } => {
+                self.peer.datagram(from, &message, now, fabric);
+            }
+        }
+    }
+
+    /// Somebody tells of a view that is decided.
+    fn view_told<F: Fabric>(
+        &mut self,
+        from: Address,
+        sealed: &[u8],
+        cleared: bool,
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        };
+        let base = view.base;
+        if view.id == self.view().id.next() {
+            self.install(&Arc::new(view), sealed, now, fabric);
+        } else if view.id > self.view().id && view.acceptors == self.view().acceptors {
+            self.ask(now, fabric);
+        } else if view.id > self.view().id {
+            self.ask_others(view.acceptors, now, fabric);
+        } else if view.acceptors.iter().any(|a| self.view().retired.contains(a.proposer)) {
+            // Those who were given up are back, and decide among themselves: they must hear of it.
+            fabric.send(from, &wire::deciders(self.view()));
+        }
+        if cleared {
+            self.learn_clear(base, fabric);
+        }
+    }
+
+    /// Somebody asks to become a member.
+    fn join_asked<F: Fabric>(
+        &mut self,
+        from: Address,
+        (newcomer, as_of, proved): (Newcomer, ViewId, bool),
+        now: Instant,
+        fabric: &mut F,
+    ) {
+        // One that was given up may not have heard of it yet: the view tells it.
+        if self.view().retired.contains(newcomer.proposer) || !newcomer.fits(&self.peer.config.layout) {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        }
+        self.suspect_former_life(newcomer.address);
+        if !proved && !self.needs(newcomer.proposer) {
+            return;
+        }
+        let left = self.peer.hold_back.left(&newcomer, &self.peer.config.timing, now);
+        let newest = self.log.newest();
+        let answer = self.requests.join(newcomer, as_of, from, left, newest, &self.peer.config);
+        if let Some(outcome) = answer.filter(|_| self.leading) {
+            fabric.send(from, &Message::JoinReply { token: newcomer.token, outcome }.encode());
         }
     }
 

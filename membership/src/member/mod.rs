@@ -237,37 +237,15 @@ impl Member {
 
     fn datagram<F: Fabric>(&mut self, from: Address, bytes: &[u8], now: Instant, fabric: &mut F) {
         fabric.count(Counter::DatagramsReceived, 1);
-        let message = Message::decode(bytes);
-        if message.is_ok_and(|message| self.peer.datagram(from, &message, now, fabric)) {
-            return;
-        }
+        let Ok(message) = Message::decode(bytes) else {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        };
         match message {
-            Ok(Message::View { sealed, cleared }) => {
-                let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
-                    fabric.count(Counter::DatagramsRefused, 1);
-                    return;
-                };
-                let base = view.base;
-                self.hear(view.id, now);
-                let next = view.id == self.view.id.next();
-                let careless = self.peer.config.mutant.has(Mutant::SkipSilently)
-                    || self.peer.config.mutant.has(Mutant::AcceptLateView) && view.id < self.view.id;
-                if next || careless {
-                    self.install(Arc::new(view), sealed, false, now, fabric);
-                } else if view.id > self.view.id && view.acceptors != self.view.acceptors {
-                    self.peer.poll_others(view.acceptors, &self.view, now, fabric);
-                } else if view.id > self.view.id {
-                    self.catch_up(now, fabric);
-                }
-                if cleared {
-                    self.clear(base, now, fabric);
-                }
-            }
-            Ok(Message::Step { id, cleared, step }) => {
+            Message::View { sealed, cleared } => self.view_told(sealed, cleared, now, fabric),
+            Message::Step { id, cleared, step } => {
                 self.hear(id, now);
-                if let Some((view, sealed)) =
-                    wire::apply_step(&self.view, step).filter(|(v, _)| v.fits(&self.peer.config.layout))
-                {
+                let applied = wire::apply_step(&self.view, step);
+                if let Some((view, sealed)) = applied.filter(|(v, _)| v.fits(&self.peer.config.layout)) {
                     self.install(Arc::new(view), &sealed, false, now, fabric);
                 } else if id > self.view.id {
                     self.catch_up(now, fabric);
@@ -276,49 +254,68 @@ impl Member {
                     self.clear(cleared, now, fabric);
                 }
             }
-            Ok(Message::Decided(id)) => {
+            Message::Decided(id) => {
                 self.hear(id, now);
                 self.catch_up(now, fabric);
             }
-            Ok(Message::Clear(base)) => self.clear(base, now, fabric),
-            Ok(Message::JoinReply { token, outcome: Err(refusal) }) => match self.peer.state {
+            Message::Clear(base) => self.clear(base, now, fabric),
+            Message::JoinReply { token, outcome: Err(refusal) } => match self.peer.state {
                 MembershipState::Joining { token: own, .. } if own == token => self.refused(refusal, now),
                 _ => self.apps.refused(token, refusal, &self.peer.config.timing, now, fabric),
             },
-            Ok(Message::Vouched { nonce, newest, vouched }) => {
+            Message::Vouched { nonce, newest, vouched } => {
                 self.vouched((nonce, newest, vouched), now, fabric);
             }
-            Ok(Message::Vouch { nonce, view }) if self.kind == Kind::LeaseCache => {
+            Message::Vouch { nonce, view } if self.kind == Kind::LeaseCache => {
                 self.vouch(from, nonce, view, now, fabric);
             }
-            Ok(Message::Raise { nonce, chunk, base, pages }) if self.kind == Kind::LeaseCache => {
+            Message::Raise { nonce, chunk, base, pages } if self.kind == Kind::LeaseCache => {
                 self.fan_out.begin(from, (nonce, chunk), base, pages, &self.peer.config, now, fabric);
             }
-            Ok(Message::Deciders { id, acceptors }) if id > self.view.id => {
+            Message::Deciders { id, acceptors } if id > self.view.id => {
                 self.hear(id, now);
                 self.peer.poll_others(wire::acceptors(acceptors), &self.view, now, fabric);
             }
-            // A view says more than a reply; the rest is handled before, or for coordinators or caches.
-            Ok(
-                Message::JoinReply { .. }
-                | Message::Alive(_)
-                | Message::Clock { .. }
-                | Message::ClockIs { .. }
-                | Message::Notice { .. }
-                | Message::Join { .. }
-                | Message::Leave(_)
-                | Message::Nudge(_)
-                | Message::SetLease(_)
-                | Message::Strained(_)
-                | Message::SetAcceptor { .. }
-                | Message::Lost(_)
-                | Message::Links { .. }
-                | Message::Deciders { .. }
-                | Message::Vouch { .. }
-                | Message::Raise { .. }
-                | Message::Raised { .. },
-            ) => {}
-            Err(_) => fabric.count(Counter::DatagramsRefused, 1),
+            Message::Alive(_) | Message::Clock { .. } | Message::ClockIs { .. } => {
+                self.peer.datagram(from, &message, now, fabric);
+            }
+            // A view says more than a reply; the rest is for coordinators or caches.
+            Message::JoinReply { .. }
+            | Message::Notice { .. }
+            | Message::Join { .. }
+            | Message::Leave(_)
+            | Message::Nudge(_)
+            | Message::SetLease(_)
+            | Message::Strained(_)
+            | Message::SetAcceptor { .. }
+            | Message::Lost(_)
+            | Message::Links { .. }
+            | Message::Deciders { .. }
+            | Message::Vouch { .. }
+            | Message::Raise { .. }
+            | Message::Raised { .. } => {}
+        }
+    }
+
+    /// Somebody tells of a view that is decided.
+    fn view_told<F: Fabric>(&mut self, sealed: &[u8], cleared: bool, now: Instant, fabric: &mut F) {
+        let Some(view) = View::unseal_for(&self.peer.config.layout, sealed) else {
+            return fabric.count(Counter::DatagramsRefused, 1);
+        };
+        let base = view.base;
+        self.hear(view.id, now);
+        let next = view.id == self.view.id.next();
+        let careless = self.peer.config.mutant.has(Mutant::SkipSilently)
+            || self.peer.config.mutant.has(Mutant::AcceptLateView) && view.id < self.view.id;
+        if next || careless {
+            self.install(Arc::new(view), sealed, false, now, fabric);
+        } else if view.id > self.view.id && view.acceptors != self.view.acceptors {
+            self.peer.poll_others(view.acceptors, &self.view, now, fabric);
+        } else if view.id > self.view.id {
+            self.catch_up(now, fabric);
+        }
+        if cleared {
+            self.clear(base, now, fabric);
         }
     }
 
