@@ -89,16 +89,12 @@ pub(super) fn crash_again_and_again(driver: &mut Driver) -> Verdict {
     let allowed = failures_allowed(&timing, LEASES * unit, free);
     let (time, share) = (driver.world.now(), active * 1_000 / looks.max(1));
     if failures > allowed {
-        broken(
-            22,
-            time,
-            format_args!("members of one name failed {failures} times, and may {allowed} times"),
-        )?;
+        broken!(22, time, "members of one name failed {failures} times, and may {allowed} times")?;
     }
     if share < AVAILABLE_PERMILLE {
         let what =
             format!("others were active for {share} thousandths of the time beside {failures} failures");
-        broken(22, time, what)?;
+        broken!(22, time, "{what}")?;
     }
     if first_hold.is_some() {
         driver.oracle.marks.hit(Mark::CrashLoop);

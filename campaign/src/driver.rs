@@ -587,7 +587,7 @@ impl Driver {
         let trouble = self.trouble().unwrap_or_default();
         let waited = self.world.now() - since;
         let row = self.row_of_ill();
-        broken(row, self.world.now(), format_args!("{waited} ns after the faults have stopped: {trouble}"))
+        broken!(row, self.world.now(), "{waited} ns after the faults have stopped: {trouble}")
     }
 
     fn row_of_ill(&self) -> u8 {

@@ -36,7 +36,7 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
     loop {
         if !driver.step()? || driver.world.now() > end {
             let trouble = apart(driver).unwrap_or_default();
-            broken(21, driver.world.now(), format_args!("a partition that lasts: {trouble}"))?;
+            broken!(21, driver.world.now(), "a partition that lasts: {trouble}")?;
         }
         looks += 1;
         if looks % POLL_INTERVAL == 0 && apart(driver).is_none() {
@@ -56,7 +56,7 @@ pub(super) fn split(driver: &mut Driver) -> Result<bool, Violation> {
         let now = members(driver);
         if now != inside {
             let what = format!("a partition that lasts: members were nodes {inside:?}, and are {now:?}");
-            broken(21, driver.world.now(), what)?;
+            broken!(21, driver.world.now(), "{what}")?;
         }
     }
     Ok(true)

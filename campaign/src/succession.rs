@@ -114,9 +114,9 @@ fn timed_out(driver: &Driver, gone: &[u32], replaced: Option<u32>) -> Verdict {
     let trouble = trouble(driver, gone)
         .or_else(|| replaced.map(|node| format!("node {node} has not been replaced")))
         .unwrap_or_default();
-    broken(
+    broken!(
         23,
         driver.world.now(),
-        format_args!("nodes {gone:?} failed for good, one at a time, nodes {acceptors:?} decide: {trouble}"),
+        "nodes {gone:?} failed for good, one at a time, nodes {acceptors:?} decide: {trouble}"
     )
 }

@@ -95,15 +95,11 @@ impl Driver {
             let newest = self.oracle.newest().id;
             if first != wanted || last < first || last > newest {
                 let what = format!("a stream gave views {first} to {last} for {wanted}; {newest} is decided");
-                return broken(19, now, what);
+                return broken!(19, now, "{what}");
             }
             match item {
                 Item::View(view) if self.oracle.decisions.get(first).is_none_or(|d| d.view != view) => {
-                    return broken(
-                        19,
-                        now,
-                        format_args!("a stream gave a view {first} that is not the decided one"),
-                    );
+                    return broken!(19, now, "a stream gave a view {first} that is not the decided one");
                 }
                 Item::View(_) => self.oracle.marks.hit(Mark::Streamed),
                 Item::Gap { .. } => self.oracle.marks.hit(Mark::StreamGap),
@@ -118,11 +114,7 @@ impl Driver {
         self.watch(0)?;
         let newest = self.oracle.newest().id;
         match self.watchers.iter().find(|w| w.next <= newest) {
-            Some(w) => broken(
-                19,
-                self.world.now(),
-                format_args!("a stream has not come to view {} of {newest}", w.next),
-            ),
+            Some(w) => broken!(19, self.world.now(), "a stream has not come to view {} of {newest}", w.next),
             None => Ok(()),
         }
     }

@@ -152,13 +152,13 @@ impl Decisions {
         if !wild || self.asked.iter().any(asked) {
             return Ok(());
         }
-        broken(
+        broken!(
             7,
             time,
-            format_args!(
-                "view {} changes leases from {} to {}, which nobody asked for, beyond {least} to {most}",
-                view.id, old.lease, view.lease
-            ),
+            "view {} changes leases from {} to {}, which nobody asked for, beyond {least} to {most}",
+            view.id,
+            old.lease,
+            view.lease
         )
     }
 
@@ -217,7 +217,7 @@ impl Decisions {
             state.min_proposal < before.min_proposal || state.accepted_proposal < before.accepted_proposal
         });
         if fell || state.accepted_proposal > state.min_proposal {
-            return broken(13, world.now(), format_args!("acceptor {node} went back from {old} to {new}"));
+            return broken!(13, world.now(), "acceptor {node} went back from {old} to {new}");
         }
         Ok(())
     }
@@ -262,25 +262,19 @@ impl Decisions {
         self.tallies[at].acceptors |= 1 << node;
         let Tally { acceptors, chosen, .. } = self.tallies[at];
         if value == 0 || u32::from(value) > self.layout.limits().proposers {
-            broken(2, time, format_args!("acceptor {node} accepted proposer {value} in slot {slot}"))?;
+            broken!(2, time, "acceptor {node} accepted proposer {value} in slot {slot}")?;
         }
         let Some(bytes) = self.value(world, node, slot, value) else {
-            broken(
+            broken!(
                 2,
                 time,
-                format_args!(
-                    "acceptor {node} accepted {proposal} of proposer {value} in slot {slot} without a whole value"
-                ),
+                "acceptor {node} accepted {proposal} of proposer {value} in slot {slot} without a whole value"
             )?;
             return Ok(false);
         };
         if chosen {
             if self.get(ViewId(slot)).is_none_or(|d| d.sealed != bytes) {
-                broken(
-                    2,
-                    time,
-                    format_args!("acceptor {node} holds other bytes than were decided in slot {slot}"),
-                )?;
+                broken!(2, time, "acceptor {node} holds other bytes than were decided in slot {slot}")?;
             }
             return Ok(false);
         }
@@ -296,43 +290,51 @@ impl Decisions {
         if let Some((_, views)) = self.away.filter(|(away, _)| (acceptors & deciders) >> away & 1 == 1) {
             mark_return(views, marks);
         }
-        for other in (0..self.words.len() as u32).filter(|o| *o != node && acceptors >> o & 1 == 1) {
-            let place = (slot % self.words[0].len() as u64) as usize;
-            let word = self.words[other as usize][place].state(ViewId(slot)).unwrap_or_default();
-            if (word.accepted_proposal, word.accepted_value) == (proposal, value)
-                && self.value(world, other, slot, value).is_none_or(|b| b != bytes)
-            {
-                broken(
-                    2,
-                    time,
-                    format_args!(
-                        "slot {slot}: acceptors {node} and {other} accepted {proposal} of proposer {value} but hold different bytes"
-                    ),
-                )?;
-            }
-        }
+        self.acceptors_agree(world, node, (slot, acceptors, proposal, value), &bytes)?;
         if let Some(before) = self.get(ViewId(slot)) {
             if before.sealed != bytes {
-                broken(
+                broken!(
                     1,
                     time,
-                    format_args!(
-                        "slot {slot} is decided twice, under {proposal} of proposer {value} with another value"
-                    ),
+                    "slot {slot} is decided twice, under {proposal} of proposer {value} with another value"
                 )?;
             }
             return Ok(false);
         }
         if slot != self.newest().id.0 + 1 {
-            broken(4, time, format_args!("slot {slot} is decided after view {}", self.newest().id))?;
+            broken!(4, time, "slot {slot} is decided after view {}", self.newest().id)?;
         }
         let Some(view) = View::unseal(&bytes) else {
-            broken(2, time, format_args!("slot {slot} is decided on bytes that are no view"))?;
+            broken!(2, time, "slot {slot} is decided on bytes that are no view")?;
             return Ok(false);
         };
         self.decide(world, view, bytes, marks)?;
         cues.push(Cue::Chosen);
         Ok(true)
+    }
+
+    /// Whoever accepted the same holds the same bytes.
+    fn acceptors_agree(
+        &mut self,
+        world: &World<Tapped>,
+        node: u32,
+        (slot, acceptors, proposal, value): (u64, u32, u16, u16),
+        bytes: &Arc<[u8]>,
+    ) -> Verdict {
+        for other in (0..self.words.len() as u32).filter(|o| *o != node && acceptors >> o & 1 == 1) {
+            let place = (slot % self.words[0].len() as u64) as usize;
+            let word = self.words[other as usize][place].state(ViewId(slot)).unwrap_or_default();
+            if (word.accepted_proposal, word.accepted_value) == (proposal, value)
+                && self.value(world, other, slot, value).is_none_or(|b| b != *bytes)
+            {
+                broken!(
+                    2,
+                    world.now(),
+                    "slot {slot}: acceptors {node} and {other} accepted {proposal} of proposer {value} but hold different bytes"
+                )?;
+            }
+        }
+        Ok(())
     }
 
     fn decide(&mut self, world: &World<Tapped>, view: View, sealed: Arc<[u8]>, marks: &mut Marks) -> Verdict {
@@ -360,49 +362,22 @@ impl Decisions {
                 continue;
             }
             if !self.used.insert(member.incarnation) {
-                broken(
-                    12,
-                    time,
-                    format_args!("view {} gives incarnation {} out again", view.id, member.incarnation),
-                )?;
+                broken!(12, time, "view {} gives incarnation {} out again", view.id, member.incarnation)?;
             }
             if let Some(other) = self.tokens.insert(member.token, member.incarnation) {
                 let id = view.id;
-                broken(
+                broken!(
                     12,
                     time,
-                    format_args!("view {id}: one join made incarnations {other} and {}", member.incarnation),
+                    "view {id}: one join made incarnations {other} and {}",
+                    member.incarnation
                 )?;
             }
         }
         if view.members.windows(2).any(|pair| pair[0].incarnation >= pair[1].incarnation) {
-            broken(12, time, format_args!("view {} holds an incarnation twice", view.id))?;
+            broken!(12, time, "view {} holds an incarnation twice", view.id)?;
         }
-        for change in &view.changes {
-            match *change {
-                Change::Failed { level: Level::Replaced, .. } => marks.hit(Mark::ReplacedSeat),
-                Change::Failed { level: Level::Host, .. } => marks.hit(Mark::HostRemoved),
-                Change::Failed { level: Level::Progress, .. } => marks.hit(Mark::Hung),
-                Change::Failed { accused, .. } => {
-                    let lived = old.member(accused).is_some_and(|m| {
-                        m.address.seat == 0
-                            && world.address(m.address.region) == m.address
-                            && world.state(m.address.region) == State::Running
-                    });
-                    if lived {
-                        marks.hit(Mark::FalseRemoval);
-                    }
-                }
-                Change::Left(who) => {
-                    let coordinator = old.member(who).is_some_and(|m| m.kind == Kind::Coordinator);
-                    marks.hit(if coordinator { Mark::CoordinatorLeft } else { Mark::Left });
-                }
-                Change::Settled => marks.hit(Mark::Settled),
-                Change::AcceptorAdded(_) => marks.hit(Mark::AcceptorAdded),
-                Change::AcceptorRemoved(_) => marks.hit(Mark::AcceptorRemoved),
-                Change::Joined(_) | Change::Lease | Change::Recovered(_) => {}
-            }
-        }
+        mark_changes(world, &old, &view, marks);
         if self.exhausted.is_some_and(|node| {
             let lap = self.words[node as usize].len() as u64;
             view.id.0 - self.first.0 <= lap && view.acceptors.iter().any(|a| a.address.region == node)
@@ -434,11 +409,7 @@ impl Decisions {
             }
             let bytes = self.value(world, node, slot, value);
             if bytes.as_deref() != self.get(ViewId(slot)).map(|d| &*d.sealed) {
-                broken(
-                    2,
-                    world.now(),
-                    format_args!("acceptor {node} lost the value that was decided in slot {slot}"),
-                )?;
+                broken!(2, world.now(), "acceptor {node} lost the value that was decided in slot {slot}")?;
             }
         }
         Ok(())
@@ -464,6 +435,35 @@ fn mark_return(views: u64, marks: &mut Marks) {
     }
 }
 
+/// Marks what a view changes.
+fn mark_changes(world: &World<Tapped>, old: &View, view: &View, marks: &mut Marks) {
+    for change in &view.changes {
+        match *change {
+            Change::Failed { level: Level::Replaced, .. } => marks.hit(Mark::ReplacedSeat),
+            Change::Failed { level: Level::Host, .. } => marks.hit(Mark::HostRemoved),
+            Change::Failed { level: Level::Progress, .. } => marks.hit(Mark::Hung),
+            Change::Failed { accused, .. } => {
+                let lived = old.member(accused).is_some_and(|m| {
+                    m.address.seat == 0
+                        && world.address(m.address.region) == m.address
+                        && world.state(m.address.region) == State::Running
+                });
+                if lived {
+                    marks.hit(Mark::FalseRemoval);
+                }
+            }
+            Change::Left(who) => {
+                let coordinator = old.member(who).is_some_and(|m| m.kind == Kind::Coordinator);
+                marks.hit(if coordinator { Mark::CoordinatorLeft } else { Mark::Left });
+            }
+            Change::Settled => marks.hit(Mark::Settled),
+            Change::AcceptorAdded(_) => marks.hit(Mark::AcceptorAdded),
+            Change::AcceptorRemoved(_) => marks.hit(Mark::AcceptorRemoved),
+            Change::Joined(_) | Change::Lease | Change::Recovered(_) => {}
+        }
+    }
+}
+
 /// Row 16: one acceptor comes or goes at a time, so that a majority before and one after always
 /// meet; and a newcomer is a member, which has read the newest view from a majority.
 fn acceptors_follow(old: &View, view: &View, time: u64) -> Verdict {
@@ -476,17 +476,16 @@ fn acceptors_follow(old: &View, view: &View, time: u64) -> Verdict {
     };
     let (gone, come) = (change(old, view), change(view, old));
     if gone.len() + come.len() > 1 {
-        broken(16, time, format_args!("view {}: acceptors {gone:?} go and {come:?} come at once", view.id))?;
+        broken!(16, time, "view {}: acceptors {gone:?} go and {come:?} come at once", view.id)?;
     }
     let member = |number: &u16| old.of_kind(Kind::Coordinator).any(|m| m.proposer == *number);
     match come.iter().find(|number| !member(number)) {
-        Some(number) => broken(
+        Some(number) => broken!(
             16,
             time,
-            format_args!(
-                "view {}: acceptor {number} decides though view {} does not name it",
-                view.id, old.id
-            ),
+            "view {}: acceptor {number} decides though view {} does not name it",
+            view.id,
+            old.id
         ),
         None => Ok(()),
     }

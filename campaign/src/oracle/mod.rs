@@ -44,10 +44,13 @@ impl fmt::Display for Violation {
 /// What a check finds.
 pub(crate) type Verdict = Result<(), Violation>;
 
-/// A broken row.
-pub(crate) fn broken(row: u8, time: u64, what: impl fmt::Display) -> Verdict {
-    Err(Violation { row, time, what: what.to_string() })
+/// A broken row: its number, when, and what is wrong, as for [`format!`].
+macro_rules! broken {
+    ($row:expr, $time:expr, $($what:tt)+) => {
+        $crate::oracle::Verdict::Err($crate::oracle::Violation { row: $row, time: $time, what: format!($($what)+) })
+    };
 }
+pub(crate) use broken;
 
 /// What the oracle saw that a fault may wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -180,14 +183,12 @@ impl Oracle {
     pub(crate) fn confirmed(&self, node: u32, view: ViewId, floor: ViewId, now: u64) -> Verdict {
         match self.decisions.get(view).map(|decided| decided.base) {
             Some(base) if base >= floor => Ok(()),
-            Some(base) => broken(
+            Some(base) => broken!(
                 18,
                 now,
-                format_args!(
-                    "node {node} confirms view {view} of base {base} for who asked when nothing below {floor} was active"
-                ),
+                "node {node} confirms view {view} of base {base} for who asked when nothing below {floor} was active"
             ),
-            None => broken(18, now, format_args!("node {node} confirms view {view}, which nobody decided")),
+            None => broken!(18, now, "node {node} confirms view {view}, which nobody decided"),
         }
     }
 

@@ -151,19 +151,15 @@ impl Pages {
     fn overlap(&self, time: u64, node: u32, view: ViewId, base: ViewId) -> Verdict {
         let floor = self.floor;
         match self.reason {
-            Reason::Clear(by) => broken(
+            Reason::Clear(by) => broken!(
                 10,
                 time,
-                format_args!(
-                    "node {node} is active in view {view} of base {base} after node {by} sent CLEAR({floor})"
-                ),
+                "node {node} is active in view {view} of base {base} after node {by} sent CLEAR({floor})"
             ),
-            Reason::Active(by) => broken(
+            Reason::Active(by) => broken!(
                 5,
                 time,
-                format_args!(
-                    "node {node} is active in view {view} of base {base} after node {by} was in base {floor}"
-                ),
+                "node {node} is active in view {view} of base {base} after node {by} was in base {floor}"
             ),
             Reason::Nothing => Ok(()),
         }
@@ -197,16 +193,14 @@ impl Pages {
     /// Work takes effect in a view.
     pub(super) fn effect(&self, decisions: &Decisions, time: u64, node: u32, view: ViewId) -> Verdict {
         let Some(base) = decisions.get(view).map(|decided| decided.base) else {
-            return broken(18, time, format_args!("node {node} acts in view {view}, which nobody decided"));
+            return broken!(18, time, "node {node} acts in view {view}, which nobody decided");
         };
         if base < self.floor {
             let floor = self.floor;
-            return broken(
+            return broken!(
                 18,
                 time,
-                format_args!(
-                    "node {node} acts in view {view} of base {base} when nothing below {floor} may be active"
-                ),
+                "node {node} acts in view {view} of base {base} when nothing below {floor} may be active"
             );
         }
         Ok(())
@@ -221,11 +215,7 @@ impl Pages {
         base: ViewId,
     ) -> Verdict {
         if decisions.get(base).is_none() {
-            return broken(
-                10,
-                world.now(),
-                format_args!("node {node} cleared view {base}, which nobody decided"),
-            );
+            return broken!(10, world.now(), "node {node} cleared view {base}, which nobody decided");
         }
         if base > self.floor {
             self.raise(world, decisions, world.now(), base, Reason::Clear(node), true)?;
@@ -264,11 +254,7 @@ impl Pages {
         let holds = shown.end != Instant::ZERO;
         if holds {
             let Some(decided) = decisions.get(shown.view) else {
-                broken(
-                    5,
-                    now,
-                    format_args!("node {node} holds a lease on view {}, which nobody decided", shown.view),
-                )?;
+                broken!(5, now, "node {node} holds a lease on view {}, which nobody decided", shown.view)?;
                 return Ok(false);
             };
             copy.base = decided.base;
@@ -283,13 +269,11 @@ impl Pages {
             let latest = posted + shortened(lease, self.drift_ppm);
             if self.clocks_keep && shown.end.0 > latest.0 + ROUNDING && shown.end > before {
                 let over = shown.end.0 - latest.0;
-                broken(
+                broken!(
                     6,
                     now,
-                    format_args!(
-                        "node {node} holds view {} for {over} ns longer than its READs allow",
-                        shown.view
-                    ),
+                    "node {node} holds view {} for {over} ns longer than its READs allow",
+                    shown.view
                 )?;
             }
             // Row 7: whoever renewed had not read the next slot after it was decided.
@@ -298,13 +282,11 @@ impl Pages {
                 let limit = next.at + reach.0 + ROUNDING;
                 if copy.until > limit {
                     let over = copy.until - limit;
-                    broken(
+                    broken!(
                         7,
                         now,
-                        format_args!(
-                            "node {node} holds view {} for {over} ns longer than a lease after its successor",
-                            shown.view
-                        ),
+                        "node {node} holds view {} for {over} ns longer than a lease after its successor",
+                        shown.view
                     )?;
                 }
             }
@@ -348,14 +330,10 @@ impl Pages {
         let now = world.now();
         if fence < copy.fence {
             let old = copy.fence;
-            return broken(10, now, format_args!("the fence of node {node} fell from {old} to {fence}"));
+            return broken!(10, now, "the fence of node {node} fell from {old} to {fence}");
         }
         if fence > decisions.newest().id {
-            return broken(
-                21,
-                now,
-                format_args!("node {node} is fenced at view {fence}, which nobody decided"),
-            );
+            return broken!(21, now, "node {node} is fenced at view {fence}, which nobody decided");
         }
         copy.fence = fence;
         if fence > copy.page.view && !self.plant.has(Mutant::IgnoreFence) {
@@ -376,10 +354,11 @@ impl Pages {
             let limit = world.now() + reach.0 + ROUNDING;
             if c.until > limit && c.node >= self.coordinators {
                 let over = c.until - limit;
-                broken(
+                broken!(
                     7,
                     world.now(),
-                    format_args!("node {} holds view {before} for {over} ns longer than a lease", c.node),
+                    "node {} holds view {before} for {over} ns longer than a lease",
+                    c.node
                 )?;
             }
         }

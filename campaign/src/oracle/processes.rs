@@ -96,11 +96,7 @@ impl Processes {
         let page = obol_fabric::page::load(world.page(node)).unwrap_or_default();
         if page.end <= world.local_now(node) {
             let view = page.view;
-            return broken(
-                8,
-                world.now(),
-                format_args!("node {node} vouched for view {view} after its lease"),
-            );
+            return broken!(8, world.now(), "node {node} vouched for view {view} after its lease");
         }
         Ok(())
     }
@@ -116,18 +112,10 @@ impl Processes {
             return Ok(());
         }
         let Some(decided) = decisions.get(view.id) else {
-            return broken(
-                1,
-                time,
-                format_args!("node {node} installed view {}, which nobody decided", view.id),
-            );
+            return broken!(1, time, "node {node} installed view {}, which nobody decided", view.id);
         };
         if !Arc::ptr_eq(view, &decided.view) && *view != decided.view {
-            return broken(
-                1,
-                time,
-                format_args!("node {node} installed another view {} than was decided", view.id),
-            );
+            return broken!(1, time, "node {node} installed another view {} than was decided", view.id);
         }
         let installs = world.counter(node, Counter::ViewsInstalled);
         let jumps = world.counter(node, Counter::ViewJumps);
@@ -136,18 +124,10 @@ impl Processes {
         let (steps, jumped) = (installs - process.installs, jumps > process.jumps);
         if let Some(old) = &process.view {
             if view.id < old.id {
-                return broken(
-                    3,
-                    time,
-                    format_args!("node {node} went back from view {} to {}", old.id, view.id),
-                );
+                return broken!(3, time, "node {node} went back from view {} to {}", old.id, view.id);
             }
             if !jumped && view.id.0 - old.id.0 > steps {
-                return broken(
-                    4,
-                    time,
-                    format_args!("node {node} went from view {} to {} silently", old.id, view.id),
-                );
+                return broken!(4, time, "node {node} went from view {} to {} silently", old.id, view.id);
             }
         }
         process.installs = installs;

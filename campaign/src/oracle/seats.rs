@@ -74,7 +74,7 @@ impl Seats {
         let what = if comes { "comes to" } else { "goes from" };
         let bad = |why: &str| {
             let id = view.id;
-            broken(23, time, format_args!("view {id}: coordinator {number} {what} those who decide {why}"))
+            broken!(23, time, "view {id}: coordinator {number} {what} those who decide {why}")
         };
         let Some((after, pause)) = self.policy else { return bad("though nobody asked for it") };
         let ripe = |number: &u16| self.missing.get(number).is_some_and(|since| time - since >= after);

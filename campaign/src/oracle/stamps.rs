@@ -113,7 +113,7 @@ impl Stamps {
         let Cursor { last, .. } = self.cursors[node as usize];
         if at + ROUNDING < last || at > now + ROUNDING {
             let what = format!("node {node} stamps {} with {at} between {last} and {now}", what.name());
-            return broken(20, now, what);
+            return broken!(20, now, "{what}");
         }
         let view = match what {
             What::Decide | What::ViewReceived | What::Fenced | What::Active => ViewId(event.record.a),
@@ -124,19 +124,11 @@ impl Stamps {
             Some(decided) => {
                 let what = what.name();
                 let when = decided.at;
-                broken(
-                    20,
-                    now,
-                    format_args!("node {node} stamps {what} of view {view} with {at}: decided at {when}"),
-                )
+                broken!(20, now, "node {node} stamps {what} of view {view} with {at}: decided at {when}")
             }
             None => {
                 let what = what.name();
-                broken(
-                    20,
-                    now,
-                    format_args!("node {node} stamps {what} of view {view}, which nobody decided"),
-                )
+                broken!(20, now, "node {node} stamps {what} of view {view}, which nobody decided")
             }
         }
     }
@@ -152,18 +144,14 @@ impl Stamps {
             let (who, what, view) = (seen.process, record.kind, ViewId(record.a));
             if at.0 + ROUNDING < before {
                 let what = what.name();
-                return broken(20, now, format_args!("{what} of {who} at {} is told after {before}", at.0));
+                return broken!(20, now, "{what} of {who} at {} is told after {before}", at.0);
             }
             before = at.0;
             match what {
                 What::Propose => _ = self.proposed.insert(view),
                 What::ViewReceived | What::Active | What::Decide if !self.proposed.contains(&view) => {
                     let what = what.name();
-                    return broken(
-                        20,
-                        now,
-                        format_args!("{what} of view {view} is told before any proposal"),
-                    );
+                    return broken!(20, now, "{what} of view {view} is told before any proposal");
                 }
                 _ => {}
             }
@@ -213,18 +201,16 @@ impl Stamps {
         let total = last - killed;
         if phases.total() != Nanos(total) {
             let sum = phases.total();
-            return broken(
+            return broken!(
                 20,
                 now,
-                format_args!(
-                    "the phases of view {id} add up to {sum}, from death to active it was {total} ns"
-                ),
+                "the phases of view {id} add up to {sum}, from death to active it was {total} ns"
             );
         }
         // Nobody decides before the notice, and no survivor starts before the decision.
         let decide = killed + phases.notice.0 + phases.propose.0 + phases.decide.0;
         if decide + ROUNDING < decided.at || survivors.iter().any(|(_, at)| at + ROUNDING < decided.at) {
-            return broken(20, now, format_args!("the time line of view {id} tells a decision at {decide}"));
+            return broken!(20, now, "the time line of view {id} tells a decision at {decide}");
         }
         Ok(())
     }
