@@ -293,47 +293,13 @@ impl Poll {
             (Part::PollValue, Stage::Value(slot, deciders)) => {
                 Self::value(*slot, self.view.as_ref()?.id, deciders.as_deref(), bytes, config)
             }
-            (Part::PollView, Stage::Views { answered, failed, newest, cleared }) => {
-                *answered += 1;
-                match bytes {
-                    None => *failed += 1,
-                    Some(bytes) => {
-                        let view =
-                            decode_view_area(bytes).filter(|view| view.fits(&config.layout)).map(Arc::new);
-                        *cleared = (*cleared).max(cleared_beside(bytes));
-                        if view.as_ref().map(|v| v.id) > newest.as_ref().map(|v| v.id) {
-                            *newest = view;
-                        }
-                    }
-                }
-                let asked = self.view.as_ref()?;
-                let cleared = *cleared;
-                let (acceptors, good) = (asked.acceptors.len(), usize::from(*answered - *failed));
-                if good < asked.majority() {
-                    if acceptors - usize::from(*failed) >= asked.majority() {
-                        return None;
-                    }
-                    Found::Failed
-                } else {
-                    match newest.take() {
-                        Some(view) if view.id > asked.id => Found::Newer(view, cleared),
-                        _ if self.behind => {
-                            self.read_rings(cleared, config, fabric);
-                            return None;
-                        }
-                        _ => Found::NothingNewer(cleared),
-                    }
-                }
-            }
+            (Part::PollView, Stage::Views { .. }) => self.weigh_views(bytes, config, fabric)?,
             (Part::PollView, Stage::Rings { answers, .. }) => {
-                let words = bytes.map(|bytes| {
-                    bytes
-                        .as_chunks::<8>()
-                        .0
-                        .iter()
-                        .map(|word| SlotWord::from_raw(u64::from_le_bytes(*word)))
-                        .collect()
-                });
+                let words = |bytes: &[u8]| {
+                    let words = bytes.as_chunks::<8>().0.iter();
+                    words.map(|word| SlotWord::from_raw(u64::from_le_bytes(*word))).collect()
+                };
+                let words = bytes.map(words);
                 *answers.get_mut(usize::from(peer))? = Some(words);
                 self.weigh_rings(config, fabric)?
             }
@@ -342,6 +308,41 @@ impl Poll {
         self.cancel();
         self.expired = 0;
         Some(found)
+    }
+
+    /// Judges the views that have come so far, of which one acceptor's came now, or failed to.
+    fn weigh_views<F: Fabric>(
+        &mut self,
+        bytes: Option<&[u8]>,
+        config: &Config,
+        fabric: &mut F,
+    ) -> Option<Found> {
+        let Stage::Views { answered, failed, newest, cleared } = &mut self.stage else { return None };
+        *answered += 1;
+        match bytes {
+            None => *failed += 1,
+            Some(bytes) => {
+                let view = decode_view_area(bytes).filter(|view| view.fits(&config.layout)).map(Arc::new);
+                *cleared = (*cleared).max(cleared_beside(bytes));
+                if view.as_ref().map(|v| v.id) > newest.as_ref().map(|v| v.id) {
+                    *newest = view;
+                }
+            }
+        }
+        let asked = self.view.as_ref()?;
+        let cleared = *cleared;
+        let (acceptors, good) = (asked.acceptors.len(), usize::from(*answered - *failed));
+        if good < asked.majority() {
+            return (acceptors - usize::from(*failed) < asked.majority()).then_some(Found::Failed);
+        }
+        match newest.take() {
+            Some(view) if view.id > asked.id => Some(Found::Newer(view, cleared)),
+            _ if self.behind => {
+                self.read_rings(cleared, config, fabric);
+                None
+            }
+            _ => Some(Found::NothingNewer(cleared)),
+        }
     }
 
     /// Judges the slot words that have come so far.
