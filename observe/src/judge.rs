@@ -39,6 +39,45 @@ pub fn deciders(deployment: &Deployment, view: Option<&View>) -> Vec<String> {
     numbers.into_iter().map(|number| coordinator_name(number).to_string()).collect()
 }
 
+/// What brings a majority back, of coordinators that are down.
+fn remedy(down: Vec<String>, forgotten: &[String]) -> String {
+    let (lost, whole): (Vec<_>, Vec<_>) = down.into_iter().partition(|name| forgotten.contains(name));
+    let mut next = Vec::new();
+    if !whole.is_empty() {
+        next.push(format!("start {}", whole.join(", ")));
+    }
+    if !lost.is_empty() {
+        let lost = lost.join(", ");
+        next.push(format!("{lost} lost their memory: see `obol coordinator recover --help`"));
+    }
+    next.join("; ")
+}
+
+/// What is wrong with a process that runs.
+fn complaint(process: &Process, snapshot: &Snapshot) -> Option<String> {
+    let newest = snapshot.view.as_ref().map(|view| view.id);
+    let at = process.view.as_ref().map(|view| view.id);
+    let is_member = snapshot.is_member(process);
+    let what = if process.frozen {
+        format!("is frozen (stopped){}", if is_member { "" } else { " and was removed" })
+    } else if !is_member && process.left {
+        // It may go on without the cluster.
+        return None;
+    } else if !is_member && process.lost_agent(snapshot) {
+        "has no agent".to_owned()
+    } else if !is_member {
+        "is not a member".to_owned()
+    } else if at != newest {
+        let shown = |view: Option<ViewId>| view.map_or("none".to_owned(), |view| view.to_string());
+        format!("knows view {}, the newest is {}", shown(at), shown(newest))
+    } else if process.kind != Kind::Coordinator && !process.is_active(snapshot.at) {
+        "has no active lease".to_owned()
+    } else {
+        return None;
+    };
+    Some(format!("{} {what}", process.name))
+}
+
 /// What keeps a cluster from being healthy, and how bad it is.
 #[must_use]
 pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
@@ -55,18 +94,9 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     if !has_majority && trouble.is_some() {
         reasons.push(format!("{} not seen", down.join(", ")));
     } else if !has_majority {
-        let (lost, whole): (Vec<_>, Vec<_>) = down.into_iter().partition(|name| forgotten.contains(name));
-        let mut next = Vec::new();
-        if !whole.is_empty() {
-            next.push(format!("start {}", whole.join(", ")));
-        }
-        if !lost.is_empty() {
-            let lost = lost.join(", ");
-            next.push(format!("{lost} lost their memory: see `obol coordinator recover --help`"));
-        }
         reasons.push(format!(
             "coordinator majority lost: {running} of {coordinators} run, no view can be decided and all leases end; {}",
-            next.join("; ")
+            remedy(down, &forgotten)
         ));
     } else {
         // One that left still counts for the majority, so it is missed as well.
@@ -88,27 +118,7 @@ pub fn judge(snapshot: &Snapshot, expected: Expected) -> (Health, Vec<String>) {
     for (name, why) in unsaved.iter().filter(|(name, _)| live(name.as_str())) {
         reasons.push(format!("{name} can not save views, and could not be recovered from a disaster: {why}"));
     }
-    let newest = snapshot.view.as_ref().map(|view| view.id);
-    for process in snapshot.everybody().filter(|p| p.alive) {
-        let name = process.name;
-        let at = process.view.as_ref().map(|view| view.id);
-        let is_member = snapshot.is_member(process);
-        if process.frozen {
-            let how = if is_member { "" } else { " and was removed" };
-            reasons.push(format!("{name} is frozen (stopped){how}"));
-        } else if !is_member && process.left {
-            // It may go on without the cluster.
-        } else if !is_member && process.lost_agent(snapshot) {
-            reasons.push(format!("{name} has no agent"));
-        } else if !is_member {
-            reasons.push(format!("{name} is not a member"));
-        } else if at != newest {
-            let shown = |view: Option<ViewId>| view.map_or("none".to_owned(), |view| view.to_string());
-            reasons.push(format!("{name} knows view {}, the newest is {}", shown(at), shown(newest)));
-        } else if process.kind != Kind::Coordinator && !process.is_active(snapshot.at) {
-            reasons.push(format!("{name} has no active lease"));
-        }
-    }
+    reasons.extend(snapshot.everybody().filter(|p| p.alive).filter_map(|p| complaint(p, snapshot)));
     if alive.is_empty() {
         return (Health::Unreachable, reasons);
     }

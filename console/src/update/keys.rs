@@ -174,6 +174,10 @@ impl Model {
             return changed;
         }
         let page = isize::try_from(view::page_rows(self)).unwrap_or(1).max(1);
+        let mut emit = |effect, changed| {
+            effects.push(effect);
+            changed
+        };
         match action {
             Action::Screen(number) => screens::numbered(number)
                 .is_some_and(|screen| std::mem::replace(&mut self.screen, screen) != screen),
@@ -209,16 +213,10 @@ impl Model {
             Action::Slower => self.speed(-1),
             Action::Note if self.replay.is_some() => self.say("a recording cannot be annotated"),
             Action::Note => self.ask_for(Prompt::Note, ""),
-            Action::Export => {
-                effects.push(Effect::Export);
-                false
-            }
+            Action::Export => emit(Effect::Export, false),
             Action::Copy => self.copy(effects),
             Action::Record if self.replay.is_some() => self.say("this is a recording already"),
-            Action::Record => {
-                effects.push(Effect::Record);
-                false
-            }
+            Action::Record => emit(Effect::Record, false),
             Action::StepBack | Action::StepForward | Action::EventBack | Action::EventForward => {
                 self.step(action)
             }
@@ -236,33 +234,20 @@ impl Model {
             | Action::LineDown => false,
             Action::Theme => {
                 self.theme = self.theme.next();
-                self.note = Some(format!("theme {}", self.theme.name()));
-                true
+                self.say(&format!("theme {}", self.theme.name()))
             }
             Action::Help => {
                 (self.mode, self.help_page) = (Mode::Help, 0);
                 true
             }
-            Action::Suspend => {
-                effects.push(Effect::Suspend);
-                true
-            }
-            Action::Redraw => {
-                effects.push(Effect::Redraw);
-                true
-            }
+            Action::Suspend => emit(Effect::Suspend, true),
+            Action::Redraw => emit(Effect::Redraw, true),
             Action::Quit if self.owner => {
                 self.mode = Mode::Leaving;
                 true
             }
-            Action::Quit => {
-                effects.push(Effect::Quit(false));
-                false
-            }
-            Action::QuitKeep => {
-                effects.push(Effect::Quit(true));
-                false
-            }
+            Action::Quit => emit(Effect::Quit(false), false),
+            Action::QuitKeep => emit(Effect::Quit(true), false),
         }
     }
 

@@ -38,6 +38,9 @@ pub struct Bars {
     pub stacked: bool,
 }
 
+/// Where bars are drawn: lengths to the right, groups from the top.
+type Plane<'a> = DrawingArea<SVGBackend<'a>, Cartesian2d<ticks::Span, ticks::Span>>;
+
 /// A group's value, if there is one that can be drawn.
 fn shown(values: &Values, group: usize) -> Option<f64> {
     values.values.get(group).copied().flatten().filter(|v| v.is_finite() && *v >= 0.0)
@@ -82,6 +85,63 @@ impl Bars {
         (0..self.groups.len()).map(reach).collect()
     }
 
+    /// How many bars are side by side in a group.
+    fn thick(&self) -> u32 {
+        let side_by_side = self.series.iter().filter(|s| !s.mark).count().max(1) as u32;
+        if self.stacked { 1 } else { side_by_side }
+    }
+
+    /// Pixels of a group.
+    fn group(&self) -> u32 {
+        self.thick() * BAR + GAP
+    }
+
+    /// What a pixel is on the axis of the groups.
+    fn pixel(&self) -> f64 {
+        1.0 / f64::from(self.group())
+    }
+
+    /// Where a group begins: the first is at the top, where the axis ends.
+    fn top(&self, group: usize) -> f64 {
+        (self.groups.len() - group) as f64 - f64::from(GAP) / 2.0 * self.pixel()
+    }
+
+    fn draw_bars(&self, plane: &Plane<'_>, group: usize, high: f64) -> Result<(), PlotError> {
+        // A bar's figure moves behind a mark that it would be written over.
+        let beyond = |value: f64| {
+            let marks = self.series.iter().filter(|s| s.mark).filter_map(|s| shown(s, group));
+            marks.filter(|m| (value..value + high * 0.07).contains(m)).fold(value, f64::max)
+        };
+        let (mut from, mut bar) = (0.0, 0);
+        for (values, color) in self.series.iter().zip(COLORS).filter(|(values, _)| !values.mark) {
+            if let Some(value) = shown(values, group) {
+                let upper = self.top(group) - f64::from(bar * BAR) * self.pixel();
+                let lower = upper - f64::from(BAR - 1) * self.pixel();
+                let block = Rectangle::new([(from, lower), (from + value, upper)], color.filled());
+                plane.draw(&block).map_err(drawing)?;
+                if self.stacked {
+                    from += value;
+                } else {
+                    let style = text(LABEL_TEXT - 2).pos(Pos::new(HPos::Left, VPos::Center));
+                    let place = (beyond(value) + high * 0.004, (upper + lower) / 2.0);
+                    plane.draw(&Text::new(ticks::label(value), place, style)).map_err(drawing)?;
+                }
+            }
+            bar += u32::from(!self.stacked);
+        }
+        Ok(())
+    }
+
+    fn draw_marks(&self, plane: &Plane<'_>, group: usize) -> Result<(), PlotError> {
+        let upper = self.top(group) + 2.0 * self.pixel();
+        let lower = self.top(group) - f64::from(self.thick() * BAR + 2) * self.pixel();
+        for value in self.series.iter().filter(|s| s.mark).filter_map(|s| shown(s, group)) {
+            let stroke = PathElement::new(vec![(value, lower), (value, upper)], INK.stroke_width(3));
+            plane.draw(&stroke).map_err(drawing)?;
+        }
+        Ok(())
+    }
+
     /// The bars as the text of an SVG document.
     pub fn svg(&self) -> Result<String, PlotError> {
         if self.series.len() > SERIES_MAX {
@@ -91,11 +151,8 @@ impl Bars {
             .filter(|_| !self.groups.is_empty() && !self.series.is_empty())
             .ok_or(PlotError::Empty)?;
         let high = lengths.high;
-        let side_by_side = self.series.iter().filter(|s| !s.mark).count().max(1) as u32;
-        let thick = if self.stacked { 1 } else { side_by_side };
-        let group = thick * BAR + GAP;
         let count = self.groups.len();
-        let height = count as u32 * group + FRAME;
+        let height = count as u32 * self.group() + FRAME;
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
@@ -131,50 +188,15 @@ impl Bars {
                 .draw()
                 .map_err(drawing)?;
             let plane = chart.plotting_area();
-            let part = 1.0 / f64::from(group);
-            // The first group is at the top, where the axis ends.
-            let top = |at: usize| (count - at) as f64 - f64::from(GAP) / 2.0 * part;
-            // A bar's figure moves behind a mark that it would be written over.
-            let beyond = |value: f64, at: usize| {
-                let marks = self.series.iter().filter(|s| s.mark).filter_map(|s| shown(s, at));
-                marks.filter(|m| (value..value + high * 0.07).contains(m)).fold(value, f64::max)
-            };
             for (at, name) in self.groups.iter().enumerate() {
-                let middle = top(at) - f64::from(thick * BAR) / 2.0 * part;
+                let middle = self.top(at) - f64::from(self.thick() * BAR) / 2.0 * self.pixel();
                 let (x, y) = plane.map_coordinate(&(0.0, middle));
                 let (left, upper) = below.get_base_pixel();
                 below
                     .draw(&Text::new(name.clone(), (x - left - 8, y - upper), style.clone()))
                     .map_err(drawing)?;
-                let (mut from, mut bar) = (0.0, 0);
-                for (values, color) in self.series.iter().zip(COLORS) {
-                    let value = shown(values, at);
-                    if values.mark {
-                        continue;
-                    }
-                    if let Some(value) = value {
-                        let upper = top(at) - f64::from(bar * BAR) * part;
-                        let lower = upper - f64::from(BAR - 1) * part;
-                        plane
-                            .draw(&Rectangle::new([(from, lower), (from + value, upper)], color.filled()))
-                            .map_err(drawing)?;
-                        if self.stacked {
-                            from += value;
-                        } else {
-                            let style = text(LABEL_TEXT - 2).pos(Pos::new(HPos::Left, VPos::Center));
-                            let place = (beyond(value, at) + high * 0.004, (upper + lower) / 2.0);
-                            plane.draw(&Text::new(ticks::label(value), place, style)).map_err(drawing)?;
-                        }
-                    }
-                    bar += u32::from(!self.stacked);
-                }
-                for values in self.series.iter().filter(|s| s.mark) {
-                    let value = shown(values, at);
-                    let Some(value) = value else { continue };
-                    let (upper, lower) = (top(at) + 2.0 * part, top(at) - f64::from(thick * BAR + 2) * part);
-                    let stroke = PathElement::new(vec![(value, lower), (value, upper)], INK.stroke_width(3));
-                    plane.draw(&stroke).map_err(drawing)?;
-                }
+                self.draw_bars(plane, at, high)?;
+                self.draw_marks(plane, at)?;
             }
             root.present().map_err(drawing)?;
         }
