@@ -52,23 +52,15 @@ pub struct Script {
 }
 
 /// What is wrong with a script.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
     /// It can not be read; the text names line and column.
+    #[error("{}", .0.trim_end())]
     Syntax(String),
     /// It asks for something that its cluster does not have.
+    #[error("{}", .0.trim_end())]
     Meaning(String),
 }
-
-impl fmt::Display for ScriptError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Syntax(what) | Self::Meaning(what) => f.write_str(what.trim_end()),
-        }
-    }
-}
-
-impl std::error::Error for ScriptError {}
 
 impl Script {
     /// Reads a script.

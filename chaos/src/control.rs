@@ -4,7 +4,6 @@
 use obol_fabric::host::peer::peer;
 use obol_observe::is_stopped;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -60,48 +59,32 @@ pub enum Answer {
 }
 
 /// Why a supervisor did not do what was asked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// Nobody listens: the cluster was not started by a running `up`.
+    #[error(
+        "no `obol up` supervises this cluster (nobody listens at {0}); start processes yourself, or run `obol down` and `obol up`"
+    )]
     NoSupervisor(PathBuf),
     /// The connection failed.
+    #[error("could not talk to the supervisor at {0}: {1}")]
     Io(PathBuf, io::Error),
     /// The supervisor is stopped by a signal, and can not answer before it goes on.
+    #[error(
+        "the `obol up` that supervises this cluster (pid {pid}) is stopped by a signal; `kill -CONT {pid}` lets it go on, \
+         `obol down` ends the cluster"
+    )]
     Stopped {
         /// Its process.
         pid: u32,
     },
     /// The supervisor did not answer in time.
+    #[error("the supervisor at {0} did not answer within {1:?}; `obol down` ends the cluster")]
     Silent(PathBuf, Duration),
     /// The supervisor refused.
+    #[error("{0}")]
     Refused(String),
 }
-
-impl fmt::Display for ControlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoSupervisor(at) => write!(
-                f,
-                "no `obol up` supervises this cluster (nobody listens at {}); start processes yourself, or run `obol down` and `obol up`",
-                at.display()
-            ),
-            Self::Io(at, error) => write!(f, "could not talk to the supervisor at {}: {error}", at.display()),
-            Self::Stopped { pid } => write!(
-                f,
-                "the `obol up` that supervises this cluster (pid {pid}) is stopped by a signal; `kill -CONT {pid}` lets it go on, \
-                 `obol down` ends the cluster"
-            ),
-            Self::Silent(at, waited) => write!(
-                f,
-                "the supervisor at {} did not answer within {waited:?}; `obol down` ends the cluster",
-                at.display()
-            ),
-            Self::Refused(reason) => f.write_str(reason),
-        }
-    }
-}
-
-impl std::error::Error for ControlError {}
 
 /// Asks the supervisor of the cluster in `dir`, and waits for its answer.
 pub fn ask(dir: &Path, request: &Request) -> Result<Option<u32>, ControlError> {

@@ -15,7 +15,6 @@
 
 use crate::metrics::{COUNTER_WORDS, HISTOGRAM_WORDS, HISTOGRAMS, HistogramSlot};
 use crate::{page, recorder};
-use core::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// The first eight bytes of every region: `obol-mem`.
@@ -178,7 +177,11 @@ pub struct Limits {
 }
 
 /// A limit that is out of its bounds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "limits.{name} is {value}, but must lie in {}..={}{}", .bounds.0, .bounds.1,
+    if .name.ends_with("bytes") { " and be a multiple of 64" } else { "" }
+)]
 pub struct LimitError {
     /// Which.
     pub name: &'static str,
@@ -187,19 +190,6 @@ pub struct LimitError {
     /// The smallest and the largest that work.
     pub bounds: (u32, u32),
 }
-
-impl fmt::Display for LimitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (low, high) = self.bounds;
-        write!(f, "limits.{} is {}, but must lie in {low}..={high}", self.name, self.value)?;
-        if self.name.ends_with("bytes") {
-            write!(f, " and be a multiple of 64")?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for LimitError {}
 
 impl Limits {
     /// Bounds of each limit: `(name, smallest, largest)`, in the order of the fields.

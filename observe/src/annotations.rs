@@ -7,7 +7,6 @@
 
 use obol_fabric::Instant;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -42,14 +41,16 @@ pub struct DrillMark {
 }
 
 /// Why something can not be noted.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MarkError {
     /// There is nothing in it, or it is too long.
+    #[error("a note is one line of 1 to {CHARS_MAX} characters without control characters; this has {chars}")]
     Text {
         /// Its length.
         chars: usize,
     },
     /// The file can not be written.
+    #[error("could not write {path}: {error}")]
     Io {
         /// The file.
         path: PathBuf,
@@ -57,22 +58,6 @@ pub enum MarkError {
         error: io::Error,
     },
 }
-
-impl fmt::Display for MarkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Text { chars } => {
-                write!(
-                    f,
-                    "a note is one line of 1 to {CHARS_MAX} characters without control characters; this has {chars}"
-                )
-            }
-            Self::Io { path, error } => write!(f, "could not write {}: {error}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for MarkError {}
 
 impl Mark {
     /// A person's note.

@@ -13,7 +13,6 @@ use obol_membership::{ActiveMutant, Change, Config, Kind, Member, Start, Timing,
 use obol_observe::Seen;
 use obol_observe::timeline::merge;
 use obol_profiles::Testbed;
-use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -25,16 +24,9 @@ const RATE_PPB: u64 = 10_000;
 const STEADY_WITHIN: u64 = 50_000_000;
 
 /// An experiment that went wrong; the text says how.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Stuck(pub String);
-
-impl fmt::Display for Stuck {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Stuck {}
 
 /// What cluster to build.
 #[derive(Clone, Copy, Debug)]

@@ -24,7 +24,6 @@ use obol_fabric::{Owner, Wait};
 use obol_observe::{Observer, Snapshot};
 use obol_profiles::SiteError;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -52,32 +51,21 @@ const QUIET: Duration = Duration::from_millis(20);
 const BEAT_EVERY: Nanos = Nanos::from_millis(200);
 
 /// Why there is no fault agent.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum FaultAgentError {
     /// The cluster can not be observed.
+    #[error(transparent)]
     Observe(SiteError),
     /// No region, or no multicast.
+    #[error(transparent)]
     Fabric(HostError),
     /// The channel failed.
+    #[error("{0}: {1}")]
     Channel(PathBuf, io::Error),
     /// The parent did not connect.
+    #[error("no runner connected to this fault agent; it is started by `obol drill run`")]
     NoRunner,
 }
-
-impl fmt::Display for FaultAgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Observe(error) => error.fmt(f),
-            Self::Fabric(error) => error.fmt(f),
-            Self::Channel(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::NoRunner => {
-                write!(f, "no runner connected to this fault agent; it is started by `obol drill run`")
-            }
-        }
-    }
-}
-
-impl std::error::Error for FaultAgentError {}
 
 /// What was done and can be undone.
 struct Injected {

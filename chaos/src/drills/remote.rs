@@ -5,7 +5,6 @@ use super::ssh::Ssh;
 use crate::control::write_line;
 use obol_fabric::{Name, Nanos};
 use std::ffi::OsString;
-use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -28,19 +27,25 @@ const ERRORS_TIMEOUT: Duration = Duration::from_secs(1);
 const ALIVE_PER_DEAD_MAN: u64 = 4;
 
 /// Why a fault agent does not carry out an order.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RemoteError {
     /// It could not be started or reached.
+    #[error("could not {0}: {1}")]
     Io(&'static str, io::Error),
     /// It ended.
+    #[error("the fault agent has ended; `obol drill recover` undoes what it left")]
     Ended,
     /// It does not answer.
+    #[error("the fault agent does not {0}; `obol drill recover` ends it and undoes what it left")]
     Silent(&'static str),
     /// It refused to be armed.
+    #[error("the fault agent refuses: {0}")]
     Refused(String),
     /// It answered something else.
+    #[error("the fault agent answered something else than expected: {0:?}")]
     Answer(Reply),
     /// There is no fault agent on that host.
+    #[error("no fault agent on {host}: {error}{}; try `ssh {host}`", in_brackets(.said))]
     Ssh {
         /// The host.
         host: String,
@@ -51,32 +56,9 @@ pub enum RemoteError {
     },
 }
 
-impl fmt::Display for RemoteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Io(doing, error) => write!(f, "could not {doing}: {error}"),
-            Self::Ended => write!(f, "the fault agent has ended; `obol drill recover` undoes what it left"),
-            Self::Silent(doing) => {
-                write!(
-                    f,
-                    "the fault agent does not {doing}; `obol drill recover` ends it and undoes what it left"
-                )
-            }
-            Self::Refused(reason) => write!(f, "the fault agent refuses: {reason}"),
-            Self::Ssh { host, error, said } if said.is_empty() => {
-                write!(f, "no fault agent on {host}: {error}; try `ssh {host}`")
-            }
-            Self::Ssh { host, error, said } => {
-                write!(f, "no fault agent on {host}: {error} (ssh says: {said}); try `ssh {host}`")
-            }
-            Self::Answer(reply) => {
-                write!(f, "the fault agent answered something else than expected: {reply:?}")
-            }
-        }
-    }
+fn in_brackets(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(" (ssh says: {said})") }
 }
-
-impl std::error::Error for RemoteError {}
 
 /// A fault agent of this runner's.
 pub struct Remote {

@@ -25,7 +25,6 @@ use obol_membership::{Kind, Timing};
 use obol_observe::{Health, Observer, Snapshot};
 use obol_profiles::SiteError;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -61,100 +60,60 @@ impl Options {
 }
 
 /// Why a run could not begin or go on.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The cluster can not be observed.
-    Observe(SiteError),
+    #[error(transparent)]
+    Observe(#[from] SiteError),
     /// The cluster is not healthy, so nothing can be learned from breaking it further.
+    #[error("the cluster is not healthy, and a drill needs it to be: {}; see `obol status`", .0.join("; "))]
     NotHealthy(Vec<String>),
     /// A target ended before it could be held.
+    #[error("{0} ended before it could be held; see `obol status`")]
     Ended(Name),
     /// The supervisor did not start a replacement.
-    Control(ControlError),
+    #[error(transparent)]
+    Control(#[from] ControlError),
     /// The runner has no access to the fabric.
+    #[error(transparent)]
     Fabric(HostError),
     /// Another drill runs.
+    #[error("another drill runs on this cluster: it holds {0}")]
     Locked(PathBuf),
     /// A file of the cluster's directory can not be used.
+    #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
     /// What an earlier drill left behind can not be undone.
+    #[error("an earlier drill left something behind that can not be undone: {}", .0.join("; "))]
     Recover(Vec<String>),
     /// A guard refuses.
+    #[error("refused. {}", refusals(.0))]
     Guard(Vec<Answer>),
     /// A target selects no process.
+    #[error(transparent)]
     Select(SelectError),
     /// The steady state does not hold.
+    #[error("the steady state does not hold, so nothing can be learned: {}", seen(.0))]
     Steady(Vec<Probed>),
     /// The fault agent does not carry out an order.
-    FaultAgent(RemoteError),
+    #[error(transparent)]
+    FaultAgent(#[from] RemoteError),
     /// The simulator has no such faults.
+    #[error("the simulator has no {}; run this drill on processes, without --sim", .0.join(", no "))]
     NotSimulated(Vec<&'static str>),
     /// There is no simulated cluster.
+    #[error("no simulated cluster: {0}")]
     Simulator(String),
 }
 
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Observe(error) => error.fmt(f),
-            Self::NotHealthy(reasons) => write!(
-                f,
-                "the cluster is not healthy, and a drill needs it to be: {}; see `obol status`",
-                reasons.join("; ")
-            ),
-            Self::Ended(name) => write!(f, "{name} ended before it could be held; see `obol status`"),
-            Self::Control(error) => error.fmt(f),
-            Self::Fabric(error) => error.fmt(f),
-            Self::Locked(path) => {
-                write!(f, "another drill runs on this cluster: it holds {}", path.display())
-            }
-            Self::Io(path, error) => write!(f, "{}: {error}", path.display()),
-            Self::Recover(failed) => {
-                write!(
-                    f,
-                    "an earlier drill left something behind that can not be undone: {}",
-                    failed.join("; ")
-                )
-            }
-            Self::Guard(answers) => {
-                let says: Vec<String> =
-                    answers.iter().map(|a| format!("guard {}: {}", a.guard, a.says)).collect();
-                write!(f, "refused. {}", says.join("; "))
-            }
-            Self::Select(error) => error.fmt(f),
-            Self::Steady(probed) => {
-                let saw: Vec<&str> = probed.iter().map(|p| p.saw.as_str()).collect();
-                write!(f, "the steady state does not hold, so nothing can be learned: {}", saw.join("; "))
-            }
-            Self::FaultAgent(error) => error.fmt(f),
-            Self::NotSimulated(faults) => write!(
-                f,
-                "the simulator has no {}; run this drill on processes, without --sim",
-                faults.join(", no ")
-            ),
-            Self::Simulator(error) => write!(f, "no simulated cluster: {error}"),
-        }
-    }
+fn refusals(answers: &[Answer]) -> String {
+    let says: Vec<String> = answers.iter().map(|a| format!("guard {}: {}", a.guard, a.says)).collect();
+    says.join("; ")
 }
 
-impl std::error::Error for RunError {}
-
-impl From<ControlError> for RunError {
-    fn from(error: ControlError) -> Self {
-        Self::Control(error)
-    }
-}
-
-impl From<RemoteError> for RunError {
-    fn from(error: RemoteError) -> Self {
-        Self::FaultAgent(error)
-    }
-}
-
-impl From<SiteError> for RunError {
-    fn from(error: SiteError) -> Self {
-        Self::Observe(error)
-    }
+fn seen(probed: &[Probed]) -> String {
+    let saw: Vec<&str> = probed.iter().map(|p| p.saw.as_str()).collect();
+    saw.join("; ")
 }
 
 /// Takes the lock of a cluster's drills. It ends with the file.

@@ -7,7 +7,6 @@ use crate::faults::Scope;
 use obol_membership::rng::mix;
 use obol_membership::{Kind, renewal_source};
 use obol_observe::{Process, Snapshot};
-use std::fmt;
 use std::path::Path;
 
 /// A process that is to be hit.
@@ -74,9 +73,10 @@ fn parent(pid: u32) -> Option<u32> {
 }
 
 /// Why a target stands for nobody.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectError {
     /// No live process fits.
+    #[error("target {target} wants {wants}, and {}", nobody(.wants))]
     Empty {
         /// The target.
         target: String,
@@ -84,6 +84,7 @@ pub enum SelectError {
         wants: String,
     },
     /// Whoever fits is another target already.
+    #[error("target {target} wants a {wants}, and each that lives is another target already")]
     Taken {
         /// The target.
         target: String,
@@ -91,6 +92,13 @@ pub enum SelectError {
         wants: &'static str,
     },
     /// Whoever fits was started by somebody else than `obol up`, which could not start it again.
+    #[error(
+        "target {target} wants a {wants} that `obol up` can start again, and none is there; without such a supervisor \
+         run {names}. To hit one of them all the same, name it in a drill file: {target} = {{ kind = \"{wants}\", \
+         name = \"{first}\" }}",
+        names = .there.join(", "),
+        first = .there.first().map_or("", String::as_str)
+    )]
     Unsupervised {
         /// The target.
         target: String,
@@ -100,6 +108,7 @@ pub enum SelectError {
         there: Vec<String>,
     },
     /// Fewer fit than it wants.
+    #[error("target {target} wants {wants} processes, and {there} fit; see `obol status`")]
     TooFew {
         /// The target.
         target: String,
@@ -110,38 +119,13 @@ pub enum SelectError {
     },
 }
 
-impl fmt::Display for SelectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty { target, wants } => {
-                write!(f, "target {target} wants {wants}, and ")?;
-                if wants.contains("lease-cache") {
-                    f.write_str(
-                        "there is no lease cache that lives; start the cluster with `obol up --caches N`",
-                    )
-                } else {
-                    f.write_str("no live process fits; see `obol status`")
-                }
-            }
-            Self::Taken { target, wants } => {
-                write!(f, "target {target} wants a {wants}, and each that lives is another target already")
-            }
-            Self::Unsupervised { target, wants, there } => write!(
-                f,
-                "target {target} wants a {wants} that `obol up` can start again, and none is there; without such a supervisor \
-                 run {names}. To hit one of them all the same, name it in a drill file: {target} = {{ kind = \"{wants}\", \
-                 name = \"{first}\" }}",
-                names = there.join(", "),
-                first = there.first().map_or("", String::as_str),
-            ),
-            Self::TooFew { target, wants, there } => {
-                write!(f, "target {target} wants {wants} processes, and {there} fit; see `obol status`")
-            }
-        }
+fn nobody(wants: &str) -> &'static str {
+    if wants.contains("lease-cache") {
+        "there is no lease cache that lives; start the cluster with `obol up --caches N`"
+    } else {
+        "no live process fits; see `obol status`"
     }
 }
-
-impl std::error::Error for SelectError {}
 
 /// Chooses the processes that a step hits, in the order of its targets. `number` is the
 /// repetition's.

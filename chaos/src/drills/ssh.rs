@@ -31,20 +31,9 @@ pub struct Ssh {
 }
 
 /// A name that ssh would take for something else.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no host: a name such as node-7 or me@node-7, without blanks and not beginning with '-'")]
 pub struct NoHost(pub String);
-
-impl std::fmt::Display for NoHost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{:?} is no host: a name such as node-7 or me@node-7, without blanks and not beginning with '-'",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for NoHost {}
 
 impl std::str::FromStr for Ssh {
     type Err = NoHost;

@@ -57,29 +57,18 @@ pub(crate) enum Frame {
 }
 
 /// Why a recording can not be written or read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum RecordingError {
     /// The file that was to be made is there already.
+    #[error("{path} exists; no recording is overwritten, so choose another name")]
     Exists { path: PathBuf },
     /// The file can not be made, written or read.
+    #[error("could not {doing} {path}: {error}")]
     Io { doing: &'static str, path: PathBuf, error: io::Error },
     /// It is something else, or of another version.
+    #[error("{path}: {why}")]
     Format { path: PathBuf, why: String },
 }
-
-impl std::fmt::Display for RecordingError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Exists { path } => {
-                write!(f, "{} exists; no recording is overwritten, so choose another name", path.display())
-            }
-            Self::Io { doing, path, error } => write!(f, "could not {doing} {}: {error}", path.display()),
-            Self::Format { path, why } => write!(f, "{}: {why}", path.display()),
-        }
-    }
-}
-
-impl std::error::Error for RecordingError {}
 
 /// Writes a recording. Each frame reaches the kernel at once, so it outlives this process.
 pub(crate) struct Recorder<W = BufWriter<File>> {

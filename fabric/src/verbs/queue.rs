@@ -232,7 +232,8 @@ impl Drop for CompletionQueue {
 }
 
 /// Why the device did not take an operation; holds an error number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the device refused an operation: {}", io::Error::from_raw_os_error(*.0))]
 pub struct PostError(pub i32);
 
 impl PostError {
@@ -245,14 +246,6 @@ impl PostError {
         }
     }
 }
-
-impl core::fmt::Display for PostError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "the device refused an operation: {}", io::Error::from_raw_os_error(self.0))
-    }
-}
-
-impl std::error::Error for PostError {}
 
 /// Makes reads of a descriptor return at once.
 ///

@@ -46,30 +46,19 @@ const GRID: RGBColor = RGBColor(226, 226, 226);
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Why there is no picture.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlotError {
     /// There is nothing to draw: no series has a point that is a finite number (and above zero, on
     /// a logarithmic axis).
+    #[error("there is no point to draw")]
     Empty,
     /// More series than [`SERIES_MAX`]: draw two charts.
+    #[error("{0} series are too many for one chart, which tells {SERIES_MAX} apart: draw two")]
     Series(usize),
     /// The drawing library refused; its text says why.
+    #[error("can not draw: {0}")]
     Drawing(String),
 }
-
-impl fmt::Display for PlotError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("there is no point to draw"),
-            Self::Series(n) => {
-                write!(f, "{n} series are too many for one chart, which tells {SERIES_MAX} apart: draw two")
-            }
-            Self::Drawing(why) => write!(f, "can not draw: {why}"),
-        }
-    }
-}
-
-impl std::error::Error for PlotError {}
 
 fn drawing(error: impl fmt::Display) -> PlotError {
     PlotError::Drawing(error.to_string())
