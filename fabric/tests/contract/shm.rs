@@ -1,6 +1,6 @@
 //! Shared memory: peers are processes of this host, which are killed and stopped by signals.
 
-use crate::suite::{Fault, Feature, ME, Post, Testbed, contract, contract_tests};
+use crate::suite::{Fault, Feature, ME, Post, Testbed, contract, contract_tests, of_processes};
 use crate::support::{Child, LIMITS, Probe, Root, coordinator, kill, live, name};
 use obol_fabric::host::{Cluster, Impairment, clock};
 use obol_fabric::metrics::FabricCounter;
@@ -48,35 +48,7 @@ impl Testbed for SharedMemory {
         Some(Self { peers: HashMap::new(), me, probe: Probe::default(), cluster, root })
     }
 
-    fn layout(&self) -> Layout {
-        *self.cluster.layout()
-    }
-
-    fn now(&self) -> Nanos {
-        Nanos(clock::now().0)
-    }
-
-    fn probe(&mut self) -> &mut Probe {
-        &mut self.probe
-    }
-
-    fn post(&mut self, posts: &[Post]) {
-        posts.iter().for_each(|post| post.post(&mut self.me));
-        self.me.flush();
-    }
-
-    fn turn(&mut self) {
-        self.me.poll_once(&mut self.probe);
-        std::thread::yield_now();
-    }
-
-    fn is_active(&self, view: ViewId) -> bool {
-        self.me.is_active(view)
-    }
-
-    fn counter(&self, counter: FabricCounter) -> u64 {
-        self.me.region().reader().counters(0)[counter as usize]
-    }
+    of_processes!(cluster);
 
     fn start(&mut self, region: u32) -> Address {
         let (child, at) = self.start_as(&format!("peer{region}"), Some(region));
@@ -88,27 +60,5 @@ impl Testbed for SharedMemory {
         let (child, at) = self.start_as("member", None);
         self.peers.insert(at.region, child);
         at
-    }
-
-    fn kill(&mut self, region: u32) {
-        drop(self.peers.remove(&region));
-    }
-
-    fn freeze(&mut self, region: u32) {
-        kill(&self.peers[&region], "STOP");
-    }
-
-    fn thaw(&mut self, region: u32) {
-        kill(&self.peers[&region], "CONT");
-    }
-
-    fn impair(&mut self, region: u32, fault: Fault) {
-        let impairment = match fault {
-            Fault::None => Impairment::default(),
-            Fault::Loss => Impairment { loss_percent: 50, ..Impairment::default() },
-            Fault::Cut => Impairment { island: 1, ..Impairment::default() },
-        };
-        let generation = self.cluster.region_info(region).expect("it was started").generation;
-        assert!(self.cluster.impair(region, generation, impairment));
     }
 }

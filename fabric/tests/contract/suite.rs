@@ -315,6 +315,64 @@ macro_rules! contract_tests {
 }
 pub(crate) use contract_tests;
 
+/// What every testbed has in which the peers are processes that the cluster in this field lists.
+macro_rules! of_processes {
+    ($cluster:ident) => {
+        fn layout(&self) -> Layout {
+            *self.$cluster.layout()
+        }
+
+        fn now(&self) -> Nanos {
+            Nanos(clock::now().0)
+        }
+
+        fn probe(&mut self) -> &mut Probe {
+            &mut self.probe
+        }
+
+        fn post(&mut self, posts: &[Post]) {
+            posts.iter().for_each(|post| post.post(&mut self.me));
+            self.me.flush();
+        }
+
+        fn turn(&mut self) {
+            self.me.poll_once(&mut self.probe);
+            std::thread::yield_now();
+        }
+
+        fn is_active(&self, view: ViewId) -> bool {
+            self.me.is_active(view)
+        }
+
+        fn counter(&self, counter: FabricCounter) -> u64 {
+            self.me.region().reader().counters(0)[counter as usize]
+        }
+
+        fn kill(&mut self, region: u32) {
+            drop(self.peers.remove(&region));
+        }
+
+        fn freeze(&mut self, region: u32) {
+            kill(&self.peers[&region], "STOP");
+        }
+
+        fn thaw(&mut self, region: u32) {
+            kill(&self.peers[&region], "CONT");
+        }
+
+        fn impair(&mut self, region: u32, fault: Fault) {
+            let impairment = match fault {
+                Fault::None => Impairment::default(),
+                Fault::Loss => Impairment { loss_percent: 50, ..Impairment::default() },
+                Fault::Cut => Impairment { island: 1, ..Impairment::default() },
+            };
+            let generation = self.$cluster.region_info(region).expect("it was started").generation;
+            assert!(self.$cluster.impair(region, generation, impairment));
+        }
+    };
+}
+pub(crate) use of_processes;
+
 pub(crate) fn operations_are_executed_and_complete_in_the_order_of_their_posts<B: Testbed>(
     case: &mut Case<B>,
 ) {

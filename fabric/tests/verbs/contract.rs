@@ -2,7 +2,7 @@
 //! on the second.
 
 use crate::cluster::Plan;
-use crate::suite::{Fault, Feature, ME, Post, Testbed, contract, contract_tests};
+use crate::suite::{Fault, Feature, ME, Post, Testbed, contract, contract_tests, of_processes};
 use crate::support::{Child, Probe, Root, coordinator, kill, live, until};
 use obol_fabric::host::{Cluster, Impairment, clock};
 use obol_fabric::metrics::FabricCounter;
@@ -41,35 +41,8 @@ impl Testbed for Rdma {
         Some(Self { peers: HashMap::new(), me, probe: Probe::default(), plan, there, roots })
     }
 
-    fn layout(&self) -> Layout {
-        *self.there.layout()
-    }
-
-    fn now(&self) -> Nanos {
-        Nanos(clock::now().0)
-    }
-
-    fn probe(&mut self) -> &mut Probe {
-        &mut self.probe
-    }
-
-    fn post(&mut self, posts: &[Post]) {
-        posts.iter().for_each(|post| post.post(&mut self.me));
-        self.me.flush();
-    }
-
-    fn turn(&mut self) {
-        self.me.poll_once(&mut self.probe);
-        std::thread::yield_now();
-    }
-
-    fn is_active(&self, view: ViewId) -> bool {
-        self.me.is_active(view)
-    }
-
-    fn counter(&self, counter: FabricCounter) -> u64 {
-        self.me.region().reader().counters(0)[counter as usize]
-    }
+    // Impairments do this to shared memory; they must do nothing here.
+    of_processes!(there);
 
     fn start(&mut self, region: u32) -> Address {
         let name = format!("peer{region}");
@@ -97,28 +70,5 @@ impl Testbed for Rdma {
             assert!(troubles.is_empty(), "{troubles:?}");
         }
         at
-    }
-
-    fn kill(&mut self, region: u32) {
-        drop(self.peers.remove(&region));
-    }
-
-    fn freeze(&mut self, region: u32) {
-        kill(&self.peers[&region], "STOP");
-    }
-
-    fn thaw(&mut self, region: u32) {
-        kill(&self.peers[&region], "CONT");
-    }
-
-    /// What this does to shared memory; it must do nothing here.
-    fn impair(&mut self, region: u32, fault: Fault) {
-        let impairment = match fault {
-            Fault::None => Impairment::default(),
-            Fault::Loss => Impairment { loss_percent: 50, ..Impairment::default() },
-            Fault::Cut => Impairment { island: 1, ..Impairment::default() },
-        };
-        let generation = self.there.region_info(region).expect("it was started").generation;
-        assert!(self.there.impair(region, generation, impairment));
     }
 }
