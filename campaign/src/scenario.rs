@@ -425,26 +425,19 @@ fn timing(rng: &mut Rng, lease: u64, drift_ppm: u32) -> Timing {
         heartbeat_every: Nanos(2_000),
         heartbeat_period: Nanos(5_000 + part(rng, 10, 60).0),
         heartbeat_confirm: 2 + rng.below(2) as u32,
-        link_watch: false,
         link_every: Nanos(lease),
         link_timeout: Nanos(4 * lease),
         notice_after: Nanos(500 + rng.below(10_000)),
         notice_every: part(rng, 30, 100),
         join_every: part(rng, 30, 150),
         join_burst: 1,
-        join_window: Nanos::ZERO,
-        join_hold: Nanos::ZERO,
-        join_hold_max: Nanos::ZERO,
-        join_pause: Nanos::ZERO,
         standby: part(rng, 100, 800),
         poll_every: part(rng, 30, 150),
         backoff_max: Nanos(2_000 + rng.below(15_000)),
         // Half of the clusters; drawn by what is drawn already.
         announce_hold: Nanos(if lease.is_multiple_of(2) { lease / 4 } else { 0 }),
         resync_after: if rng.permille(300) { part(rng, 200, 600) } else { Nanos(1 << 36) },
-        replace: false,
-        replace_after: Nanos::ZERO,
-        replace_pause: Nanos::ZERO,
+        ..Timing::default()
     }
 }
 

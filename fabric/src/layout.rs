@@ -204,6 +204,22 @@ impl Limits {
         ("recorder_events", 16, 1 << 20),
     ];
 
+    /// The smallest of everything.
+    pub const LEAST: Self = {
+        let [seats, slots, proposers, value_bytes, lanes, lane_slots, datagram_bytes, recorder_events] =
+            Self::BOUNDS;
+        Self {
+            seats: seats.1,
+            slots: slots.1,
+            proposers: proposers.1,
+            value_bytes: value_bytes.1,
+            lanes: lanes.1,
+            lane_slots: lane_slots.1,
+            datagram_bytes: datagram_bytes.1,
+            recorder_events: recorder_events.1,
+        }
+    };
+
     const fn values(&self) -> [u32; 8] {
         [
             self.seats,

@@ -16,16 +16,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 /// The smallest region, because every word of it is a thing that a model keeps track of.
-const LIMITS: Limits = Limits {
-    seats: 1,
-    slots: 4,
-    proposers: 1,
-    value_bytes: 512,
-    lanes: 4,
-    lane_slots: 2,
-    datagram_bytes: 512,
-    recorder_events: 16,
-};
+const LIMITS: Limits = Limits::LEAST;
 
 fn page_of(n: u64) -> Page {
     Page {

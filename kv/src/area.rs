@@ -153,16 +153,7 @@ mod tests {
     use obol_membership::Kind;
     use std::collections::{BTreeMap, BTreeSet};
 
-    const LIMITS: Limits = Limits {
-        seats: 1,
-        slots: 8,
-        proposers: 7,
-        value_bytes: 4096,
-        lanes: 4,
-        lane_slots: 2,
-        datagram_bytes: 512,
-        recorder_events: 16,
-    };
+    const LIMITS: Limits = Limits { slots: 8, proposers: 7, value_bytes: 4096, ..Limits::LEAST };
 
     fn area() -> Area {
         Area::of(&Layout::new(LIMITS).expect("in bounds")).expect("there is room")

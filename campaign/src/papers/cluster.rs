@@ -98,25 +98,16 @@ pub(super) fn timing(testbed: &Testbed, shape: &Shape) -> Timing {
         heartbeat_every: stretched(published.heartbeat_every),
         heartbeat_period: stretched(published.heartbeat_period),
         heartbeat_confirm: 2,
-        link_watch: false,
         link_every: Nanos::from_micros(250),
         link_timeout: Nanos::from_millis(1),
-        notice_after: Nanos::ZERO,
         notice_every: Nanos::from_micros(50),
         join_every: Nanos::from_micros(200),
         join_burst: 1,
-        join_window: Nanos::ZERO,
-        join_hold: Nanos::ZERO,
-        join_hold_max: Nanos::ZERO,
-        join_pause: Nanos::ZERO,
         standby: Nanos::from_millis(5),
         poll_every: stretched(Nanos::from_micros(50)),
         backoff_max: Nanos::from_micros(10),
-        announce_hold: Nanos::ZERO,
         resync_after: Nanos::from_secs(60),
-        replace: false,
-        replace_after: Nanos::ZERO,
-        replace_pause: Nanos::ZERO,
+        ..Timing::default()
     }
 }
 
@@ -126,14 +117,12 @@ const VIEW_BYTES: u32 = 8192;
 
 fn limits(shape: &Shape) -> Limits {
     Limits {
-        seats: 1,
         slots: 8,
         proposers: COORDINATORS,
         value_bytes: (VIEW_BYTES + shape.nodes().saturating_sub(32) * MEMBER_BYTES).next_multiple_of(64),
-        lanes: 4,
         lane_slots: 64,
         datagram_bytes: 4096,
-        recorder_events: 16,
+        ..Limits::LEAST
     }
 }
 

@@ -174,16 +174,7 @@ mod tests {
     use super::*;
     use crate::layout::Limits;
 
-    const LIMITS: Limits = Limits {
-        seats: 2,
-        slots: 8,
-        proposers: 3,
-        value_bytes: 512,
-        lanes: 4,
-        lane_slots: 2,
-        datagram_bytes: 512,
-        recorder_events: 16,
-    };
+    const LIMITS: Limits = Limits { seats: 2, slots: 8, proposers: 3, ..Limits::LEAST };
 
     #[test]
     fn an_operation_gets_the_key_of_what_it_touches_or_none() {

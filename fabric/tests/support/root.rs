@@ -9,11 +9,10 @@ pub(crate) const LIMITS: Limits = Limits {
     seats: 3,
     slots: 8,
     proposers: 3,
-    value_bytes: 512,
     lanes: 8,
     lane_slots: 4,
     datagram_bytes: 1024,
-    recorder_events: 16,
+    ..Limits::LEAST
 };
 
 pub(crate) fn name(text: &str) -> Name {

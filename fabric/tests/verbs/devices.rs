@@ -22,16 +22,7 @@ pub(crate) const READS: u8 = 4;
 
 pub(crate) const SIZE: Size = Size { sends: 32, receives: 32, inline_bytes: 64 };
 
-pub(crate) const LIMITS: Limits = Limits {
-    seats: 2,
-    slots: 8,
-    proposers: 3,
-    value_bytes: 512,
-    lanes: 4,
-    lane_slots: 2,
-    datagram_bytes: 512,
-    recorder_events: 16,
-};
+pub(crate) const LIMITS: Limits = Limits { seats: 2, slots: 8, proposers: 3, ..Limits::LEAST };
 
 pub(crate) fn layout() -> Layout {
     Layout::new(LIMITS).expect("the limits are in bounds")

@@ -155,30 +155,20 @@ fn timing(fencing: bool) -> Timing {
         heartbeat_every: Nanos::from_micros(20),
         heartbeat_period: Nanos::from_micros(200),
         heartbeat_confirm: 2,
-        link_watch: false,
         link_every: Nanos::from_micros(250),
         link_timeout: Nanos::from_millis(1),
-        notice_after: Nanos::ZERO,
         notice_every: Nanos::from_micros(50),
         join_every: Nanos::from_micros(200),
         join_burst: 1,
-        join_window: Nanos::ZERO,
-        join_hold: Nanos::ZERO,
-        join_hold_max: Nanos::ZERO,
-        join_pause: Nanos::ZERO,
         standby: Nanos::from_millis(2),
         poll_every: Nanos::from_micros(50),
         backoff_max: Nanos::from_micros(10),
-        announce_hold: Nanos::ZERO,
         resync_after: Nanos::from_millis(20),
-        replace: false,
-        replace_after: Nanos::ZERO,
-        replace_pause: Nanos::ZERO,
+        ..Timing::default()
     }
 }
 
 const LIMITS: Limits = Limits {
-    seats: 1,
     slots: 8,
     proposers: COORDINATORS,
     // Seven blocks, so that some clients find others in their way.
@@ -186,7 +176,7 @@ const LIMITS: Limits = Limits {
     lanes: 16,
     lane_slots: 64,
     datagram_bytes: 4096,
-    recorder_events: 16,
+    ..Limits::LEAST
 };
 
 fn network() -> Network {

@@ -12,16 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::time::Instant as Clock;
 
 /// The limits of every model: the smallest ring, and two proposers.
-pub(crate) const LIMITS: Limits = Limits {
-    seats: 2,
-    slots: 4,
-    proposers: 2,
-    value_bytes: 512,
-    lanes: 4,
-    lane_slots: 2,
-    datagram_bytes: 512,
-    recorder_events: 16,
-};
+pub(crate) const LIMITS: Limits = Limits { seats: 2, proposers: 2, ..Limits::LEAST };
 
 /// One posted operation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -52,13 +52,11 @@ pub const TIMING: Timing = Timing {
 
 pub const LIMITS: Limits = Limits {
     seats: 4,
-    slots: 4,
     proposers: 3,
     value_bytes: 4096,
-    lanes: 4,
-    lane_slots: 2,
     datagram_bytes: 4096,
     recorder_events: 64,
+    ..Limits::LEAST
 };
 
 #[derive(Clone)]

@@ -107,16 +107,7 @@ impl Machine for Probe {
 }
 
 fn layout() -> Layout {
-    let limits = Limits {
-        seats: 4,
-        slots: 4,
-        proposers: 3,
-        value_bytes: 512,
-        lanes: 4,
-        lane_slots: 8,
-        datagram_bytes: 512,
-        recorder_events: 16,
-    };
+    let limits = Limits { seats: 4, proposers: 3, lane_slots: 8, ..Limits::LEAST };
     Layout::new(limits).expect("in bounds")
 }
 
