@@ -5,12 +5,12 @@
 use super::act::Act;
 use super::driver::Driver;
 use super::oracle::{Verdict, Violation};
-use super::scenario::{Scenario, Trial};
+use super::scenario::Scenario;
 use obol_fabric::layout::LimitError;
 use obol_fabric::notice::Detection;
 use obol_fabric::sim::{Clock, Network, State};
 use obol_fabric::version::Version;
-use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus, ViewId, host, page, recorder};
+use obol_fabric::{Incarnation, Instant, Name, Nanos, SeatStatus, host, page, recorder};
 use obol_membership::consensus::Head;
 use obol_membership::view::coordinator_name;
 use obol_membership::{ActiveMutant, Coordinator, Kind, Member, View};
@@ -51,38 +51,11 @@ pub struct Cluster {
 
 /// A scenario without faults of its own.
 fn scenario(deployment: &Deployment, seed: u64, mutant: ActiveMutant) -> Result<Scenario, LimitError> {
-    let (coordinators, agents, caches) =
+    let all: (u32, u32, u32) =
         (deployment.coordinators.into(), deployment.apps.into(), deployment.caches.into());
     let config = obol_membership::Config { mutant, ..deployment.config()? };
-    let network = Network::default();
-    let nodes: u32 = coordinators + agents + caches;
-    Ok(Scenario {
-        seed,
-        trial: Trial::Faults,
-        coordinators,
-        spares: 0,
-        agents,
-        embedded: 0,
-        caches,
-        early: agents,
-        first_view: ViewId::GENESIS,
-        config,
-        rough: network,
-        calm: network,
-        clocks: vec![Clock::new(EPOCH, 0); nodes as usize],
-        promise: Nanos::ZERO,
-        exhausted: None,
-        away: None,
-        one_host: true,
-        slow: false,
-        far: false,
-        confirms: false,
-        outvoted: false,
-        rounds: 0,
-        split: false,
-        crash_loop: false,
-        patience: u64::MAX,
-    })
+    let clocks = vec![Clock::new(EPOCH, 0); (all.0 + all.1 + all.2) as usize];
+    Ok(Scenario::without_faults(seed, all, config, Network::default(), clocks))
 }
 
 impl Cluster {

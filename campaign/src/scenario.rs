@@ -345,20 +345,33 @@ impl Scenario {
         let config = config(timing, 3, 4, (VALUE_BYTES, DATAGRAM_BYTES), plant);
         let slow = Clock::new(Instant(1_000_000), -rate_ppb);
         let fast = Clock::new(Instant(1_000_000), rate_ppb);
+        let clocks = vec![fast, fast, fast, slow, fast, fast];
+        let patience = patience(&timing, &calm);
+        Self { trial, patience, ..Self::without_faults(seed, (3, 3, 0), config, calm, clocks) }
+    }
+
+    /// So many coordinators, agents and caches, and no faults.
+    pub(crate) fn without_faults(
+        seed: u64,
+        (coordinators, agents, caches): (u32, u32, u32),
+        config: Config,
+        network: Network,
+        clocks: Vec<Clock>,
+    ) -> Self {
         Self {
             seed,
-            trial,
-            coordinators: 3,
+            trial: Trial::Faults,
+            coordinators,
             spares: 0,
-            agents: 3,
+            agents,
             embedded: 0,
-            caches: 0,
-            early: 3,
+            caches,
+            early: agents,
             first_view: ViewId::GENESIS,
             config,
-            rough: calm,
-            calm,
-            clocks: vec![fast, fast, fast, slow, fast, fast],
+            rough: network,
+            calm: network,
+            clocks,
             promise: Nanos::ZERO,
             exhausted: None,
             away: None,
@@ -370,7 +383,7 @@ impl Scenario {
             rounds: 0,
             split: false,
             crash_loop: false,
-            patience: patience(&timing, &calm),
+            patience: u64::MAX,
         }
     }
 }
